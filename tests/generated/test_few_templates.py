@@ -24,6 +24,7 @@ from opbuild.runtime.template import Template
 from opbuild.runtime.weights import Packer, pack_constants
 
 SIZES, MOST = 10, 3
+VERSIONS = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
 
 
 def templates(model: OnnxModel, declared: tuple[int, ...], sizes: list[tuple[int, ...]]) -> list[Template]:
@@ -49,7 +50,7 @@ def network(nodes: list[onnx.NodeProto], shape: tuple[str | int, ...], **constan
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
         [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    made = helper.make_model(graph, opset_imports=VERSIONS, ir_version=10)
     return load_model(made.SerializeToString())
 
 
@@ -97,9 +98,16 @@ def enlarged() -> OnnxModel:
     return network(nodes, (1, 3, 4, "w"), w=weights(16, 3, 1, 2), scales=scales, factors=factors)
 
 
+def causal() -> OnnxModel:
+    """Causal attention of ``com.microsoft``, which says nothing of lengths."""
+    attrs = {"num_heads": 2, "unidirectional": 1}
+    nodes = [helper.make_node("MultiHeadAttention", ["x", "x", "x"], ["y"], domain="com.microsoft", **attrs)]
+    return network(nodes, (1, "w", 64))
+
+
 @pytest.mark.parametrize(
     ("make", "declared"),
-    [(strided, (1, 3, 48, -1)), (narrow_heads, (1, -1, 24)), (enlarged, (1, 3, 4, -1))],
+    [(causal, (1, -1, 64)), (strided, (1, 3, 48, -1)), (narrow_heads, (1, -1, 24)), (enlarged, (1, 3, 4, -1))],
     ids=lambda each: getattr(each, "__name__", ""),
 )
 def test_few_templates_serve_all_widths(make: Callable[[], OnnxModel], declared: tuple[int, ...]) -> None:

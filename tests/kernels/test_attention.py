@@ -51,6 +51,7 @@ class Attention:
         lengths: Queries and keys.
         sizes: Elements of a query and of a value.
         mask: Shape of what is added to the scores, and "hidden" for one of bools that ``Where`` takes.
+        known: Whether the mask is known when the network is built.
         joined: Whether heads lie beside each other in what comes before, as in ``(batch, length, heads, size)``.
         rounds: The type of 16 bits to whose numbers each operator's result is rounded; empty: none is.
     """
@@ -60,6 +61,7 @@ class Attention:
     sizes: tuple[int, int] = (20, 33)
     mask: tuple[int, ...] = ()
     hidden: bool = False
+    known: bool = False
     joined: bool = False
     rounds: str = ""
 
@@ -81,6 +83,7 @@ class Attention:
         """Return the program of the operators as exporters write them; ``kept``: one whose value is an output too."""
         types = {name: TensorType(str(value.dtype), value.shape) for name, value in values.items()}
         constants = {"scale": np.array(SCALE), "never": np.array(-np.inf, np.float32)}
+        constants |= {"mask": values["mask"]} if self.known else {}
         types |= {name: TensorType(str(value.dtype), value.shape) for name, value in constants.items()}
         nodes: list[Node] = []
 
@@ -88,7 +91,7 @@ class Attention:
             output = f"{op_type}{len(nodes)}"
             types[output] = TensorType(attrs.get("to", "float32"), shape)
             nodes.append(Node(op_type, inputs, (output,), attrs, f"node {output}"))
-            if self.rounds and op_type not in ("Cast", "Transpose"):
+            if self.rounds and op_type not in ("Cast", "Transpose", "Where"):
                 return add("Cast", (add("Cast", (output,), shape, to=self.rounds),), shape, to="float32")
             return output
 
@@ -112,7 +115,8 @@ class Attention:
         weights = add("Softmax", (scores,), square, axis=-1)
         out = add("MatMul", (weights, names["v"]), (*self.batch, rows, columns))
         kept_too = [node.outputs[0] for node in nodes if node.op_type == kept]
-        graph = Graph("attention", tuple(nodes), tuple(values), (out, *kept_too), types, constants, 21)
+        inputs = tuple(name for name in values if name not in constants)
+        graph = Graph("attention", tuple(nodes), inputs, (out, *kept_too), types, constants, 21)
         return lower(optimize(graph, evaluate), level or host_level(), Options(impl_mode=mode))
 
 

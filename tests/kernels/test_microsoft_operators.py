@@ -109,6 +109,14 @@ CASES = [
     Case("MultiHeadAttention", (f(2, 5, 8), f(2, 5, 8), f(2, 5, 8), f(24)), {"num_heads": 2, "unidirectional": 1}),
     Case("MultiHeadAttention", (f(2, 5, 8), f(2, 7, 8), f(2, 7, 8), None, lengths((2, 7))), {"num_heads": 2}),
     Case("MultiHeadAttention", (f(2, 5, 8), f(2, 2, 7, 4), f(2, 2, 7, 4)), {"num_heads": 2}),
+    Case("MultiHeadAttention", (f(2, 5, 8), f(2, 7, 8), f(2, 7, 8)), {"num_heads": 2, "unidirectional": 1}),
+    Case("MultiHeadAttention", (f(1, 40, 64), f(1, 40, 64), f(1, 40, 64)), {"num_heads": 2, "unidirectional": 1}),
+    Case(
+        "MultiHeadAttention",
+        (f(2, 40, 64), f(2, 40, 64), f(2, 40, 64), None, i32(40, 30), None, f(2, 2, 9, 32), f(2, 2, 9, 32)),
+        {"num_heads": 2, "unidirectional": 1},
+        (True, True, True),
+    ),
     Case(
         "MultiHeadAttention",
         (f(2, 5, 8), f(2, 5, 8), f(2, 5, 8), None, None, f(1, 2, 5, 8), f(2, 2, 3, 4), f(2, 2, 3, 4)),
@@ -120,6 +128,33 @@ CASES = [
         (f(2, 5, 32), f(2, 5, 16), f(2, 5, 16), None, None, i32(4, 2), i32(5)),
         GQA,
         (True, True, True),
+    ),
+    Case(
+        "GroupQueryAttention",
+        (f(2, 50, 128), f(2, 50, 64), f(2, 50, 64), None, None, i32(49, 49), i32(50)),
+        GQA,
+        (True, True, True),
+    ),
+    Case(
+        "GroupQueryAttention",
+        (f(2, 1, 32), f(2, 1, 16), f(2, 1, 16), f(2, 2, 9, 8), f(2, 2, 9, 8), i32(8, 8), i32(9)),
+        GQA,
+        (True, True, True),
+    ),
+    Case(
+        "GroupQueryAttention",
+        (f(1, 30, 128), f(1, 30, 64), f(1, 30, 64), f(1, 2, 50, 32), f(1, 2, 50, 32), i32(49), i32(50)),
+        GQA,
+        (True, True, True),
+    ),
+    *(
+        Case(
+            "GroupQueryAttention",
+            (f(2, n, 32), f(2, n, 16), f(2, n, 16), None, None, i32(n - 1, n - 1), i32(n), *[None] * 3, f(1, h, n, n)),
+            GQA,
+            (True, True, True),
+        )
+        for n, h in ((1, 4), (5, 1), (5, 4))
     ),
     Case(
         "GroupQueryAttention",

@@ -23,6 +23,11 @@ class Heads:
         length, total: Queries, and keys.
         size, value_size: Elements of a head of queries and keys, and of values.
         added: What is added to the scores, of shapes that broadcast to ``(batch, heads, length, total)``.
+        past: Keys of earlier calls among all.
+        shown: Which keys a query sees, of such a shape; empty: all.
+        groups: Heads of keys and values, each of which as many heads of queries share; then what is added, and what is
+            shown, is of shapes that broadcast to ``(batch, groups, heads / groups, length, total)``, without the
+            fourth axis if there is one query: heads are rows of one product then.
     """
 
     of: Rewriting
@@ -36,25 +41,37 @@ class Heads:
     size: int
     value_size: int
     added: list[str] = field(default_factory=list)
+    past: int = 0
+    shown: str = ""
+    groups: int = 0
 
-    def attend(self, scale: float, softcap: float = 0.0) -> str:
-        """Write the attention and return ``(batch, length, heads * value_size)``."""
-        of = self.of
-        scores = of("MatMul", self.query, of("Transpose", self.key, perm=(0, 1, 3, 2)))
+    def attend(self, scale: float, softcap: float = 0.0, hidden: float = -np.inf) -> str:
+        """Write the attention and return ``(batch, length, heads * value_size)``; ``hidden``: a hidden key's score."""
+        of, groups = self.of, self.groups
+        query, value, key = self.query, self.value, of("Transpose", self.key, perm=(0, 1, 3, 2))
+        if groups:
+            rows = (self.count // groups, *(() if self.length == 1 else (self.length,)))
+            query = of.reshape(query, self.batch, groups, *rows, self.size)
+        if groups and self.length != 1:
+            key, value = (of("Unsqueeze", each, of.ints(2)) for each in (key, value))
+        scores = of("MatMul", query, key)
         scores = of("Mul", scores, of.floats(scale or 1 / sqrt(self.size)))
         if softcap:
             scores = of("Mul", of("Tanh", of("Mul", scores, of.floats(1 / softcap))), of.floats(softcap))
         for each in self.added:
             scores = of("Add", scores, each)
-        result = of("MatMul", of("Softmax", scores, axis=-1), self.value)
-        joined = of("Transpose", result, perm=(0, 2, 1, 3))
-        return of.reshape(joined, self.batch, self.length, self.count * self.value_size)
+        if self.shown:
+            scores = of("Where", self.shown, scores, of.floats(hidden))
+        result = of("MatMul", of("Softmax", scores, axis=-1), value)
+        if not groups or self.length != 1:
+            result = of("Transpose", result, perm=(0, 3, 1, 2, 4) if groups else (0, 2, 1, 3))
+        return of.reshape(result, self.batch, self.length, self.count * self.value_size)
 
     def append_to(self, key: str, value: str, past: int) -> None:
         """Take keys and values of earlier calls before the new ones."""
         self.key = self.of("Concat", key, self.key, axis=2)
         self.value = self.of("Concat", value, self.value, axis=2)
-        self.total += past
+        self.total, self.past = self.total + past, past
 
     def mask(self, index: int, lengths: bool = True) -> None:
         """Add what hides keys: an input with their number, where they begin and end, or a mask."""
@@ -77,10 +94,12 @@ class Heads:
         self.added.append(of("Where", shown, of.floats(0.0), of.floats(filled)))
 
     def causal(self) -> None:
-        """Hide keys that come after each query."""
-        filled = float(self.of.attr("mask_filter_value", -10000.0))
-        hidden = np.triu(np.full((self.length, self.total), filled, np.float64), self.total - self.length + 1)
-        self.added.append(self.of.floats(hidden))
+        """Hide keys that come after each query; the last one sees all, as in ONNX Runtime."""
+        of, past, length, total = self.of, self.past, self.length, self.total
+        counts = of.steps(length, past + 1)
+        if total != past + length:
+            counts = of("Concat", of.steps(length - 1, past + 1), of.ints(total), axis=0)
+        self.shown = of("Less", of.steps(total), of.reshape(counts, length, 1))
 
 
 def _split(of: Rewriting, value: str, batch: int, length: int, heads: int, size: int) -> str:
@@ -264,13 +283,16 @@ def grouped_query_attention(of: Rewriting) -> Sequence[Node]:
     if past:
         total, key, value = _with_cache(of, key, value, past, before)
     present = (key, value)
-    if heads != groups:
-        key, value = (_repeated(of, each, batch, groups, heads // groups, total, size) for each in present)
     own = Heads(of, query, key, value, batch, heads, length, total, size, size)
-    own.added.append(_hidden(of, steps, total))
+    own.groups = groups if heads != groups else 0
+    own.shown = _shown(of, steps, total, (1, 1) if own.groups and length != 1 else (1,))
     if of.has(10):
-        own.added.append(of.input(10))
-    return of.finish(own.attend(float(of.attr("scale", 0.0)), float(of.attr("softcap", 0.0))), *present)
+        own.added.append(_of_groups(of, 10, groups) if own.groups else of.input(10))
+    # A query that sees no key, which its window may leave it, has the mean of all values.
+    least = float(np.finfo(np.float32 if of.dtype() == "float32" else np.float16).min)
+    has_window = of.attr("local_window_size", -1) > 0
+    filled: float = least if has_window else -np.inf
+    return of.finish(own.attend(float(of.attr("scale", 0.0)), float(of.attr("softcap", 0.0)), filled), *present)
 
 
 def _with_cache(of: Rewriting, key: str, value: str, past: int, before: str) -> tuple[int, str, str]:
@@ -281,8 +303,15 @@ def _with_cache(of: Rewriting, key: str, value: str, past: int, before: str) -> 
     """
     batch, length, _ = of.shape(0)
     size, groups = of.shape(3)[3], of.shape(3)[1]
-    joined = [of("Concat", of.input(3 + i), each, axis=2) for i, each in enumerate((key, value))]
     total, room = of.at_least(6, past), past + length
+    if total == past:
+        index = of("Min", of("Add", before, of.steps(length)), of.ints(past - 1))
+        index = of("Expand", of.reshape(index, batch, 1, length, 1), of.ints(batch, groups, length, size))
+        key, value = (
+            of("ScatterElements", of.input(3 + i), index, each, axis=2) for i, each in enumerate((key, value))
+        )
+        return total, key, value
+    joined = [of("Concat", of.input(3 + i), each, axis=2) for i, each in enumerate((key, value))]
     steps = of.steps(total)
     moved = of("Add", of("Sub", steps, before), of.ints(past))
     moved = of("Min", moved, of.ints(room - 1))
@@ -298,28 +327,30 @@ def _with_cache(of: Rewriting, key: str, value: str, past: int, before: str) -> 
     return total, key, value
 
 
-def _repeated(of: Rewriting, value: str, batch: int, groups: int, times: int, total: int, size: int) -> str:
-    """Write each group's keys or values once for each of its heads."""
-    wide = of("Expand", of.reshape(value, batch, groups, 1, total, size), of.ints(batch, groups, times, total, size))
-    return of.reshape(wide, batch, groups * times, total, size)
+def _of_groups(of: Rewriting, index: int, groups: int) -> str:
+    """Write an input ``(batch, heads, length, total)`` so that heads which share keys are an axis; 1 head is all."""
+    batch, heads, length, total = of.shape(index, 4)
+    split = (1, 1) if heads == 1 else (groups, heads // groups)
+    return of.reshape(of.input(index), batch, *split, *(() if length == 1 else (length,)), total)
 
 
-def _hidden(of: Rewriting, steps: str, total: int) -> str:
-    """Write what hides keys that there are not yet, keys after each query, and keys before its window.
+def _shown(of: Rewriting, steps: str, total: int, heads: Sequence[int]) -> str:
+    """Write which keys a query sees: none that there are not yet, none after it, and none before its window.
 
     Args:
         of: Where it is written.
         steps: The place of each query, ``(batch, length)``.
         total: The number of keys, room for more included.
+        heads: The axes of heads, each of extent 1.
     """
     batch, length, _ = of.shape(0)
-    own = of.reshape(steps, batch, 1, length, 1)
-    keys = of.steps(total)
+    last, keys = of.reshape(of("Cast", of.input(5), to=7), batch, 1), of.steps(total)
     window = int(of.attr("local_window_size", -1))
-    shown = of("Less", keys, of("Add", of.reshape(of("Cast", of.input(5), to=7), batch, 1, 1, 1), of.ints(1)))
     if of.attr("causal", 1):
-        shown = of("And", shown, of("LessOrEqual", keys, own))
+        last = of("Min", steps, last)
+    count = of.reshape(of("Add", last, of.ints(1)), batch, *heads, -1, 1)
+    shown = of("Less", keys, count)
     if window > 0:
+        own = of.reshape(steps, batch, *heads, length, 1)
         shown = of("And", shown, of("Greater", of("Add", keys, of.ints(window)), own))
-    least = float(np.finfo(np.float32 if of.dtype() == "float32" else np.float16).min)
-    return of("Where", shown, of.floats(0.0), of.floats(least))
+    return shown

@@ -150,11 +150,11 @@ class Rewriting:
         """Return a constant of int64, one-dimensional; open extents stay open."""
         return self._scope.constant(np.array(values, object if is_open(values) else np.int64))
 
-    def steps(self, count: int) -> str:
-        """Return the integers from 0 up to a number, which may be an open extent."""
-        if not is_open((count,)):
-            return self._scope.constant(np.arange(count, dtype=np.int64))
-        bounds = (np.array(0), np.array(count, object), np.array(1))
+    def steps(self, count: int, first: int = 0) -> str:
+        """Return so many integers from the first one on; both may be open extents."""
+        if not is_open((count, first)):
+            return self._scope.constant(np.arange(first, first + count, dtype=np.int64))
+        bounds = (np.array(first, object), np.array(first + count, object), np.array(1))
         return self("Range", *map(self._scope.constant, bounds))
 
     def constant(self, value: Array) -> str:

@@ -5,16 +5,30 @@
 input ``attrs["own_inputs"] + n``. ``accumulator``, ``scores`` and ``weights`` name the values that it does not store.
 ``apart`` says whether the expression is one that the product could not have as its own epilogue. If there is
 ``rounds``, weights and results are rounded to the numbers of this type of 16 bits; ``unrounded`` names what they are
-before.
+before. ``hiding`` says what hides keys from queries, if that is known.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from opbuild.graph.elementwise import split_epilogue
 from opbuild.graph.types import Node
-from opbuild.operations.expression import ACC, from_json
+from opbuild.operations.expression import ACC, Expression, from_json
+
+
+class Hiding(NamedTuple):
+    """What hides keys: a hidden one's weight is exactly 0 as long as keys and values are finite.
+
+    Attributes:
+        comparison: The part of the scores' expression that compares places.
+        is_seen: Whether it is true for keys that are seen.
+        number: How many keys, the first ones, a query sees, over the same operands; they do not depend on the key.
+    """
+
+    comparison: Expression
+    is_seen: bool
+    number: Expression
 
 
 def split_attention(node: Node) -> tuple[Node, ...] | None:

@@ -5,6 +5,11 @@
 expression over the sum and the operands after ``v``, each of a score's rank ``(j, i, ...)``; a stride of 0 repeats. If
 there is an attribute ``rounds``, weights and results are rounded to the numbers of this type of 16 bits.
 
+The attribute ``seen`` is an expression over operands that do not depend on j: how many keys, the first ones, a query
+sees. The epilogue, which has two more operands, j and this number, hides the others. So a block of queries leaves out
+keys that none of them sees, unless a query sees none at all, or something in keys or values is not finite: then what is
+hidden shows in the result.
+
 Special values come out as those of the two products and the softmax one by one: a row of scores that holds NaN or +inf,
 or -inf only, makes its output NaN. The powers are a power of two smaller than the softmax has them, so that their sum
 is at most 1 and a sum of values overflows no earlier than with weights; dividing by their sum takes it away exactly.
@@ -12,6 +17,8 @@ Weights that are rounded are divided first.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import halide as hl
 
@@ -23,44 +30,105 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.operations.expression import from_json
 
 FUNCTIONS = ("query", "dot", "score", "greatest", "power", "total", "factor", "weighted")
+OF_SEEN = ("seen", "masked", "count", "largest", "partly")
 """What schedules find; Halide gives the same name another number where it was given before."""
+
+INFINITE = 0x7F800000
+"""The bits of an infinity; those of a number are less, and those of a NaN more."""
 
 
 def define(desc: OpDesc) -> Definition:
     """Return the definition of an attention."""
-    inputs = parameters(desc)
+    inputs, has_seen = parameters(desc), "seen" in desc.attrs
     q, k, v, *others = inputs
-    e, i, j, d, *batch = variables("e i j d b0 b1 b2")
-    row, rows = (i, *batch), q.dim(1).extent()
-    keys = hl.RDom([(0, k.dim(0).extent())], "keys")
-    sizes = hl.RDom([(0, q.dim(0).extent())], "sizes")
-    functions = {name: hl.Func(name) for name in FUNCTIONS}
-    query, dot, score, greatest, power, total, factor, weighted = functions.values()
+    e, i, j, d, nth, *batch = variables("e i j d nth b0 b1 b2")
+    rows, extent = q.dim(1).extent(), k.dim(0).extent()
+    keys, sizes = hl.RDom([(0, extent)], "keys"), hl.RDom([(0, q.dim(0).extent())], "sizes")
+    domains = {"keys": keys, "sizes": sizes}
+    functions = {name: hl.Func(name) for name in (*FUNCTIONS, *(OF_SEEN if has_seen else ()))}
+    query, dot, score, greatest, power, total, factor, weighted = (functions[name] for name in FUNCTIONS)
     out = hl.Func("out")
     # A block has rows beyond the last one, which nobody stores: they are the last one once more.
     inside = hl.clamp(i, 0, rows - 1)
-    query[(i, d, *batch)] = q[(d, inside, *batch)]
-    dot[(i, j, *batch)] = hl.f32(0)
-    dot[(i, j, *batch)] += query[(i, sizes.x, *batch)] * k[(j, sizes.x, *batch)]
+    # What depends on the block of a row has the block's number as an argument.
+    near = (nth, *batch) if has_seen else tuple(batch)
+    row, place = (i, *near), (i, j, *near)
+    query[(i, d, *near)] = q[(d, inside, *batch)]
+    dot[place] = hl.f32(0)
+    dot[place] += query[(i, sizes.x, *near)] * k[(j, sizes.x, *batch)]
     operands = [other[(j, inside, *batch)] for other in others]
-    place = (i, j, *batch)
-    score[place] = compile_expression(from_json(desc.attrs["epilogue"]), operands, place, hl.Expr(dot[place]))
+    if has_seen:
+        domains["tiles"] = _count(desc, functions, inputs, (i, nth, *batch))
+        keys.where(keys.x < hl.Expr(functions["count"][near]))
+        operands += [hl.Expr(j), hl.Expr(functions["seen"][row])]
+    scored = compile_expression(from_json(desc.attrs["epilogue"]), operands, place, hl.Expr(dot[place]))
+    nearest = powers = (i, keys.x, *near)
+    if has_seen:
+        # Where keys are left out nothing is stored.
+        tiles, masked = domains["tiles"], functions["masked"]
+        key = hl.min(tiles.y * int(desc.variant["keys"]), extent - int(desc.variant["keys"])) + tiles.x
+        masked[place] = scored
+        score[place] = power[place] = hl.undef(hl.Float(32))
+        score[(i, key, *near)] = masked[(i, key, *near)]
+    else:
+        score[place], powers = scored, place
     greatest[row] = hl.Float(32).min()
-    greatest[row] = hl.max(greatest[row], score[(i, keys.x, *batch)])
-    # The least power of two that is more than the number of keys.
-    digits = hl.i32(32) - hl.cast(hl.Int(32), hl.count_leading_zeros(k.dim(0).extent()))
-    smaller = hl.reinterpret(hl.Float(32), (hl.i32(127) - digits) << 23)
-    power[place] = exp_below_zero(hl.strict_float(score[place] - hl.Expr(greatest[row]))) * smaller
+    greatest[row] = hl.max(greatest[row], score[nearest])
+    power[powers] = exp_below_zero(hl.strict_float(score[powers] - hl.Expr(greatest[row]))) * _scale(extent)
     total[row] = hl.f32(0)
-    total[row] += power[(i, keys.x, *batch)]
+    total[row] += power[nearest]
     factor[row] = hl.f32(1) / total[row]
     weight = power
     if "rounds" in desc.attrs:
         weight = functions["weight"] = hl.Func("weight")
-        weight[place] = round_result(desc, power[place] * factor[row], place)
+        result = hl.Func("rounded_weight")
+        result[place] = round_result(desc, power[place] * factor[row], place)
+        if has_seen:
+            weight[place] = hl.undef(hl.Float(32))
+        weight[powers] = result[powers]
     weighted[(e, *row)] = hl.f32(0)
-    weighted[(e, *row)] += weight[(i, keys.x, *batch)] * v[(e, keys.x, *batch)]
-    result = weighted[(e, *row)] if "rounds" in desc.attrs else weighted[(e, *row)] * factor[row]
-    out[(e, *row)] = round_result(desc, result, (e, *row))
+    weighted[(e, *row)] += weight[nearest] * v[(e, keys.x, *batch)]
+    of_row = (i, i // int(desc.variant["block"]), *batch) if has_seen else row
+    result = weighted[(e, *of_row)] if "rounds" in desc.attrs else weighted[(e, *of_row)] * factor[of_row]
+    out[(e, i, *batch)] = round_result(desc, result, (e, i, *batch))
     constrain_output(out, desc.outputs[0])
-    return Definition(inputs, [out], named((e, *row)), functions, {"keys": keys, "sizes": sizes})
+    return Definition(inputs, [out], named((e, i, *batch)), functions, domains)
+
+
+def _scale(keys: Any) -> Any:
+    """Return the inverse of the least power of two that is more than the number of keys."""
+    digits = hl.i32(32) - hl.cast(hl.Int(32), hl.count_leading_zeros(keys))
+    return hl.reinterpret(hl.Float(32), (hl.i32(127) - digits) << 23)
+
+
+def _count(desc: OpDesc, functions: dict[str, Any], inputs: list[Any], variables: tuple[Any, ...]) -> Any:
+    """Define the number of keys of which a block's scores are made; return their domain, ``keys`` at once."""
+    (q, k, _, *others), (i, nth, *batch) = inputs, variables
+    rows, keys = q.dim(1).extent(), k.dim(0).extent()
+    block, together = int(desc.variant["block"]), int(desc.variant["keys"])
+    seen, count, largest = functions["seen"], functions["count"], functions["largest"]
+    operands = [other[(0, hl.clamp(i, 0, rows - 1), *batch)] for other in others]
+    number = compile_expression(from_json(desc.attrs["seen"]), operands, (i, nth, *batch))
+    seen[(i, nth, *batch)] = hl.cast(hl.Int(32), hl.clamp(number, 0, hl.cast(number.type(), keys)))
+    _find_largest(desc, functions, inputs, batch)
+    within = hl.RDom([(0, block)], "within")
+    of_row = hl.Expr(seen[(nth * block + within.x, nth, *batch)])
+    leaves_out = (hl.Expr(largest[batch]) < hl.u32(INFINITE)) & (hl.minimum(of_row) > 0)
+    count[(nth, *batch)] = hl.select(leaves_out, hl.max(hl.maximum(of_row), together), keys)
+    tiles = hl.RDom([(0, together), (0, (keys + (together - 1)) // together)], "tiles")
+    tiles.where(tiles.y * together < hl.Expr(count[(nth, *batch)]))
+    return tiles
+
+
+def _find_largest(desc: OpDesc, functions: dict[str, Any], inputs: list[Any], batch: list[Any]) -> None:
+    """Define the greatest bits, but for the sign, of all keys and values of a batch."""
+    (_, k, v, *_), lane, chunk = inputs, hl.Var("lane"), int(desc.variant["chunk"])
+    partly, largest = functions["partly"], functions["largest"]
+    partly[(lane, *batch)] = hl.u32(0)
+    for operand, axis in ((k, 1), (v, 0)):
+        extent = operand.dim(axis).extent()
+        r = hl.RDom([(0, (extent + (chunk - 1)) // chunk), (0, k.dim(0).extent())])
+        element = hl.min(r.x * chunk, extent - chunk) + lane
+        bits = hl.reinterpret(hl.UInt(32), operand[(*((r.y, element) if axis else (element, r.y)), *batch)])
+        partly[(lane, *batch)] = hl.max(partly[(lane, *batch)], bits & hl.u32(0x7FFFFFFF))
+    largest[batch] = hl.maximum(partly[(hl.RDom([(0, chunk)]).x, *batch)])

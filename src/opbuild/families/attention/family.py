@@ -12,7 +12,7 @@ from opbuild.families.softmax.family import VECTOR_TIME
 from opbuild.families.tiles import round_up
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
-from opbuild.operations.expression import Expression, operations
+from opbuild.operations.expression import Expression, arg, operations, substitute
 
 BATCH_RANK = 3
 """Batch dimensions: groups of heads, heads of a group, batches."""
@@ -21,22 +21,44 @@ _TILES = {16: (32, 8, 8, 32), 8: (16, 6, 4, 16), 4: (16, 2, 2, 16)}
 """By a vector's lanes: queries of a block, keys whose scores are summed up at once, and the tile of the output."""
 
 
-def choose(rows: int, keys: int, columns: int, machine: Machine) -> Variant | None:
+def choose(rows: int, keys: int, columns: int, hidden: int, machine: Machine) -> Variant | None:
     """Return the variant; None where the two products and the softmax are faster one by one.
 
     Args:
         rows: Queries of a batch.
         keys: Keys of a batch.
         columns: Elements of a value.
+        hidden: Elements of a key, if keys may be left out; else 0.
         machine: What runs it.
     """
     block, together, tall, wide = _TILES[machine.lanes]
     if keys < together or columns < wide or 3 * round_up(rows, block) > 4 * rows:
         return None
-    return {"block": block, "keys": together, "rows": tall, "columns": wide}
+    chunk = machine.lanes if hidden >= machine.lanes else 0
+    return {"block": block, "keys": together, "rows": tall, "columns": wide, "chunk": chunk}
 
 
-def describe(expression: Expression, epilogue: tuple[Operand, ...], rounds: str, variant: Variant) -> OpDesc:
+def counted(expression: Expression, comparison: Expression, is_seen: bool, operands: int) -> Expression:
+    """Return an epilogue that compares a key's place with the number of keys that a query sees.
+
+    Args:
+        expression: The epilogue.
+        comparison: The part of it that says whether a key is seen, or is not.
+        is_seen: Which of both.
+        operands: How many operands it reads; two more follow them: the place, and the number.
+    """
+    places = (arg(operands), arg(operands + 1))
+    compared = ("less", *places) if is_seen else ("greater_equal", *places)
+    return substitute(expression, lambda e: compared if e == comparison else None)
+
+
+def describe(
+    expression: Expression,
+    epilogue: tuple[Operand, ...],
+    rounds: str,
+    variant: Variant,
+    seen: Expression | None = None,
+) -> OpDesc:
     """Return the descriptor.
 
     Operands, innermost dimension first; three dimensions of batches follow each:
@@ -44,15 +66,18 @@ def describe(expression: Expression, epilogue: tuple[Operand, ...], rounds: str,
     * ``q`` ``(D, I)``, ``k`` ``(J, D)``, ``v`` ``(E, J)``;
     * ``epilogue`` ``(J, I)``: what the expression reads;
     * ``out`` ``(E, I)``.
+
+    With ``seen``, how many keys a query sees, keys lie with their elements beside each other.
     """
     batch = (Dim(),) * BATCH_RANK
     q = Operand("q", "float32", (Dim(), Dim(), *batch))
-    k = Operand("k", "float32", (Dim(min=variant["keys"]), Dim(), *batch))
+    element = Dim(stride=1, min=variant["chunk"]) if seen else Dim()
+    k = Operand("k", "float32", (Dim(min=variant["keys"]), element, *batch))
     v = Operand("v", "float32", (Dim(stride=1, min=variant["columns"]), Dim(), *batch))
     out = Operand("out", "float32", (Dim(stride=1), Dim(), *batch))
     types, rounding = rounded(rounds)
-    types, attrs = ("Attention", *operations(expression), *types), {"epilogue": expression, **rounding}
-    return FAMILY.desc(types, (q, k, v, *epilogue), (out,), attrs, variant)
+    attrs = {"epilogue": expression, **rounding, **({"seen": seen} if seen else {})}
+    return FAMILY.desc(("Attention", *operations(expression), *types), (q, k, v, *epilogue), (out,), attrs, variant)
 
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
@@ -71,8 +96,8 @@ def _opened(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
 FAMILY = Family(
     "attention",
     choose,
-    attributes=("epilogue", "rounds"),
-    variant={"block": Part(), "keys": Part(least=1), "rows": Part(), "columns": Part(least=1)},
+    attributes=("epilogue", "rounds", "seen"),
+    variant={"block": Part(), "keys": Part(least=1), "rows": Part(), "columns": Part(least=1), "chunk": Part(least=1)},
     types=("float32",),
     milliseconds=200,
     least_extent=1,

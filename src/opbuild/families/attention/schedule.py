@@ -4,7 +4,8 @@ Lanes are queries where scores are made: a key's elements are read one by one as
 across lanes. Lanes are a value's elements where values are added up. So no operand but the block's queries is moved.
 
 Variant: ``block`` queries; ``keys``: keys whose scores are summed up at once; ``rows`` and ``columns``: the tile of
-the output. Limits: ``keys`` <= J, ``columns`` <= E.
+the output; ``chunk``: elements of keys and values that are looked at at once. Limits: ``keys`` <= J, ``columns`` <= E,
+``chunk`` <= D and E.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition, variables
-from opbuild.backend.halide.division import share
+from opbuild.backend.halide.division import divide, share
 from opbuild.backend.halide.rows import RANGES
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
@@ -36,13 +37,22 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     out.vectorize(ei, min(lanes, columns)).unroll(ei).unroll(ir).never_partition_all()
     weighted = functions["weighted"].compute_at(out, ii)
     _tile(weighted, definition.domains["keys"].x, (rows, columns), min(lanes, columns))
-    for function in (function for name, function in functions.items() if name not in ("dot", "weighted")):
-        function.compute_at(out, at)
-        lane = function.args()[0]
-        function.bound_extent(lane, block).vectorize(lane, lanes).unroll(lane).never_partition_all()
-        if function.has_update_definition():
-            function.update().reorder(lane, definition.domains["keys"].x).vectorize(lane, lanes).unroll(lane)
-    _scores(functions, definition.domains["sizes"].x, (keys, block), lanes)
+    rows_of_keys = ("query", "score", "power", "weight", "greatest", "total", "factor")
+    for name in (name for name in rows_of_keys if name in functions):
+        function = functions[name].compute_at(out, at)
+        _over_lanes(function, block, lanes)
+        if function.has_update_definition() and name != "score":
+            function.update().reorder(function.args()[0], definition.domains["keys"].x)
+            function.update().vectorize(function.args()[0], lanes).unroll(function.args()[0])
+    _scores(definition, (keys, block), lanes)
+    if "seen" in functions:
+        _over_lanes(functions["seen"].compute_at(out, at), block, lanes)
+        functions["count"].compute_at(out, at)
+        _look_through(definition, desc.variant["chunk"])
+        for function in functions.values():
+            for variable in function.args():
+                if variable.name() == "nth":
+                    function.bound_extent(variable, 1)
 
 
 def _divide(definition: Definition, of_block: Any, block: int, batch: list[Any]) -> Any:
@@ -50,27 +60,60 @@ def _divide(definition: Definition, of_block: Any, block: int, batch: list[Any])
     out, tasks = definition.outputs[0], definition.tasks
     rows, *batches = (out.output_buffer().dim(axis).extent() for axis in range(1, 2 + len(batch)))
     blocks = reduce(mul, batches, (rows + (block - 1)) // block)
-    flat = of_block
-    for number, outer in enumerate(batch):
-        into = hl.Var(f"flat{number}")
-        out.fuse(flat, outer, into)
-        flat = into
+    flat = _fused(out, [of_block, *batch])
     task, at = variables("task at")
     out.split(flat, task, at, share(blocks, hl.select(tasks == 1, 1, RANGES * tasks)), GUARD)
     out.parallel(task)
     return at
 
 
-def _scores(functions: dict[str, Any], size: Any, tile: tuple[int, int], lanes: int) -> None:
-    score, dot = functions["score"], functions["dot"]
+def _fused(function: Any, loops: list[Any]) -> Any:
+    """Make one loop of several, and return it."""
+    flat, *rest = loops
+    for number, outer in enumerate(rest):
+        into = hl.Var(f"flat{number}")
+        function.fuse(flat, outer, into)
+        flat = into
+    return flat
+
+
+def _over_lanes(function: Any, block: int, lanes: int) -> None:
+    """Compute a function of a block's rows, its first argument, in vectors of them."""
+    lane = function.args()[0]
+    function.bound_extent(lane, block).vectorize(lane, lanes).unroll(lane).never_partition_all()
+
+
+def _scores(definition: Definition, tile: tuple[int, int], lanes: int) -> None:
+    """Make scores of a tile of keys and all rows of a block at once."""
+    score, dot, size = (*(definition.functions[name] for name in ("score", "dot")), definition.domains["sizes"].x)
     lane, j, *_ = score.args()
-    some = hl.Var("some")
-    score.split(j, some, j, tile[0], SHIFT).reorder(lane, j, some).unroll(j)
-    dot.compute_at(score, some)
+    made = [dot]
+    if "tiles" in definition.domains:
+        key, some = definition.domains["tiles"].x, definition.domains["tiles"].y
+        score.update().reorder(lane, key, some).vectorize(lane, lanes).unroll(lane).unroll(key)
+        # On its own it is computed where the score is; inside the score Halide computes the sums of hidden keys, too.
+        made.append(definition.functions["masked"])
+    else:
+        some = hl.Var("some")
+        score.split(j, some, j, tile[0], SHIFT).reorder(lane, j, some).unroll(j)
+    for function in made:
+        lane, j, *_ = function.args()
+        function.compute_at(score, some).bound_extent(j, tile[0]).unroll(j)
+        _over_lanes(function, tile[1], lanes)
     lane, j, *_ = dot.args()
-    dot.bound_extent(lane, tile[1]).bound_extent(j, tile[0])
-    dot.vectorize(lane, lanes).unroll(lane).unroll(j).never_partition_all()
     dot.update().reorder(lane, j, size).vectorize(lane, lanes).unroll(lane).unroll(j)
+
+
+def _look_through(definition: Definition, chunk: int) -> None:
+    """Look at the keys and values of each batch once, before all blocks."""
+    largest, partly = definition.functions["largest"].compute_root(), definition.functions["partly"]
+    extents = [definition.outputs[0].output_buffer().dim(axis).extent() for axis in range(2, 2 + len(largest.args()))]
+    flat = _fused(largest, largest.args())
+    divide(largest, flat, reduce(mul, extents), hl.select(definition.tasks == 1, 1, RANGES * definition.tasks))
+    lane = partly.args()[0]
+    partly.compute_at(largest, flat).bound_extent(lane, chunk).vectorize(lane)
+    for number in range(2):
+        partly.update(number).vectorize(lane)
 
 
 def _tile(function: Any, domain: Any, tile: tuple[int, int], lanes: int) -> None:

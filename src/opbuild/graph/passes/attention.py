@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from opbuild.graph.constants import Constants
 from opbuild.graph.elementwise import rounding_of
+from opbuild.graph.passes.hidden_keys import HiddenKeys
 from opbuild.graph.types import Graph, Node
 from opbuild.operations.expression import ACC, Expression, arg, canonical, from_json, substitute, walk
 
@@ -21,7 +23,13 @@ def fuse_attention(graph: Graph) -> Graph:
     pattern = _Pattern(graph)
     nodes = [pattern.attention(node) or node for node in graph.nodes]
     # The types of what was taken in stay: lowering may want the operators one by one.
-    return graph.with_(nodes=tuple(node for node in nodes if id(node) not in pattern.taken))
+    constants = Constants(graph.constants)
+    constants.update(pattern.hidden.constants)
+    return graph.with_(
+        nodes=tuple(node for node in nodes if id(node) not in pattern.taken),
+        types={**graph.types, **{name: pattern.hidden.type_of(name) for name in pattern.hidden.constants}},
+        constants=constants,
+    )
 
 
 class _Pattern:
@@ -29,12 +37,14 @@ class _Pattern:
 
     Attributes:
         taken: Identities of the nodes that attentions took in.
+        hidden: What is asked which keys are hidden.
     """
 
     def __init__(self, graph: Graph) -> None:
         self.types, self.constants, self.outputs = graph.types, graph.constants, frozenset(graph.outputs)
         self.producers, self.readers = graph.producers(), graph.consumers()
         self.taken: set[int] = set()
+        self.hidden = HiddenKeys(graph)
 
     def attention(self, node: Node) -> Node | None:
         """Return the attention whose last product a node is, or None."""
@@ -53,17 +63,20 @@ class _Pattern:
             accumulator = str(product.attrs["accumulator"])
         if not all(self._is_matrix(name) for name in (query, key, value)):
             return None
+        compared, places = self.hidden.compared(expression, operands)
+        apart = product.outputs[0] != softmax.inputs[0] or compared != expression
         attrs = {
-            "epilogue": expression,
+            "epilogue": compared,
+            "hiding": self.hidden.find(compared, places),
             "own_inputs": 3,
             "accumulator": accumulator,
             "scores": softmax.inputs[0],
             "weights": node.inputs[0],
-            "apart": product.outputs[0] != softmax.inputs[0],
+            "apart": apart,
         }
         if rounds:
             attrs |= {"rounds": rounds, "unrounded": (softmax.attrs["accumulator"], node.attrs["accumulator"])}
-        result, inputs = node, (query, key, value, *operands)
+        result, inputs = node, (query, key, value, *places)
         for each in dict.fromkeys((product, self.producers[softmax.inputs[0]], softmax)):
             result = result.taking(each)
             self.taken.add(id(each))

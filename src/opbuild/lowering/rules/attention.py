@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from opbuild.families.attention import family as attentions
 from opbuild.families.attention.family import BATCH_RANK
+from opbuild.graph.attention import Hiding
 from opbuild.graph.types import Node, TensorType
 from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, Dim, Operand
 from opbuild.lowering.context import Lowering, NotServedError, rule
@@ -35,7 +36,8 @@ def attention(lowering: Lowering, node: Node) -> None:
     extents, strides = merge(batch, [*(each.strides[:-2] for each in seen), dense_strides(shape)[:-2]])
     if len(extents) > BATCH_RANK:
         raise NotServedError("batches of attention lie in too many ways")
-    variant = lowering.choose(attentions.choose, rows, keys, columns)
+    hiding: Hiding | None = node.attrs["hiding"] if key.strides[-2] == 1 else None
+    variant = lowering.choose(attentions.choose, rows, keys, columns, size if hiding else 0)
     if variant is None:
         raise NotServedError("small attention is computed one by one")
     views = [_with_batch(each, extents, steps) for each, steps in zip(seen, strides, strict=False)]
@@ -45,7 +47,12 @@ def attention(lowering: Lowering, node: Node) -> None:
         for number, each in enumerate(views[3:])
     )
     expression, rounds = from_json(node.attrs["epilogue"]), str(node.attrs.get("rounds", ""))
-    desc, kernels = attentions.describe(expression, operands, rounds, variant), lowering.options.kernels
+    number = None
+    if hiding is not None and variant["chunk"]:
+        number = hiding.number
+        expression = attentions.counted(expression, hiding.comparison, hiding.is_seen, len(operands))
+    desc = attentions.describe(expression, operands, rounds, variant, number)
+    kernels = lowering.options.kernels
     if kernels is not None and not kernels.has(desc):
         raise NotServedError("of attention there is no kernel that has no limits")
     for source, target in copies:
