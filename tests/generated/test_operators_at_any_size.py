@@ -16,6 +16,7 @@ from fuzzing import CAMPAIGN
 from generated.opened import Opened, Sizes, opened
 from generated.random_networks import Maker
 from generated.random_operators import OPERATORS
+from generated.random_signal import short_time, transform
 from generated.test_random_networks import difference, expected_of
 from opbuild.errors import ModelError
 from opbuild.program import HostCall
@@ -25,7 +26,7 @@ SEEDS = CAMPAIGN or 12
 SIZES = (37, 50, 24, 61)
 """Above all that makes other programs: a vector, a block, the extents that networks are made with."""
 
-EACH = {operator.__name__: operator for kind in OPERATORS for operator in kind}
+EACH = {operator.__name__: operator for kind in (*OPERATORS, (short_time, transform)) for operator in kind}
 
 Case = tuple[Opened, Sizes, list[int]]
 
