@@ -17,6 +17,8 @@ from onnx import parser
 
 import opbuild
 from opbuild.errors import CompileForbiddenError
+from opbuild.models.source import ModelSource
+from open_rows import noted_sizes
 
 MODEL = """<ir_version: 10, opset_import: ["" : 21]>
 g (float[4,6] x, int64[1] axes, int64 turns, bool go) => (float[] y, float[] s, int64[] found, float[] n) <
@@ -165,7 +167,7 @@ def test_outputs_are_declared_before_and_after_a_call(stored: tuple[Path, Path])
 
 
 def test_a_network_in_parts_takes_any_size_without_a_word(tmp_path: Path) -> None:
-    """It has no template: each size is bound, and nobody is told of a failure."""
+    """It has no template before a second size was built: that is no failure, of which somebody is told."""
     text = """<ir_version: 10, opset_import: ["" : 21]> g (float[a,b] x) => (float[] y) <float zero = {0}> {
         n = NonZero(x)  t = Transpose(n)  v = GatherND(x, t)  y = Neg(v) }"""
     told: list[str] = []
@@ -176,6 +178,55 @@ def test_a_network_in_parts_takes_any_size_without_a_word(tmp_path: Path) -> Non
         x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
         np.testing.assert_array_equal(net(x), -x[x != 0])
     assert "Warned" not in told
+
+
+DETECTING = """<ir_version: 10, opset_import: ["" : 21]>
+g (float[n,4,h,w] x) => (float[k,8] y, float[] planes) <
+    float[8,4,3,3] c, float[8,8] w1, float[8,8] w2, float bound = {0.05}, int64[1] one = {1}> {
+    a = Conv <pads = [1, 1, 1, 1]> (x, c)
+    m = ReduceMax <keepdims = 0> (a, one)
+    g = Greater(m, bound)
+    found = NonZero(g)
+    planes = Transpose <perm = [0, 2, 3, 1]> (a)
+    places = Transpose(found)
+    v = GatherND(planes, places)
+    h = MatMul(v, w1)
+    r = ReduceMean <keepdims = 0> (h, one)
+    kept = Greater(r, bound)
+    k = Compress <axis = 0> (h, kept)
+    y = MatMul(k, w2)
+}"""
+
+
+def test_parts_before_and_between_cuts_are_bound_by_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once two sizes were built: a third one, of another batch too, neither compiles nor reads the model.
+
+    All values are whole numbers and eighths, so that no rounding decides which are above the bound.
+    """
+    model = parser.parse_model(DETECTING)
+    rng = np.random.default_rng(0)
+    for name, shape in (("c", (8, 4, 3, 3)), ("w1", (8, 8)), ("w2", (8, 8))):
+        array = rng.integers(-2, 3, shape).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    path = tmp_path / "g.onnx"
+    onnx.save(model, path)
+    net = opbuild.compile(path, cache_path=tmp_path / "cache", workers=2)
+
+    def check(*shape: int) -> None:
+        given = {"x": rng.integers(-2, 3, shape).astype(np.float32)}
+        same(path, given, dict(zip(("y", "planes"), net.run(None, given), strict=True)))
+
+    with noted_sizes() as made:
+        check(2, 4, 40, 40)
+        check(3, 4, 52, 44)
+        for each in made:
+            each.wait()
+        monkeypatch.setattr(ModelSource, "walk", lambda *_: pytest.fail("the model was read for a new size"))
+        monkeypatch.setattr(ModelSource, "go_on", lambda *_: pytest.fail("the model was read for a new size"))
+        before = net.report.built
+        for shape in ((4, 4, 64, 80), (2, 4, 101, 37)):
+            check(*shape)
+        assert net.report.built <= before
 
 
 GROWING = """<ir_version: 10, opset_import: ["" : 21]>

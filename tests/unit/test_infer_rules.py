@@ -147,6 +147,8 @@ def kinds(*shapes: tuple[int, ...], dtype: str = "float32") -> list[TensorType |
         ("MatMul", [(2, 3), (4, 5)], {}, "inner extents 3 and 4 differ"),
         ("Gemm", [(2, 3), (3, 5), (4, 5)], {}, "not broadcast"),
         ("Conv", [(1, 3, 8, 8), (4, 2, 3, 3)], {}, "3 input channels do not fit"),
+        ("ConvInteger", [(1, 3, 8, 8), (4, 2, 3, 3)], {}, "3 input channels do not fit"),
+        ("DFT", [(2, 8, 1)], {"inverse": 1, "onesided": 1}, "from complex numbers"),
         ("Conv", [(1, 3, 8, 8), (4, 3, 3, 3)], {"kernel_shape": (5, 5)}, "is not that of the weights"),
         ("Conv", [(1, 3, 2, 2), (4, 3, 3, 3)], {}, "does not fit the padded input"),
         ("MaxPool", [(1, 3, 8, 8)], {"kernel_shape": (2,)}, "does not fit an input of rank 4"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from opbuild.frontend.open_values import fixed, is_open_value
 from opbuild.graph.constants import array_digest
 from opbuild.graph.types import Array
 
@@ -25,5 +26,7 @@ class Known(NamedTuple):
 
 
 def computed(array: Array) -> Known:
-    """Return a constant that was computed."""
+    """Return a constant that was computed; one that follows from open extents is that of the size at hand."""
+    if is_open_value(array):
+        array = fixed(array, "int64")
     return Known(array_digest(array), lambda: array)

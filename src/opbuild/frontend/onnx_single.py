@@ -10,7 +10,7 @@ import onnx
 from onnx import numpy_helper, shape_inference
 
 from opbuild.errors import UnsupportedOperatorError
-from opbuild.graph.extents import Extent
+from opbuild.graph.extents import Extent, at_hand
 from opbuild.graph.shape_rules import ONNX_DTYPES, NoTensorError, UnknownTypeError
 from opbuild.graph.types import Array, Node, TensorType
 
@@ -66,7 +66,7 @@ def infer_single(
     for name, each, constant in zip(names, types, constants, strict=True):
         if each is None:
             continue
-        values.append(onnx.helper.make_tensor_value_info(name, _NUMBERS[each.dtype], tuple(map(int, each.shape))))
+        values.append(onnx.helper.make_tensor_value_info(name, _NUMBERS[each.dtype], tuple(map(at_hand, each.shape))))
         if constant is not None and constant.size <= _VALUE_LIMIT:
             initializers.append(numpy_helper.from_array(np.asarray(constant, order="C"), name))
     outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in proto.output if name]
@@ -83,7 +83,10 @@ def infer_single(
             "check the node's inputs and attributes",
         ) from error
     by_name = {value.name: value.type for value in found.graph.output}
-    return tuple(_type(node, by_name[name]) if name else TensorType("float32", ()) for name in proto.output)
+    results = tuple(_type(node, by_name[name]) if name else TensorType("float32", ()) for name in proto.output)
+    for each in types:  # what is known is known of the size at hand alone; that a type is not known, at any size
+        tuple(map(int, each.shape if each else ()))
+    return results
 
 
 def _add_defaults(proto: onnx.NodeProto, opset: int) -> None:

@@ -82,10 +82,10 @@ class Rest:
 
     @property
     def digest(self) -> str:
-        """Digest of all that decides how it goes on, for one model."""
+        """Digest of all that decides how it goes on, for one model, but for the extents of what is given."""
         parts = {
             "frames": [[frame.path, frame.position, sorted(frame.scope.items())] for frame in self.frames],
-            "types": {name: [each.dtype, list(each.shape)] for name, each in self.types.items()},
+            "types": {name: [each.dtype, len(each.shape)] for name, each in self.types.items()},
             "known": {name: each.origin for name, each in self.known.items()},
             "on_host": sorted(self.on_host),
         }

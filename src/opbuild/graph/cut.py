@@ -90,7 +90,8 @@ class Cut:
         nodes: What is evaluated, all of ``opset``: one node, but for some of older operator sets.
         constants: Constants that ``nodes`` read, by name.
         body: Of a Loop or Scan.
-        state: Digest of the rest and of what is known of it; with what is decided it says what is bound next.
+        state: Digest of the rest and of what is known of it; with what is decided and the types of the values that it
+            reads it says what is bound next.
         path: Where in the model the node stands that could not be typed.
         node: Its name.
         op_type: Its type.

@@ -10,9 +10,11 @@ from opbuild.graph.types import TensorType
 def transform(call: Call) -> Types:
     """One axis becomes the transform's length, or what is not mirrored of it."""
     x = list(call.rank(0, least=2))
+    inverse, onesided = bool(call.attr("inverse", 0)), bool(call.attr("onesided", 0))
+    if call.has(2) and call.constants[2] is None and not call.has(1) and not onesided:
+        return (TensorType(call.dtype(0), (*x[:-1], 2)),)  # whichever axis it is
     chosen = call.attr("axis", None)
     axis = call.axis(int(call.ints(2)[0] if call.has(2) else -2 if chosen is None else chosen), len(x))
-    inverse, onesided = bool(call.attr("inverse", 0)), bool(call.attr("onesided", 0))
     if axis == len(x) - 1:
         call.fail("its axis is the one of a number's parts")
     mirrored = inverse and onesided

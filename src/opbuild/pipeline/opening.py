@@ -28,7 +28,7 @@ from opbuild.runtime.memory_plan import plan
 from opbuild.runtime.record import Record
 from opbuild.runtime.reports import record_notes
 from opbuild.runtime.sized import Layout
-from opbuild.runtime.template import OpenKernel, Template, to_json
+from opbuild.runtime.template import OpenHost, OpenKernel, Template, to_json
 from opbuild.runtime.weights import Constants, Packer, pack_constants
 
 if TYPE_CHECKING:
@@ -128,9 +128,10 @@ class Opening:
         _, constants, template = self._made()
         numbers = template.numbers(self._shapes)
         decision = None if numbers is None else loaded.decide(template, numbers.tolist())
-        if decision is None or not decision.complete:
+        if numbers is None or decision is None or not decision.complete:
             raise BuildError("a template does not serve the size at which it was made")
-        return _record_at_hand(self._fixed, template, decision, constants)
+        steps = [template.steps[index] for index, _ in template.order(numbers.tolist())]
+        return _record_at_hand(self._fixed, steps, decision, constants)
 
     def keep(self, number: int, kernels: Kernels, record: Record) -> None:
         """Store the template, the ``number``-th of the model, if it is what its key says.
@@ -172,9 +173,11 @@ class Opening:
         return self._packed
 
 
-def _record_at_hand(program: Program, template: Template, decision: Decision, constants: Constants) -> Record:
+def _record_at_hand(
+    program: Program, steps: Sequence[OpenKernel | OpenHost], decision: Decision, constants: Constants
+) -> Record:
     symbols, calls = {}, []
-    for call, step in zip(program.calls, template.steps, strict=True):
+    for call, step in zip(program.calls, steps, strict=True):
         chosen = decision.chosen[step.decided] if isinstance(step, OpenKernel) else None
         if not isinstance(call, KernelCall) or chosen is None:
             calls.append(call)

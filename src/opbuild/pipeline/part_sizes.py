@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from opbuild.graph.cut import Cut
-from opbuild.graph.node_json import array_to_json
+from opbuild.graph.cut import Cut, cut_to_json
 from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.opdesc import FREE
 from opbuild.models.declaration import Declaration, Declared
@@ -105,6 +103,7 @@ class PartSizes:
         types: Types,
         build: Build,
         walk: WalkOpen,
+        walked: Callable[[Clock], Walked],
     ) -> Part:
         """Return a part for the types of its inputs.
 
@@ -113,9 +112,10 @@ class PartSizes:
             types: The types.
             build: Builds it.
             walk: Returns it for types whose extents may be open.
+            walked: Returns it for these types.
         """
         known = self._first.get(state)
-        if known is None or not _differ_in_extents(known[1], types) or known[0].cut.kind != "end":
+        if known is None or not _differ_in_extents(known[1], types):
             return self._built_first(state, types, build)
         first, other = known
         sizes = self._open.get(state)
@@ -123,7 +123,7 @@ class PartSizes:
             sizes = self._open[state] = self._opened(state, first.cut, other, types, walk)
         bound = sizes.bind(tuple(each.shape for each in types.values()))
         if bound is not None:
-            return Part(bound.executor, first.cut, bound.report, first.walked)
+            return Part(bound.executor, first.cut, bound.report, walked)
         part = build(sizes.bind_stored, first.cut)
         sizes.begin(tuple(each.shape for each in types.values()), Binding(part.executor, part.report))
         return part
@@ -166,6 +166,7 @@ def _differ_in_extents(one: Types, other: Types) -> bool:
 
 
 def _shown(cut: Cut) -> str:
-    """Return a text for all that an end says; raises ``ValueError`` where an open extent is among its constants."""
-    constants = {name: np.asarray(array, array.dtype) for name, array in cut.constants.items()}
-    return canonical_json([cut.kind, list(cut.reads), {name: array_to_json(each) for name, each in constants.items()}])
+    """Return a text for all that a cut says; raises ``ValueError`` where an open extent is among its constants."""
+    if any(array.dtype == object for array in cut.constants.values()):
+        raise ValueError("a constant follows from open extents")
+    return canonical_json(cut_to_json(replace(cut, why="")))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 from opbuild.backend.evaluate import evaluate
@@ -21,6 +20,7 @@ from opbuild.runtime.in_parts import InParts
 from opbuild.runtime.parts import MOST_STATES, Part, Parts
 
 if TYPE_CHECKING:
+    from opbuild.frontend.rest import Rest
     from opbuild.frontend.walk import Walked
 
 MOST_STORED = 32
@@ -64,37 +64,53 @@ class PartBinder:
         types = self._source.types(signature)
         tensors = {name: each for name, each in types.items() if is_tensor(each)}
         walked = _Walked(lambda clock: self._source.walk(signature, clock))
-        binding = self._bound(tensors, "", walked, stored=True)
-        if not isinstance(binding.executor, Executor) or binding.executor.record.cut is None:
-            return binding
+
+        def walk_open(opened: Mapping[str, TensorType]) -> Walked:
+            return self._source.walk(tuple(opened.get(name, each).shape for name, each in types.items()), Clock())
+
+        def build(otherwise: Callable[[], Binding | None] = lambda: None, end: Cut | None = None) -> Part:
+            binding = self._bound(tensors, "", walked, stored=True, otherwise=otherwise)
+            cut = binding.executor.record.cut if isinstance(binding.executor, Executor) else end
+            if cut is None:
+                raise _WholeError(binding)
+            return Part(binding.executor, cut, binding.report, walked)
+
+        try:
+            part = self._first_sizes.bind("", tensors, build, walk_open, walked)
+        except _WholeError as whole:
+            return whole.binding
         results = [output.name for output in self._source.declaration.outputs]
-        return InParts(self._part(binding, walked), self._parts, types, results)
+        return InParts(part, self._parts, types, results)
 
     def _next(self, part: Part, answer: Answer, types: Mapping[str, TensorType], body: bool) -> Part:
         """Return the part behind another one, or the first one of its loop's body; see ``runtime.parts.BindNext``."""
         cut = part.cut
         state = cut.body.state if body and cut.body else cut.state
 
-        def walk(answer: Answer, clock: Clock) -> Walked:
+        def rest(clock: Clock) -> Rest:
             before = part.walked(clock)
-            rest = before.body if body else before.rest
-            if rest is None:
+            found: Rest | None = before.body if body else before.rest
+            if found is None:
                 raise BuildError(f"nothing comes after {cut.path}", "this is an error in opbuild; please report it")
-            return self._source.go_on(rest.answered(answer, cut.path), clock)
+            return found.answered(answer, cut.path)
 
         def walk_open(opened: Mapping[str, TensorType]) -> Walked:
-            types = {name: opened.get(name, each) for name, each in answer.types.items()}
-            return walk(answer._replace(types=types), Clock())
+            return self._source.go_on(rest(Clock()).with_types(opened), Clock())
+
+        walked = _Walked(lambda clock: self._source.go_on(rest(clock), clock))
 
         def build(otherwise: Callable[[], Binding | None] = lambda: None, end: Cut | None = None) -> Part:
             if len(self._answers) > MOST_STATES:
                 self._answers.clear()
             count = self._answers[state] = self._answers.get(state, 0) + 1
-            walked = _Walked(partial(walk, answer))
             binding = self._bound(types, answer.digest(state), walked, stored=count <= MOST_STORED, otherwise=otherwise)
             return self._part(binding, walked, end)
 
-        return self._sizes.bind(state, types, build, walk_open) if answer.types else build()
+        return self._sizes.bind(answer._replace(types={}).digest(state), types, build, walk_open, walked)
+
+    @lazily
+    def _first_sizes(self) -> PartSizes:
+        return PartSizes(self._source, self._new_sizes)
 
     @lazily
     def _sizes(self) -> PartSizes:
@@ -128,6 +144,14 @@ class PartBinder:
         if cut is None:
             raise BuildError("a part of a network lacks its end", "this is an error in opbuild; please report it")
         return Part(executor, cut, binding.report, walked)
+
+
+class _WholeError(Exception):
+    """A network needs no cut."""
+
+    def __init__(self, binding: Binding) -> None:
+        super().__init__()
+        self.binding = binding
 
 
 class _Walked:

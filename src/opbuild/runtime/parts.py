@@ -90,7 +90,7 @@ class Parts:
         self._bind = bind
         self._evaluate = evaluate
         self._parts: OrderedDict[Hashable, Part] = OrderedDict()
-        self._values: Counter[str] = Counter()
+        self._values: Counter[Hashable] = Counter()
         self._lock = threading.Lock()
         self._binding = threading.Lock()
 
@@ -139,7 +139,7 @@ class Parts:
             values = {name: values[value] for name, value in cut.live.items()}
             if cut.results:
                 return [values[name] for name in cut.results]
-            key = (cut.state, tuple([_signature(values[name]) for name in cut.made]))
+            key = (cut.state, _signatures(cut, values))
             part = self._known(key) or self._next(part, key, partial(_types, values, cut.made), values)
 
     # What a cut waits for
@@ -147,17 +147,18 @@ class Parts:
     def _decided(self, part: Part, decided: Mapping[str, Array], values: Mapping[str, Any]) -> Part:
         """Return the part behind one that some values decide."""
         state, can_wait = part.cut.state, part.cut.op_type != "If" and part.cut.least is None
+        around = (state, _signatures(part.cut, values))
         shown = tuple((array.dtype.str, array.shape, array.tobytes()) for array in decided.values())
-        known = self._known((state, shown))
+        known = self._known((*around, shown))
         if known is not None:
             return known
-        if self._values[state] >= MOST_VALUES and can_wait:
-            return self._next(part, (state, "on host"), lambda: Answer(on_host=True), values)
+        if self._values[around] >= MOST_VALUES and can_wait:
+            return self._next(part, (*around, "on host"), lambda: Answer(on_host=True), values)
         with self._lock:
-            self._values[state] += 1
+            self._values[around] += 1
             if len(self._values) > MOST_STATES:
                 self._values.clear()
-        return self._next(part, (state, shown), lambda: Answer(values=decided), values)
+        return self._next(part, (*around, shown), lambda: Answer(values=decided), values)
 
     def _evaluate_nodes(self, cut: Cut, values: dict[str, Any]) -> None:
         for node in cut.nodes:
@@ -241,6 +242,11 @@ def _signature(value: Any) -> Hashable:
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return value.dtype, value.shape
     return None
+
+
+def _signatures(cut: Cut, values: Mapping[str, Any]) -> Hashable:
+    """Return what decides the types of all values that the part behind a cut reads."""
+    return tuple([_signature(values[name]) for name in cut.live if name not in cut.kept])
 
 
 def _types(values: Mapping[str, Any], names: Iterable[str]) -> Answer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain, groupby
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,7 +24,6 @@ from opbuild.runtime.library import Library
 from opbuild.runtime.memory_plan import Lives
 from opbuild.runtime.record import INT32_MAX
 from opbuild.runtime.template import (
-    NONE,
     TABLE,
     OpenHost,
     OpenKernel,
@@ -89,7 +88,8 @@ class Layout:
         self.buffer = np.array([view.buffer for view, _, _ in views], np.int64)
         self.more = np.array([view.more for view, _, _ in views], np.int64)
         self.repetition = np.array([step.repetition for step in self.kernels for _ in step.views], np.int64)
-        self.runs = _runs(template.steps)
+        ends = list(accumulate(len(step.views) if isinstance(step, OpenKernel) else 0 for step in template.steps))
+        self.views = [range(start, end) for start, end in pairwise([0, *ends])]
         self.offset = np.array([view.offset for view, _, _ in views], np.int64)
         self.rank = np.array([len(view.dims) // 2 for view, _, _ in views], np.int32)
         self.first = np.concatenate(([0], np.cumsum(rooms)))[:-1].astype(np.int64)
@@ -115,9 +115,8 @@ class Layout:
             {view.buffer for step in template.steps if isinstance(step, OpenHost) for view in views_of_step(step)}
         )
         padded = {index for index, each in enumerate(buffers) if each.zeroed is not None}
-        touched = [
-            [view.buffer for step in run.steps for view in views_of_step(step)] for run in self.runs for _ in run.steps
-        ]
+        runs = [[template.steps[index] for index in run] for run in template.runs()]
+        touched = [[view.buffer for step in run for view in views_of_step(step)] for run in runs for _ in run]
         self.lives = Lives(np.flatnonzero(self.is_temporary).tolist(), touched, padded)
 
     def _filled(self, view: OpenView, room: int) -> list[tuple[int, int]]:
@@ -125,35 +124,6 @@ class Layout:
         one, zero = self.template.one, self.template.zero
         own = list(zip(view.dims[::2], view.dims[1::2], strict=True))
         return own + [(one, zero)] * (room - len(own))
-
-
-class Run(NamedTuple):
-    """Steps next to each other that are run in turn, and how often: ``NONE``, once.
-
-    Attributes:
-        first: The index of the first one.
-        view: The index of its first view among those of all kernels.
-        steps: The steps.
-        repetition: Which number of repetitions the template has for them.
-    """
-
-    first: int
-    view: int
-    steps: tuple[OpenKernel | OpenHost, ...]
-    repetition: int
-
-    def views(self) -> range:
-        """Return the indices of their views."""
-        count = sum(len(step.views) for step in self.steps if isinstance(step, OpenKernel))
-        return range(self.view, self.view + count)
-
-
-def _runs(steps: Sequence[OpenKernel | OpenHost]) -> list[Run]:
-    found, first, view = [], 0, 0
-    for repetition, together in groupby(steps, lambda step: getattr(step, "repetition", NONE)):
-        found.append(Run(first, view, tuple(together), repetition))
-        first, view = first + len(found[-1].steps), found[-1].views().stop
-    return found
 
 
 class SizedExecutor(Runner):
@@ -261,20 +231,11 @@ class SizedExecutor(Runner):
 
     def _order_steps(self) -> None:
         """Work out the steps that are run and their views, each as often as it is repeated, and which time it is."""
-        steps: list[range] = []
-        views: list[range] = []
-        step_times: list[int] = []
-        view_times: list[int] = []
-        for run in self._layout.runs:
-            own, own_views = range(run.first, run.first + len(run.steps)), run.views()
-            for time in range(self._counts[run.repetition]):
-                steps.append(own)
-                views.append(own_views)
-                step_times += [time] * len(own)
-                view_times += [time] * len(own_views)
-        self._steps, self._times = list(chain.from_iterable(steps)), step_times
-        self._views = np.fromiter(chain.from_iterable(views), np.int64, len(view_times))
-        own_offsets = self._offsets[self._views] + self._numbers[self._layout.more[self._views]] * view_times
+        order = self._layout.template.order(self._numbers.tolist())
+        self._steps, self._times = [index for index, _ in order], [time for _, time in order]
+        views = [(view, time) for index, time in order for view in self._layout.views[index]]
+        self._views, times = np.array(views, np.int64).reshape(-1, 2).T
+        own_offsets = self._offsets[self._views] + self._numbers[self._layout.more[self._views]] * times
         buffers = self._layout.buffer[self._views]
         self._starts = own_offsets.astype(np.int64) * self._layout.itemsize[buffers]
         template = self._layout.template

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
@@ -167,6 +167,20 @@ class Template:
     constants: tuple[Constant, ...]
     notes: Mapping[str, str]
 
+    def runs(self) -> list[list[int]]:
+        """Return the indices of the steps, those together that are repeated together."""
+        found = groupby(range(len(self.steps)), lambda index: _repetition_of(self.steps[index]))
+        return [list(indices) for _, indices in found]
+
+    def order(self, numbers: Sequence[int]) -> list[tuple[int, int]]:
+        """Return the steps as they are run in a size: the index of each, and how often it was run before."""
+        found = []
+        for indices in self.runs():
+            repetition = _repetition_of(self.steps[indices[0]])
+            times = 1 if repetition == NONE else int(numbers[self.repetitions[repetition]])
+            found += [(index, time) for time in range(times) for index in indices]
+        return found
+
     def extents(self, shapes: Sequence[Sequence[int]]) -> list[int]:
         """Return the open extents in the shapes of the inputs."""
         return [shapes[index][axis] for index, axis in self.variables]
@@ -181,6 +195,10 @@ class Template:
         known = (found[place] for port in self.inputs for place in port.type.shape)
         same = all(one == other for one, other in zip(known, chain(*shapes), strict=True))
         return np.array(found, np.int64) if same else None
+
+
+def _repetition_of(step: OpenKernel | OpenHost) -> int:
+    return step.repetition if isinstance(step, OpenKernel) else NONE
 
 
 # -- JSON and back ----------------------------------------------------------------------------------------------------

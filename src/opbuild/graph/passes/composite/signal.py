@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from opbuild.graph.extents import is_open
 from opbuild.graph.passes.composite.rewrite import (
     KeptError,
     Rewrite,
@@ -123,11 +124,15 @@ def transform(to: Rewriter, node: Node) -> None:
     length = lengths[0] if lengths else 2 * (given - 1) if inverse and onesided else given
     result = to.types[node.outputs[0]].shape
     count, out_parts = result[axis], result[-1]
+    is_cut = is_open((given,)) and given > length
+    given = length if is_cut else given
     if type_.dtype != "float32" or not type_.size or length < 1 or axis == rank - 1:
         raise KeptError
     steps = steps_of(length) if given == length and out_parts == 2 else None
     if (4 * length * steps[1] if steps else given * parts * count * out_parts) > MOST_MATRIX:
         raise KeptError
+    if is_cut:
+        x = sliced(to, node, x, axis, 0, length)
     order = (*(i for i in range(rank - 1) if i != axis), axis, rank - 1)
     rows = x if order == tuple(range(rank)) else transposed(to, node, x, order)
     outer = [type_.shape[i] for i in order[:-2]]
