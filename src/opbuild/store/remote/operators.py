@@ -19,6 +19,7 @@ from opbuild.store.inspect import check
 from opbuild.store.items import REFUSED
 from opbuild.store.remote.failures import ABSENT
 from opbuild.store.remote.objects import OPERATORS, Objects
+from opbuild.store.remote.service import described
 
 SOURCE = "the remote store"
 """What people call it."""
@@ -97,7 +98,7 @@ class RemoteStore:
         problem = self._objects.put(OPERATORS + stem, packed)
         with self._lock:
             self._absent.pop(stem, None)
-        return None if problem is None else str(problem)
+        return None if problem is None else described(problem)
 
     def names(self, at_most: int | None = None) -> tuple[str, ...]:
         """Return the names of the entries present, sorted; none where the service can not list them."""
