@@ -36,6 +36,7 @@ from opbuild.pipeline.stages import Planned
 from opbuild.pipeline.stores import Stores, deciding_builder
 from opbuild.platform.digest import blake3_of
 from opbuild.report import Clock
+from opbuild.runtime.binding import Shapes
 from opbuild.store import inspect as operators
 from opbuild.store.bundle import NETWORKS, OPERATORS, Bundle, read_bundle, write_bundle
 from opbuild.store.disk import DiskStore
@@ -100,7 +101,12 @@ def export_cache(path: Path, config: Config, level: Level) -> Exported:
         else:
             entries.append(entry)
     if not entries:
-        hint = f"--soc_version names another: {', '.join(sorted(others))}" if others else "build a model there first"
+        hint = (
+            f"--soc_version names another: {', '.join(sorted(others))}"
+            if others
+            else "build a model there first; what a build took from the pack is in every installation of this release, "
+            "and --model MODEL.onnx exports it too"
+        )
         raise BuildError(f"{config.kernel_meta} has no operator for {level}", hint)
     nbytes = write_bundle(path, level.name, map(compiler_of, entries), _entry_files(entries).items(), trust)
     return Exported(len(entries), 0, nbytes, tuple(left_out), others)
@@ -134,9 +140,7 @@ def export_model(
     setup = set_up(config, level, None, runs_elsewhere=True)
     stores = Stores(setup)
     source = open_model(model, stores.models)
-    _, shapes = inputs_of(source.declaration, input_shapes or {})
-    if shapes is None:
-        raise OptionError(f"inputs of {model.name!r} have open shapes", 'give them: --input_shape "name:1,3,224,224"')
+    shapes = signature_of(source, model, input_shapes or {})
     needed = plan_graphs([source.graph(shapes, Clock())], setup, Clock())
     entries = entries_of(needed, deciding_builder(setup, stores))
     files = _entry_files(entries)
@@ -145,6 +149,27 @@ def export_model(
         files |= _network_files(config.network_meta, key.stem, source, setup.trust)
     nbytes = write_bundle(path, level.name, map(compiler_of, entries), files.items(), setup.trust)
     return Exported(len(entries), int(network), nbytes)
+
+
+def signature_of(source: ModelSource, model: Path, shapes: Mapping[str, Sequence[int]]) -> Shapes:
+    """Return the types of a model's inputs.
+
+    Raises:
+        OptionError: If a shape is open, or one that is given is at fault.
+    """
+    _, signature = inputs_of(source.declaration, shapes)
+    if signature is None:
+        missing = [(name, shape) for name, _, shape in source.declaration.inputs if name not in shapes and _open(shape)]
+        named = ";".join(f"{name}:{','.join(map(str, shape or ['...']))}" for name, shape in missing)
+        raise OptionError(
+            f"inputs of {model.name!r} have open shapes: {named}",
+            f'give one size by --input_shape, in the form "{missing[0][0]}:1,128": its operators serve other sizes too',
+        )
+    return signature
+
+
+def _open(shape: Sequence[Any] | None) -> bool:
+    return shape is None or any(not isinstance(extent, int) or extent < 0 for extent in shape)
 
 
 def import_bundle(path: Path, config: Config, level: Level) -> Imported:
