@@ -29,14 +29,13 @@ from opbuild.kernel.networks import StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.kernel.runtime_desc import runtime_desc
 from opbuild.kernel.soc_version import parse_level
-from opbuild.models.endpoints import inputs_of
+from opbuild.models.endpoints import signature_of
 from opbuild.models.source import ModelSource, open_model
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stages import Planned
 from opbuild.pipeline.stores import Stores, deciding_builder
 from opbuild.platform.digest import blake3_of
 from opbuild.report import Clock
-from opbuild.runtime.binding import Shapes
 from opbuild.store import inspect as operators
 from opbuild.store.bundle import NETWORKS, OPERATORS, Bundle, read_bundle, write_bundle
 from opbuild.store.disk import DiskStore
@@ -140,7 +139,7 @@ def export_model(
     setup = set_up(config, level, None, runs_elsewhere=True)
     stores = Stores(setup)
     source = open_model(model, stores.models)
-    shapes = signature_of(source, model, input_shapes or {})
+    shapes = signature_of(source.declaration, model.name, input_shapes or {})
     needed = plan_graphs([source.graph(shapes, Clock())], setup, Clock())
     entries = entries_of(needed, deciding_builder(setup, stores))
     files = _entry_files(entries)
@@ -149,27 +148,6 @@ def export_model(
         files |= _network_files(config.network_meta, key.stem, source, setup.trust)
     nbytes = write_bundle(path, level.name, map(compiler_of, entries), files.items(), setup.trust)
     return Exported(len(entries), int(network), nbytes)
-
-
-def signature_of(source: ModelSource, model: Path, shapes: Mapping[str, Sequence[int]]) -> Shapes:
-    """Return the types of a model's inputs.
-
-    Raises:
-        OptionError: If a shape is open, or one that is given is at fault.
-    """
-    _, signature = inputs_of(source.declaration, shapes)
-    if signature is None:
-        missing = [(name, shape) for name, _, shape in source.declaration.inputs if name not in shapes and _open(shape)]
-        named = ";".join(f"{name}:{','.join(map(str, shape or ['...']))}" for name, shape in missing)
-        raise OptionError(
-            f"inputs of {model.name!r} have open shapes: {named}",
-            f'give one size by --input_shape, in the form "{missing[0][0]}:1,128": its operators serve other sizes too',
-        )
-    return signature
-
-
-def _open(shape: Sequence[Any] | None) -> bool:
-    return shape is None or any(not isinstance(extent, int) or extent < 0 for extent in shape)
 
 
 def import_bundle(path: Path, config: Config, level: Level) -> Imported:

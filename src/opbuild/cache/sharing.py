@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from opbuild.api import plan_graphs
-from opbuild.cache.bundling import compiler_of, entries_of, note_compilers, signature_of, target_of, trust_of
+from opbuild.cache.bundling import compiler_of, entries_of, note_compilers, target_of, trust_of
 from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.level import Level
 from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
+from opbuild.models.endpoints import signature_of
 from opbuild.models.source import ModelSource, open_model
 from opbuild.pipeline.remote import Remote, remote_for_transfer
 from opbuild.pipeline.setup import Setup, set_up
@@ -155,7 +156,7 @@ def _model(model: Path, setup: Setup, shapes: InputShapes | None) -> tuple[Store
     source = open_model(model, stores.models)
     names = {name for name, *_ in source.declaration.inputs}
     own = {name: shape for name, shape in (shapes or {}).items() if name in names}
-    return stores, source, signature_of(source, model, own)
+    return stores, source, signature_of(source.declaration, model.name, own)
 
 
 def _planned(source: ModelSource, signature: Shapes, setup: Setup) -> Planned:
