@@ -6,7 +6,8 @@ Each time is that of a fresh process with an empty cache, from the call to a net
 
     python benchmarks/first_start.py [MODEL.onnx ...] [--repeat 5] [--compile]
 
-Without models: the nine light networks of the onnx package, and those of ``kernels/`` with all their layers' widths.
+Without models: the nine light networks of the onnx package, and ten of ``kernels/``, the first size of each. None of
+them may build an operator: below the table are those that were built all the same, and it is an error then.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import onnx
 
@@ -27,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from kernels.models import structures
+from opbuild.frontend.example_models import EXAMPLES
 from opbuild.store.pack import PACKS
 from processes import WITHOUT, environment
 
@@ -37,7 +40,8 @@ start = time.perf_counter()
 net = opbuild.compile(sys.argv[1], num_threads=int(sys.argv[2]))
 seconds = time.perf_counter() - start
 import json
-print(json.dumps([seconds, net.report.built, len(net.report.operators)]))
+operators = net.report.operators
+print(json.dumps([seconds, [each.name for each in operators if each.status == "built"], len(operators)]))
 """
 
 ONNXRUNTIME = """
@@ -47,7 +51,7 @@ options = onnxruntime.SessionOptions()
 options.intra_op_num_threads = int(sys.argv[2])
 start = time.perf_counter()
 onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
-print([time.perf_counter() - start, 0, 0])
+print([time.perf_counter() - start, [], 0])
 """
 
 OPENVINO = """
@@ -56,31 +60,50 @@ import openvino
 core = openvino.Core()
 start = time.perf_counter()
 core.compile_model(sys.argv[1], "CPU", {"INFERENCE_NUM_THREADS": int(sys.argv[2])})
-print([time.perf_counter() - start, 0, 0])
+print([time.perf_counter() - start, [], 0])
 """
+
+PEERS = {"onnxruntime": (ONNXRUNTIME, {}), "openvino": (OPENVINO, {})}
+
+NETWORKS = (
+    *(f"light {name}" for name in EXAMPLES), "ResNet-50", "MobileNet-v2", "EfficientNet", "ConvNeXt", "U-Net", "ViT 0",
+    "BERT 0", "MiniLM 0", "GPT-2 0", "Llama 0",
+)  # fmt: skip
+
+
+class Started(NamedTuple):
+    """One start: seconds (NaN: it failed), the operators that it built, and how many it has; or what went wrong."""
+
+    seconds: float
+    built: Sequence[str]
+    operators: int
+    problem: str = ""
+
+    @property
+    def count(self) -> str:
+        """How many operators were built, in words."""
+        return "fails" if self.problem else str(len(self.built))
 
 
 def networks(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Write the networks that the pack is made for, the first size of each, and yield names and paths."""
-    for name, structure in structures().items():
-        model = next(iter(structure()))
-        if len(model.graph.node) > 20 and not name.endswith(("1", "2", "3", "next", "keys", "scaled", "padded")):
-            path = folder / f"{name.replace(' ', '_')}.onnx"
-            onnx.save(model, path)
-            yield name, path
+    """Write the networks, and yield names and paths."""
+    known = structures()
+    for name in NETWORKS:
+        path = folder / f"{name.replace(' ', '_')}.onnx"
+        onnx.save(next(iter(known[name]())), path)
+        yield name, path
+        path.unlink()
 
 
-def started(program: str, model: Path, threads: int, **variables: str) -> tuple[float, int, int]:
-    """Return seconds, operators built and operators of one start in a fresh process; NaN where it fails."""
+def started(program: str, model: Path, threads: int, **variables: str) -> Started:
+    """Start a network in a fresh process."""
     with tempfile.TemporaryDirectory() as cache:
         surroundings = environment(MS_COMPILER_CACHE_PATH=cache, **variables)
         command = [sys.executable, "-c", program, str(model), str(threads)]
         done = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=False)
     if done.returncode:
-        print(f"{model.name}: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
-        return float("nan"), -1, -1
-    seconds, built, operators = json.loads(done.stdout.splitlines()[-1])
-    return float(seconds), int(built), int(operators)
+        return Started(float("nan"), (), 0, done.stderr.strip()[-2000:] or f"it ended with {done.returncode}")
+    return Started(*json.loads(done.stdout.splitlines()[-1]))
 
 
 def sizes() -> Iterator[str]:
@@ -101,6 +124,7 @@ def main() -> None:
     arguments.add_argument("models", nargs="*", type=Path)
     arguments.add_argument("--repeat", type=int, default=5)
     arguments.add_argument("--threads", type=int, default=2)
+    arguments.add_argument("--alone", action="store_true", help="without ONNX Runtime and OpenVINO")
     arguments.add_argument("--compile", action="store_true", help="also without the pack")
     given = arguments.parse_args()
     for line in sizes():
@@ -109,24 +133,28 @@ def main() -> None:
         "pack": (OPBUILD, {"OPBUILD_PACK": "1"}),
         "pack, no halide": (WITHOUT.format(names=("halide",)) + OPBUILD, {"OPBUILD_PACK": "1"}),
         **({"compiled": (OPBUILD, {"OPBUILD_PACK": "0"})} if given.compile else {}),
-        "onnxruntime": (ONNXRUNTIME, {}),
-        "openvino": (OPENVINO, {}),
+        **({} if given.alone else PEERS),
     }
     print("| network | operators | " + " | ".join(f"{name}, ms (built)" for name in programs) + " |")
     print("|---" * (len(programs) + 2) + "|")
+    wrong = []
     with tempfile.TemporaryDirectory() as temporary:
-        chosen = [(path.stem, path) for path in given.models] or list(networks(Path(temporary)))
-        for name, path in chosen:
-            runs: dict[str, list[tuple[float, int, int]]] = {each: [] for each in programs}
+        for name, path in ((path.stem, path) for path in given.models) if given.models else networks(Path(temporary)):
+            runs: dict[str, list[Started]] = {each: [] for each in programs}
             for _ in range(given.repeat):
                 for each, (program, variables) in programs.items():
                     runs[each].append(started(program, path, given.threads, **variables))
             cells = [
-                f"{statistics.median(run[0] for run in each) * 1e3:.0f}"
-                + (f" ({each[0][1]})" if program not in ("onnxruntime", "openvino") else "")
+                f"{statistics.median(run.seconds for run in each) * 1e3:.0f}"
+                + (f" ({each[0].count})" if program not in PEERS else "")
                 for program, each in runs.items()
             ]
-            print(f"| {name} | {runs['pack'][0][2]} | " + " | ".join(cells) + " |", flush=True)
+            print(f"| {name} | {runs['pack'][0].operators} | " + " | ".join(cells) + " |", flush=True)
+            for program in ("pack", "pack, no halide"):
+                first = runs[program][0]
+                wrong += [f"{name}, {program}: {first.problem or ', '.join(first.built)}"] * (first.count != "0")
+    if wrong:
+        sys.exit("\n".join(["the pack lacks operators", *wrong]))
 
 
 if __name__ == "__main__":

@@ -16,27 +16,27 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
 from unittest import mock
 
 from opbuild.builder.job import Job
 from opbuild.builder.queue import Queue
 from opbuild.kernel.entry import Entry
-from opbuild.kernel.interfaces import UNCLAIMED, Claim, Found, Holder
+from opbuild.kernel.interfaces import UNCLAIMED, Claim, Found, Holder, Missing
 from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
 from opbuild.store.fleet import FleetClaims
 from opbuild.store.memory import MemoryStore
 from opbuild.store.remote import leases
+from opbuild.store.remote.breaker import Breaker
+from opbuild.store.remote.operators import first_few
 from opbuild.store.tiers import TieredStore
 from samples import conv, entry_of
 
 WORKERS = 2
 """Compiles at once in a pod."""
 
-ROUND_TRIP, PATIENCE, SLOW_AT_MOST = 0.004, 1.0, 2
-"""Seconds that a request takes at least and at most, and how many may take longer before a pod asks no more: as
-``store.remote.service`` and its breaker have it."""
+ROUND_TRIP, PATIENCE = 0.004, 1.0
+"""Seconds that a request takes at least and at most, as ``store.remote.service`` has it."""
 
 
 class World:
@@ -125,7 +125,7 @@ class SharedService:
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
-        self._given_up = 0
+        self._breaker = Breaker(PATIENCE, lambda: shared.world.now)
 
     def read(self, path: str, most: int) -> bytes | Reason:
         """Return an object."""
@@ -159,9 +159,8 @@ class SharedService:
     def _ask(self, kind: str, path: str) -> Reason | None:
         """Let a request take its time; return why it failed: a server that is slow is asked no more."""
         shared = self._shared
-        slow = Reason("slow", "no answer in time")
-        if self._given_up >= SLOW_AT_MOST:
-            return slow
+        if (refused := self._breaker.refuses()) is not None:
+            return refused
         now = shared.world.now
         shared.requests.append(now)
         shared.kinds[f"{kind} {path.partition('/')[0]}"] += 1
@@ -169,8 +168,10 @@ class SharedService:
         seconds = shared.free - now + ROUND_TRIP
         shared.world.sleep(min(seconds, PATIENCE))
         if seconds <= PATIENCE:
+            self._breaker.succeeded()
             return None
-        self._given_up += 1
+        slow = Reason("slow", "no answer in time")
+        self._breaker.failed(slow, PATIENCE)
         return slow
 
 
@@ -186,14 +187,16 @@ class Operators:
         self._service = service
         self._entries = entries
 
-    def lookup(self, key: Key) -> Found | Any:
+    def lookup(self, key: Key) -> Found | Missing:
         """Return the entry, or why there is none."""
-        from opbuild.kernel.interfaces import Missing
-
         data = self._service.read(f"operators/{key.stem}", 2**20)
         if isinstance(data, Reason):
             return Missing(data)
         return Found(self._entries[int(data[:8])], "the remote store")
+
+    def lookup_all(self, keys: Sequence[Key]) -> list[Found | Missing]:
+        """Ask for a few first, and one after the other."""
+        return first_few(keys, lambda some: [self.lookup(key) for key in some])
 
     def publish(self, number: int) -> None:
         """Send an entry; it has as many bytes as operators mostly have."""
@@ -263,8 +266,7 @@ class Pod:
         """Look up everything, one after the other, then build what is missing."""
         began, fleet = self._world.now, self._fleet
         numbers: dict[Job, int] = {}
-        for number, key in enumerate(fleet.keys):
-            found = self._store.lookup(key)
+        for number, (key, found) in enumerate(zip(fleet.keys, self._store.lookup_all(fleet.keys), strict=True)):
             if not isinstance(found, Found):
                 decision = Reason("absent", "not in the store")
                 numbers[Job(conv(number), key, fleet.entries[number].name, (), self._store, decision)] = number
@@ -338,9 +340,9 @@ class Fleet:
         chance = random.Random(seed)
         self.world = World()
         self.shared = Shared(self.world, exclusive, per_second)
-        made = [entry_of(conv(number)) for number in range(operators)]
-        self.keys, self.entries = [key for key, _ in made], [entry for _, entry in made]
         self.seconds = [chance.uniform(0.04, 0.15) for _ in range(operators)]
+        made = [entry_of(conv(number), milliseconds=1e3 * each) for number, each in enumerate(self.seconds)]
+        self.keys, self.entries = [key for key, _ in made], [entry for _, entry in made]
         self.claims = claims
         self.built: Counter[int] = Counter(dict.fromkeys(range(operators), 0))
         self.ready: list[float] = []

@@ -82,11 +82,13 @@ class Working(NamedTuple):
 class Warned(NamedTuple):
     """Something the user should know that stops nothing, e.g. a store that could not be written.
 
-    ``not_stored`` is the number of operators and networks that are used and could not be stored.
+    ``not_stored`` is the number of operators and networks that are used and could not be stored, ``not_sent`` of those
+    that could not be written to the store that others share.
     """
 
     message: str
     not_stored: int = 0
+    not_sent: int = 0
 
 
 Event = (

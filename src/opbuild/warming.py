@@ -119,8 +119,9 @@ def warm_models(
         except OpbuildError as error:
             failed.append((each, error))
     for setup in setups:
-        if (shared := Stores(setup).remote) is not None:
-            shared.wait_for_uploads()
+        shared = Stores(setup).remote
+        if shared is not None and (warned := shared.wait_for_uploads()) is not None:
+            setup.observer(warned)
     if failed:
         raise _failure(failed, len(wanted))
     return tuple(reports)

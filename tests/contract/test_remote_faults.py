@@ -26,7 +26,7 @@ from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.reason import Reason
 from opbuild.store.disk import DiskStore
 from opbuild.store.memory import MemoryStore
-from opbuild.store.remote.breaker import FAILURES, Breaker
+from opbuild.store.remote.breaker import FAILURES
 from opbuild.store.remote.objects import OPERATORS, Objects
 from opbuild.store.remote.operators import RemoteStore
 from opbuild.store.remote.service import Service
@@ -280,25 +280,6 @@ def test_a_fork_asks_for_nothing(written: Path) -> None:
     assert os.waitpid(child, 0)[1] == 0
     assert isinstance(store.lookup(key), (Found, Missing))
     assert remote.reading.reason is None
-
-
-def test_a_breaker_ends_after_failures_in_a_row_or_seconds_lost() -> None:
-    """An answer between them begins anew; seconds add up."""
-    reason = Reason("refused", "nobody listens there")
-    row, mixed, slow = Breaker(), Breaker(), Breaker()
-    for _ in range(FAILURES - 1):
-        row.failed(reason)
-        assert row.reason is None
-    row.failed(reason)
-    assert row.reason == reason
-    for _ in range(10):
-        mixed.failed(reason)
-        mixed.succeeded()
-    assert mixed.reason is None
-    slow.failed(reason, 1.1)
-    slow.succeeded()
-    slow.failed(reason, 1.1)
-    assert slow.reason == reason
 
 
 def test_uploads_are_finished_or_abandoned_at_exit() -> None:

@@ -19,7 +19,7 @@ from opbuild.store.networks import DiskNetworks
 from opbuild.store.remote import contents
 from opbuild.store.remote.networks import RemoteNetworks
 from opbuild.store.remote.objects import BLOBS, NETWORKS, OPERATORS, Objects
-from opbuild.store.remote.operators import ABSENT_SECONDS, RemoteStore
+from opbuild.store.remote.operators import ABSENT_SECONDS, FIRST, RemoteStore
 from opbuild.store.remote.service import Service
 from opbuild.store.remote.tiered import TieredNetworks, TieredWeights
 from opbuild.store.tiers import TieredStore
@@ -251,6 +251,22 @@ def test_operators_are_asked_for_together_and_absence_is_remembered(folder_store
     far.publish(made[4][1])
     assert isinstance(store.lookup(made[4][0]), Found)
     assert ABSENT_SECONDS <= 1.0
+
+
+def test_who_claims_asks_for_few_where_nothing_is_there(folder_store: Service) -> None:
+    """Each is looked up again once it is claimed; where one of the first is there all are asked for now."""
+    far = RemoteStore(Objects(folder_store, PRIVATE), 0.0)
+    made = [entry_of(conv(tile)) for tile in range(FIRST + 5)]
+    keys = [key for key, _ in made]
+    far.publish(made[-1][1])
+    before = folder_store.traffic.requests
+    assert not any(isinstance(answer, Found) for answer in far.lookup_all(keys))
+    assert folder_store.traffic.requests - before == FIRST
+    far.publish(made[0][1])
+    before = folder_store.traffic.requests
+    answers = far.lookup_all(keys)
+    assert [number for number, answer in enumerate(answers) if isinstance(answer, Found)] == [0, FIRST + 4]
+    assert folder_store.traffic.requests - before == len(keys)
 
 
 def test_two_writers_leave_one_whole_network(folder_store: Service, tmp_path: Path) -> None:

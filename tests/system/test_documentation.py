@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+import yaml
 
 import documented
+from opbuild.cli.main import opbuild
 
 ROOT = Path(__file__).resolve().parents[2]
 READ = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md")), ROOT / "docs" / "concepts" / "shapes.md"]
@@ -75,6 +79,26 @@ def test_documents_have_blocks_of_known_kinds() -> None:
     for document in READ:
         for block in documented.blocks(document.read_text()):
             assert block.language in ("sh", "python", "text", "c", "ini", "dockerfile", "yaml"), (document, block.line)
+
+
+def test_what_documents_give_to_other_programs_is_of_their_form() -> None:
+    """CI's files are YAML whose jobs run opbuild's commands, as an image's instructions do: with options that exist."""
+    blocks = [block for document in READ for block in documented.blocks(document.read_text())]
+    lines = []
+    for block in blocks:
+        if block.language == "yaml":
+            lines += [line for job in yaml.safe_load(block.text).values() for line in job["script"]]
+        elif block.language == "dockerfile":
+            instructions = [line.split(maxsplit=1) for line in block.text.splitlines() if line and line[0] != "#"]
+            assert {name for name, _ in instructions} <= {"FROM", "RUN", "COPY", "ENV", "CMD"}
+            lines += [rest for name, rest in instructions if name == "RUN"]
+    calls = [shlex.split(line)[1:] for line in lines if line.startswith("opbuild ")]
+    assert len(calls) >= 2
+    for name, *words in calls:
+        command = opbuild.get_command(click.Context(opbuild), name)
+        assert command is not None, name
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= known, (name, words)
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,16 @@ from crowded_compiler import CrowdedCompiler
 from opbuild.builder import queue
 from opbuild.builder.build import Builder
 from opbuild.builder.result import BuildResult
+from opbuild.cli.main import main
 from opbuild.config import Config
-from opbuild.events import CompileFinished
+from opbuild.events import CompileFinished, Warned
 from opbuild.files.trust import PRIVATE
 from opbuild.pipeline.remote import Remote
 from opbuild.store.claims import FolderClaims
 from opbuild.store.fleet import FleetClaims
 from opbuild.store.memory import MemoryStore
+from opbuild.store.remote.objects import NETWORKS
+from opbuild.store.remote.service import Service
 from opbuild.store.tiers import TieredStore
 from remote_servers import redis_server, service
 from samples import LEVEL, Recorder, conv, needed
@@ -88,6 +92,73 @@ def test_hosts_that_start_cold_together_build_each_operator_once(
 def small(tmp_path_factory: pytest.TempPathFactory) -> SmallNetwork:
     """A network of two operators."""
     return make_small_network(tmp_path_factory.mktemp("small"))
+
+
+class SlowDisk:
+    """OpenDAL's operator on a disk that takes seconds to write; none of them pass here.
+
+    Args:
+        operator: The folder's.
+        limit: Seconds that the service allows.
+        takes: Seconds that a write takes.
+    """
+
+    def __init__(self, operator: Any, limit: float, takes: float) -> None:
+        self._operator, self._limit, self._takes = operator, limit, takes
+
+    def write(self, *arguments: Any, **options: Any) -> None:
+        """Write, unless that takes longer than it may."""
+        if self._limit < self._takes:
+            raise TimeoutError("timeout")
+        self._operator.write(*arguments, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._operator, name)
+
+
+@pytest.fixture
+def slow_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Let each write to a remote store take so many seconds."""
+    opened = Service._opened
+
+    def write_in(seconds: float) -> None:
+        def slow(self: Service, *, exclusive: bool = False) -> Any:
+            return SlowDisk(opened(self, exclusive=exclusive), self._seconds, seconds)
+
+        monkeypatch.setattr(Service, "_opened", slow)
+
+    return write_in
+
+
+def test_a_store_that_takes_seconds_to_write_is_warmed(
+    small: SmallNetwork, tmp_path: Path, slow_disk: Callable[[float], None]
+) -> None:
+    """A disk that others write to takes longer than who builds may wait; uploads have the time: all is there."""
+    shared = (tmp_path / "shared").as_uri()
+    seen = Recorder()
+    slow_disk(3.0)
+    for rows in range(2, 10):
+        opbuild.warm([small.path], shapes={"x": (rows, 256)}, cache_path=tmp_path / "ci", remote=shared, observer=seen)
+    assert not any(warned.not_sent for warned in seen.of(Warned))
+    own = {path.stem for path in (tmp_path / "ci").rglob("small_*.so")}
+    assert len(own) >= 3
+    assert set(service(shared).names(NETWORKS)) == own
+
+
+def test_warming_tells_what_a_store_did_not_take(
+    small: SmallNetwork, tmp_path: Path, slow_disk: Callable[[float], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A fleet that counts on it would build again: the command says how much is missing, and strictly fails."""
+    slow_disk(60.0)
+    shared = (tmp_path / "shared").as_uri()
+    command = ["warm", str(small.path), "--shapes", "x:3,256", "--cache_path", str(tmp_path / "ci"), "--remote", shared]
+    assert main([*command, "--strict"]) != 0
+    output = capsys.readouterr()
+    told = " ".join((output.out + output.err).split())
+    assert re.search(r"compiled, \d+ not sent in", told), told
+    assert re.search(rf"\d+ objects were not written to the remote store {shared}: slow", told), told
+    assert "built and not sent" in told
+    assert "opbuild push" in told
 
 
 POD = """

@@ -150,6 +150,20 @@ def test_what_models_need_is_pushed_and_pulled(
         assert net.report.image
 
 
+def test_what_can_not_go_says_how_it_can(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A model with open shapes names them; a cache whose operators are all the pack's says where these are."""
+    onnx.save(small_model(), tmp_path / "open.onnx")
+    model, place = str(tmp_path / "open.onnx"), ["--cache_path", str(tmp_path / "own")]
+    for command in (["push", model, f"file://{tmp_path}/x"], ["pull", f"file://{tmp_path}/x", model],
+                    ["cache", "export", str(tmp_path / "bundle"), "--model", model]):  # fmt: skip
+        assert main([*command, *place]) != 0
+        said = " ".join(capsys.readouterr().err.split())
+        assert "inputs of 'open.onnx' have open shapes: x:-1,256" in said
+        assert '--input_shape, in the form "x:1,128": its operators serve other sizes too' in said
+    assert main(["cache", "export", str(tmp_path / "bundle"), *place]) != 0
+    assert "--model MODEL.onnx exports it too" in " ".join(capsys.readouterr().err.split())
+
+
 @pytest.mark.parametrize(
     "url", ["redis://user:secret@host", "https://secret@host/x", "s3://key:secret@bucket", "webdav://u:secret@h",
             "s3://bucket?secret_access_key=secret", "ftp://u:secret@h", "redis://host/secret?x=secret#secret"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import Any
 
 import pytest
@@ -45,6 +46,15 @@ def test_a_service_that_is_too_slow_for_all_leaves_each_pod_to_itself() -> None:
     done = outcome(per_second=20.0, within=0.1)
     assert len(done.ready) == 30
     assert max(done.ready) < done.alone + 30
+
+
+def test_a_service_that_is_busy_with_a_fleet_is_asked_little() -> None:
+    """A hundred pods and twenty requests a second for each: hardly later than alone, and little is built twice."""
+    done = Fleet(100, 60, per_second=2000.0).run()
+    assert len(done.shared.requests) < 100 * 60 * 1.5
+    assert done.each < 10
+    assert statistics.median(done.ready) < 1.4 * done.alone
+    assert max(done.ready) < done.alone + 3.0
 
 
 def test_without_claims_every_pod_builds_everything() -> None:

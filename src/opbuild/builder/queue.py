@@ -5,12 +5,16 @@ published it. What others have claimed is passed over, so that processes which b
 asked for again when nothing else is left. A claim that is free while the entry is missing means that its holder failed
 or died, and this process takes over at once. It never waits longer than a compile may take.
 
-For a process that shares only a remote store nobody waits longer than building what is left would take here, and a
-little: nobody sees at once that it died. Its claim is asked for once; then only the entry is, less and less often.
+Processes that share only a remote store are far: each question is a request, and nobody sees at once that one died.
+A claim that they hold is asked for once; then only the entry is. Where a few questions in a row bring nothing, the rest
+is asked later, less and less often, and each process goes on somewhere else and at another time. Nobody waits for them
+longer than he would be ready alone, and a little: who is behind that builds what is open, and asks nobody.
 """
 
 from __future__ import annotations
 
+import math
+import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,7 +32,10 @@ _LEAST_PAUSE, _LONGEST_PAUSE, _PAUSES_GROW = 0.005, 0.1, 1.5
 """Seconds until a claim that others hold is tried again."""
 
 _LEAST_FAR_PAUSE, _LONGEST_FAR_PAUSE = 0.2, 1.0
-"""The same until an entry is looked for that others build who share only a remote store."""
+"""The same until far processes are asked again."""
+
+_IN_VAIN = 3
+"""Questions to far processes in a row that bring nothing, after which there is a pause."""
 
 USUAL_SECONDS = 0.15
 """How long an operator takes to compile, where none of this build has said it yet."""
@@ -66,6 +73,31 @@ class _Wait:
     said: float = 0.0
 
 
+class _FarTurns:
+    """When far processes are asked: not for a while once a few questions in a row brought nothing.
+
+    Attributes:
+        next: When they are.
+    """
+
+    def __init__(self) -> None:
+        self.next = 0.0
+        self._in_vain = 0
+        self._pause = _LEAST_FAR_PAUSE
+
+    def brought(self) -> None:
+        """Take note that a question brought a claim or an entry."""
+        self._in_vain, self._pause = 0, _LEAST_FAR_PAUSE
+
+    def failed(self, now: float, left: int) -> None:
+        """Take note that one brought nothing; ``left``: for how many operators there are questions."""
+        self._in_vain += 1
+        if self._in_vain >= min(_IN_VAIN, left):
+            self._in_vain = 0
+            self.next = now + self._pause * random.uniform(0.75, 1.25)  # noqa: S311  no secret
+            self._pause = min(self._pause * _PAUSES_GROW, _LONGEST_FAR_PAUSE)
+
+
 class Queue:
     """The jobs of a build in the order in which to compile them.
 
@@ -91,6 +123,11 @@ class Queue:
         self._clock = clock
         self._jobs = tuple(jobs)
         self._open = list(jobs)
+        self._began = clock()
+        # So that not all begin to build what a dead one had.
+        self._grace = A_LITTLE * random.uniform(0.5, 1.0)  # noqa: S311  no secret
+        self._far = _FarTurns()
+        self._meets_far = False
         self._under_way: list[Job] = []
         self._waits: dict[Job, _Wait] = {}
         self._taken: list[tuple[Job, Found]] = []
@@ -104,13 +141,15 @@ class Queue:
         """Return the next job to compile, which is under way then; None if there is no room or others have the rest."""
         if len(self._under_way) >= self._limit:
             return None
-        now = self._clock()
-        for job in tuple(self._open):
-            wait = self._waits.get(job)
-            if (wait is None or now >= wait.next) and self._begins(job, now):
+        met = self._meets_far
+        for job in self._in_turn():
+            now = self._clock()
+            if now >= self._due_at(job) and self._begins(job, now):
                 self._open.remove(job)
                 self._under_way.append(job)
                 return job
+            if met != self._meets_far:
+                return self.next()
         return None
 
     def answered(self, job: Job) -> None:
@@ -132,8 +171,7 @@ class Queue:
         """Return seconds after which ``next`` may have something that it has not now; None: only an answer helps."""
         if len(self._under_way) >= self._limit or not self._open:
             return None
-        now = self._clock()
-        return min((max(0.0, self._waits[job].next - now) for job in self._open if job in self._waits), default=0.0)
+        return max(0.0, min(map(self._due_at, self._open)) - self._clock())
 
     def overdue(self) -> list[tuple[Job, Holder, float]]:
         """Return for what, for whom and for how many seconds this process waits, where it is time to say so."""
@@ -146,19 +184,41 @@ class Queue:
                 due.append((job, wait.holder, waited))
         return due
 
+    def _in_turn(self) -> list[Job]:
+        """Return the open jobs in the order in which to ask for them: anywhere, where others have begun as well."""
+        return random.sample(self._open, len(self._open)) if self._meets_far else list(self._open)
+
+    def _due_at(self, job: Job) -> float:
+        """Return when to ask for a job."""
+        wait = self._waits.get(job)
+        if wait is not None and not wait.holder.is_far:
+            return wait.next
+        if job.claim is not None or job.debug is not None or not self._meets_far:
+            return 0.0
+        return min(self._far.next, self._behind_at())
+
+    def _behind_at(self) -> float:
+        """Return when it is to build, whoever has the claim: a little after it would have had one operator more, alone.
+
+        Never while its workers have enough to do: what others build is taken meanwhile.
+        """
+        if len(self._under_way) >= max(1, self._limit - 1):
+            return math.inf
+        built = [job.milliseconds for job in self._jobs if not job.open and job.milliseconds]
+        each = sum(built) / len(built) / 1e3 if built else USUAL_SECONDS
+        done = len(self._jobs) - len(self._open)
+        return self._began + self._grace + min(self._patience, each * (done + 1) / max(1, self._limit - 1))
+
     def _begins(self, job: Job, now: float) -> bool:
         """Return whether a job is this process's now; what others have built is taken instead."""
         if job.claim is not None:
             return True
-        waits = self._waits.get(job)
-        if waits is not None and waits.holder.is_far:
-            answer: Claim | Holder | Found = waits.holder
-        else:
-            answer = turn(self._claims if job.debug is None else None, job.store, job.key)
+        answer = self._asked(job, now)
         if isinstance(answer, Holder):
             answer = self._wait(job, answer, now)
         if isinstance(answer, Holder):
             return False
+        self._far.brought()
         wait = self._waits.pop(job, None)
         if isinstance(answer, Found):
             self._open.remove(job)
@@ -168,29 +228,39 @@ class Queue:
         job.claim = answer
         return True
 
-    def _patience_with(self, holder: Holder) -> float:
-        """Return how many seconds to wait for a process: a far one as long as it takes to build what is left here."""
-        if not holder.is_far:
-            return self._patience
-        built = [job.milliseconds for job in self._jobs if not job.open and job.milliseconds]
-        each = sum(built) / len(built) / 1e3 if built else USUAL_SECONDS
-        return min(self._patience, A_LITTLE + each * len(self._open) / max(1, self._limit - 1))
+    def _asked(self, job: Job, now: float) -> Claim | Holder | Found:
+        """Return the claim on a job, who has it, or its entry."""
+        if job.debug is not None:
+            return UNCLAIMED
+        wait = self._waits.get(job)
+        if self._meets_far and (wait is None or wait.holder.is_far):
+            behind = now >= self._behind_at()
+            if behind or wait is not None or self._far.next:  # others have had time to build it
+                found = job.store.lookup(job.key)
+                if isinstance(found, Found):
+                    return found
+            if behind:
+                return UNCLAIMED
+            if wait is not None:
+                return wait.holder
+        return turn(self._claims, job.store, job.key)
 
     def _wait(self, job: Job, holder: Holder, now: float) -> Claim | Holder | Found:
         """Return what to do about an operator that another process has claimed: mostly, go on waiting."""
-        begins = job not in self._waits
         wait = self._waits.setdefault(job, _Wait(holder, now, now))
-        if begins and holder.is_far:
-            wait.pause = _LEAST_FAR_PAUSE
-        patient = now - wait.since < self._patience_with(holder)
-        if not patient or now - wait.looked >= _LOOK_EVERY or (holder.is_far and not begins):
+        wait.holder = holder
+        if holder.is_far:
+            self._meets_far = True
+            self._far.failed(self._clock(), len(self._open))
+            return holder
+        patient = now - wait.since < self._patience
+        if not patient or now - wait.looked >= _LOOK_EVERY:
             wait.looked = now
             found = job.store.lookup(job.key)
             if isinstance(found, Found):
                 return found
         if not patient:
             return UNCLAIMED
-        wait.holder = holder
         wait.next = now + wait.pause
-        wait.pause = min(wait.pause * _PAUSES_GROW, _LONGEST_FAR_PAUSE if holder.is_far else _LONGEST_PAUSE)
+        wait.pause = min(wait.pause * _PAUSES_GROW, _LONGEST_PAUSE)
         return holder

@@ -29,7 +29,7 @@ from opbuild.kernel.networks import StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.kernel.runtime_desc import runtime_desc
 from opbuild.kernel.soc_version import parse_level
-from opbuild.models.endpoints import inputs_of
+from opbuild.models.endpoints import signature_of
 from opbuild.models.source import ModelSource, open_model
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stages import Planned
@@ -100,7 +100,12 @@ def export_cache(path: Path, config: Config, level: Level) -> Exported:
         else:
             entries.append(entry)
     if not entries:
-        hint = f"--soc_version names another: {', '.join(sorted(others))}" if others else "build a model there first"
+        hint = (
+            f"--soc_version names another: {', '.join(sorted(others))}"
+            if others
+            else "build a model there first; what a build took from the pack is in every installation of this release, "
+            "and --model MODEL.onnx exports it too"
+        )
         raise BuildError(f"{config.kernel_meta} has no operator for {level}", hint)
     nbytes = write_bundle(path, level.name, map(compiler_of, entries), _entry_files(entries).items(), trust)
     return Exported(len(entries), 0, nbytes, tuple(left_out), others)
@@ -134,9 +139,7 @@ def export_model(
     setup = set_up(config, level, None, runs_elsewhere=True)
     stores = Stores(setup)
     source = open_model(model, stores.models)
-    _, shapes = inputs_of(source.declaration, input_shapes or {})
-    if shapes is None:
-        raise OptionError(f"inputs of {model.name!r} have open shapes", 'give them: --input_shape "name:1,3,224,224"')
+    shapes = signature_of(source.declaration, model.name, input_shapes or {})
     needed = plan_graphs([source.graph(shapes, Clock())], setup, Clock())
     entries = entries_of(needed, deciding_builder(setup, stores))
     files = _entry_files(entries)

@@ -13,12 +13,12 @@ from pathlib import Path
 from opbuild.api import plan_graphs
 from opbuild.cache.bundling import compiler_of, entries_of, note_compilers, target_of, trust_of
 from opbuild.config import Config
-from opbuild.errors import BuildError, OptionError
+from opbuild.errors import BuildError
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.level import Level
 from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
-from opbuild.models.endpoints import inputs_of
+from opbuild.models.endpoints import signature_of
 from opbuild.models.source import ModelSource, open_model
 from opbuild.pipeline.remote import Remote, remote_for_transfer
 from opbuild.pipeline.setup import Setup, set_up
@@ -155,10 +155,8 @@ def _model(model: Path, setup: Setup, shapes: InputShapes | None) -> tuple[Store
     stores = Stores(setup)
     source = open_model(model, stores.models)
     names = {name for name, *_ in source.declaration.inputs}
-    _, signature = inputs_of(source.declaration, {name: s for name, s in (shapes or {}).items() if name in names})
-    if signature is None:
-        raise OptionError(f"inputs of {model.name!r} have open shapes", 'give them: --input_shape "name:1,3,224,224"')
-    return stores, source, signature
+    own = {name: shape for name, shape in (shapes or {}).items() if name in names}
+    return stores, source, signature_of(source.declaration, model.name, own)
 
 
 def _planned(source: ModelSource, signature: Shapes, setup: Setup) -> Planned:

@@ -18,35 +18,42 @@ class StorageWatch:
 
     Attributes:
         not_stored: Number of operators and networks that are used but not stored.
+        not_sent: Number of those that are not in the store that others share.
     """
 
     def __init__(self, observer: Callable[[Event], None]) -> None:
         self._observer = observer
-        self.not_stored = 0
+        self.not_stored = self.not_sent = 0
 
     def __call__(self, event: Event) -> None:
         """Observe one event."""
         if isinstance(event, Warned):
             self.not_stored += event.not_stored
+            self.not_sent += event.not_sent
         self._observer(event)
 
     @property
     def summary(self) -> str:
         """What to add to a line that sums a build up; empty if everything was stored."""
-        return f", {self.not_stored} not stored" if self.not_stored else ""
+        counts = ((self.not_stored, "stored"), (self.not_sent, "sent"))
+        return "".join(f", {count} not {what}" for count, what in counts if count)
 
     def require_stored(self, strict: bool) -> None:
-        """Fail if the user was strict and something could not be stored.
+        """Fail if the user was strict and something could not be stored or sent.
 
         Raises:
             BuildError: If so; everything was built and written all the same.
         """
-        if strict and self.not_stored:
-            what = f"{counted(self.not_stored, 'part')} {verb(self.not_stored, 'was', 'were')}"
-            raise BuildError(
-                f"{what} built and not stored, and --strict was given",
-                "the warning says why; make the cache folder writable, or leave --strict out",
-            )
+        for count, failed, remedy in (
+            (self.not_stored, "stored", "make the cache folder writable"),
+            (self.not_sent, "sent", "send it by 'opbuild push'"),
+        ):
+            if strict and count:
+                raise BuildError(
+                    f"{counted(count, 'part')} {verb(count, 'was', 'were')} built and not {failed}, "
+                    "and --strict was given",
+                    f"the warning says why; {remedy}, or leave --strict out",
+                )
 
 
 def stored_in(config: Config, watch: StorageWatch) -> str:

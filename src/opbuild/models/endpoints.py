@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from opbuild.errors import OpbuildError, ShapeError
+from opbuild.errors import OpbuildError, OptionError, ShapeError
 from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.opdesc import FREE
 from opbuild.models.declaration import Declaration, Declared
@@ -146,3 +146,26 @@ def _checked(name: str, declared: tuple[int, ...] | None, given: tuple[int, ...]
         message = f"the shape given for input {name!r} is {list(given)}"
         raise ShapeError(message, "extents are from 0 to 2147483647; -1 leaves one open")
     return tuple(int(extent) for extent in given)
+
+
+def signature_of(declaration: Declaration, name: str, input_shapes: Mapping[str, Sequence[int]]) -> Shapes:
+    """Return the types of a model's inputs, for a command that needs one size.
+
+    Args:
+        declaration: What the model says of them.
+        name: The model's name, for errors.
+        input_shapes: Shapes by input name, where the model leaves them open.
+
+    Raises:
+        OptionError: If a shape is open still.
+    """
+    ports, signature = inputs_of(declaration, input_shapes)
+    if signature is None:
+        missing = [(port.name, port.shape) for port in ports if any(extent < 0 for extent in port.shape)]
+        named = ";".join(f"{port}:{','.join(map(str, shape))}" for port, shape in missing)
+        first = missing[0][0] if missing else "name"
+        raise OptionError(
+            f"inputs of {name!r} have open shapes: {named}",
+            f'give one size by --input_shape, in the form "{first}:1,128": its operators serve other sizes too',
+        )
+    return signature

@@ -23,8 +23,9 @@ from opbuild.store.remote.objects import CLAIMS, Objects
 from opbuild.store.remote.operators import RemoteStore
 from opbuild.store.remote.service import Service
 from opbuild.store.remote.tiered import TieredNetworks, TieredWeights
-from opbuild.store.remote.uploads import Uploads
+from opbuild.store.remote.uploads import UPLOAD_SECONDS, Uploads
 from opbuild.store.weights import DiskWeights
+from opbuild.text.plural import counted, verb
 
 TRANSFER_SECONDS = 30.0
 """How long commands wait for an answer."""
@@ -81,6 +82,12 @@ def _uploads(service: Service) -> Uploads:
     return Uploads(_log)
 
 
+@cache
+def _sender(service: Service) -> Service:
+    """Return the service through which uploads go: more patient, and given up by itself."""
+    return Service(service.address, credentials(service.address), UPLOAD_SECONDS)
+
+
 def _log(text: str) -> None:
     log_warnings(Warned(text))
 
@@ -124,6 +131,11 @@ class Remote:
         return RemoteStore(objects, 0.0) if self.writes else RemoteStore(objects)
 
     @lazily
+    def _sent(self) -> Objects:
+        """Its objects as uploads write them."""
+        return Objects(_sender(self.service), self.trust, _log)
+
+    @lazily
     def networks(self) -> RemoteNetworks:
         """Its networks."""
         return RemoteNetworks(Objects(self.service, self.trust, self.tell))
@@ -146,24 +158,30 @@ class Remote:
         tiered = TieredWeights(weights)
         return TieredNetworks(networks, tiered, self.networks, self.offer_network, filled), tiered
 
-    def after_uploads(self, then: Callable[[], object]) -> None:
+    def after_uploads(self, then: Callable[[], None]) -> None:
         """Call a function once everything that was offered so far is written, or given up."""
         _uploads(self.service).add(then)
 
-    def wait_for_uploads(self) -> None:
-        """Wait until everything that was offered is written, or given up."""
-        _uploads(self.service).wait()
+    def wait_for_uploads(self) -> Warned | None:
+        """Wait until everything that was offered is written, or given up; return what to tell of what is not."""
+        failed = _uploads(self.service).wait()
+        if not failed:
+            return None
+        what = f"{counted(len(failed), 'object')} {verb(len(failed), 'was', 'were')}"
+        where = f"the remote store {self.service.address.url}"
+        return Warned(f"{what} not written to {where}: {failed[0]}; 'opbuild push' sends what is missing there",
+                      not_sent=len(failed))  # fmt: skip
 
     def offer_operator(self, entry: Entry) -> None:
         """Write an operator in the background, unless it came from here or nothing is written."""
         if self.writes and not self.operators.lent(entry):
             uploads = _uploads(self.service)
-            store = RemoteStore(Objects(self.service, self.trust, _log))
-            uploads.add(lambda: uploads.goes_on() and store.publish(entry))
+            store = RemoteStore(self._sent)
+            uploads.add(lambda: store.publish(entry) if uploads.goes_on() else None)
 
     def offer_network(self, key: ImageKey, network: StoredNetwork, weights: Mapping[str, Bytes]) -> None:
         """Write a network in the background, unless nothing is written."""
         if self.writes:
             uploads = _uploads(self.service)
-            store = RemoteNetworks(Objects(self.service, self.trust, _log), uploads.goes_on)
+            store = RemoteNetworks(self._sent, uploads.goes_on)
             uploads.add(lambda: store.publish(key, network, weights))

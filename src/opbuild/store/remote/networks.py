@@ -20,6 +20,7 @@ from opbuild.store.items import REFUSED
 from opbuild.store.remote.contents import Contents, InMemory, Target, missing, split
 from opbuild.store.remote.objects import NETWORKS, Objects
 from opbuild.store.remote.operators import told
+from opbuild.store.remote.service import described
 from opbuild.text.canonical import canonical_json
 
 LARGEST = 2**30
@@ -119,7 +120,7 @@ class RemoteNetworks:
             "constants": constants, "weights": contents, "operators": operators_of(network.record),
         }  # fmt: skip
         problem = problem or self.objects.put(NETWORKS + key.stem, json.dumps(said).encode())
-        return None if problem is None else str(problem)
+        return None if problem is None else described(problem)
 
     def note(self, key: ImageKey, states: Mapping[str, Any]) -> None:
         """Do nothing: states are those of one machine's files."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -19,9 +19,13 @@ from opbuild.store.inspect import check
 from opbuild.store.items import REFUSED
 from opbuild.store.remote.failures import ABSENT
 from opbuild.store.remote.objects import OPERATORS, Objects
+from opbuild.store.remote.service import described
 
 SOURCE = "the remote store"
 """What people call it."""
+
+FIRST = 8
+"""Operators that are asked for first, where others are asked for again before they are compiled."""
 
 ABSENT_SECONDS = 1.0
 """For so long what was absent is not asked for again: a build asks twice, and again while another process compiles."""
@@ -65,7 +69,16 @@ class RemoteStore:
         return Found(answer, SOURCE)
 
     def lookup_all(self, keys: Sequence[Key]) -> list[Found | Missing]:
-        """Return what ``lookup`` does for each of several keys, asking for them together."""
+        """Return what ``lookup`` does for each of several keys, asking for them together.
+
+        Who looks again for each before he compiles it asks for a few first: where all of them are absent the others
+        are too, mostly, and need no request now.
+        """
+        if self._absent_seconds:
+            return self._look_up(keys)
+        return first_few(keys, self._look_up)
+
+    def _look_up(self, keys: Sequence[Key]) -> list[Found | Missing]:
         if len(keys) == 1:
             return [self.lookup(keys[0])]
         with closing(at_once(keys, self.lookup)) as answers:
@@ -97,7 +110,7 @@ class RemoteStore:
         problem = self._objects.put(OPERATORS + stem, packed)
         with self._lock:
             self._absent.pop(stem, None)
-        return None if problem is None else str(problem)
+        return None if problem is None else described(problem)
 
     def names(self, at_most: int | None = None) -> tuple[str, ...]:
         """Return the names of the entries present, sorted; none where the service can not list them."""
@@ -121,6 +134,15 @@ class RemoteStore:
     def evict(self, name: str) -> None:
         """Remove an entry if it is there."""
         self._objects.service.delete(OPERATORS + name.rpartition("_")[0])
+
+
+def first_few(keys: Sequence[Key], look_up: Callable[[Sequence[Key]], list[Found | Missing]]) -> list[Found | Missing]:
+    """Return what ``look_up`` does, or where it finds none of the first few keys, that the rest is absent."""
+    answers = look_up(keys[:FIRST])
+    rest = keys[FIRST:]
+    if any(isinstance(answer, Found) or answer.reason.code != ABSENT for answer in answers):
+        return answers + look_up(rest) if rest else answers
+    return answers + [_missing(Reason(ABSENT, "")) for _ in rest]
 
 
 def told(reason: Reason) -> str:

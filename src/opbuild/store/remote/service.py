@@ -53,7 +53,7 @@ class Service:
     Attributes:
         address: The same.
         traffic: What went to and fro so far.
-        reading: Says why it is not read any more, if so.
+        reading: Says why it is not read for a while, if so.
         writing: The same of writing.
     """
 
@@ -62,9 +62,9 @@ class Service:
     ) -> None:
         self.address = address
         self.traffic = Traffic()
-        self.reading, self.writing = Breaker(), Breaker()
         self._secrets = dict(secrets or {})
         self._seconds = SECONDS if seconds is None else seconds
+        self.reading, self.writing = Breaker(self._seconds), Breaker(self._seconds)
         self._lock = threading.Lock()
         self._operators: dict[bool, opendal.Operator] = {}
         self._untold: Reason | None = None
@@ -158,8 +158,9 @@ class Service:
         settles: bool = True,
     ) -> T | Reason:
         """Return what a request returns, or why it failed; it is repeated once where that may pass."""
-        if breaker.reason is not None:
-            return breaker.reason
+        refused = breaker.refuses()
+        if refused is not None:
+            return refused
         started = time.monotonic()
         failure = None
         for pause in (_PAUSE, 0.0):

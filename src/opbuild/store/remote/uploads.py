@@ -18,7 +18,10 @@ from opbuild.text.plural import counted, verb
 EXIT_SECONDS = 10.0
 """How long a program that has ended is kept by what it still writes; one request more may be under way then."""
 
-_REQUEST_SECONDS = 3.0
+UPLOAD_SECONDS = 5.0
+"""How long an answer may take: nobody waits for it, and a disk that others write to takes seconds to be sure."""
+
+_REQUEST_SECONDS = UPLOAD_SECONDS + 1.0
 """How long a request under way may take to end; a thread in the midst of one must not meet the end of Python."""
 
 
@@ -34,14 +37,15 @@ class Uploads:
         self._tell = tell
         self._seconds = seconds
         self._changed = threading.Condition()
-        self._waiting: deque[Callable[[], object]] = deque()
+        self._waiting: deque[Callable[[], str | None]] = deque()
+        self._failed: list[str] = []
         self._busy = False
         self._process = os.getpid()
         self._ended = 0.0
         atexit.register(self.finish)
 
-    def add(self, write: Callable[[], object]) -> None:
-        """Write something soon; ``write`` does it, and tells itself what is wrong."""
+    def add(self, write: Callable[[], str | None]) -> None:
+        """Write something soon; ``write`` does it, and returns None, or why it could not."""
         with self._changed:
             self._waiting.append(write)
             if self._busy:
@@ -57,11 +61,13 @@ class Uploads:
         self._ended = self._ended or time.monotonic()
         return time.monotonic() < self._ended + self._seconds
 
-    def wait(self) -> None:
-        """Wait until everything is written, or given up for what the service answers."""
+    def wait(self) -> list[str]:
+        """Wait until everything is written or given up; return why, for each object since the last call."""
         with self._changed:
             while self._busy:
                 self._changed.wait(0.05)
+            failed, self._failed = self._failed, []
+        return failed
 
     def finish(self) -> None:
         """Wait until everything is written, or the time is over; tell what is not."""
@@ -89,4 +95,6 @@ class Uploads:
                     self._changed.notify_all()
                     return
                 write = self._waiting.popleft()
-            write()
+            problem = write()
+            if problem is not None:
+                self._failed.append(problem)
