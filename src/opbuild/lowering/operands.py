@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from opbuild.families.blocked import BLOCK
+from opbuild.graph.extents import enough, is_open
 from opbuild.graph.types import Array
 from opbuild.program import BufferKind, View
 
@@ -64,7 +65,7 @@ class Storage:
     def grow_halo(self, left: int, top: int, right: int, bottom: int) -> None:
         """Make the halo at least this wide on each side."""
         owner, _ = self.root()
-        owner.halo = [max(have, want) for have, want in zip(owner.halo, (left, top, right, bottom), strict=True)]
+        owner.halo = [enough(have, want) for have, want in zip(owner.halo, (left, top, right, bottom), strict=True)]
 
     @property
     def size(self) -> int:
@@ -78,7 +79,8 @@ class Storage:
     @property
     def zeroed(self) -> Hashable | None:
         """The geometry that must match for memory to be shared, if there are zeros to keep; of an owner only."""
-        if not self.blocked or not any(self.halo) or self.halo_value not in (None, ZEROS):
+        has_halo = is_open(self.halo) or any(self.halo)
+        if not self.blocked or not has_halo or self.halo_value not in (None, ZEROS):
             return None
         return ("blocked", self.dtype, self.shape, tuple(self.halo))
 
