@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opbuild.graph.extents import ClosedError, Extent, Extents, at_hand, at_most, enough
+from opbuild.graph.extents import ClosedError, Extent, Extents, at_hand, at_most
 from opbuild.graph.formulas import Formulas, Numbers
+from opbuild.lowering.operands import enough
 
 Program = list[tuple[str, int, int]]
 """Operations on results so far, by index."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
-from functools import partial
 from math import prod
 from typing import Any, Literal, NamedTuple, SupportsIndex, TypeVar
 
@@ -381,17 +380,6 @@ def at_most(extent: int | Extent) -> Any:
         return extent
     least = extent.owner.least(scaled(extent.polynomial, -1))
     return -least if isinstance(least, int) else extent
-
-
-def enough(one: Any, other: Any) -> Any:
-    """Return a number that is never below two, which are not negative: the greater if one surely is, else the sum."""
-    owner = next((each.owner for each in (one, other) if isinstance(each, Extent)), None)
-    if owner is None:
-        return max(one, other)
-    for greater, less in ((one, other), (other, one)):
-        if owner.always(partial(operator.ge, greater, less)):
-            return greater
-    return one + other
 
 
 def as_extent(number: Any) -> int:

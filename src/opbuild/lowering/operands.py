@@ -14,12 +14,15 @@ it then shares the other one's halo.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
+from typing import Any
 
 from opbuild.families.blocked import BLOCK
-from opbuild.graph.extents import enough, is_open
+from opbuild.graph.extents import Extent, is_open
 from opbuild.graph.types import Array
 from opbuild.program import BufferKind, View
 
@@ -231,3 +234,14 @@ def _blocked_strides(owner: Storage) -> tuple[int, int, int, int]:
     row = (w + left + right) * BLOCK
     plane = (h + top + bottom) * row
     return row, plane, c1 * plane, top * row + left * BLOCK
+
+
+def enough(one: Any, other: Any) -> Any:
+    """Return a number that is never below two, which are not negative: the greater if one surely is, else the sum."""
+    owner = next((each.owner for each in (one, other) if isinstance(each, Extent)), None)
+    if owner is None:
+        return max(one, other)
+    for greater, less in ((one, other), (other, one)):
+        if owner.always(partial(operator.ge, greater, less)):
+            return greater
+    return one + other
