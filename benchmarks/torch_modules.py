@@ -9,6 +9,9 @@ For each network, processes one after the other:
 
     python benchmarks/torch_modules.py                     # small networks, a minute
     python benchmarks/torch_modules.py --full --json out.json BERT ViT
+
+Networks that the file of ``--json`` has already, measured alike and without a failure, are shown from there: a run that
+was cut off is continued by the same command.
 """
 
 from __future__ import annotations
@@ -149,7 +152,7 @@ def worker(what: str, name: str, store: str, threads: int, full: bool, peers: bo
 
 def measure(name: str, threads: int, full: bool, peers: bool) -> Row:
     """Return what the processes of one network measure."""
-    row: Row = {"network": name}
+    row: Row = {"network": name} | conditions(threads, full, peers)
     with tempfile.TemporaryDirectory() as store, tempfile.TemporaryDirectory() as other:
         for what, folder in (("cold", store), ("warm", store), ("onnx", other)):
             command = [sys.executable, __file__, name, "--worker", what, folder, "--threads", str(threads)]
@@ -160,6 +163,21 @@ def measure(name: str, threads: int, full: bool, peers: bool) -> Row:
             else:
                 row |= json.loads(done.stdout.strip().splitlines()[-1])
     return row
+
+
+def conditions(threads: int, full: bool, peers: bool) -> Row:
+    """Return how a row is measured."""
+    return {"threads": threads, "full": full, "peers": peers}
+
+
+def known_rows(file: Path | None, wanted: Row) -> dict[str, Row]:
+    """Return the rows of a file by network: those that were measured as is wanted, and did not fail."""
+    rows: list[Row] = json.loads(file.read_text(encoding="utf-8")) if file is not None and file.exists() else []
+    return {
+        row["network"]: row
+        for row in rows
+        if wanted.items() <= row.items() and not any(each.endswith(" failed") for each in row)
+    }
 
 
 _COLUMNS = (
@@ -188,19 +206,21 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="networks as people use them")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--no-peers", action="store_true", help="without Inductor, which compiles C++ for a while")
-    parser.add_argument("--json", type=Path, help="write the rows to a file")
+    parser.add_argument("--json", type=Path, help="write the rows to a file, and take those that it has")
     parser.add_argument("--worker", nargs=2, metavar=("WHAT", "STORE"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:
         worker(given.worker[0], given.names[0], given.worker[1], given.threads, given.full, not given.no_peers)
         return
     print("".join(f"{title:>{width}}" for title, width, _ in _COLUMNS))
-    rows = []
+    how = (given.threads, given.full, not given.no_peers)
+    rows = known_rows(given.json, conditions(*how))
     for name in given.names or torch_networks.NAMES:
-        rows.append(measure(name, given.threads, given.full, not given.no_peers))
-        show(rows[-1])
+        if name not in rows:
+            rows[name] = measure(name, *how)
+        show(rows[name])
         if given.json:
-            given.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+            given.json.write_text(json.dumps([*rows.values()], indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from opbuild.graph.extents import ClosedError, Extent, Extents, at_hand, at_most
 from opbuild.graph.formulas import Formulas, Numbers
+from opbuild.lowering.operands import enough
 
 Program = list[tuple[str, int, int]]
 """Operations on results so far, by index."""
@@ -179,3 +180,16 @@ def test_what_a_stride_leaves_over_is_less_than_the_stride() -> None:
     assert at_most(width) is width
     assert width * 2 / width == 2.0
     assert [each.kind for each in extents.conditions] == ["not zero"]
+
+
+def test_enough_is_never_below_either_and_decides_nothing() -> None:
+    """It is the greater number where that is sure, else the sum; no size is left out for it."""
+    extents = Extents()
+    size = extents.input(56)
+    slack = -(-size // 28) * 28 - size
+    assert enough(2, 3) == 3
+    assert at_hand(enough(slack, slack + 1)) == 1
+    assert at_hand(enough(slack, 1)) == 1
+    assert [at_hand(each) for each in (enough(size, 3), enough(3, size))] == [59, 59]
+    assert enough(enough(slack, 1), 1) - enough(slack, 1) == 0
+    assert not extents.conditions

@@ -14,11 +14,15 @@ it then shares the other one's halo.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import operator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
+from typing import Any
 
 from opbuild.families.blocked import BLOCK
+from opbuild.graph.extents import Extent, is_open
 from opbuild.graph.tables import Table
 from opbuild.graph.types import Array
 from opbuild.program import BufferKind, View
@@ -67,7 +71,7 @@ class Storage:
     def grow_halo(self, left: int, top: int, right: int, bottom: int) -> None:
         """Make the halo at least this wide on each side."""
         owner, _ = self.root()
-        owner.halo = [max(have, want) for have, want in zip(owner.halo, (left, top, right, bottom), strict=True)]
+        owner.halo = [enough(have, want) for have, want in zip(owner.halo, (left, top, right, bottom), strict=True)]
 
     @property
     def size(self) -> int:
@@ -81,7 +85,8 @@ class Storage:
     @property
     def zeroed(self) -> Hashable | None:
         """The geometry that must match for memory to be shared, if there are zeros to keep; of an owner only."""
-        if not self.blocked or not any(self.halo) or self.halo_value not in (None, ZEROS):
+        has_halo = is_open(self.halo) or any(self.halo)
+        if not self.blocked or not has_halo or self.halo_value not in (None, ZEROS):
             return None
         return ("blocked", self.dtype, self.shape, tuple(self.halo))
 
@@ -231,3 +236,14 @@ def _blocked_strides(owner: Storage) -> tuple[int, int, int, int]:
     row = (w + left + right) * BLOCK
     plane = (h + top + bottom) * row
     return row, plane, c1 * plane, top * row + left * BLOCK
+
+
+def enough(one: Any, other: Any) -> Any:
+    """Return a number that is never below two, which are not negative: the greater if one surely is, else the sum."""
+    owner = next((each.owner for each in (one, other) if isinstance(each, Extent)), None)
+    if owner is None:
+        return max(one, other)
+    for greater, less in ((one, other), (other, one)):
+        if owner.always(partial(operator.ge, greater, less)):
+            return greater
+    return one + other

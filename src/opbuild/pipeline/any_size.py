@@ -45,7 +45,6 @@ T = TypeVar("T")
 MOST_TEMPLATES = 16
 """Templates of one network. A model whose structure differs from size to size is built for each."""
 
-
 _THREAD = "opbuild-any-size"
 NEARBY = (3, 11, 37, 100, 1)
 """Extents for which templates are made too: programs differ below a vector of 16 elements and below half of one, and by
@@ -181,13 +180,7 @@ class AnySize(Ahead):
         self._lock, self._making = threading.RLock(), threading.Lock()
 
     def bind_now(self, shapes: Shapes, built: Shapes) -> Binding | None:
-        """Bind the first size by a template, which is made for that if none is stored; None if it is to be built.
-
-        Args:
-            shapes: The size.
-            built: Another one, for which the same was built before: the kernels for a template made at it are there.
-                The same, if none is known.
-        """
+        """Bind the first size by a template, made at one that was ``built`` if possible; None if it is to be built."""
         self._asked = shapes
         with self._making:
             bound = self._bound(shapes) if self._load_stored() else None

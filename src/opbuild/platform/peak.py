@@ -9,17 +9,15 @@ _CPUINFO = Path("/proc/cpuinfo")
 _FREQUENCY = Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
 
 
-def gigahertz(cpuinfo: Path = _CPUINFO, frequency: Path = _FREQUENCY) -> float | None:
-    """Return the clock that the system names: the greatest it allows, else the one it reports; None if it names none.
+def gigahertz(frequency: Path = _FREQUENCY) -> float | None:
+    """Return the greatest clock that the system allows; None if it names none.
 
-    Virtual machines often report less than their cores run at.
+    The clock that virtual machines report in its place is less than what their cores run at.
     """
     try:
         return int(frequency.read_text(encoding="ascii")) / 1e6
     except (OSError, ValueError):
-        pass
-    found = re.search(r"^cpu MHz\s*:\s*([\d.]+)", _read(cpuinfo), re.MULTILINE)
-    return float(found[1]) / 1e3 if found else None
+        return None
 
 
 def nominal_gflops(lanes: int, threads: int, cpuinfo: Path = _CPUINFO, frequency: Path = _FREQUENCY) -> float | None:
@@ -33,7 +31,7 @@ def nominal_gflops(lanes: int, threads: int, cpuinfo: Path = _CPUINFO, frequency
         cpuinfo: Where the system describes the processor.
         frequency: Where the system has its greatest clock.
     """
-    clock = gigahertz(cpuinfo, frequency)
+    clock = gigahertz(frequency)
     if clock is None:
         return None
     text = _read(cpuinfo)
