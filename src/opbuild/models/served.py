@@ -23,7 +23,6 @@ def host_calls(graph: Graph) -> HostCalls:
     Raises:
         ModelError: If the graph can not be expressed.
     """
-    from opbuild.backend.host.evaluate import is_native
     from opbuild.frontend.expansion import HostCalls
     from opbuild.graph.passes.pipeline import optimize
     from opbuild.lowering.lower import lower
@@ -31,4 +30,8 @@ def host_calls(graph: Graph) -> HostCalls:
 
     calls = lower(optimize(graph, evaluate), LEVELS[0]).calls
     host = [call.node for call in calls if isinstance(call, HostCall)]
+    if not host:
+        return HostCalls(0, 0)
+    from opbuild.backend.host.evaluate import is_native  # a network that kernels serve needs no host
+
     return HostCalls(len(host), sum(not is_native(node) for node in host))
