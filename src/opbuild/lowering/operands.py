@@ -15,7 +15,7 @@ it then shares the other one's halo.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod

@@ -80,12 +80,7 @@ def define(desc: OpDesc) -> Definition:
     factor[row] = hl.f32(1) / total[row]
     weight = power
     if "rounds" in desc.attrs:
-        weight = functions["weight"] = hl.Func("weight")
-        result = hl.Func("rounded_weight")
-        result[place] = round_result(desc, power[place] * factor[row], place)
-        if has_seen:
-            weight[place] = hl.undef(hl.Float(32))
-        weight[powers] = result[powers]
+        weight = functions["weight"] = _rounded(desc, power[place] * factor[row], place, powers)
     weighted[(e, *row)] = hl.f32(0)
     weighted[(e, *row)] += weight[nearest] * v[(e, keys.x, *batch)]
     of_row = (i, i // int(desc.variant["block"]), *batch) if has_seen else row
@@ -93,6 +88,16 @@ def define(desc: OpDesc) -> Definition:
     out[(e, i, *batch)] = round_result(desc, result, (e, i, *batch))
     constrain_output(out, desc.outputs[0])
     return Definition(inputs, [out], named((e, i, *batch)), functions, domains)
+
+
+def _rounded(desc: OpDesc, weight: Any, place: tuple[Any, ...], stored: tuple[Any, ...]) -> Any:
+    """Return the function of rounded weights; those at ``stored``, an index like ``place``, are all that it has."""
+    function, every = hl.Func("weight"), hl.Func("rounded_weight")
+    every[place] = round_result(desc, weight, place)
+    if stored is not place:
+        function[place] = hl.undef(hl.Float(32))
+    function[stored] = every[stored]
+    return function
 
 
 def _scale(keys: Any) -> Any:
