@@ -22,7 +22,7 @@ except ImportError:  # torch 2.9 has it elsewhere
 _FORM = "opbuild torch graph 1"
 
 _FORCED = "force_autograd_cache"
-"""A setting of torch 2.10 and newer."""
+"""A setting that torch 2.9 does not have."""
 
 _PLAIN = {OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view}
 """Outputs that are returned as they were computed."""
