@@ -117,9 +117,10 @@ def dtype_to_nptype(type_: Type) -> type[np.generic]:
 
 def dtype_to_pytype(type_: Type) -> type:
     """Return the Python type that holds one element."""
-    if is_float(type_.name):
+    name = to_type(type_).name
+    if is_float(name):
         return builtins.float
-    return builtins.bool if type_.name == "bool" else builtins.int
+    return builtins.bool if name == "bool" else builtins.int
 
 
 def pytype_to_dtype(value: object) -> Type:
