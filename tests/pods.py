@@ -338,6 +338,7 @@ class Fleet:
         seed: int = 0,
     ) -> None:
         chance = random.Random(seed)
+        random.seed(seed)  # what the pods' own queues draw from
         self.world = World()
         self.shared = Shared(self.world, exclusive, per_second)
         self.seconds = [chance.uniform(0.04, 0.15) for _ in range(operators)]
