@@ -15,6 +15,9 @@ EXTRAS := dev$(if $(shell command -v ld.lld || command -v ld || command -v cc),,
 VENV_STAMP := $(VENV)/.python-$(PYTHON_VERSION)
 STAMP := $(VENV)/.ready-$(PYTHON_VERSION)-$(DEPENDENCIES)
 
+# Python keeps what it compiled of the sources: else each of a thousand processes of the tests would do it again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: demo test check unit campaign conformance bench kernels kernels-check setup format support clean help
@@ -30,9 +33,10 @@ check: $(STAMP) ## Check style, formatting, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-# One process a core; the tests of one file, which share what they built, stay in one of them.
+# One process a core; the tests of one file, which share what they built, stay in one of them. Files are begun in the
+# order of tests/conftest.py.
 unit: $(STAMP) ## Run the tests; TESTS=tests/unit/test_cli.py or ARGS=-x narrow them
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile $(TESTS) $(ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
 
 # Seeds begin at OPBUILD_FUZZ_SEED; hours for thousands: TESTS=tests/generated/test_random_networks.py narrows it.
 COUNT ?= 1000
