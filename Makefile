@@ -15,6 +15,9 @@ EXTRAS := dev$(if $(shell command -v ld.lld || command -v ld || command -v cc),,
 VENV_STAMP := $(VENV)/.python-$(PYTHON_VERSION)
 STAMP := $(VENV)/.ready-$(PYTHON_VERSION)-$(DEPENDENCIES)
 
+# Python keeps what it compiled of the sources: else each of a thousand processes of the tests would do it again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: demo test check unit campaign conformance bench kernels kernels-check setup format support clean help
@@ -30,12 +33,14 @@ check: $(STAMP) ## Check style, formatting, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-# One process a core; the tests of one file, which share what they built, stay in one of them. What failed is tried once
-# more, alone (docs/decisions/0105-a-test-that-failed-has-a-second-try.md).
+# One process a core; the tests of one file, which share what they built, stay in one of them, and files are begun in the
+# order of tests/conftest.py. What failed is tried once more, alone
+# (docs/decisions/0105-a-test-that-failed-has-a-second-try.md).
 PYTEST = $(BIN)/python -m pytest --numprocesses
 AGAIN = echo "What failed is tried once more, alone:" && $(PYTEST) 0 --last-failed --last-failed-no-failures none --maxfail 10
 unit: $(STAMP) ## Run the tests; TESTS=tests/unit/test_cli.py or ARGS=-x narrow them
-	@$(PYTEST) auto --dist loadfile $(TESTS) $(ARGS) || { [ $$? -eq 1 ] && $(AGAIN) $(TESTS) $(ARGS); }
+	@$(PYTEST) auto --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS) \
+	  || { [ $$? -eq 1 ] && $(AGAIN) $(TESTS) $(ARGS); }
 
 # Seeds begin at OPBUILD_FUZZ_SEED; hours for thousands: TESTS=tests/generated/test_random_networks.py narrows it.
 COUNT ?= 1000

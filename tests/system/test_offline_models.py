@@ -328,7 +328,7 @@ ARM = {
     "an old spelling": (small, "arm-64-linux"),
     "layers": (partial(networks.mlp, 7, (64, 200, 96, 10)), "armv8-a"),
     "squeezenet": (lambda: networks.with_input_shape(networks.light("squeezenet"), (1, 3, 64, 64)), "armv8-a"),
-    "resnet50": (partial(networks.resnet50_any_size, 96, 96), "armv8-a"),
+    "resnet50": (partial(networks.resnet50_any_size, 64, 64), "armv8-a"),
 }
 """Networks, and what they are compiled for: registers of four lanes, 32 of them."""
 
