@@ -159,7 +159,7 @@ def test_what_can_not_go_says_how_it_can(tmp_path: Path, capsys: pytest.CaptureF
         assert main([*command, *place]) != 0
         said = " ".join(capsys.readouterr().err.split())
         assert "inputs of 'open.onnx' have open shapes: x:-1,256" in said
-        assert '--input_shape, in the form "x:1,128": its operators serve other sizes too' in said
+        assert 'give one size as --input_shape "x:1,128": its operators serve other sizes too' in said
     assert main(["cache", "export", str(tmp_path / "bundle"), *place]) != 0
     assert "--model MODEL.onnx exports it too" in " ".join(capsys.readouterr().err.split())
 

@@ -166,6 +166,7 @@ def signature_of(declaration: Declaration, name: str, input_shapes: Mapping[str,
         first = missing[0][0] if missing else "name"
         raise OptionError(
             f"inputs of {name!r} have open shapes: {named}",
-            f'give one size by --input_shape, in the form "{first}:1,128": its operators serve other sizes too',
+            f"give one size as input_shapes={{{first!r}: (1, 128)}}: its operators serve other sizes too",
+            command=f'give one size as --input_shape "{first}:1,128": its operators serve other sizes too',
         )
     return signature

@@ -170,8 +170,7 @@ def widened(x: Expr) -> Expr:
         return x
     bits = hl.cast(INT32, hl.reinterpret(hl.Int(16), x)) << 13  # the sign is in the highest bits
     special = (bits & hl.i32(0x0F800000)) == hl.i32(0x0F800000)
-    careful = hl.select(special, hl.reinterpret(FLOAT32, bits | hl.i32(0x7F800000)), hl.cast(FLOAT32, x))
-    return _with_f16c(hl.cast(FLOAT32, x), careful)
+    return hl.select(special, hl.reinterpret(FLOAT32, bits | hl.i32(0x7F800000)), hl.cast(FLOAT32, x))
 
 
 def rounded(x: Expr, kind: Any) -> Expr:
@@ -179,17 +178,9 @@ def rounded(x: Expr, kind: Any) -> Expr:
     if kind == BFLOAT16:
         return hl.reinterpret(FLOAT32, _rounded_bits(x) & hl.u32(0xFFFF0000))
     inside = absolute(x) < hl.f32(65520.0)
-    outside = hl.select(hl.is_nan(x), x, with_sign(hl.f32(math.inf), x))
-    there_and_back = hl.cast(FLOAT32, hl.cast(FLOAT16, x))
-    return _with_f16c(there_and_back, hl.select(inside, there_and_back, outside))
-
-
-def _with_f16c(instructions: Expr, otherwise: Expr) -> Expr:
-    """Return what F16C's conversions, which know NaN and infinity, make of a number; ``otherwise`` without them.
-
-    The level decides which of both is compiled.
-    """
-    return hl.strict_float(hl.select(hl.target_has_feature(hl.TargetFeature.F16C), instructions, otherwise))
+    # NaN stays NaN: where ``x`` is a sum of products the compiler takes it for a number, and would not ask.
+    outside = x * hl.f32(math.inf)
+    return hl.select(inside, hl.cast(FLOAT32, hl.cast(FLOAT16, x)), outside)
 
 
 def _rounded_bits(x: Expr) -> Expr:
