@@ -30,6 +30,12 @@ needs_ahead_of_time = pytest.mark.skipif(
 )
 
 
+@pytest.fixture(autouse=True)
+def _no_other_compiles() -> None:
+    """Forget what other tests compiled: sizes that they brought would be open, and be guarded."""
+    torch.compiler.reset()
+
+
 def in_another_process(program: str, *args: object) -> str:
     """Return what a program prints in a process of its own, which ends without a warning."""
     lines = f"import sys; sys.path.insert(0, {str(TESTS)!r})\n{program}"
@@ -191,7 +197,6 @@ class Draws(nn.Module):
 @needs_ahead_of_time
 def test_a_stored_graph_sees_all_digits_of_a_float_that_is_drawn(shared_store: Path) -> None:
     """Dynamo declares it as float32 and hands over float64; there is no module that could compute it at the call."""
-    torch.compiler.reset()  # sizes that other tests brought would be open
     x, number = torch.arange(1, 5, dtype=torch.float64), torch.tensor(0.1, dtype=torch.float64)
     stored = ahead(Draws(), shared_store, x)._artifacts.compiled_fn
     again = Storable.deserialize_compile_artifacts(Storable.serialize_compile_artifacts(stored))
