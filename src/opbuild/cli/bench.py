@@ -18,6 +18,7 @@ from opbuild.bench.runtimes import RUNTIMES, Array
 from opbuild.cli.option_values import Choice, OnePath, Whole, new_file
 from opbuild.cli.options import model_arguments, model_of, option_group, shapes_option
 from opbuild.errors import OptionError
+from opbuild.text.plural import counted
 from opbuild.version import __version__
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ def bench(
     figures: list[Figures] = []
     with Console(stderr=True).status("") as status:
         for count in dict.fromkeys(threads or (1, os.cpu_count() or 1)):
-            status.update(f"{model.name}: {', '.join(RUNTIMES[name].title for name in chosen)}, {_threads(count)} ...")
+            titles = ", ".join(RUNTIMES[name].title for name in chosen)
+            status.update(f"{model.name}: {titles}, {counted(count, 'thread')} ...")
             figures += measure(model, data, chosen, count, rounds=rounds, seconds=seconds, gaps=gaps)
     output_console().print(_table(figures, gaps))
     for line in _verdicts(figures):
@@ -149,12 +151,8 @@ def _verdicts(figures: Sequence[Figures]) -> list[str]:
         best = min((each for each in measured if each is not own), key=lambda each: each.median, default=None)
         if own is not None and best is not None:
             ratio, title = own.median / best.median, RUNTIMES[best.runtime].title
-            lines.append(f"{_threads(count)}: opbuild takes {ratio:.2f} of the time of {title}")
+            lines.append(f"{counted(count, 'thread')}: opbuild takes {ratio:.2f} of the time of {title}")
     return lines
-
-
-def _threads(count: int) -> str:
-    return f"{count} thread{'s' * (count != 1)}"
 
 
 def _write(path: Path, model: Path, data: Mapping[str, Array], figures: Sequence[Figures]) -> None:
