@@ -24,11 +24,12 @@ SHAPE = (2, 4, 6, 6)
 
 
 def model(nodes: list[onnx.NodeProto], dtype: str = "float16", outputs: tuple[str, ...] = ("y",)) -> onnx.ModelProto:
-    """Return a model of x, an image, and of constants ``w`` (a kernel), ``c`` (a channel's numbers) and ``shape``."""
+    """Return a model of x, an image, and of constants: ``w`` a kernel, ``c`` and ``k`` channels' numbers, ``shape``."""
     rng = np.random.default_rng(0)
     constants = {
         "w": rng.standard_normal((4, 4, 3, 3)).astype(numpy_dtype(dtype)),
         "c": rng.standard_normal((4, 1, 1)).astype(numpy_dtype(dtype)),
+        "k": rng.uniform(0.5, 2, 4).astype(numpy_dtype(dtype)),
         "shape": np.array([2, -1]),
     }
     graph = helper.make_graph(
@@ -70,6 +71,26 @@ def test_a_result_is_rounded_once_and_read_in_float32() -> None:
         "float32"
     }
     assert graph.types["y"].dtype == "float16"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "outputs", "between"),
+    [("float16", ("y",), []), ("bfloat16", ("y",), ["Cast", "Cast"]), ("float16", ("y", "a"), ["Cast", "Cast"])],
+    ids=["float16", "bfloat16", "an-output-between"],
+)
+def test_a_normalized_convolution_of_float16_is_rounded_once(
+    dtype: str, outputs: tuple[str, ...], between: list[str], tmp_path: Path
+) -> None:
+    """It folds into the weights, as in float32: but those of bfloat16, which are multiplied in pairs, stay theirs."""
+    proto = model([node("Conv", "x w", "a"), node("BatchNormalization", "a k k k k")], dtype, outputs)
+    assert kinds(widened(proto)) == ["Cast", "Conv", *between, "BatchNormalization", "Cast"]
+    (found, *_) = run(proto, {"x": image(dtype)}, tmp_path)
+    w, scale = (numpy_helper.to_array(each).astype(np.float64) for each in proto.graph.initializer if each.name in "wk")
+    windows = np.lib.stride_tricks.sliding_window_view(image(dtype).astype(np.float64), (3, 3), (2, 3))
+    sums, channel = np.einsum("nchwij,ocij->nohw", windows, w), scale[:, None, None]
+    expected = (sums - channel) / np.sqrt(channel + 1e-5) * channel + channel
+    tolerance = 1e-3 if not between else 5e-3 if dtype == "float16" else 4e-2
+    np.testing.assert_allclose(found.astype(np.float64), expected, tolerance, tolerance)
 
 
 def test_what_only_moves_elements_moves_the_form_that_there_is() -> None:

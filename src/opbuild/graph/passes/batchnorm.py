@@ -24,7 +24,8 @@ from opbuild.graph.types import Array, Graph, Node
 _FLOATS = ("float32", "float64")
 """Types in which steps are composed: a float16 between two of them is a value of the model, with few digits."""
 
-_WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
+WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
+"""Operators into whose weights a step by channel may be folded."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def _takes_steps(node: Node, graph: Graph) -> bool:
         return False
     if node.op_type == "BatchNormalization":
         return _step(node, graph) is not None
-    if node.op_type not in _WEIGHTED or node.inputs[1] not in graph.constants:
+    if node.op_type not in WEIGHTED or node.inputs[1] not in graph.constants:
         return False
     has_bias = len(node.inputs) > 2 and bool(node.inputs[2])
     if has_bias and node.inputs[2] not in graph.constants:

@@ -4,7 +4,8 @@ Machines without arithmetic for 16 bits convert each operand where it is read an
 costs more than the arithmetic. So inside a network a value of 16 bits lies as a float32 that has one of its numbers:
 each operator reads float32, computes in it, and its result is rounded once, by a conversion there and back that fuses
 into the operator as any elementwise operator does. What only moves elements moves whichever form there is, and
-elementwise operators of what was not computed, inputs and constants, read 16 bits themselves.
+elementwise operators of what was not computed, inputs and constants, read 16 bits themselves. A float16 convolution
+and the BatchNormalization behind it are rounded once, so that they are one operator as in float32.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from opbuild.dtypes import NARROW_FLOATS, greatest
 from opbuild.graph.constants import Deferred
+from opbuild.graph.passes.batchnorm import WEIGHTED, batchnorm_step
 from opbuild.graph.passes.float32 import FLOAT32, float32_attribute
 from opbuild.graph.passes.rewriter import Rewriter
 from opbuild.graph.types import Graph, Node, TensorType
@@ -89,6 +91,7 @@ class _Widening:
         self.wide: dict[str, str] = {}
         self.there = {*graph.inputs, *graph.constants}
         self.computed: set[str] = set()
+        self.readers = graph.consumers()
 
     def take(self, node: Node) -> None:
         """Append a node, reading and assigning the forms that suit it."""
@@ -154,9 +157,26 @@ class _Widening:
         else:
             self._take_wide(node, exact=True)
 
+    def _is_normalized_next(self, node: Node) -> bool:
+        """Return whether only a BatchNormalization reads a float16 result, which folds into the operator's weights.
+
+        Weights of bfloat16 stay what they are: they are multiplied in pairs, folded ones could not be.
+        """
+        name = node.outputs[0]
+        if node.domain or node.op_type not in WEIGHTED or name in self.source.outputs:
+            return False
+        readers = self.readers.get(name, [])
+        return (
+            self.source.types[name].dtype == "float16"
+            and node.inputs[1] in self.source.constants
+            and [each.op_type for each in readers] == ["BatchNormalization"]
+            and batchnorm_step(readers[0], self.source.constants) is not None
+        )
+
     def _take_wide(self, node: Node, exact: bool = False) -> None:
         node = self._bounded(node) if node.op_type == "Clip" else node
         exact = exact or (not node.domain and node.op_type in EXACT) or _is_exact_operation(node)
+        exact = exact or self._is_normalized_next(node)
         inputs = tuple(
             name if place == 1 and self._is_weight(node, name) else self.widened(name)
             for place, name in enumerate(node.inputs)
