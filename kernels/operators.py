@@ -108,6 +108,18 @@ def _moved(op_type: str) -> Iterator[onnx.ModelProto]:
             yield to.model(to.add("Gather", to.weight(1000, width), to.input("i", (batch, seq), INT64)))
 
 
+def _recurrent(op_type: str, direction: str) -> Iterator[onnx.ModelProto]:
+    gates, directions = {"LSTM": 4, "GRU": 3, "RNN": 1}[op_type], 1 + (direction == "bidirectional")
+    for steps, batch, inputs, hidden in ((20, 1, 128, 256), (40, 8, 256, 256), (20, 32, 128, 256), (100, 1, 512, 512)):
+        to = Writer()
+        rows = gates * hidden
+        shapes = ((directions, rows, inputs), (directions, rows, hidden), (directions, 2 * rows))
+        x = to.input("x", (steps, batch, inputs))
+        yield to.model(
+            to.add(op_type, x, *(to.weight(*shape) for shape in shapes), hidden_size=hidden, direction=direction)
+        )
+
+
 WINDOWS = ((1, 1), (1, 2), (3, 1), (3, 2), (5, 1), (7, 1), (7, 2))
 DEPTHWISE = ((3, 1), (3, 2), (5, 1), (5, 2), (7, 1))
 POOLS = ((2, 2), (3, 1), (3, 2), (5, 1))
@@ -124,6 +136,7 @@ _GROUPS: tuple[tuple[str, Callable[..., Iterator[onnx.ModelProto]], tuple[tuple[
     ("Conv {} {}, added {}", _conv, (WINDOWS[2:4], ("", "Relu"), (True,))),
     ("depthwise {} {}", _depthwise, (DEPTHWISE, ("", "Relu", "Silu", "HardSwish"))),
     ("{} {}", _pool, (("MaxPool", "AveragePool"), POOLS)),
+    ("{} {}", _recurrent, (("LSTM", "GRU", "RNN"), ("forward", "bidirectional"))),
     ("{}", _moved, (("Transpose", "Concat", "Gather"),)),
 )
 """Names, what writes a structure, and the values of each of its arguments."""

@@ -1,4 +1,4 @@
-"""Structures of transformers, as torch's exporters write them: two layers of each, since more bring no kernels.
+"""Structures of transformers, as torch's exporters write them: two layers of each, as more bring no kernels.
 
 Attention is written in the ways that exporters have: ``eager`` multiplies the scores, ``sdpa`` both of their factors by
 the root, and looks for rows that are masked out whole.
@@ -143,7 +143,9 @@ class TransformerWriter(ImageWriter):
         return self.add("Mul", self.add("Mul", x, self.number(0.5)), one)
 
 
-def bert(sizes: Sizes, form: Form, width: int = 768, heads: int = 12, masked: str = "indexed") -> onnx.ModelProto:
+def bert(
+    sizes: Sizes, form: Form, width: int = 768, heads: int = 12, masked: str = "indexed", *, layers: int = 2
+) -> onnx.ModelProto:
     """Return an encoder as BERT and MiniLM are.
 
     Args:
@@ -152,6 +154,7 @@ def bert(sizes: Sizes, form: Form, width: int = 768, heads: int = 12, masked: st
         width: 768 for BERT-base, 384 for MiniLM.
         heads: How many.
         masked: How padding is masked: ``indexed`` for each token, ``keys`` for all at once, ``scaled`` by a product.
+        layers: How many.
     """
     to = TransformerWriter(form)
     batch, seq, _ = sizes
@@ -164,7 +167,7 @@ def bert(sizes: Sizes, form: Form, width: int = 768, heads: int = 12, masked: st
     keys = to.add("Unsqueeze", number, to.numbers([1, 2]))
     allowed = to.padding(number, sizes) if masked == "indexed" else keys
     split, hidden = (batch, seq, heads, width // heads), ""
-    for _ in range(2):
+    for _ in range(layers):
         if masked == "scaled":
             hidden = hidden or to.add("Mul", to.add("Sub", to.number(1.0), keys), to.number(LOWEST))
         elif not hidden or (form.sdpa and not form.whole):  # TorchScript's does it in each layer
@@ -179,7 +182,9 @@ def bert(sizes: Sizes, form: Form, width: int = 768, heads: int = 12, masked: st
     return to.model(x, pooled)
 
 
-def vit(sizes: Sizes, form: Form, width: int = 768, heads: int = 12, patch: int = 16) -> onnx.ModelProto:
+def vit(
+    sizes: Sizes, form: Form, width: int = 768, heads: int = 12, patch: int = 16, *, layers: int = 2
+) -> onnx.ModelProto:
     """Return ViT for ``seq`` patches and a token for the class."""
     to = TransformerWriter(form)
     batch, patches, _ = sizes
@@ -190,7 +195,7 @@ def vit(sizes: Sizes, form: Form, width: int = 768, heads: int = 12, patch: int 
     x = to.add("Concat", to.weight(batch, 1, width), x, axis=1)
     x = to.add("Add", x, to.weight(1, seq, width))
     split = (batch, seq, heads, width // heads)
-    for _ in range(2):
+    for _ in range(layers):
         normed = to.norms(x, width, 1e-12)
         q, k, v = (to.heads(to.dense(normed, width, width), split) for _ in range(3))
         x = to.add("Add", to.dense(to.attention(q, k, v, "", split, seq), width, width), x)
@@ -200,7 +205,7 @@ def vit(sizes: Sizes, form: Form, width: int = 768, heads: int = 12, patch: int 
     return to.model(to.add("Gemm", first, to.weight(1000, width), to.weight(1000), transB=1))
 
 
-def gpt2(sizes: Sizes, form: Form, width: int = 768, heads: int = 12) -> onnx.ModelProto:
+def gpt2(sizes: Sizes, form: Form, width: int = 768, heads: int = 12, *, layers: int = 2) -> onnx.ModelProto:
     """Return GPT-2; tokens that were computed before come as inputs."""
     to = TransformerWriter(form)
     batch, seq, past = sizes
@@ -215,7 +220,7 @@ def gpt2(sizes: Sizes, form: Form, width: int = 768, heads: int = 12) -> onnx.Mo
         product = to.add("Gemm", flat, to.weight(inputs, outputs), to.weight(outputs))
         return to.add("Reshape", product, to.numbers([batch, seq, outputs]))
 
-    for number in range(2):
+    for number in range(layers):
         parts = to.several(
             3, "Split", layer(to.norms(x, width, 1e-5), width, 3 * width), to.numbers([width] * 3), axis=2
         )
@@ -231,7 +236,9 @@ def gpt2(sizes: Sizes, form: Form, width: int = 768, heads: int = 12) -> onnx.Mo
     return to.model(logits, *kept)
 
 
-def llama(sizes: Sizes, form: Form, width: int = 2048, heads: int = 32, groups: int = 4) -> onnx.ModelProto:
+def llama(
+    sizes: Sizes, form: Form, width: int = 2048, heads: int = 32, groups: int = 4, *, layers: int = 2
+) -> onnx.ModelProto:
     """Return Llama with grouped queries; tokens that were computed before come as inputs."""
     to = TransformerWriter(form)
     batch, seq, past = sizes
@@ -257,7 +264,7 @@ def llama(sizes: Sizes, form: Form, width: int = 2048, heads: int = 32, groups: 
         every = to.add("Expand", each, to.numbers([batch, groups, heads // groups, keys, size]))
         return to.add("Reshape", every, to.numbers([batch, heads, keys, size]))
 
-    for number in range(2):
+    for number in range(layers):
         normed = norm(x)
         q = turned(to.heads(to.dense(normed, width, width, bias=False), (batch, seq, heads, size)))
         few = (batch, seq, groups, size)

@@ -186,7 +186,7 @@ def efficientnet(size: Image, *, same: str = "") -> onnx.ModelProto:
     return to.model(to.head(x, 1280))
 
 
-def convnext(size: Image, *, whole: bool) -> onnx.ModelProto:
+def convnext(size: Image, *, whole: bool, depths: tuple[int, ...] = (2, 2, 2, 2)) -> onnx.ModelProto:
     """Return ConvNeXt-tiny; ``whole``: Gelu and layer normalisation are operators, else written out."""
     to = ImageWriter(20 if whole else 17)
 
@@ -200,7 +200,7 @@ def convnext(size: Image, *, whole: bool) -> onnx.ModelProto:
         if stage:
             before = channels[stage - 1]
             x = to.conv(norm_of_image(x, before), before, width, 2, stride=2, pads=(0,) * 4)
-        for _ in range(2):
+        for _ in range(depths[stage]):
             y = to.add("Transpose", to.conv(x, width, width, 7, groups=width), perm=[0, 2, 3, 1])
             y = to.layer_norm(y, width, 1e-6, whole=whole)
             y = to.linear(to.gelu(to.linear(y, width, 4 * width), whole=whole), 4 * width, width)
