@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +54,15 @@ def test_a_turn_makes_some_calls_however_long_they_take() -> None:
     assert len(calls) == 1 + LEAST_CALLS
     turn(lambda: calls.append(1) or [], 0.0, 1e-3)
     assert len(calls) == 1 + 2 * LEAST_CALLS
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not tell it otherwise")
+def test_memory_is_that_of_a_process_and_not_of_the_one_that_started_it() -> None:
+    """What the system calls the greatest size is inherited when a process starts another one."""
+    held = bytearray(b"x") * (400 << 20)
+    program = "from opbuild.bench.child import most_memory; print(most_memory())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert 5 << 20 < int(done.stdout) < len(held) // 2
 
 
 def test_the_verdict_is_relative_to_the_best_other_runtime_for_each_number_of_threads() -> None:
