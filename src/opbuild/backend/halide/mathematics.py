@@ -11,8 +11,7 @@ Largest errors, tested: float32 3e-7 relative (2.5e-7 absolute for tanh, erf and
 beyond 1e9 radians lose accuracy as the spacing of float32 there exceeds a whole turn. float64: 1e-14 relative.
 
 Every result is meant to be wrapped by ``hl.strict_float`` once, at the end, by ``expression.compile_expression``:
-without it the compiler may assume that there are no NaNs, contract and reassociate. Polynomials are exempt, as numbers
-in them are finite (``contracted``).
+without it the compiler may assume that there are no NaNs, contract and reassociate. ``contracted`` exempts polynomials.
 """
 
 from __future__ import annotations
@@ -96,9 +95,8 @@ def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
 def contracted(formula: Callable[..., Expr], *operands: Expr) -> Expr:
     """Return a formula of float32 in which products and sums are one instruction where a machine has that.
 
-    What is strict reaches into all that it is made of, but not into the function of another name, which is inlined
-    later; its arguments are integers, so operands pass as their bits. The compiler may also reassociate, and takes
-    operands and results for finite numbers: the caller sees to it that they are.
+    What is strict does not reach into a function, which is inlined later; its arguments are integers, so operands pass
+    as bits. The compiler may reassociate, too, and takes all for finite numbers: the caller sees to it that they are.
     """
     bits = [hl.Var(f"bits{number}") for number in range(len(operands))]
     function = hl.Func("contracted")
@@ -268,8 +266,7 @@ def sigmoid(x: Expr) -> Expr:
         e = exp(negate(absolute(x)))
         return hl.select(x < zero(x), e, one(x)) / (one(x) + e)
     n, q = _reduce_exp(bounded(negate(x), -88.0, 88.7))
-    power = (q + hl.f32(1.0)) * _power_of_two(n)
-    return restore_nan(x, hl.f32(1.0) / (hl.f32(1.0) + power))
+    return restore_nan(x, hl.f32(1.0) / (hl.f32(1.0) + (q + hl.f32(1.0)) * _power_of_two(n)))
 
 
 def expm1(x: Expr) -> Expr:
@@ -278,9 +275,8 @@ def expm1(x: Expr) -> Expr:
         # Kahan: the error of log(u) cancels that of u - 1.
         u, one = hl.exp(x), literal(x, 1.0)
         middle = (u - one) * x / hl.log(u)
-        return hl.select(
-            u == one, x, hl.select(x < literal(x, -40.0), -one, hl.select(x > literal(x, 40.0), u, middle))
-        )
+        outer = hl.select(x < literal(x, -40.0), -one, hl.select(x > literal(x, 40.0), u, middle))
+        return hl.select(u == one, x, outer)
     n, q = _reduce_exp(bounded(x, -20.0, 88.9))
     half = _power_of_two(n - 1)
     near = (half * q + (half - hl.f32(0.5))) * hl.f32(2.0)
@@ -328,8 +324,7 @@ def tanh(x: Expr) -> Expr:
     p = contracted(lambda square: polynomial(square, TANH), square)
     q = contracted(lambda square: polynomial(square, TANH_DIVISOR), square)
     # From there on 1 is as near as what the quotient rounds to, which is below 1 before.
-    one = with_sign(hl.f32(1.0), x)
-    return restore_nan(x, hl.select(absolute(x) > hl.f32(8.0), one, limited * p / q))
+    return restore_nan(x, hl.select(absolute(x) > hl.f32(8.0), with_sign(hl.f32(1.0), x), limited * p / q))
 
 
 def sinh(x: Expr) -> Expr:
@@ -386,8 +381,7 @@ def erf(x: Expr) -> Expr:
     square = limited * limited
     p = contracted(lambda square: polynomial(square, ERF), square)
     q = contracted(lambda square: polynomial(square, ERF_DIVISOR), square)
-    one = with_sign(hl.f32(1.0), x)
-    return restore_nan(x, hl.select(absolute(x) > hl.f32(3.92), one, limited * p / q))
+    return restore_nan(x, hl.select(absolute(x) > hl.f32(3.92), with_sign(hl.f32(1.0), x), limited * p / q))
 
 
 def _erf_double(x: Expr) -> Expr:
