@@ -111,7 +111,7 @@ LOOSER = {
     "erf": 3e-7, "tanh": 4e-7, "gelu": 2e-6, "gelu_tanh": 2e-6, "sin": 2e-7, "cos": 2e-7, "tan": 3e-7,
     "atan": 2e-7, "asin": 2e-7,
     "acos": 3e-7, "pow": 1e-40, "hard_swish": 4e-7, "hard_sigmoid": 1e-7, "acosh": 3e-7, "atan2": 2e-7,
-    "mod": 1e-30, "shrink": 1e-7, "mish": 1e-42, "swiglu": 1e-40,
+    "mod": 1e-30, "shrink": 1e-7, "mish": 1e-42, "sigmoid": 4.2e-39, "silu": 4e-37, "swiglu": 2e-36,
 }  # fmt: skip
 """Absolute error allowed besides, for values of the order of 1 (times the result, if it is greater)."""
 

@@ -13,12 +13,6 @@ def _relu(m: Any, x: Any) -> Any:
     return m.select(x < m.zero(x), m.zero(x), x)
 
 
-def _sigmoid(m: Any, x: Any) -> Any:
-    """Return ``1 / (1 + exp(-x))``, accurate in the far tail too."""
-    e = m.exp(m.negate(m.absolute(x)))
-    return m.select(x < m.zero(x), e, m.one(x)) / (m.one(x) + e)
-
-
 def _softplus(m: Any, x: Any) -> Any:
     """Return ``log(1 + exp(x))`` without overflow."""
     return m.log1p(m.exp(m.negate(m.absolute(x)))) + _relu(m, x)
@@ -104,7 +98,7 @@ _GATE = {"below": -0.0, "above": None, "lowest": math.nan}
 
 OPERATIONS = (
     Operation("relu", 1, _relu, "numbers", "Relu", cost=Cost.CHEAP, exact=True),
-    _smooth("sigmoid", 1, _sigmoid, limited("sigmoid", EXP_LOW, 20.0, below=0.0, above=1.0), "Sigmoid"),
+    _smooth("sigmoid", 1, "sigmoid", limited("sigmoid", EXP_LOW, 20.0, below=0.0, above=1.0), "Sigmoid"),
     _smooth("softplus", 1, _softplus, limited("softplus", EXP_LOW, 20.0, below=0.0, above=None), "Softplus"),
     Operation("softsign", 1, lambda m, x: x / (m.one(x) + m.absolute(x)), onnx="Softsign"),
     _smooth("mish", 1, _mish, limited("mish", -120.0, 100.0, **_GATE), "Mish"),
@@ -116,11 +110,11 @@ OPERATIONS = (
         limited("gelu_tanh", -20.0, 20.0, **_GATE),
         Onnx("Gelu", when=("approximate", "tanh", "none")),
     ),
-    _smooth("silu", 1, lambda m, x: x * _sigmoid(m, x), limited("silu", -120.0, 120.0, **_GATE)),
+    _smooth("silu", 1, lambda m, x: x * m.sigmoid(x), limited("silu", -120.0, 120.0, **_GATE)),
     Operation(
         "swiglu",
         3,
-        lambda m, gate, value, alpha: gate * _sigmoid(m, alpha * gate) * value,
+        lambda m, gate, value, alpha: gate * m.sigmoid(alpha * gate) * value,
         onnx=Onnx("SwiGLU", (("alpha", 1.0),)),
         precise=_precise_swiglu,
         cost=Cost.HEAVY,

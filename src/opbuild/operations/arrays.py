@@ -78,6 +78,12 @@ def power(a: Array, b: Array) -> Any:
     return np.where((b < 0) | (b > 63), far, np.power(a, np.clip(b, 0, 63)))
 
 
+def sigmoid(x: Array) -> Any:
+    """Return ``1 / (1 + exp(-x))``, accurate in the far tail too."""
+    e = np.exp(-np.abs(x))
+    return np.where(x < 0, e, one(x)) / (one(x) + e)
+
+
 def sign(x: Array) -> Any:
     """Return the sign as -1, 0 or 1; a zero keeps its own."""
     return np.where(x == 0, x, np.sign(x))

@@ -30,6 +30,7 @@ from opbuild.backend.halide.mathematics import (
     negate,
     one,
     quotient,
+    sigmoid,
     sinh,
     tanh,
     widened,

@@ -11,13 +11,13 @@ Largest errors, tested: float32 3e-7 relative (2.5e-7 absolute for tanh, erf and
 beyond 1e9 radians lose accuracy as the spacing of float32 there exceeds a whole turn. float64: 1e-14 relative.
 
 Every result is meant to be wrapped by ``hl.strict_float`` once, at the end, by ``expression.compile_expression``:
-without it the compiler may assume that there are no NaNs, contract and reassociate.
+without it the compiler may assume that there are no NaNs, contract and reassociate. ``contracted`` exempts polynomials.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import halide as hl
@@ -28,6 +28,7 @@ FLOAT16, FLOAT32, FLOAT64, BFLOAT16 = hl.Float(16), hl.Float(32), hl.Float(64), 
 ROUNDER = 12582912.0
 """1.5 * 2**23: adding it to a float32 leaves the nearest integer in the low bits of the sum."""
 
+EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
 LOG = (
     7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1,
     2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
@@ -36,6 +37,7 @@ TANH = (
     -2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08, 1.48572235717979e-05,
     6.37261928875436e-04, 4.89352455891786e-03,
 )  # fmt: skip
+TANH_DIVISOR = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
 ERF = (
     -2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05, -7.34990630326855e-04,
     -2.95459980854025e-03, -1.60960333262415e-02,
@@ -88,6 +90,18 @@ def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
     for coefficient in coefficients[1:]:
         result = result * x + literal(x, coefficient)
     return result
+
+
+def contracted(formula: Callable[..., Expr], *operands: Expr) -> Expr:
+    """Return a formula of float32 in which products and sums are one instruction where a machine has that.
+
+    What is strict does not reach into a function, which is inlined later; its arguments are integers, so operands pass
+    as bits. The compiler may reassociate, too, and takes all for finite numbers: the caller sees to it that they are.
+    """
+    bits = [hl.Var(f"bits{number}") for number in range(len(operands))]
+    function = hl.Func("contracted")
+    function[bits] = formula(*(hl.reinterpret(FLOAT32, each) for each in bits))
+    return hl.Expr(function[[hl.reinterpret(INT32, each) for each in operands]])
 
 
 def bounded(x: Expr, low: float, high: float) -> Expr:
@@ -211,33 +225,48 @@ def narrowed(x: Expr, kind: Any, rounds: bool = True) -> Expr:
 
 
 def _power_of_two(exponent: Expr) -> Expr:
-    """Return 2 to an int32 from -126 to 127."""
+    """Return 2 to an int32 from -126 to 127, 0 for -127 and infinity for 128."""
     return hl.reinterpret(FLOAT32, hl.cast(UINT32, exponent + 127) << 23)
 
 
 def _reduce_exp(x: Expr) -> tuple[Expr, Expr]:
     """Return ``n`` (int32) and ``expm1(r)`` with ``x = n ln 2 + r``; Cephes expf's constants."""
-    shifted = x * hl.f32(1.44269504088896341) + hl.f32(ROUNDER)
-    whole = shifted - hl.f32(ROUNDER)
-    n = hl.reinterpret(INT32, shifted) - 0x4B400000
-    r = (x - whole * hl.f32(0.693359375)) - whole * hl.f32(-2.12194440e-4)
-    p = polynomial(
-        r, (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
-    )
-    return n, p * (r * r) + r
+    shifted = contracted(lambda x: x * hl.f32(1.44269504088896341) + hl.f32(ROUNDER), x)
+
+    def rest(x: Expr, shifted: Expr) -> Expr:
+        # Strict, or the compiler would make one difference of both: the first is exact, as neither factor is long.
+        whole = hl.strict_float(shifted - hl.f32(ROUNDER))
+        r = hl.strict_float(x - whole * hl.f32(0.693359375)) - whole * hl.f32(-2.12194440e-4)
+        return polynomial(r, EXP) * (r * r) + r
+
+    return hl.reinterpret(INT32, shifted) - 0x4B400000, contracted(rest, x, shifted)
 
 
 def exp(x: Expr) -> Expr:
     """Return e to the power of ``x``, down to the last denormal."""
-    return hl.exp(x) if is_double(x) else scaled_exp(x, 0)
+    if is_double(x):
+        return hl.exp(x)
+    n, q = _reduce_exp(bounded(x, -104.5, 89.4))
+    # Half the power of two, or it would overflow where the result does not. Multiplications that give a denormal take
+    # several times as long as others, so the multiples of the least denormal are counted: they are its bits.
+    tiny = n < -125
+    scaled = (q + hl.f32(1.0)) * hl.f32(2.0) * _power_of_two(n - 1 + hl.select(tiny, 149, 0))
+    return restore_nan(x, hl.select(tiny, hl.reinterpret(FLOAT32, hl.cast(INT32, scaled + hl.f32(0.5))), scaled))
 
 
-def scaled_exp(x: Expr, shift: int) -> Expr:
-    """Return ``exp(x) * 2**shift`` of a float32 without overflow before the end."""
-    n, q = _reduce_exp(bounded(x, -104.5, 90.5))
-    # Two factors: one alone would overflow where the result does not, and would miss the denormals.
-    first = (n + shift) >> 1
-    return restore_nan(x, ((q + hl.f32(1.0)) * _power_of_two(first)) * _power_of_two(n + shift - first))
+def half_exp(x: Expr) -> Expr:
+    """Return ``exp(x) / 2`` of a float32 that is at least 0, without overflow before the end."""
+    n, q = _reduce_exp(bounded(x, 0.0, 90.0))
+    return restore_nan(x, (q + hl.f32(1.0)) * hl.f32(2.0) * _power_of_two(n - 2))
+
+
+def sigmoid(x: Expr) -> Expr:
+    """Return ``1 / (1 + exp(-x))``; float32: accurate in the far tail too, 0 where that is below 2**-127.5."""
+    if is_double(x):
+        e = exp(negate(absolute(x)))
+        return hl.select(x < zero(x), e, one(x)) / (one(x) + e)
+    n, q = _reduce_exp(bounded(negate(x), -88.0, 88.7))
+    return restore_nan(x, hl.f32(1.0) / (hl.f32(1.0) + (q + hl.f32(1.0)) * _power_of_two(n)))
 
 
 def expm1(x: Expr) -> Expr:
@@ -246,9 +275,8 @@ def expm1(x: Expr) -> Expr:
         # Kahan: the error of log(u) cancels that of u - 1.
         u, one = hl.exp(x), literal(x, 1.0)
         middle = (u - one) * x / hl.log(u)
-        return hl.select(
-            u == one, x, hl.select(x < literal(x, -40.0), -one, hl.select(x > literal(x, 40.0), u, middle))
-        )
+        outer = hl.select(x < literal(x, -40.0), -one, hl.select(x > literal(x, 40.0), u, middle))
+        return hl.select(u == one, x, outer)
     n, q = _reduce_exp(bounded(x, -20.0, 88.9))
     half = _power_of_two(n - 1)
     near = (half * q + (half - hl.f32(0.5))) * hl.f32(2.0)
@@ -267,7 +295,7 @@ def log(x: Expr) -> Expr:
     e = hl.cast(FLOAT32, exponent)
     z = hl.select(low, mantissa + mantissa, mantissa) - hl.f32(1.0)
     square = z * z
-    p = polynomial(z, LOG)
+    p = contracted(lambda z: polynomial(z, LOG), z)
     tail = (p * z * square + e * hl.f32(-2.12194440e-4)) - hl.f32(0.5) * square
     return _log_domain(x, (z + tail) + e * hl.f32(0.693359375))
 
@@ -291,18 +319,19 @@ def tanh(x: Expr) -> Expr:
     """Return the hyperbolic tangent; Eigen's rational function of degree 13 over 6."""
     if is_double(x):
         return hl.tanh(x)
-    limited = bounded(x, -7.90531110763549805, 7.90531110763549805)
+    limited = bounded(x, -8.0, 8.0)
     square = limited * limited
-    p = polynomial(square, TANH)
-    q = polynomial(square, (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03))
-    return restore_nan(x, bounded(limited * p / q, -1.0, 1.0))
+    p = contracted(lambda square: polynomial(square, TANH), square)
+    q = contracted(lambda square: polynomial(square, TANH_DIVISOR), square)
+    # From there on 1 is as near as what the quotient rounds to, which is below 1 before.
+    return restore_nan(x, hl.select(absolute(x) > hl.f32(8.0), with_sign(hl.f32(1.0), x), limited * p / q))
 
 
 def sinh(x: Expr) -> Expr:
     """Return the hyperbolic sine."""
     if is_double(x):
         return hl.sinh(x)
-    half = scaled_exp(absolute(x), -1)
+    half = half_exp(absolute(x))
     square = x * x
     near = polynomial(square, (2.03721912945e-4, 8.33028376239e-3, 1.66667160211e-1)) * square * x + x
     return hl.select(absolute(x) < hl.f32(1.0), near, with_sign(half - hl.f32(0.25) / half, x))
@@ -312,7 +341,7 @@ def cosh(x: Expr) -> Expr:
     """Return the hyperbolic cosine."""
     if is_double(x):
         return hl.cosh(x)
-    half = scaled_exp(absolute(x), -1)
+    half = half_exp(absolute(x))
     return half + hl.f32(0.25) / half
 
 
@@ -350,10 +379,9 @@ def erf(x: Expr) -> Expr:
         return _erf_double(x)
     limited = bounded(x, -4.0, 4.0)
     square = limited * limited
-    p = polynomial(square, ERF)
-    q = polynomial(square, ERF_DIVISOR)
-    one = with_sign(hl.f32(1.0), x)
-    return restore_nan(x, hl.select(absolute(x) > hl.f32(3.92), one, limited * p / q))
+    p = contracted(lambda square: polynomial(square, ERF), square)
+    q = contracted(lambda square: polynomial(square, ERF_DIVISOR), square)
+    return restore_nan(x, hl.select(absolute(x) > hl.f32(3.92), with_sign(hl.f32(1.0), x), limited * p / q))
 
 
 def _erf_double(x: Expr) -> Expr:
