@@ -35,8 +35,8 @@ check: $(STAMP) ## Check style, formatting, types and layers
 
 # One process a core; the tests of one file, which share what they built, stay in one of them, and files are begun in the
 # order of tests/conftest.py. What failed is tried once more, alone
-# (docs/decisions/0105-a-test-that-failed-has-a-second-try.md).
-PYTEST = $(BIN)/python -m pytest --numprocesses
+# (docs/decisions/0105-a-test-that-failed-has-a-second-try.md). A test that takes longer than 900 seconds hangs.
+PYTEST = $(BIN)/python -m pytest --timeout 900 --numprocesses
 AGAIN = echo "What failed is tried once more, alone:" && $(PYTEST) 0 --last-failed --last-failed-no-failures none --maxfail 10
 unit: $(STAMP) ## Run the tests; TESTS=tests/unit/test_cli.py or ARGS=-x narrow them
 	@$(PYTEST) auto --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS) \

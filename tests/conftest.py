@@ -62,6 +62,12 @@ def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "shared_store"
 
 
+@pytest.fixture
+def with_pack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take kernels from the package's pack, as users do: those of the same sources, which are what compiling makes."""
+    monkeypatch.setenv("OPBUILD_PACK", "1")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add ``--update-golden``."""
     parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing with them")

@@ -32,6 +32,7 @@ def _first_of_each(found: Iterable[Case]) -> list[str]:
     return sorted(first.values())
 
 
+@pytest.mark.timeout(1800)
 def test_no_case_of_onnx_becomes_worse_than_what_is_written_down(tmp_path: Path) -> None:
     """One case of each operator, all in a campaign: compiled stays compiled, passed stays passed, none is wrong."""
     written = json.loads(GOLDEN.read_text(encoding="utf-8"))

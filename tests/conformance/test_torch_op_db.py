@@ -25,6 +25,7 @@ CHOSEN = 25
 STATES = ("compiled whole", "partitioned", "failed")
 
 
+@pytest.mark.timeout(3300)
 def test_no_operator_of_torch_becomes_worse_than_what_is_written_down(tmp_path: Path) -> None:
     """Some operators by the seed, all in a campaign: what was compiled whole still is, and none fails."""
     names = sorted(WRITTEN["operators"])

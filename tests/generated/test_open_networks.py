@@ -39,7 +39,7 @@ NETWORKS, RUN = CAMPAIGN or 24, CAMPAIGN // 20 or 2
 SIZES = 8
 FIRST = int(os.environ.get("OPBUILD_FUZZ_SEED", "0"))
 
-pytestmark = pytest.mark.timeout(14400 if CAMPAIGN else 300)
+pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
 
 
 def opened(model: OnnxModel, size: tuple[int, int]) -> OpenProgram:

@@ -47,7 +47,7 @@ PLACES: dict[str, tuple[type, str]] = {
 
 ERRORS: tuple[Callable[[str], Exception], ...] = (BuildError, ValueError, MemoryError, OSError)
 
-pytestmark = pytest.mark.timeout(14400 if CAMPAIGN else 300)
+pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
 
 
 @pytest.fixture(scope="module")

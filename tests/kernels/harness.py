@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -297,19 +299,44 @@ def _link(path: Path) -> Any:
 
 
 def _compile(desc: OpDesc, symbol: str, path: Path, make: Make, level: Level) -> None:
-    """Compile in a forked child: a crash of the compiler becomes an error here."""
-    error = path.with_suffix(".error")
-    child = os.fork()
-    if child == 0:
+    """Compile in a child: a crash of the compiler becomes an error here."""
+    child = _child()
+    try:
+        child.send((make, desc.components(), symbol, path, level))
+        error = child.recv()
+    except (EOFError, OSError):
+        _child.cache_clear()
+        raise AssertionError(f"{desc.op_type}: the compiler died") from None
+    assert not error, f"{desc.op_type} can not be compiled: {error}"
+
+
+@cache
+def _child() -> Connection:
+    """Start a child that compiles one kernel after the other, and return the way to it.
+
+    It is forked once for all kernels: a process in which other tests have loaded torch takes as long to fork as a small
+    kernel to compile.
+    """
+    here, there = Pipe()
+    if os.fork() == 0:
+        here.close()
         try:
-            path.write_bytes(make(desc, symbol, level))
-        except BaseException as reason:
-            error.write_text(f"{type(reason).__name__}: {reason}")
+            _serve(there)
         finally:
             os._exit(0)
-    _, status = os.waitpid(child, 0)
-    assert not error.exists(), f"{desc.op_type} can not be compiled: {error.read_text()}"
-    assert status == 0, f"{desc.op_type}: the compiler died with status {status}"
+    there.close()
+    return here
+
+
+def _serve(requests: Connection) -> None:
+    """Compile what is asked for until nobody asks any more."""
+    while True:
+        make, parts, symbol, path, level = requests.recv()
+        try:
+            path.write_bytes(make(OpDesc.from_components(parts), symbol, level))
+            requests.send("")
+        except BaseException as reason:
+            requests.send(f"{type(reason).__name__}: {reason}")
 
 
 def _canary(kind: np.dtype[Any]) -> Any:

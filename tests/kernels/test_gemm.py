@@ -7,15 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kernels.combinations import crossed
 from kernels.lowered import program_of, random, run_node, variants
 from opbuild.graph.types import Node
 from opbuild.operations.expression import ACC, arg
 
 
-@pytest.mark.parametrize("trans_a", [0, 1])
-@pytest.mark.parametrize("trans_b", [0, 1])
-@pytest.mark.parametrize("constant", [True, False])
-@pytest.mark.parametrize("shape", [(13, 21, 35), (1, 40, 30), (20, 17, 1), (1, 3, 2)])
+@pytest.mark.parametrize(
+    ("trans_a", "trans_b", "constant", "shape"),
+    crossed(2, (0, 1), (0, 1), (True, False), ((13, 21, 35), (1, 40, 30), (20, 17, 1), (1, 3, 2))),
+)
 def test_transposed_and_scaled_products_with_an_addend(
     trans_a: int, trans_b: int, constant: bool, shape: tuple[int, int, int]
 ) -> None:

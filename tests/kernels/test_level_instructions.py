@@ -62,6 +62,9 @@ _AVX512_OPERANDS = re.compile(r"%zmm|%[xy]mm(1[6-9]|2\d|3[01])|\{%k\d\}")
 _INSTRUCTION = re.compile(r"^\t(?:\{\w+\} )?([a-z][a-z0-9]*)(?: .*|\t.*|)$", re.MULTILINE)
 
 
+TURNS = 3
+"""Of so many kernels one is looked at for each level, another for the next one; a campaign looks at all for all."""
+
 ON_BYTES = ("Abs", "BitShift", "Cast", "Clip", "Div", "Mod", "Mul", "PRelu")
 """In types of one and two bytes, LLVM has most choice among extensions."""
 
@@ -103,8 +106,10 @@ def beyond(level: Level, assembly: str) -> set[str]:
 @pytest.mark.parametrize("level", X86 if CAMPAIGN else X86[2:], ids=str)
 def test_no_kernel_of_a_level_has_what_its_machines_may_lack(level: Level, tmp_path: Path) -> None:
     """Kernels of every family, and of operators on bytes and halves, where LLVM has most choice."""
-    kernels = [text_of(desc, level, tmp_path / "kernel.s", hl.OutputFileType.assembly) for desc in descriptors(level)]
-    assert {desc.family for desc in descriptors(level)} >= set(catalogue.names()) - set(ELSEWHERE)
+    needed = list(descriptors(level))
+    assert {desc.family for desc in needed} >= set(catalogue.names()) - set(ELSEWHERE)
+    chosen = needed if CAMPAIGN else needed[X86.index(level) % TURNS :: TURNS]
+    kernels = [text_of(desc, level, tmp_path / "kernel.s", hl.OutputFileType.assembly) for desc in chosen]
     assert set().union(*(beyond(level, kernel) for kernel in kernels)) == set()
 
 

@@ -7,6 +7,7 @@ import pytest
 from onnx import helper
 
 from comparison import onnxruntime_outputs
+from kernels.combinations import crossed
 from kernels.hostile import Case
 from kernels.small_models import families_of, model_of, program_of, run_model
 
@@ -49,9 +50,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("zeros", ["", "uint8", "float32"])
-@pytest.mark.parametrize("block", [16, 32, 128])
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(("bits", "block", "zeros"), crossed(2, (4, 8), (16, 32, 128), ("", "uint8", "float32")))
 def test_products_with_weights_of_few_bits(bits: int, block: int, zeros: str) -> None:
     """One row and several, a last block that is not full, a bias, every form of zero points."""
     for shape, k in (((1, 1), 200), ((2, 3), 77)):

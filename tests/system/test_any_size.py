@@ -55,7 +55,7 @@ SIZES = ((1, 3, 32, 32), (1, 3, 224, 224), (2, 3, 97, 131), (1, 3, 320, 51), (4,
 @pytest.fixture(scope="module")
 def config(shared_store: Path) -> Config:
     """Settings for one store for all tests; with one thread there are half as many variants, a campaign has two."""
-    return Config(cache_path=shared_store, workers=2, num_threads=2 if CAMPAIGN else 1)
+    return Config(cache_path=shared_store, workers=2, num_threads=2 if CAMPAIGN else 1, uses_pack=True)
 
 
 def opened(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -23,6 +23,8 @@ from processes import build_and_run
 LARGE = ("bvlc_alexnet", "vgg19", "zfnet512")
 """Their 240 to 580 MB of weights take a minute: ``make campaign`` tries them too."""
 
+pytestmark = pytest.mark.usefixtures("with_pack")
+
 
 @pytest.mark.parametrize("name", networks.LIGHT if CAMPAIGN else LARGE)
 def test_a_light_network_gives_the_output_that_comes_with_it(name: str, shared_store: Path) -> None:

@@ -28,10 +28,10 @@ PACKAGES = {
 def _printed(command: list[str], store: Path) -> Any:
     done = subprocess.run(
         command,
-        env=environment(MS_COMPILER_CACHE_PATH=str(store)),
+        env=environment(MS_COMPILER_CACHE_PATH=str(store), OPBUILD_PACK="1"),
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=800,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -52,13 +52,14 @@ def turn(call: Call, seconds: float, gap: float) -> float:
 
     Args:
         call: What to time. It is called once before, unless there are gaps: what sleeps then is part of what is timed.
-        seconds: How long to go on, without the gaps.
+        seconds: How long to go on, gaps and all.
         gap: Seconds to wait before each call.
     """
     if not gap:
         call()
     times: list[float] = []
-    while len(times) < LEAST_CALLS or sum(times) < seconds:
+    ends = time.perf_counter() + seconds
+    while len(times) < LEAST_CALLS or time.perf_counter() < ends:
         if gap:
             time.sleep(gap)
         began = time.perf_counter()
