@@ -2,7 +2,9 @@
 
 Each time is that of a fresh process with an empty cache, from the call to a network that can be called: opbuild's
 ``compile`` with the pack, and with ``--compile`` without it, ONNX Runtime's ``InferenceSession`` and OpenVINO's
-``compile_model``. Runs are interleaved, medians are printed; the pages of the model's file are in memory.
+``compile_model``. Beside it stands the time of the whole process, from its start to its end, in which are the imports:
+``import opbuild`` loads almost nothing, so ``compile`` loads numpy and onnx too, which the others did before. Runs are
+interleaved, medians are printed; the pages of the model's file are in memory.
 
     python benchmarks/first_start.py [MODEL.onnx ...] [--repeat 5] [--compile]
 
@@ -14,10 +16,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -35,32 +39,38 @@ from processes import WITHOUT, environment
 
 OPBUILD = """
 import sys, time
+begun = time.perf_counter()
 import opbuild
 start = time.perf_counter()
 net = opbuild.compile(sys.argv[1], num_threads=int(sys.argv[2]))
 seconds = time.perf_counter() - start
 import json
 operators = net.report.operators
-print(json.dumps([seconds, [each.name for each in operators if each.status == "built"], len(operators)]))
+built = [each.name for each in operators if each.status == "built"]
+print(json.dumps([seconds, start - begun, built, len(operators)]))
 """
 
 ONNXRUNTIME = """
 import sys, time
+begun = time.perf_counter()
 import onnxruntime
+imported = time.perf_counter() - begun
 options = onnxruntime.SessionOptions()
 options.intra_op_num_threads = int(sys.argv[2])
 start = time.perf_counter()
 onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
-print([time.perf_counter() - start, [], 0])
+print([time.perf_counter() - start, imported, [], 0])
 """
 
 OPENVINO = """
 import sys, time
+begun = time.perf_counter()
 import openvino
+imported = time.perf_counter() - begun
 core = openvino.Core()
 start = time.perf_counter()
 core.compile_model(sys.argv[1], "CPU", {"INFERENCE_NUM_THREADS": int(sys.argv[2])})
-print([time.perf_counter() - start, [], 0])
+print([time.perf_counter() - start, imported, [], 0])
 """
 
 PEERS = {"onnxruntime": (ONNXRUNTIME, {}), "openvino": (OPENVINO, {})}
@@ -72,11 +82,22 @@ NETWORKS = (
 
 
 class Started(NamedTuple):
-    """One start: seconds (NaN: it failed), the operators that it built, and how many it has; or what went wrong."""
+    """One start.
+
+    Attributes:
+        seconds: Until the network could be called; NaN: it failed.
+        importing: Seconds of importing the package before.
+        built: The operators that it built.
+        operators: How many it has.
+        process: Seconds of the whole process.
+        problem: What went wrong.
+    """
 
     seconds: float
+    importing: float
     built: Sequence[str]
     operators: int
+    process: float
     problem: str = ""
 
     @property
@@ -100,10 +121,18 @@ def started(program: str, model: Path, threads: int, **variables: str) -> Starte
     with tempfile.TemporaryDirectory() as cache:
         surroundings = environment(MS_COMPILER_CACHE_PATH=cache, **variables)
         command = [sys.executable, "-c", program, str(model), str(threads)]
+        begun = time.perf_counter()
         done = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=False)
+        process = time.perf_counter() - begun
     if done.returncode:
-        return Started(float("nan"), (), 0, done.stderr.strip()[-2000:] or f"it ended with {done.returncode}")
-    return Started(*json.loads(done.stdout.splitlines()[-1]))
+        problem = done.stderr.strip()[-2000:] or f"it ended with {done.returncode}"
+        return Started(math.nan, math.nan, (), 0, process, problem)
+    return Started(*json.loads(done.stdout.splitlines()[-1]), process)
+
+
+def median(runs: Sequence[Started], what: str) -> float:
+    """Return the median of one of the times."""
+    return statistics.median(getattr(run, what) for run in runs)
 
 
 def sizes() -> Iterator[str]:
@@ -135,8 +164,14 @@ def main() -> None:
         **({"compiled": (OPBUILD, {"OPBUILD_PACK": "0"})} if given.compile else {}),
         **({} if given.alone else PEERS),
     }
-    print("| network | operators | " + " | ".join(f"{name}, ms (built)" for name in programs) + " |")
-    print("|---" * (len(programs) + 2) + "|")
+    peers = [name for name in programs if name in PEERS]
+    columns = (
+        *(f"{name}, ms / process (built)" if name not in PEERS else f"{name}, ms / process" for name in programs),
+        *(f"pack of {name}" for name in peers),
+    )
+    print("| network | operators | " + " | ".join(columns) + " |")
+    print("|---" * (len(columns) + 2) + "|")
+    importing: dict[str, list[float]] = {each: [] for each in programs}
     wrong = []
     with tempfile.TemporaryDirectory() as temporary:
         for name, path in ((path.stem, path) for path in given.models) if given.models else networks(Path(temporary)):
@@ -145,14 +180,21 @@ def main() -> None:
                 for each, (program, variables) in programs.items():
                     runs[each].append(started(program, path, given.threads, **variables))
             cells = [
-                f"{statistics.median(run.seconds for run in each) * 1e3:.0f}"
+                f"{median(each, 'seconds') * 1e3:.0f} / {median(each, 'process') * 1e3:.0f}"
                 + (f" ({each[0].count})" if program not in PEERS else "")
                 for program, each in runs.items()
             ]
+            for each in peers:
+                ratios = (median(runs["pack"], what) / median(runs[each], what) for what in ("seconds", "process"))
+                cells.append(" / ".join(f"{ratio:.2f}" for ratio in ratios))
+            for each, started_ in runs.items():
+                importing[each].append(median(started_, "importing"))
             print(f"| {name} | {runs['pack'][0].operators} | " + " | ".join(cells) + " |", flush=True)
             for program in ("pack", "pack, no halide"):
                 first = runs[program][0]
                 wrong += [f"{name}, {program}: {first.problem or ', '.join(first.built)}"] * (first.count != "0")
+    for name, times in importing.items():
+        print(f"importing, {name}: {statistics.median(times) * 1e3:.0f} ms")
     if wrong:
         sys.exit("\n".join(["the pack lacks operators", *wrong]))
 

@@ -58,9 +58,10 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     from opbuild.errors import BuildError
+    from opbuild.platform.garbage import rare_collection
     from opbuild.platform.limits import named
 
-    with named(BuildError, "opbuild can not be loaded"):
+    with named(BuildError, "opbuild can not be loaded"), rare_collection():
         return getattr(import_module(_WHERE[name]), name)
 
 

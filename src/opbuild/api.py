@@ -28,6 +28,7 @@ from opbuild.pipeline.part_sizes import PartSource
 from opbuild.pipeline.parts import PartBinder
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stores import EarlyStart, Stores, make_builder
+from opbuild.platform.garbage import rare_collection
 from opbuild.platform.limits import names_limits
 from opbuild.report import Clock, Report
 from opbuild.runtime.binding import Binding, Bound, Shapes
@@ -212,7 +213,7 @@ def compile_model(
     """
     setup = set_up(config, target, observer, executor=executor)
     stores = Stores(setup)
-    with EarlyStart(setup, stores) as early:
+    with rare_collection(), EarlyStart(setup, stores) as early:
         if not stores.may_come and is_surely_new(model, stores.models):
             early.begin()
         source = open_known(model, stores)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from opbuild.options import (
 )
 from opbuild.platform.limits import cpu_limit
 from opbuild.platform.places import Place, atc_place, started_rank, user_place
+from opbuild.platform.records import dataclass
 
 REMOTE_MODES = ("off", "read", "write")
 CACHE_MODES = ("enable", "force", "disable")

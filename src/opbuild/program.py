@@ -7,12 +7,13 @@ for the host backend. Views point into buffers, and buffers have no addresses ye
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, NamedTuple
 
 from opbuild.graph.tables import Table
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.platform.records import dataclass
 
 BufferKind = Literal["input", "output", "constant", "temporary"]
 

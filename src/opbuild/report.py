@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, NamedTuple
 
+from opbuild.platform.records import dataclass
 from opbuild.text.plural import counted, first_of, size
 
 UNBOUND = "nothing is built before the first call, which brings the shapes of its inputs"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from opbuild.api import build_network, compile_model, plan_graphs
@@ -29,6 +29,7 @@ from opbuild.pipeline.images import Wanted
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stores import Stores, make_builder
 from opbuild.platform.limits import names_limits
+from opbuild.platform.records import dataclass
 from opbuild.report import Clock, Report
 from opbuild.runtime.reports import make_report
 from opbuild.text.plural import counted

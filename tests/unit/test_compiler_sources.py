@@ -269,5 +269,6 @@ REVIEWED = {
     ("opbuild.backend.halide.emission", "read_bytes"),  # the object that was just written
     ("opbuild.backend.halide.emission", "import_module"),  # the family's two modules, from which the digest starts
     ("opbuild.backend.halide.user_source", "exec"),  # the operator's own text, which is in the key
+    ("opbuild.platform.records", "exec"),  # a constructor made of its class's fields; only types of graphs use it here
 }
 """What reaches for code or files by other means than an import statement, with why the key has it all the same."""

@@ -15,7 +15,9 @@ from opbuild.frontend.expansion import INEXACT, HostCalls, Served, has_body
 from opbuild.frontend.onnx_examples import examples, operator_types
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.types import Graph, Node
+from opbuild.lowering.lower import lower
 from opbuild.models.served import host_calls
+from opbuild.program import Program
 
 RNG = np.random.default_rng(86)
 NEWEST = onnx.defs.onnx_opset_version()
@@ -149,6 +151,27 @@ def test_equal_nodes_are_tried_once() -> None:
     graph = bound(f"g (float[2,3] x0) => (float[2,3] x6) {{ {layers} }}", served)
     assert "Celu" not in types_in(graph)
     assert len([each for each in asked if types_in(each) == {"Celu"}]) == 1
+
+
+def test_elementwise_operators_are_not_lowered_to_know_that_kernels_serve_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network has its activation at many shapes; what is lowered on trial is the other operator, once a shape."""
+    lowered: list[str] = []
+
+    def counted(graph: Graph, *rest: Any) -> Program:
+        lowered.append(graph.nodes[0].op_type)
+        return lower(graph, *rest)
+
+    monkeypatch.setattr("opbuild.lowering.lower.lower", counted)
+    layers = "\n".join(
+        f"""a{index} = Relu (x{index})
+        b{index} = MaxPool <kernel_shape: ints = [2, 2]> (a{index})
+        x{index + 1} = Gelu (b{index})"""
+        for index in range(6)
+    )
+    ends = "y = Softmax <axis: int = -1> (x6)\n z = Softmax <axis: int = -1> (y)"
+    graph = bound(f"g (float[1,8,32,32] x0) => (float[1,8,26,26] z) {{ {layers} {ends} }}", host_calls)
+    assert types_in(graph) == {"Relu", "MaxPool", "Gelu", "Softmax"}
+    assert lowered == ["Softmax"]
 
 
 def _feeds(graph: Graph) -> dict[str, Any]:

@@ -65,6 +65,7 @@ REVIEWED = {
     ("onnx_backend.py", "compile"): "opbuild's own, of a model",
     ("pipeline/stores.py", "import_module"): "a module of this package, by its name",
     ("platform/imports.py", "compile"): "sources of this package, to see what they import; nothing of it is run",
+    ("platform/records.py", "exec"): "a constructor, made of the names of its class's fields",
     ("runtime/pool.py", "CDLL"): "this package's own pool of threads, by its path inside the package",
     (
         "runtime/library.py",

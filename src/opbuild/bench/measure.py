@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from opbuild.bench.runtimes import Array
 from opbuild.errors import RunError
+from opbuild.platform.records import dataclass
 
 SETTLE = 0.05
 """Seconds between two turns: the threads of the one before may still be spinning."""

@@ -6,12 +6,13 @@ All compute float32 models in float32: OpenVINO would take bfloat16 by itself wh
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from opbuild.platform.records import dataclass
 
 Array = npt.NDArray[Any]
 Call = Callable[[], "list[Array]"]

@@ -8,7 +8,6 @@ operator that somebody has just edited was.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from opbuild.families.catalogue import with_implied
@@ -16,6 +15,7 @@ from opbuild.kernel.difference import distance, fields, first_change
 from opbuild.kernel.interfaces import Store
 from opbuild.kernel.key import Key, file_op_type
 from opbuild.kernel.reason import Reason
+from opbuild.platform.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from opbuild.kernel.entry import Entry
@@ -10,6 +10,7 @@ from opbuild.kernel.interfaces import Claim, Found, Store
 from opbuild.kernel.key import Key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
+from opbuild.platform.records import dataclass
 
 FORCED = Reason("forced", "a rebuild was asked for")
 _REUSED = Reason("stored", "in the store")

@@ -17,11 +17,11 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from opbuild.builder.job import Job
 from opbuild.kernel.interfaces import UNCLAIMED, Claim, Claims, Found, Holder, Store
 from opbuild.kernel.key import Key
+from opbuild.platform.records import dataclass
 
 SAID_AFTER = 2.0
 """Seconds of waiting for others after which it is said; then every ``SAID_EVERY``."""

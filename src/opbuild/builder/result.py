@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from opbuild.builder.job import Job
 from opbuild.errors import BuildError, CompileError, CompileForbiddenError
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.limits import suspected
+from opbuild.platform.records import dataclass
 from opbuild.text.plural import counted, first_of, listed
 
 _SHOWN_NODES = 3

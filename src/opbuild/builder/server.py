@@ -35,7 +35,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -47,6 +47,7 @@ from opbuild.kernel.interfaces import Compiler
 from opbuild.kernel.level import BY_NAME
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.limits import hint_for, hint_for_signal, suspected
+from opbuild.platform.records import dataclass
 from opbuild.platform.slots import UNLIMITED, Slots
 
 _CHUNK = 1 << 16

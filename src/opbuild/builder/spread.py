@@ -13,12 +13,12 @@ import queue
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
 from typing import Any
 
 from opbuild.builder.client import CompileServer, ServerEndedError
 from opbuild.builder.tasks import compile_batch
 from opbuild.platform.digest import sha256
+from opbuild.platform.records import dataclass
 
 LARGEST_BATCH = 8
 """Operators in a batch at most: together about a second of work."""

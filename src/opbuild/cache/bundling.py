@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stages import Planned
 from opbuild.pipeline.stores import Stores, deciding_builder
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.records import dataclass
 from opbuild.report import Clock
 from opbuild.store import inspect as operators
 from opbuild.store.bundle import NETWORKS, OPERATORS, Bundle, read_bundle, write_bundle

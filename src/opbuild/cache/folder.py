@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -17,6 +16,7 @@ from opbuild.files.mapping import digest_file
 from opbuild.files.trust import PRIVATE, Trust, make_trust
 from opbuild.graph.types import TensorType
 from opbuild.kernel.reason import Reason
+from opbuild.platform.records import dataclass
 from opbuild.program import HostCall
 from opbuild.runtime.record import from_json
 from opbuild.store import inspect, prune

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from opbuild.api import plan_graphs
@@ -24,6 +24,7 @@ from opbuild.pipeline.remote import Remote, remote_for_transfer
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stages import Planned
 from opbuild.pipeline.stores import Stores, deciding_builder
+from opbuild.platform.records import dataclass
 from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
 from opbuild.runtime.record import from_json

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
 
 from opbuild.cli.option_values import CONFLICTING, DEPENDENT, bad_value, required, wrong
 from opbuild.frontend.input_shape import Shape, format_input_shape, open_axes
 from opbuild.kernel.opdesc import FREE
+from opbuild.platform.records import dataclass
 from opbuild.text.plural import counted
 
 MOST = 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from opbuild.cli.usage import name_of
 from opbuild.errors import OptionError
 from opbuild.files.kinds import require_kind
 from opbuild.files.writing import unwritable
+from opbuild.platform.records import dataclass
 
 FOLDER = "a folder, which is made if it is missing"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +14,7 @@ from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.events import Observer
 from opbuild.files.writing import same_file
+from opbuild.platform.records import dataclass
 
 if TYPE_CHECKING:
     from opbuild.page.recording import Recording

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from opbuild.families.blocked import BLOCK, BLOCKED_DIMS, CHANNEL_DIMS
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, Dim, Operand
 from opbuild.operations.expression import ACC, Expression, operations
+from opbuild.platform.records import dataclass
 
 Kind = Literal["residual", "channel", "scalar"]
 

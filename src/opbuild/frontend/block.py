@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.platform.lazily import lazily
+from opbuild.platform.records import dataclass
 
 
 class Declared(NamedTuple):

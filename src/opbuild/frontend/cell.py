@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain, count
 from pathlib import Path
 from types import FrameType
@@ -21,6 +21,7 @@ from types import FrameType
 from opbuild.errors import InvalidModelError
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.types import Array, Attribute, Graph, Node, TensorType
+from opbuild.platform.records import dataclass
 
 Infer = Callable[[Node, Sequence["TensorType | None"], Sequence["Array | None"]], tuple[TensorType, ...]]
 """Returns the types of a node's outputs, from the type of each input and its value where that is known."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ import onnx
 from onnx import numpy_helper
 
 from opbuild.errors import InvalidModelError
+from opbuild.platform.records import dataclass
 
 PRODUCER = "opbuild example"
 """The ``producer_name`` of the models that are made here."""

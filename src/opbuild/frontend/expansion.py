@@ -7,7 +7,6 @@ and ranks of its inputs, and on which of them are there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from onnx import AttributeProto, FunctionProto, NodeProto
 from opbuild.frontend.onnx_single import newest_of, open_type_proto, to_proto
 from opbuild.frontend.own_functions import OWN_FUNCTIONS, own_function
 from opbuild.graph.types import Graph, Node, TensorType
+from opbuild.platform.records import dataclass
 
 
 class HostCalls(NamedTuple):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import sqrt
 
 import numpy as np
 
 from opbuild.frontend.rewriting import Rewriting
 from opbuild.graph.types import Node
+from opbuild.platform.records import dataclass
 
 
 @dataclass

@@ -6,9 +6,10 @@ It has what a network does not need and programs ask for: names of open extents,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from opbuild.frontend.wire import BYTES, Field, fields, read_varint
+from opbuild.platform.records import dataclass
 
 # Numbers of fields, from onnx.proto
 _MODEL = {2: "producer_name", 4: "domain", 6: "description"}

@@ -73,17 +73,14 @@ class ExpandingBinder(Binder):
         formal = types[: len(types) - len(node.attrs.get("captures", ()))]
         values = [value_at_hand(self._constants.get(name)) for name in node.inputs]
         known = _key(node, [each and type_at_hand(each) for each in types], values)
-        if self._decided.get(known) is False:
-            return None
-        body = body_of(node, formal, opset)
         if known not in self._decided:
-            self._decided[known] = body is not None and self._is_better(node, body)
-        return body if self._decided[known] else None
+            alone = self._tried(node, None)
+            body = None if alone == NO_CALLS else body_of(node, formal, opset)
+            self._decided[known] = body is not None and self._is_better(node, body, alone)
+        return body_of(node, formal, opset) if self._decided[known] else None
 
-    def _is_better(self, node: Node, body: Body) -> bool:
-        alone = self._tried(node, None)
-        if alone == NO_CALLS:
-            return False
+    def _is_better(self, node: Node, body: Body, alone: HostCalls | None) -> bool:
+        """Return whether a function leaves less to the host than its node ``alone``; None: that can not be bound."""
         foreign = alone is not None and alone.foreign > 0
         expanded = self._tried(node, body, repeats=foreign)
         if expanded is None or alone is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from typing import NamedTuple, cast
 
 import onnx
@@ -26,6 +26,7 @@ from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.opdesc import FREE
 from opbuild.platform.lazily import lazily
+from opbuild.platform.records import dataclass
 
 
 class DeclaredValue(NamedTuple):

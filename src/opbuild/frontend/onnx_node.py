@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -16,6 +15,7 @@ from opbuild.frontend.onnx_read import DataFiles, to_array
 from opbuild.graph import user_operators
 from opbuild.graph.passes.infer import has_rule
 from opbuild.graph.types import Node
+from opbuild.platform.records import dataclass
 from opbuild.text.plural import counted
 
 OWN_RULES = ("com.microsoft",)

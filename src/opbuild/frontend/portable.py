@@ -6,7 +6,6 @@ It goes into an offline model, and binds there to any input shapes on a machine 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from opbuild.dtypes import numpy_dtype
@@ -20,6 +19,7 @@ from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.passes.infer import has_rule
 from opbuild.graph.shape_rules import UnknownTypeError
 from opbuild.graph.types import DTYPES, Array, Graph, Node, TensorType
+from opbuild.platform.records import dataclass
 
 MOST_NAMED = 8
 """Nodes that an error names."""

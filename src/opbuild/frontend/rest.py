@@ -7,7 +7,7 @@ from, once it is known what the cut waits for.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from opbuild.frontend.block import Block
@@ -15,6 +15,7 @@ from opbuild.frontend.known import Known, Names, computed
 from opbuild.graph.cut import Answer
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.records import dataclass
 from opbuild.text.canonical import canonical_json
 
 

@@ -6,7 +6,7 @@ What came before that node is the part's graph. The cut says what must be known 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -19,6 +19,7 @@ from opbuild.graph.cut import HOST_VALUE, Body, Cut, Kind, is_tensor
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.shape_rules import NoTensorError, UnknownTypeError, UnknownValueError
 from opbuild.graph.types import Array, Graph, Node
+from opbuild.platform.records import dataclass
 
 MOST_DECIDING = 1024
 """Elements of a value that becomes a constant once it is known; a node that waits for more is evaluated on the host."""

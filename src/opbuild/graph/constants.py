@@ -10,7 +10,6 @@ from collections import UserDict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from opbuild.dtypes import ADDED
 from opbuild.graph.types import Array, TensorType
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.records import dataclass
 from opbuild.text.canonical import canonical_json
 
 

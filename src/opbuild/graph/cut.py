@@ -7,7 +7,7 @@ is a graph like any other, and the cut behind it says what must be known before 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -16,6 +16,7 @@ from opbuild.graph.constants import array_digest
 from opbuild.graph.node_json import array_from_json, array_to_json, node_from_json, node_to_json
 from opbuild.graph.types import DTYPES, Array, Node, TensorType
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.records import dataclass
 from opbuild.text.canonical import canonical_json
 
 Kind = Literal["values", "data", "repeat", "end"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 from opbuild.dtypes import CODED, NARROW_FLOATS, greatest, is_float
@@ -20,6 +19,7 @@ from opbuild.graph.types import DTYPES, Array, Node, TensorType
 from opbuild.operations.casting import ROUND_MODES, UNSATURATED
 from opbuild.operations.expression import Expression, arg, children, const, dtype_of, from_json, substitute, walk
 from opbuild.operations.table import BY_TYPE, ONNX_TYPES, OPERATIONS, of_onnx
+from opbuild.platform.records import dataclass
 
 Rule = Callable[[Node, list[Expression], Sequence[str]], Expression | None]
 

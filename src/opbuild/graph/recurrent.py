@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
 from opbuild.graph.types import Node
+from opbuild.platform.records import dataclass
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 """Gates of each cell: how many rows of weights one hidden unit has."""

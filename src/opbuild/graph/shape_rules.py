@@ -8,7 +8,6 @@ every step.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from opbuild.errors import DTypeError, ShapeError, UnsupportedOperatorError
 from opbuild.graph.extents import as_extent
 from opbuild.graph.types import DTYPES, Array, Node, TensorType, broadcast_shapes
+from opbuild.platform.records import dataclass
 
 Shape = tuple[int, ...]
 Types = tuple[TensorType, ...]

@@ -8,13 +8,14 @@ domain ``opbuild`` (see ``graph/passes``). Passes take a graph and return a grap
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from typing import Any, TypeAlias
 
 import numpy.typing as npt
 
 from opbuild.dtypes import ADDED, itemsize
+from opbuild.platform.records import dataclass
 from opbuild.text.plural import counted
 
 Array = npt.NDArray[Any]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from opbuild.errors import OptionError
+from opbuild.platform.records import dataclass
 
 FLAGS = ("ccec_O0", "ccec_g", "check_flag", "oom")
 """Options that decide the code of an operator, in the order in which its key names them."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+
+from opbuild.platform.records import dataclass
 
 _RELOCATABLE = 1
 _SYMBOL_TABLE = 2

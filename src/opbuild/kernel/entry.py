@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from opbuild.files.trust import SignatureError, Trust
@@ -21,6 +21,7 @@ from opbuild.kernel.key import Key
 from opbuild.kernel.opdesc import FREE, OpDesc, Operand
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import sha256
+from opbuild.platform.records import dataclass
 from opbuild.text.canonical import canonical_json
 
 SUFFIXES = (".o", ".info", ".json")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -13,6 +12,7 @@ from opbuild.kernel.level import Level
 from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork, Weight
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
+from opbuild.platform.records import dataclass
 
 
 @dataclass(frozen=True)

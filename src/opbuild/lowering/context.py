@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -21,6 +20,7 @@ from opbuild.lowering.operands import Blocked, OperandRef, Plain, Storage, dense
 from opbuild.lowering.repetition import Repetitions
 from opbuild.lowering.transfer import channel_table, copy, from_blocked, in_order, to_blocked
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.records import dataclass
 from opbuild.program import Buffer, BufferKind, Call, HostCall, KernelCall, Port, Program, View
 
 V = TypeVar("V")
@@ -91,7 +91,7 @@ class Lowering:
 
     graph: Graph
     level: Level
-    options: Options = field(default_factory=Options)
+    options: Options
 
     def __post_init__(self) -> None:
         self.machine = Machine.of(self.level)

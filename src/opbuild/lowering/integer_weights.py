@@ -7,13 +7,13 @@ together become one convolution whose weights between groups are 0.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import gcd, lcm
 
 import numpy as np
 
 from opbuild.families.blocked import BLOCK, blocks
 from opbuild.graph.types import Array
+from opbuild.platform.records import dataclass
 
 
 @dataclass(frozen=True)

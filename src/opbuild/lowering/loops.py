@@ -8,10 +8,10 @@ fastest loop.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 from opbuild.lowering.strided import merge
+from opbuild.platform.records import dataclass
 from opbuild.program import View
 
 Dims = tuple[tuple[int, int], ...]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
 from importlib import import_module
-from pkgutil import iter_modules
 
 from opbuild.errors import ShapeError
 from opbuild.graph.attention import split_attention
@@ -13,16 +11,17 @@ from opbuild.graph.types import Graph, Node
 from opbuild.graph.user_operators import find
 from opbuild.kernel.level import Level
 from opbuild.lowering import rules
-from opbuild.lowering.context import RULES, Lowering, NotServedError, Options
+from opbuild.lowering.context import RULES, Lowering, NotServedError, Options, Rule
 from opbuild.lowering.rules.user import lower_user
 from opbuild.program import Program
 
 
-@cache
-def load_rules() -> None:
-    """Import all modules of ``lowering.rules``; importing one registers its rules."""
-    for module in iter_modules(rules.__path__):
-        import_module(f"{rules.__name__}.{module.name}")
+def find_rule(domain: str, op_type: str) -> Rule | None:
+    """Return the rule of an operator, None if there is none."""
+    module = rules.MODULES.get((domain, op_type))
+    if module is not None:
+        import_module(f"{rules.__name__}.{module}")
+    return RULES.get((domain, op_type))
 
 
 def lower(graph: Graph, level: Level, options: Options | None = None) -> Program:
@@ -37,7 +36,6 @@ def lower(graph: Graph, level: Level, options: Options | None = None) -> Program
         ModelError: If a node can not be expressed at all, or a tensor is too large.
         NoKernelError: If none of the kernels that ``options`` allows may compute a call.
     """
-    load_rules()
     _check_sizes(graph)
     lowering = Lowering(graph, level, options or Options())
     for node in graph.nodes:
@@ -53,7 +51,7 @@ def _check_sizes(graph: Graph) -> None:
 
 
 def _lower_node(lowering: Lowering, node: Node) -> None:
-    serve = RULES.get((node.domain, node.op_type))
+    serve = find_rule(node.domain, node.op_type)
     user = find(node.domain, node.op_type)
     if user is not None:
         lower_user(lowering, node, user)

@@ -8,7 +8,7 @@ rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -25,6 +25,7 @@ from opbuild.lowering.context import Lowering
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.strided import broadcast, constant_step, merge, padded, viewed_as, with_inner_stride
 from opbuild.operations.expression import Expression, canonical, operations
+from opbuild.platform.records import dataclass
 
 BATCH_RANK = 2
 """Batch dimensions of kernels whose right operand is no constant."""

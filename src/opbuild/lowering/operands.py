@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from math import prod
 from typing import Any
@@ -25,6 +25,7 @@ from opbuild.families.blocked import BLOCK
 from opbuild.graph.extents import Extent, is_open
 from opbuild.graph.tables import Table
 from opbuild.graph.types import Array
+from opbuild.platform.records import dataclass
 from opbuild.program import BufferKind, View
 
 ZEROS = "0"

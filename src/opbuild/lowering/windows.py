@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from opbuild.graph.extents import at_most
 from opbuild.graph.shape_rules import Call
 from opbuild.graph.shape_rules_window import window_pads
 from opbuild.graph.types import Node
 from opbuild.lowering.context import Lowering, NotServedError
+from opbuild.platform.records import dataclass
 
 Pair = tuple[int, int]
 """Two numbers, x first."""

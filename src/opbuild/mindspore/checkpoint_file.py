@@ -16,7 +16,6 @@ import math
 import mmap
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import BinaryIO
 
 import numpy as np
@@ -25,6 +24,7 @@ from opbuild.dtypes import numpy_dtype
 from opbuild.errors import ModelError
 from opbuild.frontend.wire import BYTES, VARINT, delimited, fields, read_varint, varint
 from opbuild.graph.types import Array
+from opbuild.platform.records import dataclass
 
 CHUNK = 512 << 20
 """Bytes of a tensor that one value holds at most."""

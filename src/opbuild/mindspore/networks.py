@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from opbuild.mindspore import execution, printing
 from opbuild.mindspore.arguments import ArgumentTypeError
 from opbuild.mindspore.execution import Call, new_trace
 from opbuild.mindspore.tensor import Tensor
+from opbuild.platform.records import dataclass
 
 _LIMIT = 64
 

@@ -13,12 +13,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
 from opbuild.frontend.cell import Symbol
 from opbuild.mindspore.tensor import Tensor
+from opbuild.platform.records import dataclass
 
 _MARK = re.compile(r"Tensor\(shape=\[[\d, ]*\], dtype=\w+, value= <traced (\w+)>\)|<traced (\w+)(?::([^<>]*))?>")
 """What ``repr``, ``str`` and, with a quoted format, ``format`` give for a traced tensor."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from opbuild.files.private import publish
 from opbuild.files.trust import Trust
 from opbuild.models.declaration import SUFFIX, Declaration, declaration_bytes, read_declaration
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.records import dataclass
 from opbuild.platform.sources import own_sources
 from opbuild.store.items import mark_used
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from opbuild.errors import ShapeError
 from opbuild.kernel.opdesc import FREE
+from opbuild.platform.records import dataclass
 
 T = TypeVar("T")
 Shapes = tuple[tuple[int, ...], ...]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from opbuild.frontend.portable import NotPortableError
 from opbuild.offline.plan import RangeMap, ShapeMap, plan_file, set_up_file
 from opbuild.pipeline.stages import HostNode
 from opbuild.pipeline.stores import Stores
+from opbuild.platform.records import dataclass
 
 UNSUPPORTED = 1
 """ATC's code for an operator of a type that it does not know."""

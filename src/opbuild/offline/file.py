@@ -6,7 +6,7 @@ All signatures share one linked library and one section of packed weights, in wh
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, cast
 
@@ -33,6 +33,7 @@ from opbuild.offline.format import (
 )
 from opbuild.offline.program_json import tables
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.records import dataclass
 from opbuild.runtime.binding import Shapes
 from opbuild.runtime.endpoint import Endpoint, common
 from opbuild.runtime.image import load_constants

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from opbuild.api import plan_graphs
@@ -21,6 +20,7 @@ from opbuild.offline.ranges import RangePlan, plan_parts, plan_ranges, waits_at
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stages import Planned
 from opbuild.pipeline.stores import Stores
+from opbuild.platform.records import dataclass
 from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
 from opbuild.text.plural import counted

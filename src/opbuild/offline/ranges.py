@@ -10,7 +10,7 @@ milliseconds (``range_binder``). A part of a network behind a cut is such a new 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +25,7 @@ from opbuild.models.sizes import Sizes, make_sizes
 from opbuild.offline.file import PackedWeights
 from opbuild.offline.format import GRAPH, Section
 from opbuild.pipeline.stages import HostNode, Planned, host_nodes
+from opbuild.platform.records import dataclass
 from opbuild.platform.sources import own_sources
 from opbuild.program import Buffer, Program
 from opbuild.runtime.binding import Shapes

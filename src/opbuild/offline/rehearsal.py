@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any, cast
 
@@ -21,6 +20,7 @@ from opbuild.frontend.rest import Rest
 from opbuild.frontend.walk import Walked
 from opbuild.graph.cut import Answer, Cut
 from opbuild.graph.types import Array, Node, TensorType
+from opbuild.platform.records import dataclass
 from opbuild.program import Port
 from opbuild.report import Clock, Report
 from opbuild.runtime.blocks import Blocks

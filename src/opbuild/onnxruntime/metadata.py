@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from opbuild.frontend.onnx_declared import DeclaredModel, DeclaredType, Extent
 from opbuild.kernel.opdesc import FREE
 from opbuild.onnxruntime.options import SessionOptions
 from opbuild.onnxruntime.types import element_name, type_name
+from opbuild.platform.records import dataclass
 from opbuild.runtime.endpoint import Endpoint
 
 _NO_VERSION = 2**63 - 1

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
 from opbuild.page.recording import STEPS, Span
+from opbuild.platform.records import dataclass
 from opbuild.report import OperatorReport, Report
 from opbuild.runtime.calls import Call
 from opbuild.runtime.executor import Runner

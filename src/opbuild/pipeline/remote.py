@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from urllib.parse import urlsplit
 
@@ -15,6 +14,7 @@ from opbuild.kernel.entry import Entry
 from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork
 from opbuild.pipeline.setup import Setup
 from opbuild.platform.lazily import lazily
+from opbuild.platform.records import dataclass
 from opbuild.store.networks import DiskNetworks
 from opbuild.store.remote.address import Address, parse_address
 from opbuild.store.remote.leases import Leases

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from opbuild.kernel.debug import NO_DEBUG, Debug, make_debug
 from opbuild.kernel.host import compared, host_level, runs_here
 from opbuild.kernel.level import Level
 from opbuild.kernel.soc_version import parse_level
+from opbuild.platform.records import dataclass
 from opbuild.text.plural import counted
 
 if TYPE_CHECKING:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Protocol
 
 import numpy as np
 
 from opbuild.graph.types import Array
+from opbuild.platform.records import dataclass
 
 SAME_EVERYWHERE = "every rank must do the same operations with equal shapes, types and reductions"
 """The advice where ranks differ."""

@@ -13,10 +13,11 @@ import selectors
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from opbuild.platform.background import begin
+from opbuild.platform.records import dataclass
 
 SOCKET = "hub"
 LONGEST_LINE = 1 << 16

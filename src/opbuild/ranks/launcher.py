@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import IO, cast
 
@@ -20,6 +20,7 @@ from opbuild.errors import OptionError, RankError
 from opbuild.files.kinds import SCRIPT, require_kind
 from opbuild.platform.limits import hint_for, named
 from opbuild.platform.places import STARTERS
+from opbuild.platform.records import dataclass
 from opbuild.ranks.folder import Guard, JobFolder
 from opbuild.ranks.hub import Hub
 from opbuild.ranks.progress import Snapshot, read_snapshot, write_snapshot

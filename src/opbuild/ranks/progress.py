@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from opbuild.config import Config
 from opbuild.events import BuildFinished, BuildStarted, CompileFinished, CompileStarted, Event, Observer, Taken, Waiting
 from opbuild.files.trust import MEMO, Trust, parse_json
+from opbuild.platform.records import dataclass
 
 FOLDER = "progress"
 NOT_WAITING = -1

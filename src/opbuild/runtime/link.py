@@ -17,7 +17,6 @@ import struct
 import sys
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -27,6 +26,7 @@ from opbuild.errors import LinkError
 from opbuild.files.private import private_stem, sweep
 from opbuild.kernel.elf import read_symbols
 from opbuild.platform.limits import hint_for
+from opbuild.platform.records import dataclass
 from opbuild.runtime.run_program import run_program
 
 TIMEOUT = 120.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 from opbuild.errors import BuildError, OpbuildError, RunError
 from opbuild.graph.cut import Answer, Cut, is_tensor, type_of_value
 from opbuild.graph.types import Array, Node, TensorType
+from opbuild.platform.records import dataclass
 from opbuild.report import Clock, Report
 from opbuild.runtime.executor import Evaluate, Runner
 from opbuild.runtime.repeat import Turn, repeat

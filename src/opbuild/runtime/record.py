@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any, NamedTuple, get_args
 
@@ -17,6 +17,7 @@ from opbuild.dtypes import itemsize
 from opbuild.graph.cut import Cut, cut_from_json, cut_to_json
 from opbuild.graph.node_json import node_from_json, node_to_json
 from opbuild.graph.types import DTYPES, TensorType
+from opbuild.platform.records import dataclass
 from opbuild.program import BufferKind, HostCall, Port, View
 
 ALIGNMENT = 64

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from opbuild.files.private import publish
 from opbuild.files.trust import Trust, parse_json
 from opbuild.files.writing import append
+from opbuild.platform.records import dataclass
 
 FILE = "size.jsonl"
 

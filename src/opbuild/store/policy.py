@@ -11,13 +11,13 @@ import errno
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from opbuild.config import Config
 from opbuild.files.private import private_path, sweep
 from opbuild.files.trust import PRIVATE, Trust
 from opbuild.files.writing import write_new
+from opbuild.platform.records import dataclass
 
 SECTION = "op_compiler_cache"
 SIZE, RATIO = "max_op_cache_size", "remain_cache_size_ratio"

@@ -6,11 +6,12 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 
+from opbuild.platform.records import dataclass
 from opbuild.report import Report as BuildReport
 from opbuild.text.plural import counted
 

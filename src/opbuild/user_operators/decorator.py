@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
@@ -13,6 +12,7 @@ from opbuild.errors import OptionError
 from opbuild.graph import shape_rules, user_operators
 from opbuild.graph.types import TensorType
 from opbuild.graph.user_operators import UserOperator
+from opbuild.platform.records import dataclass
 from opbuild.text.plural import counted
 from opbuild.user_operators.source import source_of, text_of
 

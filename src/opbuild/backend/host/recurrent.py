@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from opbuild.graph.recurrent import GATES, Activation, Cell, cell_of
 from opbuild.graph.types import Array, Node
 from opbuild.operations.evaluation import apply
 from opbuild.operations.table import of_onnx
+from opbuild.platform.records import dataclass
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from opbuild.families.dims import free_dims
@@ -11,6 +10,7 @@ from opbuild.families.family import Dims, Family, Part, Variant
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.operations.expression import Expression
+from opbuild.platform.records import dataclass
 
 PANEL = 16
 """Hidden units in a panel of packed weights: all gates of these units lie side by side."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from opbuild.graph.types import TensorType
 from opbuild.kernel.opdesc import FREE
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.lazily import lazily
+from opbuild.platform.records import dataclass
 from opbuild.text.canonical import canonical_json
 
 Kind = Literal["tensor", "frozen", "size"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -13,6 +12,7 @@ from opbuild.errors import UnsupportedOperatorError
 from opbuild.frontend.torch.program import Step
 from opbuild.graph.extents import is_open
 from opbuild.graph.types import Array, Node, TensorType
+from opbuild.platform.records import dataclass
 
 
 @dataclass(frozen=True)

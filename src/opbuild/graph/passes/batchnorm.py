@@ -8,7 +8,6 @@ rounded once. What follows no convolution becomes one BatchNormalization with me
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.rewriter import Rewriter
 from opbuild.graph.types import Array, Graph, Node
+from opbuild.platform.records import dataclass
 
 _FLOATS = ("float32", "float64")
 """Types in which steps are composed: a float16 between two of them is a value of the model, with few digits."""

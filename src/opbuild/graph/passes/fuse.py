@@ -15,7 +15,7 @@ operators one by one do:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from opbuild.graph.elementwise import Elementwise, elementwise_of, rounding_of, simplified
 from opbuild.graph.passes.affine import spell_out_batchnorm
@@ -23,6 +23,7 @@ from opbuild.graph.passes.quantization import spell_out_quantization
 from opbuild.graph.types import DTYPES, Graph, Node, broadcast_shapes
 from opbuild.operations.expression import ACC, Expression, arg, canonical, cost, operations, substitute, walk
 from opbuild.operations.record import Cost
+from opbuild.platform.records import dataclass
 
 MAX_OPERANDS = 6
 """Operands of a fused chain, but for constants of one element: more streams than that are slower than a temporary that

@@ -7,7 +7,6 @@ writes an operator out rounds every step to 16 bits, the steps stay: conversions
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from opbuild.dtypes import NARROW_FLOATS
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.rewriter import Rewriter
 from opbuild.graph.types import Array, Graph, Node
+from opbuild.platform.records import dataclass
 
 _TOLERANCE = 1e-3
 """Constants of a pattern are written with as few as four digits."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -27,6 +26,7 @@ from opbuild.lowering.operands import Blocked, BlockedTaps, OperandRef, Plain
 from opbuild.lowering.rules import conv_product
 from opbuild.lowering.strided import viewed_as, with_inner_stride
 from opbuild.lowering.windows import Window, image_shape, window_of
+from opbuild.platform.records import dataclass
 
 
 @dataclass(frozen=True)

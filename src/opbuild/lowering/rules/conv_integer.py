@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -22,6 +22,7 @@ from opbuild.lowering.operands import Blocked, BlockedTaps, OperandRef, Plain
 from opbuild.lowering.windows import Window, image_shape, window_of
 from opbuild.operations.evaluation import evaluate_scalar
 from opbuild.operations.expression import ACC, Expression, arg, canonical, substitute, walk
+from opbuild.platform.records import dataclass
 
 _SUMS = ""
 """Stands for the name of an operand: the sums of each channel's weights."""

@@ -8,7 +8,6 @@ its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import gcd
 
@@ -30,6 +29,7 @@ from opbuild.lowering.operands import Blocked, BlockedPhase, BlockedTaps, Operan
 from opbuild.lowering.rules.conv import group_tables, operands_of
 from opbuild.lowering.strided import narrowed, viewed_as
 from opbuild.lowering.windows import Pair, image_shape, spatial_pair
+from opbuild.platform.records import dataclass
 
 
 @dataclass(frozen=True)

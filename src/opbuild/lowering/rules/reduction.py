@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -16,6 +15,7 @@ from opbuild.lowering.operands import Plain
 from opbuild.lowering.rules.gather import emit_gather
 from opbuild.lowering.rules.movement import integers
 from opbuild.lowering.strided import broadcast, dense_as, transposed, viewed_as
+from opbuild.platform.records import dataclass
 
 _NAMES = {
     "ReduceSum": "sum",

@@ -9,10 +9,10 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from opbuild.kernel.reason import Reason
+from opbuild.platform.records import dataclass
 from opbuild.store.remote.address import Address
 from opbuild.store.remote.breaker import Breaker
 from opbuild.store.remote.failures import ABSENT, EXISTS, REFUSED, SLOW, UNKNOWN, failure_of

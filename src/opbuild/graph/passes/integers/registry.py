@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from opbuild.graph.passes.rewriter import Rewriter
 from opbuild.graph.types import Graph, Node
 from opbuild.operations.expression import Expression
+from opbuild.platform.records import dataclass
 
 BYTES = ("uint8", "int8")
 

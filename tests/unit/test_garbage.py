@@ -1,0 +1,67 @@
+"""Garbage is looked for rarely while a network is built, and as before afterwards."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from opbuild.platform.garbage import rare_collection
+
+
+@pytest.fixture(autouse=True)
+def usual() -> Iterator[tuple[int, int, int]]:
+    """The thresholds of this process, which are restored."""
+    before = gc.get_threshold()
+    yield before
+    gc.set_threshold(*before)
+
+
+def test_the_thresholds_are_restored_after_an_error(usual: tuple[int, int, int]) -> None:
+    """Inside, and inside of that, garbage is looked for rarely, but it is looked for."""
+
+    def work() -> None:
+        with rare_collection():
+            with rare_collection():
+                assert gc.get_threshold()[0] > 100 * usual[0]
+            assert gc.get_threshold()[0] > 100 * usual[0]
+            assert gc.isenabled()
+            raise ValueError("inside")
+
+    with pytest.raises(ValueError, match="inside"):
+        work()
+    assert gc.get_threshold() == usual
+
+
+def test_the_last_thread_restores_the_thresholds(usual: tuple[int, int, int]) -> None:
+    """One that began first and ends first leaves them to the others."""
+    inside, leave = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with rare_collection():
+            inside.set()
+            leave.wait()
+
+    with rare_collection():
+        thread = threading.Thread(target=work)
+        thread.start()
+        inside.wait()
+    assert gc.get_threshold() != usual
+    leave.set()
+    thread.join()
+    assert gc.get_threshold() == usual
+
+
+@pytest.mark.parametrize("own", [(0, 10, 10), (500_000, 5, 5)])
+def test_who_has_thresholds_of_his_own_keeps_them(own: tuple[int, int, int]) -> None:
+    """Where no garbage is looked for none is looked for; what is set inside stays."""
+    gc.set_threshold(*own)
+    with rare_collection():
+        assert (gc.get_threshold()[0] == 0) == (own[0] == 0)
+    assert gc.get_threshold() == own
+    gc.set_threshold(700, 10, 10)
+    with rare_collection():
+        gc.set_threshold(*own)
+    assert gc.get_threshold() == own

@@ -1,0 +1,190 @@
+"""Data classes that are made when they are used behave as the standard ones do."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from opbuild.platform.lazily import lazily
+from opbuild.platform.records import dataclass
+
+
+def _plain(decorate: Callable[[type], type]) -> type:
+    @decorate
+    class Example:
+        """An example."""
+
+        first: int
+        second: str = "b"
+
+        @lazily
+        def third(self) -> object:
+            """Return what is kept in the object."""
+            return [self.first]
+
+    return Example
+
+
+def _many(decorate: Callable[[type], type]) -> type:
+    @decorate
+    class Example:
+        """An example of all that a field can be."""
+
+        first: int
+        made: list[int] = dataclasses.field(default_factory=list)
+        hidden: int = dataclasses.field(default=1, repr=False)
+        ignored: int = dataclasses.field(default=2, compare=False)
+        unhashed: Any = dataclasses.field(default=3, hash=False)
+
+    return Example
+
+
+def _following(decorate: Callable[[type], type]) -> type:
+    @decorate
+    class Base:
+        """An example."""
+
+        first: int
+
+    @decorate
+    class Example(Base):
+        """An example that follows another, and does something when it is made."""
+
+        second: int = 4
+        kept: dict[str, int] = dataclasses.field(default_factory=dict, init=False)
+
+        def __post_init__(self) -> None:
+            self.kept["first"] = self.first
+
+    return Example
+
+
+def _own(decorate: Callable[[type], type]) -> type:
+    @decorate
+    class Example:
+        """An example with methods of its own, which stay."""
+
+        first: int
+
+        def __repr__(self) -> str:
+            return "own"
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Example) and self.first % 2 == other.first % 2
+
+        def __hash__(self) -> int:
+            return self.first % 2
+
+    return Example
+
+
+def _compared(decorate: Callable[[type], type]) -> type:
+    @decorate
+    class Example:  # noqa: PLW1641  what it can be digested by is asked
+        """An example with a comparison of its own alone."""
+
+        first: int
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Example) and self.first % 2 == other.first % 2
+
+    return Example
+
+
+def _empty(decorate: Callable[[type], type]) -> type:
+    @decorate
+    class Example:
+        """An example without fields."""
+
+    return Example
+
+
+FORMS = (_plain, _many, _following, _own, _compared, _empty)
+OPTIONS = [dict(zip(("frozen", "eq", "repr"), each, strict=True)) for each in (
+    (False, True, True), (True, True, True), (True, False, True), (False, False, True), (True, True, False),
+)]  # fmt: skip
+CALLS: tuple[tuple[tuple[Any, ...], dict[str, Any]], ...] = (
+    ((), {}), ((1,), {}), ((3,), {}), ((1, 5), {}), ((), {"first": 1}), ((1,), {"first": 1}), ((), {"unknown": 1}),
+    ((1, [2]), {}), ((1, [], 7), {}), ((1, [], 1, 7), {}), ((1, [], 1, 2, 7), {}), (((1, 2), {}), {}), ((1, 2, 3), {}),
+    ((float("nan"),), {}),
+)  # fmt: skip
+
+
+def _said(work: Callable[[], object]) -> object:
+    try:
+        return work()
+    except (TypeError, AttributeError) as error:
+        return type(error), str(error)
+
+
+def _set(made: Any, name: str) -> object:
+    setattr(made, name, 9)
+    return getattr(made, name)
+
+
+def _delete(made: Any, name: str) -> object:
+    delattr(made, name)
+    return hasattr(made, name)
+
+
+def _behaviour(of: type) -> list[object]:
+    said: list[object] = [[field.name for field in dataclasses.fields(of)], of.__match_args__]  # type: ignore[attr-defined]
+    objects: list[Any] = []
+    for args, kwargs in CALLS:
+        try:
+            objects.append(of(*copy.deepcopy(args), **kwargs))
+        except TypeError as error:
+            said.append(str(error))
+    for one in objects:
+        said.append("<object>" if type(one).__repr__ is object.__repr__ else repr(one))
+        said += [_said(lambda one=one: hash(one) if type(one).__hash__ is not object.__hash__ else 0)]
+        said += [one == other for other in objects] + [one != other for other in objects] + [one == 1]
+        said += [vars(copy.copy(one)) == vars(one), copy.deepcopy(one) == one]
+        said.append(_said(lambda one=one: vars(dataclasses.replace(one, first=8))))
+        said.append(getattr(one, "third", None))
+        changed = copy.copy(one)
+        said += [_said(lambda one=changed, name=name: _set(one, name)) for name in ("first", "other", "third")]
+        said += [_said(lambda one=changed, name=name: _delete(one, name)) for name in ("first", "nothing")]
+    return said
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_record_does_all_that_a_standard_data_class_does(
+    form: Callable[[Callable[[type], type]], type], options: dict[str, bool]
+) -> None:
+    """Calls, errors, comparison, digests, texts, copies and what a frozen one refuses are the same."""
+    ours, standard = form(dataclass(**options)), form(dataclasses.dataclass(**options))
+    assert _behaviour(ours) == _behaviour(standard)
+
+
+@pytest.mark.parametrize("decorate", [dataclass(frozen=True), dataclasses.dataclass(frozen=True)])
+def test_an_object_that_no_constructor_made_is_one_of_its_class(decorate: Callable[[type], type]) -> None:
+    """Unpickling and copying call no constructor; comparison, digest, text and freezing hold all the same."""
+    cls = _plain(decorate)
+    one, other = object.__new__(cls), object.__new__(cls)
+    for each in (one, other):
+        vars(each).update(first=1, second="c")
+    assert one == other
+    assert hash(one) == hash(other)
+    assert repr(one).endswith("Example(first=1, second='c')")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        one.first = 2
+
+
+def test_a_class_within_a_record_of_itself_has_a_text() -> None:
+    """A record that holds itself is shown once, as a standard one is."""
+
+    @dataclass
+    class Ring:
+        """It holds itself."""
+
+        inner: list[Any]
+
+    ring = Ring([])
+    ring.inner.append(ring)
+    assert repr(ring).endswith("Ring(inner=[...])")
