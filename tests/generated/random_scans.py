@@ -113,9 +113,9 @@ class RandomScan:
             return name
 
         changed = [add("Add", [name, draw.choice([*self._slices_in_body(), "outer"])], len(STATE)) for name in states]
-        collected = []
+        collected, known = [], [*ranks]
         for _ in range(draw.randint(0 if states else 1, 2)):
-            value = draw.choice([*ranks])
+            value = draw.choice(known)
             kind = draw.choice(["Neg", "Abs", "Transpose", "Concat", "Sub"])
             if kind == "Transpose" and ranks[value] == 2:
                 collected.append(add("Transpose", [value], 2, perm=[1, 0]))

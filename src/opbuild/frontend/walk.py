@@ -29,7 +29,7 @@ MOST_BESIDE = 64
 MOST_EMBEDDED = 4096
 """Bytes of a constant that a cut holds; larger ones are results of the part before it."""
 
-REPEATED = ("Loop", "Scan")
+REPEATED = ("Loop", "Scan", "SequenceMap")
 
 BY_DATA = frozenset(("Compress", "NonMaxSuppression", "NonZero", "Unique"))
 """Operators whose results have shapes that their data decide, not a list of sizes."""
@@ -43,7 +43,7 @@ class Walked:
         graph: The part.
         cut: What comes after it; None: the part is a whole network.
         rest: What is to be bound behind the cut, as far as it is known; None at the end.
-        body: The body of the cut's Loop or Scan, whose own inputs have no types yet.
+        body: The body of the cut's Loop, Scan or SequenceMap, whose own inputs have no types yet.
     """
 
     graph: Graph
@@ -64,7 +64,7 @@ class _Stop(NamedTuple):
         reads: What is awaited, or what ``nodes`` read.
         nodes: What is to be evaluated.
         why: Why the node can not be typed.
-        body: Of a Loop or Scan.
+        body: Of a Loop, Scan or SequenceMap.
         outer: What the body reads from outside.
         least: As a cut's, by the part's names.
     """
@@ -236,7 +236,7 @@ class _Walk:
         return is_tensor(kind) and kind.size <= most and len(kind.shape) <= 1
 
     def _repeat(self, node: Node, inputs: tuple[str, ...], frame: Frame) -> _Stop | None:
-        """Fold a Loop or Scan of which all is known, or stop before it."""
+        """Fold a node with a body of which all is known, or stop before it."""
         if all(self._binder.is_known(name) for name in inputs if name) and self._folded(node, inputs, frame):
             return None
         (block,) = blocks(node)

@@ -45,7 +45,7 @@ def type_of_value(value: Any) -> TensorType:
 
 
 class Body(NamedTuple):
-    """The body of a Loop or Scan, as a cut knows it.
+    """The body of a Loop, Scan or SequenceMap, as a cut knows it.
 
     Attributes:
         state: Digest of the body and of its constants; with the types of its inputs it says what is bound.

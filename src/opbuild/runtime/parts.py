@@ -20,7 +20,7 @@ from opbuild.graph.cut import Answer, Cut, is_tensor, type_of_value
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.report import Clock, Report
 from opbuild.runtime.executor import Evaluate, Runner
-from opbuild.runtime.repeat import Turn, repeat
+from opbuild.runtime.repeat import Turn, dense, repeat
 from opbuild.runtime.timing import TIMER
 
 MOST_PARTS = 256
@@ -282,12 +282,3 @@ def evaluated(evaluate: Evaluate, node: Node, inputs: Sequence[Any], opset: int)
     except Exception as error:
         where = f"node {node.name} ({node.op_type})"
         raise RunError(f"{where} failed on the host: {error!r}", "check the values that it reads") from error
-
-
-def dense(value: Any) -> Any:
-    """Return a value as kernels read it: an array dense, and no scalar of numpy's; anything else is left as it is."""
-    if isinstance(value, np.generic):
-        return np.asarray(value)
-    if isinstance(value, np.ndarray) and not (value.flags.c_contiguous and value.flags.aligned):
-        return value.copy(order="C")
-    return value
