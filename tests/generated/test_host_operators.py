@@ -61,7 +61,7 @@ ELSEWHERE: dict[str, str] = {
                      "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength",
                      "SplitToSequence"), "no tensors: unit/test_host_sequences.py"),
     **dict.fromkeys(("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit"), "unit/test_host_text.py"),
-    **dict.fromkeys(("If", "Loop", "Scan", "SequenceMap"), "graphs: unit/test_parts.py, and onnx's own cases"),
+    **dict.fromkeys(("If", "Loop", "Scan", "SequenceMap"), "graphs: unit/test_parts.py, test_random_scans.py, test_sequence_maps.py"),
     **dict.fromkeys(("Adagrad", "Adam", "Momentum"), "functions: unit/test_training_functions.py"),
     **dict.fromkeys(("CausalConvWithState", "FlexAttention", "LinearAttention"),
                     "functions that ONNX Runtime lacks: unit/test_expansion.py, and onnx's own cases"),
