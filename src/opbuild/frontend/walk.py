@@ -273,8 +273,9 @@ class _Walk:
         cut = Cut(stop.kind, path=frame.place, node=node.name, op_type=node.op_type, why=stop.why, opset=opset)
         first = tuple(name for name in stop.reads if name in self._begun.types)
         if stop.kind == "values" and first:
-            begun = self._begun if self._begun.before is None or stop.least else self._begun.before
-            asked = self._begun.asked if begun is self._begun.before else ()
+            alone = self._begun.before is None or stop.least is not None or node.op_type == "If"
+            begun = self._begun if alone else self._begun.before or self._begun
+            asked = () if alone else self._begun.asked
             live = {name: name for name in begun.types}
             kept = tuple(name for name, each in begun.types.items() if not is_tensor(each))
             least = _least(stop.least, live)
