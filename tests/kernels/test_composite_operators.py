@@ -244,6 +244,30 @@ def test_windows_put_back_are_summed_up(image: Sequence[int], block: Sequence[in
     check("Col2Im", [x, np.array(image), np.array(block)], (1, 2), **attrs)
 
 
+@pytest.mark.parametrize("known", [(), (1, 2)])
+@pytest.mark.parametrize(
+    ("shape", "weights", "attrs"),
+    [
+        ((2, 4, 5, 6), (4, 3, 3, 2), {"strides": [2, 3], "pads": [1, 0, 1, 0], "output_padding": [1, 2]}),
+        ((1, 4, 7), (4, 2, 3), {"group": 2, "strides": [2], "dilations": [2], "pads": [1, 1]}),
+        ((1, 2, 3, 4, 2), (2, 3, 2, 3, 1), {"strides": [1, 2, 2], "auto_pad": "SAME_UPPER"}),
+        ((2, 3, 4, 4), (3, 2, 2, 2), {"strides": [3, 3], "output_shape": [13, 12]}),
+    ],
+)
+def test_transposed_convolutions_in_double_precision(
+    shape: Sequence[int], weights: Sequence[int], attrs: dict[str, Any], known: Sequence[int]
+) -> None:
+    """A product for each window, put back; with groups, gaps, and outputs that no window reaches."""
+    channels = weights[1] * attrs.get("group", 1)
+    inputs = [random(*each, seed=n, dtype="float64") for n, each in enumerate((shape, weights, (channels,)))]
+    (found,) = outputs_of("ConvTranspose", inputs, known, **attrs)
+    kept = {name: tuple(value) if isinstance(value, list) else value for name, value in attrs.items()}
+    (expected,) = evaluate(Node("ConvTranspose", ("x", "w", "b"), ("y",), kept), inputs, 22)
+    assert_same(found, expected, 1e-12)
+    (alone,) = outputs_of("ConvTranspose", inputs[:2], known[:1], **attrs)
+    assert_same(alone, expected - inputs[2].reshape(-1, *(1 for _ in shape[2:])), 1e-12)
+
+
 @pytest.mark.parametrize("target", [(4, 9), (9, 4), (8, 7), (3, 10)])
 def test_centres_are_cropped_and_padded(target: Sequence[int]) -> None:
     """Odd differences included."""

@@ -9,7 +9,7 @@ import click
 from opbuild.cli.cache_options import json_option, print_json
 from opbuild.cli.option_values import Choice
 from opbuild.graph.types import DTYPES
-from opbuild.offline.operator_support import OperatorSupport, filtered
+from opbuild.offline.operator_support import NO_TENSORS, OperatorSupport, filtered
 from opbuild.offline.operator_support import operators as supported
 
 _GROUPS = {
@@ -59,7 +59,7 @@ def row(record: OperatorSupport) -> tuple[str, str, str, str]:
     remarks = [record.why] if record.why not in ("", f"no kernel for {record.name}") else []
     if record.folded:
         remarks = ["computed when the network is built"]
-    elif not record.kernel and not record.host:
+    elif not record.kernel and not record.host and record.why != NO_TENSORS:
         remarks.insert(0, "not supported")
     elif record.host and not record.offline:
         remarks.append("not in .om files")

@@ -20,7 +20,7 @@ from opbuild.frontend.microsoft import rewrite, rewrites
 from opbuild.frontend.onnx_upgrade import upgrade
 from opbuild.frontend.open_binder import OpenBinder
 from opbuild.frontend.open_values import evaluate_open, is_open_value
-from opbuild.graph.cut import HOST_VALUE, bounded
+from opbuild.graph.cut import HOST_VALUE
 from opbuild.graph.extents import is_open
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.bounded import Bounded
@@ -84,11 +84,6 @@ class NodeBinder(OpenBinder):
         self._load(name)
         return self._constants.get(name)
 
-    def bounded_value(self, name: str, least: int) -> int | None:
-        """Return the greater of a value and a number, if that is known alone; see ``Cut.least``."""
-        known = "" if is_open((least,)) else bounded(name, least)
-        return int(self.value(known).reshape(-1)[0]) if self.is_known(known) else None
-
     # Walking
 
     def begin(self, inputs: Mapping[str, TensorType]) -> Names:
@@ -118,8 +113,12 @@ class NodeBinder(OpenBinder):
     def restore(self, types: Mapping[str, TensorType], known: Mapping[str, Known]) -> None:
         """Declare the values with which a part begins: those that are given when it runs, and constants."""
         self._types.update(types)
+        self._bounds = tuple(name for name in known if ">=" in name)
         for name, each in known.items():
-            self._tensors[name], self._origins[name] = each.read, each.origin
+            if each.dtype:
+                self.assign([name], [each.read()], [TensorType(each.dtype, ())])
+            else:
+                self._tensors[name], self._origins[name] = each.read, each.origin
 
     def known(self, name: str) -> Known:
         """Return a constant as another part reads it."""

@@ -1,4 +1,4 @@
-"""Block: a graph before its types are known: a network, a branch of an If, the body of a Loop or Scan; without onnx."""
+"""Block: a graph before its types are known: a network, a branch of an If, what a Loop repeats; without onnx."""
 
 from __future__ import annotations
 

@@ -19,10 +19,17 @@ class Known(NamedTuple):
     Attributes:
         origin: Says exactly what it is: where the model has it, or a digest of what was computed.
         read: Returns it.
+        dtype: If it follows from open extents, the element type that it stands for.
     """
 
     origin: str
     read: Callable[[], Array]
+    dtype: str = ""
+
+
+def decided(array: Array, dtype: str) -> Known:
+    """Return a constant that is what a cut waited for; one of open extents stays open, and has no origin."""
+    return Known("", lambda: array, dtype) if is_open_value(array) else computed(array)
 
 
 def computed(array: Array) -> Known:

@@ -304,7 +304,7 @@ def _with_cache(of: Rewriting, key: str, value: str, past: int, before: str) -> 
     """
     batch, length, _ = of.shape(0)
     size, groups = of.shape(3)[3], of.shape(3)[1]
-    total, room = of.at_least(6, past), past + length
+    total, room = of.at_least(6, 3, 2), past + length
     if total == past:
         index = of("Min", of("Add", before, of.steps(length)), of.ints(past - 1))
         index = of("Expand", of.reshape(index, batch, 1, length, 1), of.ints(batch, groups, length, size))

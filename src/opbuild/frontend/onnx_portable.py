@@ -21,7 +21,7 @@ from opbuild.graph.types import Array, Node
 Runs = Callable[[Node], bool]
 """Tells whether a node can be evaluated where onnx is not."""
 
-_CONTROL = frozenset(("If", "Loop", "Scan"))
+_CONTROL = frozenset(("If", "Loop", "Scan", "SequenceMap"))
 
 
 def to_portable(

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from opbuild.frontend.open_values import fixed, is_data, is_open_value
-from opbuild.graph.extents import is_open
+from opbuild.graph.cut import bound_of
+from opbuild.graph.extents import as_extent, is_open
 from opbuild.graph.passes.infer import type_of
 from opbuild.graph.ranges import table_slice
 from opbuild.graph.types import Array, Node, TensorType
@@ -21,10 +22,23 @@ class OpenBinder:
         self._nodes: list[Node] = []
         self._types: dict[str, TensorType] = {}
         self._constants: dict[str, Array] = {}
+        self._bounds: tuple[str, ...] = ()
 
     @abstractmethod
     def fresh(self, name: str) -> str:
         """Return an unused name that begins with ``name``."""
+
+    @abstractmethod
+    def value(self, name: str) -> Array:
+        """Return a constant."""
+
+    def bounded_value(self, name: str, least: int) -> int | None:
+        """Return the greater of a value and an extent, if that is known alone; see ``Cut.least``."""
+        for known in self._bounds:
+            bound = bound_of(known, name)
+            if bound is not None and (self._types[bound[0]].shape[bound[1]] if bound[0] else 0) <= least:
+                return max(least, as_extent(self.value(known).reshape(-1)[0]))
+        return None
 
     def constant(self, value: Array) -> str:
         """Add a constant and return its name."""

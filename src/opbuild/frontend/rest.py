@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from opbuild.frontend.block import Block
-from opbuild.frontend.known import Known, Names, computed
+from opbuild.frontend.known import Known, Names, decided
 from opbuild.graph.cut import Answer
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.platform.digest import blake3_of
@@ -69,12 +69,16 @@ class Rest:
         types: The values that are given when it runs; sorted by name, but for a network's own inputs.
         known: The constants.
         on_host: Places of nodes that are evaluated on the host although values of their inputs would tell their types.
+        asked: The values that a cut waited for, with which it begins.
+        before: What it was before that, if a further cut may ask for all of them at once.
     """
 
     frames: tuple[Frame, ...]
     types: Mapping[str, TensorType]
     known: Mapping[str, Known]
     on_host: frozenset[str] = frozenset()
+    asked: tuple[str, ...] = ()
+    before: Rest | None = None
 
     @property
     def own_inputs(self) -> tuple[str, ...]:
@@ -101,7 +105,10 @@ class Rest:
     def with_values(self, values: Mapping[str, Array]) -> Rest:
         """Return it with some values known."""
         types = {name: each for name, each in sorted(self.types.items()) if name not in values}
-        return replace(self, types=types, known={**self.known, **{n: computed(array) for n, array in values.items()}})
+        found = {n: decided(array, self.types[n].dtype if n in self.types else "int64") for n, array in values.items()}
+        begins_again = values.keys() <= self.types.keys()
+        before = self if begins_again else None
+        return replace(self, types=types, known={**self.known, **found}, before=before, asked=tuple(values))
 
     def with_types(self, types: Mapping[str, TensorType]) -> Rest:
         """Return it with the types of further values that are given when it runs."""

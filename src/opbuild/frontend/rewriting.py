@@ -29,7 +29,7 @@ class Scope(Protocol):
         """Return a value if it is known when the network is built."""
 
     def bounded_value(self, name: str, least: int) -> int | None:
-        """Return the greater of a value and a number, if that is known alone; see ``Cut.least``."""
+        """Return the greater of a value and an extent, if that is known alone; see ``Cut.least``."""
 
 
 class Rewriting:
@@ -112,13 +112,13 @@ class Rewriting:
         """Return the element type of an input."""
         return self._scope.type_of(self.input(index)).dtype
 
-    def at_least(self, index: int, least: int) -> int:
-        """Return the greater of a number and the one in an input, on which shapes depend.
+    def at_least(self, index: int, other: int, axis: int) -> int:
+        """Return the greater of the number in an input, on which shapes depend, and an extent of another input.
 
         Raises:
             UnknownValueError: If it is known only at run time.
         """
-        name = self.input(index)
+        name, least = self.input(index), self.shape(other)[axis]
         known = self._scope.bounded_value(name, least)
         if known is not None:
             return known
@@ -126,7 +126,7 @@ class Rewriting:
         try:
             return max(least, call.ints(index)[0])
         except UnknownValueError as error:
-            error.least = least
+            error.least = self.input(other), axis
             raise
 
     def attr(self, name: str, default: Any) -> Any:

@@ -5,7 +5,7 @@ What came before that node is the part's graph. The cut says what must be known 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
@@ -15,7 +15,7 @@ from opbuild.errors import InvalidModelError, ModelError, RunError, UnsupportedO
 from opbuild.frontend.binding import Call, NodeBinder
 from opbuild.frontend.block import Block, Declared, blocks, captures
 from opbuild.frontend.rest import Frame, Rest
-from opbuild.graph.cut import HOST_VALUE, Body, Cut, Kind, is_tensor
+from opbuild.graph.cut import HOST_VALUE, Body, Cut, Dimension, Kind, is_tensor
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.shape_rules import NoTensorError, UnknownTypeError, UnknownValueError
 from opbuild.graph.types import Array, Graph, Node
@@ -30,7 +30,7 @@ MOST_BESIDE = 64
 MOST_EMBEDDED = 4096
 """Bytes of a constant that a cut holds; larger ones are results of the part before it."""
 
-REPEATED = ("Loop", "Scan")
+REPEATED = ("Loop", "Scan", "SequenceMap")
 
 BY_DATA = frozenset(("Compress", "NonMaxSuppression", "NonZero", "Unique"))
 """Operators whose results have shapes that their data decide, not a list of sizes."""
@@ -44,7 +44,7 @@ class Walked:
         graph: The part.
         cut: What comes after it; None: the part is a whole network.
         rest: What is to be bound behind the cut, as far as it is known; None at the end.
-        body: The body of the cut's Loop or Scan, whose own inputs have no types yet.
+        body: The body of the cut's Loop, Scan or SequenceMap, whose own inputs have no types yet.
     """
 
     graph: Graph
@@ -65,9 +65,9 @@ class _Stop(NamedTuple):
         reads: What is awaited, or what ``nodes`` read.
         nodes: What is to be evaluated.
         why: Why the node can not be typed.
-        body: Of a Loop or Scan.
+        body: Of a Loop, Scan or SequenceMap.
         outer: What the body reads from outside.
-        least: As a cut's.
+        least: As a cut's, by the part's names.
     """
 
     kind: Kind
@@ -76,7 +76,7 @@ class _Stop(NamedTuple):
     why: str
     body: Rest | None = None
     outer: tuple[tuple[str, str], ...] = ()
-    least: int | None = None
+    least: Dimension | None = None
 
 
 def walk(rest: Rest, binder: NodeBinder, name: str, *, whole: bool) -> Walked:
@@ -114,7 +114,8 @@ class _Walk:
         if whole and not others:
             return Walked(self._binder.finish(self._name, self._begun.types, tuple(outputs), scope))
         results = self._binder.resolved(outputs, scope, Node("the network", (), (), name=self._name))
-        given, held = self._split(results)
+        # What follows from values that decide is no constant where these are open, and a cut is the same for all.
+        given, held = self._split(results) if not self._begun.asked else (results, {})
         why = f"input {others[0]!r} is no tensor" if whole else ""
         return Walked(self._graph(given), Cut("end", results, constants=held, why=why))
 
@@ -236,7 +237,7 @@ class _Walk:
         return is_tensor(kind) and kind.size <= most and len(kind.shape) <= 1
 
     def _repeat(self, node: Node, inputs: tuple[str, ...], frame: Frame) -> _Stop | None:
-        """Fold a Loop or Scan of which all is known, or stop before it."""
+        """Fold a node with a body of which all is known, or stop before it."""
         if all(self._binder.is_known(name) for name in inputs if name) and self._folded(node, inputs, frame):
             return None
         (block,) = blocks(node)
@@ -271,13 +272,16 @@ class _Walk:
         node = frame.block.nodes[frame.position]
         opset = self._binder.opset
         cut = Cut(stop.kind, path=frame.place, node=node.name, op_type=node.op_type, why=stop.why, opset=opset)
-        cut = replace(cut, least=stop.least)
         first = tuple(name for name in stop.reads if name in self._begun.types)
         if stop.kind == "values" and first:
-            live = {name: name for name in self._begun.types}
-            kept = tuple(name for name, each in self._begun.types.items() if not is_tensor(each))
-            cut = replace(cut, reads=first, live=live, kept=kept, state=self._begun.digest)
-            return Walked(self._graph(()), cut, self._begun)
+            alone = self._begun.before is None or stop.least is not None or node.op_type == "If"
+            begun = self._begun if alone else self._begun.before or self._begun
+            asked = () if alone else self._begun.asked
+            live = {name: name for name in begun.types}
+            kept = tuple(name for name, each in begun.types.items() if not is_tensor(each))
+            least = _least(stop.least, live)
+            cut = replace(cut, reads=(*asked, *first), live=live, kept=kept, state=begun.digest, least=least)
+            return Walked(self._graph(()), cut, begun)
         if stop.kind != "values":
             self._frames[-1] = frame._replace(position=frame.position + 1)
         made = () if stop.kind == "values" else tuple(frame.scope[name] for name in node.outputs if name)
@@ -294,7 +298,9 @@ class _Walk:
         wanted = [value for value in live.values() if value not in made]
         cut = replace(cut, live=live, kept=tuple(name for name in live if name not in used), state=rest.digest)
         if stop.kind == "values":
-            return Walked(self._graph(wanted), replace(cut, reads=tuple(named[name] for name in stop.reads)), rest)
+            least = _least(stop.least, {value: name for name, value in live.items()})
+            cut = replace(cut, reads=tuple(named[name] for name in stop.reads), least=least)
+            return Walked(self._graph(wanted), cut, rest)
         given, held = self._split(stop.reads)
         results = [frames[0].scope[output.name] for output in frames[0].block.outputs] if _is_over(frames) else []
         cut = replace(
@@ -344,6 +350,13 @@ def _renamed(frames: Sequence[Frame]) -> tuple[tuple[Frame, ...], dict[str, str]
                 used.add(fresh)
         renamed.append(frame._replace(scope={name: named.get(value, "") for name, value in scope.items()}))
     return tuple(renamed), named
+
+
+def _least(least: Dimension | None, named: Mapping[str, str]) -> Dimension | None:
+    """Return what a value counts from as the rest calls it; from 0 if the rest does not read it."""
+    if least is None:
+        return None
+    return (named[least[0]], least[1]) if least[0] in named else ("", 0)
 
 
 def _is_over(frames: Sequence[Frame]) -> bool:

@@ -6,23 +6,31 @@ is a graph like any other, and the cut behind it says what must be known before 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from opbuild.graph.constants import array_digest
+from opbuild.graph.extents import is_open
 from opbuild.graph.node_json import array_from_json, array_to_json, node_from_json, node_to_json
-from opbuild.graph.types import DTYPES, Array, Node, TensorType
+from opbuild.graph.types import DTYPES, MOST_ELEMENTS, Array, Node, TensorType
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.records import dataclass
 from opbuild.text.canonical import canonical_json
 
 Kind = Literal["values", "data", "repeat", "end"]
 
+Dimension = tuple[str, int]
+"""A value, and one of its dimensions."""
+
 HOST_VALUE = TensorType("object", ())
 """The type of a value that no kernel can read: a sequence, an optional value, text."""
+
+
+MOST_NUMBERS = 64
+"""Elements of a value whose integers may stand for extents."""
 
 
 def is_tensor(type_: TensorType) -> bool:
@@ -38,7 +46,7 @@ def type_of_value(value: Any) -> TensorType:
 
 
 class Body(NamedTuple):
-    """The body of a Loop or Scan, as a cut knows it.
+    """The body of a Loop, Scan or SequenceMap, as a cut knows it.
 
     Attributes:
         state: Digest of the body and of its constants; with the types of its inputs it says what is bound.
@@ -63,6 +71,25 @@ class Answer(NamedTuple):
     values: Mapping[str, Array] = {}
     types: Mapping[str, TensorType] = {}
     on_host: bool = False
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The integers among the values that may stand for extents, in order."""
+        return tuple(int(each) for value in self.values.values() for each in value[_may_be_extents(value)])
+
+    def without_numbers(self) -> Answer:
+        """Return it with zeros in place of these integers, and without types."""
+        return Answer({n: np.where(_may_be_extents(v), 0, v) for n, v in self.values.items()}, {}, self.on_host)
+
+    def with_numbers(self, numbers: Sequence[int]) -> Answer:
+        """Return it with others in place of these integers; open extents make arrays of objects."""
+        given = iter(numbers)
+        values = {}
+        for name, value in self.values.items():
+            places = zip(value.reshape(-1).tolist(), _may_be_extents(value).reshape(-1).tolist(), strict=True)
+            found = [next(given) if is_extent else number for number, is_extent in places]
+            values[name] = np.array(found, object if is_open(found) else value.dtype).reshape(value.shape)
+        return self._replace(values=values)
 
     def digest(self, state: str) -> str:
         """Return a digest of this answer to a state."""
@@ -98,8 +125,9 @@ class Cut:
         op_type: Its type.
         why: Why it could not be typed.
         opset: The operator set that ``nodes`` speak.
-        least: Of the only one of ``reads`` all smaller values count as this; the rest goes on reading it, and knows the
-            greater of both as a constant of another name (``bounded``).
+        least: Of the only one of ``reads`` all values count as one that are smaller than an extent of a live value:
+            what the rest calls that value, and the dimension; empty: smaller than 0. The rest goes on reading the
+            value, and knows the greater of both as a constant of another name (``bounded``).
     """
 
     kind: Kind
@@ -117,20 +145,22 @@ class Cut:
     op_type: str = ""
     why: str = ""
     opset: int = 0
-    least: int | None = None
+    least: Dimension | None = None
 
     def deciding(self, values: Mapping[str, Any]) -> dict[str, Array]:
         """Return what decides, as the rest calls it, given all values as the part calls them."""
         found = {name: values[self.live[name]] for name in self.reads}
         if self.least is None:
             return found
-        return {bounded(name, self.least): np.maximum(each, self.least, dtype=np.int64) for name, each in found.items()}
+        value, axis = self.least
+        least = values[self.live[value]].shape[axis] if value else 0
+        return {bounded(name, self.least): np.maximum(each, least, dtype=np.int64) for name, each in found.items()}
 
     def problem(self, known: Iterable[str]) -> str:
         """Return why this can not come where these values are known; empty if it can."""
         found = {*known, *self.constants}
         if self.kind == "values":
-            named, decided = {*self.live.values()}, self.reads
+            named, decided = {*self.live.values()}, (*self.reads, *filter(None, (self.least or ("", 0))[:1]))
         else:
             decided = ()
             outer = self.body.outer.values() if self.body else ()
@@ -144,9 +174,15 @@ class Cut:
         return "" if self.live.keys() >= {*self.made, *self.results, *decided} else "what is made or read is not live"
 
 
-def bounded(name: str, least: int) -> str:
-    """Return the name of the greater of a value and a number."""
-    return f"{name}>={least}"
+def bounded(name: str, least: Dimension) -> str:
+    """Return the name of the greater of a value and an extent."""
+    return f"{name}>={least[1]}.{least[0]}"
+
+
+def bound_of(known: str, name: str) -> Dimension | None:
+    """Return the extent of which a constant is the greater one, or a value is; None if it is not named so."""
+    axis, _, other = known[len(name) + 2 :].partition(".") if known.startswith(f"{name}>=") else ("", "", "")
+    return (other, int(axis)) if axis.isdecimal() else None
 
 
 def cut_to_json(cut: Cut) -> dict[str, Any]:
@@ -171,7 +207,7 @@ def cut_to_json(cut: Cut) -> dict[str, Any]:
         "op_type": cut.op_type,
         "why": cut.why,
         "opset": cut.opset,
-        "least": cut.least,
+        "least": None if cut.least is None else list(cut.least),
     }
 
 
@@ -199,12 +235,19 @@ def cut_from_json(parts: Any) -> Cut:
         op_type=str(parts["op_type"]),
         why=str(parts["why"]),
         opset=int(parts["opset"]),
-        least=None if parts["least"] is None else int(parts["least"]),
+        least=None if parts["least"] is None else (str(parts["least"][0]), int(parts["least"][1])),
     )
 
 
 def _body_from_json(state: Any, inputs: Any, outer: Any) -> Body:
     return Body(str(state), tuple(map(str, inputs)), _names(outer))
+
+
+def _may_be_extents(value: Array) -> Array:
+    """Return which elements of a value that decides may stand for extents."""
+    if value.dtype.name not in ("int32", "int64") or value.size > MOST_NUMBERS:
+        return np.zeros(value.shape, np.bool_)
+    return np.asarray((value >= 0) & (value <= MOST_ELEMENTS))
 
 
 def _names(parts: Any) -> dict[str, str]:

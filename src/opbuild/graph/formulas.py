@@ -76,6 +76,13 @@ class Formulas:
             values.append(dividend // divisor if operation == "//" else dividend % divisor)
         return values
 
+    def fixes(self, variable: int) -> bool:
+        """Return whether a condition leaves an open extent of the inputs only one value."""
+        only = {(variable,), ()}
+        return any(
+            kind == "zero" and {monomial for monomial, _ in polynomial} <= only for kind, polynomial in self._given[1]
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Return the formulas as JSON values."""
         variables, conditions, numbers = self._given

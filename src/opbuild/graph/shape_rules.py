@@ -42,11 +42,11 @@ class UnknownValueError(UnknownTypeError):
 
     Attributes:
         index: The input's position.
-        least: The value that all smaller ones count as, if only how far it is above that decides.
+        least: If only how far the value is above an extent decides: which value has that, and in which dimension.
     """
 
     index: int = 0
-    least: int | None = None
+    least: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -158,6 +158,7 @@ class ModelSource:
         """Keep what is known of the model for the next process."""
         if not self.was_built:
             self._memory.keep(self.declaration_file, self.declaration, self._own_digest)
+            self.was_built = True
 
     def _load(self) -> OnnxModel:
         """Read the model.

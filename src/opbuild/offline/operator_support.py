@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from opbuild.frontend.onnx_examples import Example
 
 
+NO_TENSORS = "for lists, optional values or text: on the host, where a network is cut"
+"""Remark on an operator that is given or gives no tensors."""
+
+
 class OperatorSupport(NamedTuple):
     """What becomes of an ONNX operator.
 
@@ -120,7 +124,7 @@ def outcome(example: Example) -> _Outcome:
     from opbuild.frontend.onnx_model import load_model
 
     if example.model is None:
-        return _Outcome("refused", False, "opbuild has no sequences, optional values or text")
+        return _Outcome("refused", False, NO_TENSORS)
     try:
         setup = Setup(Config(), host_level(), ignore)
         walked = load_model(example.model).walk({}, evaluate, host_calls)

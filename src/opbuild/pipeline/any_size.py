@@ -21,8 +21,9 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.errors import BuildError, OpbuildError
 from opbuild.events import Warned
 from opbuild.kernel.machine import Machine
-from opbuild.kernel.opdesc import FREE, OpDesc
+from opbuild.kernel.opdesc import OpDesc
 from opbuild.pipeline.images import Ahead
+from opbuild.pipeline.nearby import nearby
 from opbuild.pipeline.stores import Stores
 from opbuild.platform.background import Background, begin
 from opbuild.report import Clock, OperatorReport, Report
@@ -46,10 +47,6 @@ MOST_TEMPLATES = 16
 """Templates of one network. A model whose structure differs from size to size is built for each."""
 
 _THREAD = "opbuild-any-size"
-NEARBY = (3, 11, 37, 100, 1)
-"""Extents for which templates are made too: programs differ below a vector of 16 elements and below half of one, and by
-whether attention is one kernel, which it is where blocks of 32 rows are filled."""
-
 SUITING = "it was there"
 REPLACING = "it was there, in place of one that suits this size better"
 
@@ -205,7 +202,8 @@ class AnySize(Ahead):
                 except ValueError:
                     continue
             report = self._report(layout.template, decision, executor.arena_size, clock)
-            improves = (decision.replaced or not decision.suits) and not self._stores.setup.why_not_compiled
+            wants = self._build is not None and (decision.replaced or not decision.suits)
+            improves = wants and not self._stores.setup.why_not_compiled
             return Binding(executor, report, (lambda: self._better(shapes)) if improves else None)
         return None
 
@@ -287,13 +285,11 @@ class AnySize(Ahead):
             self._source.forget()
 
     def _prepare_nearby(self, shapes: Shapes) -> None:
-        """Make templates for sizes of which one extent is another one, where none suits them."""
-        for index, axis in self._opened[0].template.variables:
-            for extent in NEARBY:
-                size = _replaced(shapes, self._declared, axis, shapes[index][axis], extent)
-                with self._making:
-                    if not any(decision.suits for _, _, decision in self._fitting(size)):
-                        self._prepare_more(size, is_asked_for=False)
+        """Make templates for other sizes, where none suits them."""
+        for size in nearby(self._opened[0].template, shapes, self._declared):
+            with self._making:
+                if not any(decision.suits for _, _, decision in self._fitting(size)):
+                    self._prepare_more(size, is_asked_for=False)
 
     def _load_stored(self) -> bool:
         """Load what is stored, once; return whether there is anything."""
@@ -384,16 +380,3 @@ class AnySize(Ahead):
     def _warn(self, message: str, error: Exception) -> None:
         told = str(error) if isinstance(error, OpbuildError) else f"{type(error).__name__}: {error}"
         self._stores.setup.observer(Warned(f"{message}: {told}"))
-
-
-def _replaced(
-    shapes: Shapes, declared: Sequence[Sequence[int]], axis: int, old: int, new: int
-) -> tuple[tuple[int, ...], ...]:
-    """Return shapes in which an open extent that stands in one place of several inputs is another one."""
-    return tuple(
-        tuple(
-            new if place == axis and extent == old and free[place] == FREE else extent
-            for place, extent in enumerate(shape)
-        )
-        for shape, free in zip(shapes, declared, strict=True)
-    )

@@ -109,7 +109,7 @@ class PartSizes:
 
         Args:
             state: Names it, whatever the types of its inputs are.
-            types: The types.
+            types: The types; behind them the numbers that decide, as extents.
             build: Builds it.
             walk: Returns it for types whose extents may be open.
             walked: Returns it for these types.
@@ -123,7 +123,7 @@ class PartSizes:
             sizes = self._open[state] = self._opened(state, first.cut, other, types, walk)
         bound = sizes.bind(tuple(each.shape for each in types.values()))
         if bound is not None:
-            return Part(bound.executor, first.cut, bound.report, walked)
+            return Part(bound.executor, first.cut, bound.report, walked, by_numbers=True)
         part = build(sizes.bind_stored, first.cut)
         sizes.begin(tuple(each.shape for each in types.values()), Binding(part.executor, part.report))
         return part

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import BuildError
 from opbuild.graph.cut import Answer, Cut, is_tensor
-from opbuild.graph.types import TensorType
+from opbuild.graph.types import MOST_DIMENSIONS, TensorType
 from opbuild.models.source import ModelSource
 from opbuild.pipeline.images import Images, Wanted
 from opbuild.pipeline.part_sizes import NewSizes, PartSizes
@@ -26,6 +26,15 @@ if TYPE_CHECKING:
 MOST_STORED = 32
 """Answers to one cut for which parts are stored and started as they are stored: a network whose values have a new shape
 at each call would otherwise fill the folder."""
+
+
+NUMBERS = ""
+"""What stands for a part's inputs for the numbers among the values that decided: a name that no value has."""
+
+
+def numbers_type(numbers: Sequence[int]) -> TensorType:
+    """Return numbers as extents, in dimensions that no tensor has: so none is taken for an equal extent of an input."""
+    return TensorType("int64", (*(0,) * MOST_DIMENSIONS, *numbers))
 
 
 class PartBinder:
@@ -87,17 +96,19 @@ class PartBinder:
         cut = part.cut
         state = cut.body.state if body and cut.body else cut.state
 
-        def rest(clock: Clock) -> Rest:
+        def rest(clock: Clock, given: Answer) -> Rest:
             before = part.walked(clock)
             found: Rest | None = before.body if body else before.rest
             if found is None:
                 raise BuildError(f"nothing comes after {cut.path}", "this is an error in opbuild; please report it")
-            return found.answered(answer, cut.path)
+            return found.answered(given, cut.path)
 
         def walk_open(opened: Mapping[str, TensorType]) -> Walked:
-            return self._source.go_on(rest(Clock()).with_types(opened), Clock())
+            own = {name: each for name, each in opened.items() if name != NUMBERS}
+            numbers = opened[NUMBERS].shape[MOST_DIMENSIONS:] if NUMBERS in opened else ()
+            return self._source.go_on(rest(Clock(), answer.with_numbers(numbers)).with_types(own), Clock())
 
-        walked = _Walked(lambda clock: self._source.go_on(rest(clock), clock))
+        walked = _Walked(lambda clock: self._source.go_on(rest(clock, answer), clock))
 
         def build(otherwise: Callable[[], Binding | None] = lambda: None, end: Cut | None = None) -> Part:
             if len(self._answers) > MOST_STATES:
@@ -106,7 +117,8 @@ class PartBinder:
             binding = self._bound(types, answer.digest(state), walked, stored=count <= MOST_STORED, otherwise=otherwise)
             return self._part(binding, walked, end)
 
-        return self._sizes.bind(answer._replace(types={}).digest(state), types, build, walk_open, walked)
+        sizes = {**types, NUMBERS: numbers_type(answer.numbers)} if answer.numbers else types
+        return self._sizes.bind(answer.without_numbers().digest(state), sizes, build, walk_open, walked)
 
     @lazily
     def _first_sizes(self) -> PartSizes:
@@ -143,7 +155,7 @@ class PartBinder:
         cut = executor.record.cut if isinstance(executor, Executor) else end
         if cut is None:
             raise BuildError("a part of a network lacks its end", "this is an error in opbuild; please report it")
-        return Part(executor, cut, binding.report, walked)
+        return Part(executor, cut, binding.report, walked, by_numbers=not isinstance(executor, Executor))
 
 
 class _WholeError(Exception):

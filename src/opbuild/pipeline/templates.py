@@ -68,7 +68,7 @@ class OpenProgram:
 
     Args:
         graph: Returns the optimized graph for shapes that may be open.
-        declared: The shapes of the inputs, ``FREE`` where they are open.
+        declared: The shapes of the inputs, ``FREE`` where they are open; behind them other numbers that decide.
         shapes: The size at hand.
         level: The level that it is for.
         options: How it is lowered.
@@ -85,9 +85,11 @@ class OpenProgram:
         level: Level,
         options: Options,
     ) -> None:
-        self._extents, opened, self._variables = open_shapes(declared, shapes)
+        self._extents, self._opened, self._variables = open_shapes(declared, shapes)
         self._recording = Recording()
-        self.program = lower(graph(opened), level, Options(options.impl_mode, options.impl_types, self._recording))
+        self.program = lower(
+            graph(self._opened), level, Options(options.impl_mode, options.impl_types, self._recording)
+        )
 
     def template(self, constants: Constants) -> Template:
         """Return the template; nothing is decided by an open extent after that.
@@ -95,7 +97,8 @@ class OpenProgram:
         Args:
             constants: Of the program, packed.
         """
-        return _Making(self.program, self._extents, self._recording, self._variables).template(constants)
+        values = self._opened[len(self.program.inputs) :]
+        return _Making(self.program, self._extents, self._recording, self._variables, values).template(constants)
 
     def kernels(self, alike: Callable[[OpDesc], Sequence[OpDesc]]) -> dict[OpDesc, tuple[str, ...]]:
         """Return kernels that compute it at any size, with the nodes that need them.
@@ -125,9 +128,14 @@ class _Making:
     """Replaces the numbers of a program by their places."""
 
     def __init__(
-        self, program: Program, extents: Extents, recording: Recording, variables: Sequence[tuple[int, int]]
+        self,
+        program: Program,
+        extents: Extents,
+        recording: Recording,
+        variables: Sequence[tuple[int, int]],
+        values: Shapes,
     ) -> None:
-        self._program, self._recording, self._variables = program, recording, variables
+        self._program, self._recording, self._variables, self._values = program, recording, variables, values
         self._numbers = Numbers(extents)
         self._decided: dict[tuple[Any, ...], int] = {}
         self._classes: list[Decided] = []
@@ -154,6 +162,7 @@ class _Making:
             name=program.name,
             inputs=inputs,
             outputs=outputs,
+            values=tuple(tuple(map(place, each)) for each in self._values),
             variables=tuple(self._variables),
             one=one,
             zero=zero,

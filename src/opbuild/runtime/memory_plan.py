@@ -100,11 +100,12 @@ class Lives:
 
     def _place_by_size(self, nbytes: Sequence[int], start: int, offsets: dict[int, int]) -> int:
         """Place buffers from the largest on, each in the smallest gap that holds it; return the arena's size."""
-        placed = [-1] * len(nbytes)
+        placed: list[tuple[int, int] | None] = [None] * len(nbytes)
         end = start
         for number in sorted(range(len(nbytes)), key=lambda number: -nbytes[number]):
-            taken = sorted((placed[other], nbytes[other]) for other in self._meeting[number] if placed[other] >= 0)
-            placed[number] = offset = _best_gap(nbytes[number], taken, start)
+            taken = sorted(filter(None, [placed[other] for other in self._meeting[number]]))
+            offset = _best_gap(nbytes[number], taken, start)
+            placed[number] = offset, offset + nbytes[number]
             offsets[self._others[number].buffer] = offset
             end = max(end, offset + nbytes[number])
         return end
@@ -130,14 +131,15 @@ def views_of(call: Call) -> Iterable[View]:
 
 
 def _best_gap(nbytes: int, taken: Sequence[tuple[int, int]], start: int) -> int:
-    """Return the offset of the smallest gap between what is taken that holds so many bytes, or else behind all."""
+    """Return the offset of the smallest gap between what is taken, from begin to end, or else behind all."""
     best: tuple[int, int] | None = None  # (size of the gap, offset)
     free_from = start
-    for offset, size in taken:
+    for offset, end in taken:
         gap = offset - free_from
         if gap >= nbytes and (best is None or gap < best[0]):
             best = (gap, free_from)
-        free_from = max(free_from, offset + size)
+        if end > free_from:  # noqa: PLR1730 - a call of ``max`` for each gap takes as long as the rest
+            free_from = end
     return best[1] if best else free_from
 
 

@@ -21,15 +21,16 @@ from opbuild.graph.types import Array, Node, TensorType
 from opbuild.platform.records import dataclass
 from opbuild.report import Clock, Report
 from opbuild.runtime.executor import Evaluate, Runner
-from opbuild.runtime.repeat import Turn, repeat
+from opbuild.runtime.repeat import Turn, dense, repeat
 from opbuild.runtime.timing import TIMER
 
 MOST_PARTS = 256
 """Parts that stay bound: of a loop whose values grow, each turn is one. They share the memory that they run in."""
 
 MOST_VALUES = 8
-"""Different values with which as constants the rest of a network is bound. A node that waits for ever new ones is then
-evaluated on the host: what follows it depends on the types of its results alone, of which there are fewer."""
+"""Different values with which as constants the rest of a network is built, or is bound by numbers to the same sizes. A
+node that waits for ever new ones is then evaluated on the host: what follows it depends on the types of its results
+alone, of which there are fewer."""
 
 MOST_STATES = 4096
 """Cuts whose answers are counted."""
@@ -44,18 +45,25 @@ class Part:
         cut: What comes after it.
         report: What its build did.
         walked: Returns the same part as the front end has it, from which the next one is bound.
+        by_numbers: Whether it was bound to what is lowered for any size.
     """
 
     executor: Runner
     cut: Cut
     report: Report
     walked: Callable[[Clock], Any]
+    by_numbers: bool = False
     inputs: tuple[str, ...] = field(init=False)
     outputs: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         self.inputs = tuple(port.name for port in self.executor.inputs)
         self.outputs = tuple(port.name for port in self.executor.outputs)
+
+    @property
+    def sizes(self) -> Hashable:
+        """What differs between two parts that were bound by numbers for values that decide extents, not only places."""
+        return tuple(port.type for port in self.executor.outputs), self.executor.arena_size
 
     def checked(self, known: Iterable[str]) -> Part:
         """Return this part, if all that it and the cut behind it read is there where these values are known.
@@ -155,11 +163,16 @@ class Parts:
             return known
         if self._values[around] >= MOST_VALUES and can_wait:
             return self._next(part, (*around, "on host"), lambda: Answer(on_host=True), values)
+        found = self._next(part, (*around, shown), lambda: Answer(values=decided), values)
+        if found.by_numbers and found.cut.kind != "end":
+            return found
+        alike = (around, found.sizes) if found.by_numbers else around
         with self._lock:
-            self._values[around] += 1
+            self._values[alike] += 1
+            self._values[around] = max(self._values[around], self._values[alike])
             if len(self._values) > MOST_STATES:
                 self._values.clear()
-        return self._next(part, (*around, shown), lambda: Answer(values=decided), values)
+        return found
 
     def _evaluate_nodes(self, cut: Cut, values: dict[str, Any]) -> None:
         for node in cut.nodes:
@@ -270,12 +283,3 @@ def evaluated(evaluate: Evaluate, node: Node, inputs: Sequence[Any], opset: int)
     except Exception as error:
         where = f"node {node.name} ({node.op_type})"
         raise RunError(f"{where} failed on the host: {error!r}", "check the values that it reads") from error
-
-
-def dense(value: Any) -> Any:
-    """Return a value as kernels read it: an array dense, and no scalar of numpy's; anything else is left as it is."""
-    if isinstance(value, np.generic):
-        return np.asarray(value)
-    if isinstance(value, np.ndarray) and not (value.flags.c_contiguous and value.flags.aligned):
-        return value.copy(order="C")
-    return value

@@ -1,4 +1,4 @@
-"""Loop and Scan: a body is run turn by turn; it may be anything that runs, its values may change their shapes."""
+"""Loop, Scan and SequenceMap: a body is run turn by turn; it may be anything that runs, its values may be reshaped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Turn(NamedTuple):
 
 
 def repeat(node: Node, inputs: Sequence[Any], body: Turn) -> list[Any]:
-    """Return the outputs of a Loop or Scan.
+    """Return the outputs of a Loop, Scan or SequenceMap.
 
     Args:
         node: The node; its attribute ``declared`` holds what the model says of the body's outputs: element type, and
@@ -41,6 +41,8 @@ def repeat(node: Node, inputs: Sequence[Any], body: Turn) -> list[Any]:
     """
     if node.op_type == "Loop":
         return _loop(node, inputs, body)
+    if node.op_type == "SequenceMap":
+        return _map(node, inputs, body)
     if int(node.attrs.get("opset", LAST_WITH_BATCHES + 1)) <= LAST_WITH_BATCHES:
         return _scan_batch(node, inputs, body)
     return _scan(node, inputs, body)
@@ -62,6 +64,21 @@ def _loop(node: Node, inputs: Sequence[Any], body: Turn) -> list[Any]:
     if scanned and not index:
         empty = _empty(node, body.types([np.array(0, np.int64), condition, *carried]), 1 + len(carried))
     return [*carried, *(empty or [_stacked(node, column, 0) for column in scanned])]
+
+
+def _map(node: Node, inputs: Sequence[Any], body: Turn) -> list[Any]:
+    """Give the body one element of each sequence after the other; a tensor is the same in all turns."""
+    lengths = {len(each) for each in inputs if isinstance(each, list)}
+    if len(lengths) != 1:
+        shown = " and ".join(map(str, sorted(lengths))) or "no"
+        raise RunError(
+            f"SequenceMap node {node.name!r} maps sequences of {shown} elements", "give it sequences of one length"
+        )
+    turns = [
+        body.run([dense(each[index]) if isinstance(each, list) else each for each in inputs])
+        for index in range(*lengths)
+    ]
+    return [[turn[number] for turn in turns] for number in range(len(node.outputs))]
 
 
 def _scan(node: Node, inputs: Sequence[Any], body: Turn) -> list[Any]:
@@ -135,3 +152,12 @@ def _empty(node: Node, types: Sequence[TensorType | None], first: int) -> list[A
             dtype, shape = declared[0] or "float32", tuple(declared[1]) if len(declared) > 1 else ()
         empty.append(np.zeros((0, *(max(extent, 0) for extent in shape)), dtype))
     return empty
+
+
+def dense(value: Any) -> Any:
+    """Return a value as kernels read it: an array dense, and no scalar of numpy's; anything else is left as it is."""
+    if isinstance(value, np.generic):
+        return np.asarray(value)
+    if isinstance(value, np.ndarray) and not (value.flags.c_contiguous and value.flags.aligned):
+        return value.copy(order="C")
+    return value

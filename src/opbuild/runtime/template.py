@@ -29,6 +29,7 @@ Argument = tuple[str, Any]
 """``place`` and an index, ``value`` and a JSON scalar, or ``tuple`` and such pairs."""
 
 NONE = -1
+INT64_MAX = 2**63 - 1
 TABLE = "table"
 
 
@@ -136,6 +137,7 @@ class Template:
         name: The network's name.
         inputs: Input ports in order.
         outputs: Output ports in order.
+        values: Numbers that decide besides the shapes of the inputs, as further shapes.
         variables: For each open extent, where it stands in the shapes of the inputs: input and dimension; the first of
             those that are equal.
         formulas: The numbers.
@@ -154,6 +156,7 @@ class Template:
     name: str
     inputs: tuple[OpenPort, ...]
     outputs: tuple[OpenPort, ...]
+    values: tuple[Places, ...]
     variables: tuple[tuple[int, int], ...]
     formulas: Formulas
     one: int
@@ -182,19 +185,20 @@ class Template:
         return found
 
     def extents(self, shapes: Sequence[Sequence[int]]) -> list[int]:
-        """Return the open extents in the shapes of the inputs."""
+        """Return the open extents in the shapes of the inputs, and in what decides besides."""
         return [shapes[index][axis] for index, axis in self.variables]
 
     def numbers(self, shapes: Sequence[Sequence[int]]) -> Array | None:
         """Return all numbers for a size; None if the program is not for it."""
-        if [len(shape) for shape in shapes] != [len(port.type.shape) for port in self.inputs]:
+        given = [*(port.type.shape for port in self.inputs), *self.values]
+        if [len(shape) for shape in shapes] != [len(places) for places in given]:
             return None
         found = self.formulas(self.extents(shapes))
         if found is None:
             return None
-        known = (found[place] for port in self.inputs for place in port.type.shape)
+        known = (found[place] for places in given for place in places)
         same = all(one == other for one, other in zip(known, chain(*shapes), strict=True))
-        return np.array(found, np.int64) if same else None
+        return np.array(found, np.int64) if same and max(map(abs, found)) <= INT64_MAX else None
 
 
 def _repetition_of(step: OpenKernel | OpenHost) -> int:
@@ -214,6 +218,7 @@ def to_json(template: Template) -> dict[str, Any]:
         "name": template.name,
         "inputs": template.inputs,
         "outputs": template.outputs,
+        "values": template.values,
         "variables": template.variables,
         "formulas": template.formulas.to_json(),
         "one": template.one,
@@ -242,6 +247,7 @@ def from_json(parts: Any) -> Template:
         name=str(parts["name"]),
         inputs=tuple(map(_port, parts["inputs"])),
         outputs=tuple(map(_port, parts["outputs"])),
+        values=tuple(map(_places, parts["values"])),
         variables=tuple((int(index), int(axis)) for index, axis in parts["variables"]),
         formulas=Formulas.from_json(parts["formulas"]),
         one=int(parts["one"]),
@@ -271,6 +277,7 @@ def _require_sound(template: Template) -> None:
     Whether views stay in their buffers is looked at for each size.
     """
     places = [place for port in (*template.inputs, *template.outputs) for place in port.type.shape]
+    places += [place for each in template.values for place in each]
     places += [template.one, template.zero, *(each.size for each in template.buffers)]
     places += [place for each in template.buffers if each.zeroed for place in each.zeroed[1]]
     places += [place for each in template.decided for dims in each.dims for place in dims]

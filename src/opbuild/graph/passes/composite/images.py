@@ -18,6 +18,8 @@ from opbuild.graph.passes.composite.rewrite import (
     transposed,
 )
 from opbuild.graph.passes.rewriter import Rewriter
+from opbuild.graph.shape_rules import Call
+from opbuild.graph.shape_rules_window import transposed_range
 from opbuild.graph.types import Array, Node
 
 
@@ -50,28 +52,60 @@ def _col2im(to: Rewriter, node: Node) -> None:
     type_ = to.types[columns]
     if image is None or block is None or not type_.size or not prod(image):
         raise KeptError
-    table = _sources(node, image, block, type_.shape[2])
-    batch, channels = type_.shape[0], type_.shape[1] // prod(block)
-    flat = reshaped(to, node, columns, (batch, channels, prod(block) * type_.shape[2]))
-    # One more element, a zero, for the pixels that fewer windows reach.
-    padded = to.add(node, "Pad", (flat, integers(to, node, (0, 0, 0, 0, 0, 1))), mode="constant")
-    parts = to.add(node, "Gather", (padded, integers(to, node, table)), axis=2)
-    total = to.add(node, "ReduceSum", (parts, integers(to, node, (2,))), keepdims=0)
-    reshaped(to, node, total, (batch, channels, *image), node.outputs[0])
-
-
-def _sources(node: Node, image: tuple[int, ...], block: tuple[int, ...], windows: int) -> Array:
-    """Return where each pixel's parts lie in ``(taps, windows)``, ``(parts, pixels)``; one beyond the last for none."""
     rank = len(image)
-    strides, dilations, pads = (
-        tuple(node.attrs.get(name) or (default,) * count)
-        for name, default, count in (("strides", 1, rank), ("dilations", 1, rank), ("pads", 0, 2 * rank))
-    )
+    strides, dilations = _steps(node, rank)
+    pads = tuple(node.attrs.get("pads") or (0,) * 2 * rank)
     counts = [
         (image[i] + pads[i] + pads[rank + i] - dilations[i] * (block[i] - 1) - 1) // strides[i] + 1 for i in range(rank)
     ]
-    if prod(counts) != windows:
+    if prod(counts) != type_.shape[2]:
         raise KeptError
+    flat = reshaped(to, node, columns, (type_.shape[0], type_.shape[1] // prod(block), prod(block) * prod(counts)))
+    _put_back(to, node, flat, _sources(node, image, block, counts, pads), image, node.outputs[0])
+
+
+def _conv_transpose(to: Rewriter, node: Node) -> None:
+    """ConvTranspose of float64, which has no kernel: a product for each window, put back as in Col2Im."""
+    x, weights = (to.types[name] for name in node.inputs[:2])
+    if x.dtype != "float64" or not x.size or not weights.size:
+        raise KeptError
+    (batch, channels, *extents), (_, outputs, *block) = x.shape, weights.shape
+    groups = int(node.attrs.get("group", 1))
+    start, image = transposed_range(Call(node, [x, weights], [None, None]))
+    table = _sources(node, image, block, extents, start)
+    rows = reshaped(to, node, node.inputs[1], (groups, channels // groups, outputs * prod(block)))
+    data = reshaped(to, node, node.inputs[0], (batch, groups, channels // groups, prod(extents)))
+    found = to.add(node, "MatMul", (transposed(to, node, rows, (0, 2, 1)), data))
+    parts = reshaped(to, node, found, (batch, groups * outputs, prod(block) * prod(extents)))
+    has_bias = has_input(node, 2)
+    total = _put_back(to, node, parts, table, image, "" if has_bias else node.outputs[0])
+    if has_bias:
+        bias = reshaped(to, node, node.inputs[2], (groups * outputs, *(1 for _ in image)))
+        to.add(node, "Add", (total, bias), node.outputs[0])
+
+
+def _put_back(to: Rewriter, node: Node, parts: str, table: Array, image: Sequence[int], output: str = "") -> str:
+    """Append the sum of what windows have for each pixel; ``parts`` is ``(batch, channels, taps * windows)``."""
+    batch, channels, _ = to.types[parts].shape
+    # One more element, a zero, for the pixels that fewer windows reach.
+    padded = to.add(node, "Pad", (parts, integers(to, node, (0, 0, 0, 0, 0, 1))), mode="constant")
+    found = to.add(node, "Gather", (padded, integers(to, node, table)), axis=2)
+    total = to.add(node, "ReduceSum", (found, integers(to, node, (2,))), keepdims=0)
+    return reshaped(to, node, total, (batch, channels, *image), output)
+
+
+def _steps(node: Node, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return strides and dilations."""
+    strides, dilations = (tuple(node.attrs.get(name) or (1,) * rank) for name in ("strides", "dilations"))
+    return strides, dilations
+
+
+def _sources(
+    node: Node, image: Sequence[int], block: Sequence[int], counts: Sequence[int], pads: Sequence[int]
+) -> Array:
+    """Return where each pixel's parts lie in ``(taps, windows)``, ``(parts, pixels)``; one beyond the last for none."""
+    rank, windows = len(image), prod(counts)
+    strides, dilations = _steps(node, rank)
     pixels = np.meshgrid(*(np.arange(extent) for extent in image), indexing="ij")
     found = []
     for number, tap in enumerate(product(*map(range, block))):
@@ -163,6 +197,7 @@ def _tap_places(node: Node, kernel: Sequence[int], out: Sequence[int], axis: int
 REWRITES: dict[str, Rewrite] = {
     "AffineGrid": _affine_grid,
     "Col2Im": _col2im,
+    "ConvTranspose": _conv_transpose,
     "DeformConv": _deformed,
     "MaxUnpool": _max_unpool,
 }
