@@ -261,6 +261,7 @@ def compile_model(
             return bound
 
         first = binder(signature) if signature is not None else None
+        source.release()
         if waits:
             sizes.wait()
         return Network(
