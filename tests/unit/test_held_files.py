@@ -15,6 +15,7 @@ import pytest
 import opbuild
 from forked import in_fork
 from opbuild.backend.host.evaluate import evaluate
+from opbuild.errors import InvalidModelError
 from opbuild.files import held, writers
 from opbuild.files.held import LEAST, HeldFile, hold_file
 from opbuild.files.trust import PRIVATE
@@ -174,7 +175,7 @@ def test_a_model_that_somebody_waits_to_write_is_edited(disk: Path, monkeypatch:
     path = disk / "small.onnx"
     path.write_bytes(small_model().SerializeToString())
     memory = ModelMemory(disk / "meta", PRIVATE, reads=True, writes=True, keeps_times=lambda: False)
-    source = open_model(path, memory)
+    source = open_model(path, memory, releases=True)
     assert source.declaration.name == "small"
     assert not source.edited
     assert not may_write(path)
@@ -223,3 +224,25 @@ def test_a_lowered_graph_goes_with_its_last_user() -> None:
         assert weights() is None
     finally:
         gc.enable()
+
+
+def test_a_model_that_can_not_be_built_is_released(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the error, and with it all that was being done, is still there."""
+    monkeypatch.setattr(held, "LEAST", 1)
+    path, _ = write(disk)
+    with pytest.raises(InvalidModelError) as caught:
+        opbuild.compile(path, cache_path=disk / "cache")
+    assert may_write(path)
+    assert "is not an ONNX model" in str(caught.value)
+
+
+def test_a_model_that_nobody_releases_is_read(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks only what it is, or builds it for a file, keeps no writer waiting."""
+    monkeypatch.setattr(held, "LEAST", 1)
+    path = disk / "small.onnx"
+    path.write_bytes(small_model().SerializeToString())
+    memory = ModelMemory(disk / "meta", PRIVATE, reads=True, writes=True, keeps_times=lambda: False)
+    source = open_model(path, memory)
+    assert may_write(path)
+    assert source.declaration.name == "small"
+    assert not source.edited

@@ -200,8 +200,10 @@ class ModelSource:
         return Declaration(model.name, inputs, outputs, model.external_files)
 
 
-def open_model(model: Model, memory: ModelMemory) -> ModelSource:
+def open_model(model: Model, memory: ModelMemory, *, releases: bool = False) -> ModelSource:
     """Return a model, known by its digest; its file is read only if the digest is not remembered.
+
+    ``releases``: the caller calls ``release``, whatever happens, so that the file may be mapped until then.
 
     Raises:
         InvalidModelError: If it can not be read.
@@ -211,7 +213,7 @@ def open_model(model: Model, memory: ModelMemory) -> ModelSource:
     path, held = Path(model), list[HeldFile]()
 
     def read(file: Path) -> str:
-        held.append(hold_file(file))
+        held.append(hold_file(file) if releases else HeldFile(read_file(file)))
         return held[-1].digest()
 
     try:
