@@ -15,7 +15,7 @@ import pytest
 import opbuild
 from forked import in_fork
 from opbuild.backend.host.evaluate import evaluate
-from opbuild.errors import InvalidModelError
+from opbuild.errors import InvalidModelError, ModelError
 from opbuild.files import held, writers
 from opbuild.files.held import LEAST, HeldFile, hold_file
 from opbuild.files.trust import PRIVATE
@@ -24,8 +24,9 @@ from opbuild.graph.passes.pipeline import optimize
 from opbuild.kernel.soc_version import parse_level
 from opbuild.lowering.lower import lower
 from opbuild.models.memory import ModelMemory
-from opbuild.models.source import open_model
+from opbuild.models.source import ModelSource, open_model
 from opbuild.platform.digest import blake3_of
+from opbuild.report import Clock
 from small_network import SHAPE, SmallNetwork, small_model
 
 EXT4, TMPFS, OVERLAY = 0xEF53, 0x01021994, 0x794C7630
@@ -246,3 +247,32 @@ def test_a_model_that_nobody_releases_is_read(disk: Path, monkeypatch: pytest.Mo
     assert may_write(path)
     assert source.declaration.name == "small"
     assert not source.edited
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_cut_or_damaged_file_is_what_its_bytes_are(disk: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """From a map come the same error, or the same graph with the same weights, as from bytes in memory."""
+    monkeypatch.setattr(held, "LEAST", 1)
+    draw = np.random.default_rng(seed)
+    whole = small_model().SerializeToString()
+    memory = ModelMemory(disk / "meta", PRIVATE, reads=False, writes=False, keeps_times=lambda: False)
+    for number in range(10):
+        damaged = bytearray(whole[: int(draw.integers(1, len(whole) + 1))])
+        if number % 2:
+            damaged[int(draw.integers(min(len(damaged), 200)))] ^= 1 << int(draw.integers(8))
+        path = disk / f"{number}.onnx"
+        path.write_bytes(damaged)
+        assert of_source(open_model(path, memory, releases=True)) == of_source(open_model(bytes(damaged), memory))
+
+
+def of_source(source: ModelSource) -> object:
+    """Return what a model is: its digest, ports and weights, or the kind of error that it gives."""
+    try:
+        names = [name for name, *_ in source.declaration.inputs]
+        graph = source.graph((SHAPE,) * len(names), Clock())
+        weights = {name: array.tobytes() for name, array in graph.constants.items()}
+        return source.digest, names, [node.op_type for node in graph.nodes], weights
+    except ModelError as error:
+        return type(error)
+    finally:
+        source.release()
