@@ -12,7 +12,7 @@ from functools import partial
 import onnx
 
 from kernels.operators import single_operators
-from kernels.transformer import FORMS, Sizes, bert, gpt2, llama, vit
+from kernels.transformer import FORMER, FORMS, Sizes, bert, gpt2, llama, vit
 from kernels.vision import convnext, efficientnet, mobilenet_v2, resnet, unet
 from opbuild.frontend.example_models import EXAMPLES, light_path
 
@@ -69,5 +69,10 @@ def structures() -> dict[str, Structure]:
         found |= {
             f"BERT {number}, mask scaled": _at(bert, TEXTS, FORMS[number], masked="scaled"),
             f"MiniLM {number}": _at(bert, TEXTS, FORMS[number], 384),
+        }
+    for number, form in enumerate(FORMER):
+        found |= {
+            f"BERT {number}, scores divided": _at(bert, TEXTS, form, masked="cast last"),
+            f"MiniLM {number}, scores divided": _at(bert, TEXTS, form, 384, masked="cast last"),
         }
     return found | single_operators()

@@ -24,12 +24,14 @@ class Form(NamedTuple):
         sdpa: How attention is written.
         bias_first: The bias is the first operand of the addition.
         opset: The operator set.
+        divides: Scores are divided by the root instead, as models did before they multiplied; not with ``sdpa``.
     """
 
     whole: bool
     sdpa: bool
     bias_first: bool
     opset: int
+    divides: bool = False
 
 
 FORMS = (
@@ -39,6 +41,13 @@ FORMS = (
     Form(whole=False, sdpa=False, bias_first=True, opset=14),
 )
 """Those of torch's exporter of programs, then of the one of TorchScript."""
+
+
+FORMER = (FORMS[1]._replace(divides=True), FORMS[3]._replace(divides=True))
+"""As those wrote models before attention had a function of its own."""
+
+SCALED = ("scaled", "cast last")
+"""How padding is masked by a product."""
 
 
 class Sizes(NamedTuple):
@@ -100,7 +109,8 @@ class TransformerWriter(ImageWriter):
             scores = self.add("MatMul", self.add("Mul", q, self.number(root)), self.add("Mul", k, self.number(root)))
         else:
             scores = self.add("MatMul", q, self.add("Transpose", k, perm=[0, 1, 3, 2]))
-            scores = self.add("Mul", scores, self.number(size**-0.5))
+            scale = ("Div", size**0.5) if self.form.divides else ("Mul", size**-0.5)
+            scores = self.add(scale[0], scores, self.number(scale[1]))
         if mask:
             scores = self.add("Add", scores, mask)
         weights = self.add("Softmax", scores, axis=-1)
@@ -153,7 +163,8 @@ def bert(
         form: How it is written.
         width: 768 for BERT-base, 384 for MiniLM.
         heads: How many.
-        masked: How padding is masked: ``indexed`` for each token, ``keys`` for all at once, ``scaled`` by a product.
+        masked: How padding is masked: ``indexed`` for each token, ``keys`` for all at once, ``scaled`` by a product,
+            ``cast last`` by the same, of a mask that becomes numbers after its axes were added.
         layers: How many.
     """
     to = TransformerWriter(form)
@@ -163,12 +174,14 @@ def bert(
     types = to.add("Gather", to.weight(2, width), to.weight(batch, seq, value=0, dtype="int64"))
     positions = to.add("Gather", to.weight(512, width), to.weight(1, seq, value=0, dtype="int64"))
     x = to.norms(to.add("Add", to.add("Add", words, types), positions), width, 1e-12)
-    number = to.add("Cast", mask, to=FLOAT if masked == "scaled" else BOOL)
+    kind = FLOAT if masked in SCALED else BOOL
+    number = mask if masked == "cast last" else to.add("Cast", mask, to=kind)
     keys = to.add("Unsqueeze", number, to.numbers([1, 2]))
+    keys = to.add("Cast", keys, to=kind) if masked == "cast last" else keys
     allowed = to.padding(number, sizes) if masked == "indexed" else keys
     split, hidden = (batch, seq, heads, width // heads), ""
     for _ in range(layers):
-        if masked == "scaled":
+        if masked in SCALED:
             hidden = hidden or to.add("Mul", to.add("Sub", to.number(1.0), keys), to.number(LOWEST))
         elif not hidden or (form.sdpa and not form.whole):  # TorchScript's does it in each layer
             hidden = to.hidden_mask(allowed)

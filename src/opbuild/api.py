@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from opbuild.arguments import ShapesGiven, as_shapes, checks_arguments
@@ -213,10 +214,11 @@ def compile_model(
     """
     setup = set_up(config, target, observer, executor=executor)
     stores = Stores(setup)
-    with rare_collection(), EarlyStart(setup, stores) as early:
+    with rare_collection(), EarlyStart(setup, stores) as early, ExitStack() as end:
         if not stores.may_come and is_surely_new(model, stores.models):
             early.begin()
         source = open_known(model, stores)
+        end.callback(source.release)
         if not stores.may_come and not source.was_built:
             early.begin()
         shapes = as_shapes(input_shapes)

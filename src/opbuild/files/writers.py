@@ -51,15 +51,40 @@ def is_unwritten(path: Path) -> bool:
         os.close(descriptor)
 
 
+def take_lease(descriptor: int) -> bool:
+    """Take a read lease on a file that lies where leases hold, if nobody has it open for writing; return whether.
+
+    It lasts until it is given back or all copies of the descriptor are closed. Who would write to the file waits.
+    """
+    return _file_system(descriptor) in _DISKS and not _lease(descriptor)
+
+
+def give_back_lease(descriptor: int) -> None:
+    """Let those write who wait for it; forks and maps may have copies of the descriptor."""
+    fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+
+
+def has_lease(descriptor: int) -> bool:
+    """Return whether a lease that was taken is still there, and nobody waits for it to end."""
+    return fcntl.fcntl(descriptor, fcntl.F_GETLEASE) == fcntl.F_RDLCK
+
+
 def _refusal(descriptor: int) -> int:
     """Return why there is no read lease on a file, 0 if there is one: ``EAGAIN`` if somebody has it open for writing.
 
     It is given back at once, so that nobody waits who opens the file for writing meanwhile.
     """
+    refused = _lease(descriptor)
+    if not refused:
+        give_back_lease(descriptor)
+    return refused
+
+
+def _lease(descriptor: int) -> int:
+    """Take a read lease; return why there is none, 0 if there is one."""
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)  # which is ignored, where SIGIO ends the process
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     except OSError as error:
         return error.errno or errno.EINVAL
     return 0

@@ -10,6 +10,11 @@ from pathlib import Path
 from typing import IO
 
 _BLOCK = 4096
+
+_PIECE = 2**18
+"""Bytes that are written at once. For 2 MiB or more Linux looks for a huge page to keep them in, and moves other pages
+about until it has one: where memory has been in use for a while that takes three times the time of the writing."""
+
 _COUNTING = threading.Lock()
 _written = 0
 
@@ -144,4 +149,4 @@ def write_new(path: Path, content: bytes | memoryview) -> None:
     with create(path, buffering=0) as file:
         view = memoryview(content)
         while view:
-            view = view[file.write(view) or 0 :]
+            view = view[file.write(view[:_PIECE]) or 0 :]

@@ -17,16 +17,14 @@ from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc
 from opbuild.lowering.available import Kernels
 from opbuild.lowering.operands import Blocked, OperandRef, Plain, Storage, dense_strides
+from opbuild.lowering.pending import MakeCall, Pending, PendingHost
 from opbuild.lowering.repetition import Repetitions
 from opbuild.lowering.transfer import channel_table, copy, from_blocked, in_order, to_blocked
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.records import dataclass
-from opbuild.program import Buffer, BufferKind, Call, HostCall, KernelCall, Port, Program, View
+from opbuild.program import Buffer, BufferKind, Call, HostCall, KernelCall, Port, Program
 
 V = TypeVar("V")
-
-MakeCall = Callable[[tuple[View, ...]], tuple[OpDesc, tuple[View, ...]]]
-"""Makes the descriptor once the views are known; it may collapse or reorder dimensions of the views."""
 
 
 @dataclass(frozen=True)
@@ -64,20 +62,6 @@ class NotServedError(Exception):
     """Raised by a rule before it emits anything: no kernel serves this node, and why. The host backend takes it."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Pending:
-    make: MakeCall | OpDesc
-    operands: tuple[OperandRef, ...]
-    nodes: tuple[str, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class _PendingHost:
-    node: Node
-    inputs: tuple[Plain | None, ...]
-    outputs: tuple[Plain | None, ...]
-
-
 @dataclass(eq=False)
 class Lowering:
     """The state of one lowering: where values lie, and the calls emitted so far.
@@ -98,7 +82,7 @@ class Lowering:
         self._plain: dict[str, Plain] = {}
         self._blocked: dict[str, Blocked] = {}
         self._ordered: dict[str, tuple[Blocked, Array]] = {}
-        self._calls: list[_Pending | _PendingHost] = []
+        self._calls: list[Pending | PendingHost] = []
         self._repetitions = Repetitions(self._calls)
         self.images = self._repetitions.images
         self._digests: dict[str, str] = {}
@@ -259,7 +243,7 @@ class Lowering:
         That gets the operands' views, inputs first, when the program is finished.
         """
         names = (nodes.name,) if isinstance(nodes, Node) else tuple(nodes)
-        self._calls.append(_Pending(make, tuple(operands), names))
+        self._calls.append(Pending(make, tuple(operands), names))
 
     def copy(self, source: Plain, target: Plain, name: str) -> None:
         """Emit the copy of a plain value, with any strides, to a place of the same shape; ``name`` is for reports."""
@@ -269,7 +253,7 @@ class Lowering:
         """Emit a call of the host backend for a node."""
         inputs = tuple(self.dense(name) if name else None for name in node.inputs)
         outputs = tuple(self.new_plain(name) if name else None for name in node.outputs)
-        self._calls.append(_PendingHost(node, inputs, outputs))
+        self._calls.append(PendingHost(node, inputs, outputs))
 
     def finish(self) -> Program:
         """Resolve every reference and return the program."""
@@ -291,10 +275,15 @@ class Lowering:
         )
         return Program(self.graph.name, buffers, calls, tuple(inputs), tuple(ports), self.notes)
 
+    def forget(self) -> None:
+        """Keep only what packing needs: a cycle would keep all weights until Python looks for cycles."""
+        for values in (self._plain, self._blocked, self._ordered, self._calls, self._constants):
+            values.clear()
+
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _resolve(self, call: _Pending | _PendingHost, index_of: Callable[[Storage], int], place: int) -> Call:
-        if isinstance(call, _PendingHost):
+    def _resolve(self, call: Pending | PendingHost, index_of: Callable[[Storage], int], place: int) -> Call:
+        if isinstance(call, PendingHost):
             node = call.node
             return HostCall(
                 node,

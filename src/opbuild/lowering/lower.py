@@ -38,9 +38,12 @@ def lower(graph: Graph, level: Level, options: Options | None = None) -> Program
     """
     _check_sizes(graph)
     lowering = Lowering(graph, level, options or Options())
-    for node in graph.nodes:
-        _lower_node(lowering, node)
-    return lowering.finish()
+    try:
+        for node in graph.nodes:
+            _lower_node(lowering, node)
+        return lowering.finish()
+    finally:
+        lowering.forget()
 
 
 def _check_sizes(graph: Graph) -> None:

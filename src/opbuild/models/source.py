@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import InvalidModelError
+from opbuild.files.held import HeldFile, hold_file
 from opbuild.files.kinds import ONNX, require_kind
 from opbuild.files.mapping import Known, read_file
 from opbuild.files.writing import inside
@@ -41,14 +42,14 @@ class ModelSource:
         memory: What is remembered of models.
         digest: Digest of the model without its external data.
         shown: The path as it was given.
-        contents: Of its file, if that had to be read.
+        held: Its file, if that had to be read.
     """
 
-    def __init__(self, model: Model, memory: ModelMemory, digest: str, shown: str, contents: Array | None) -> None:
+    def __init__(self, model: Model, memory: ModelMemory, digest: str, shown: str, held: HeldFile | None) -> None:
         self._model = model
         self._shown = shown
         self._own_digest = digest
-        self._contents = contents
+        self._held = held
         self._memory = memory
         self.keeps = False
         self._loaded: OnnxModel | None = None  # between reading what it declares and making its first graph
@@ -88,9 +89,10 @@ class ModelSource:
 
     @property
     def edited(self) -> bool:
-        """Whether external data, which is mapped while a network is built, is not what ``digest`` read."""
+        """Whether the file or external data, mapped while a network is built, may not be what ``digest`` read."""
         try:
-            return any(known.is_outdated(path) for path, known in self._data.items())
+            unsure = self._held is not None and not self._held.is_certain()
+            return unsure or any(known.is_outdated(path) for path, known in self._data.items())
         except OSError:
             return True
 
@@ -147,8 +149,10 @@ class ModelSource:
         return model.portable(is_native)
 
     def release(self) -> None:
-        """Give back the memory of the file's contents; who needs them later reads the file again."""
-        self._contents = None
+        """Let others write to the file; who needs more of it than is kept reads it again."""
+        held, self._held = self._held, None
+        if held is not None:
+            held.release()
 
     def forget(self) -> None:
         """Keep the model no longer."""
@@ -173,7 +177,7 @@ class ModelSource:
 
         if not isinstance(self._model, Path):
             return load_model(self._model)
-        contents, self._contents = self._contents, None
+        contents = None if self._held is None else self._held.take()
         if contents is None:
             contents = self._read_again(self._model)
         return load_model(ModelFile(self._model, contents.data, self._shown))
@@ -197,19 +201,21 @@ class ModelSource:
         return Declaration(model.name, inputs, outputs, model.external_files)
 
 
-def open_model(model: Model, memory: ModelMemory) -> ModelSource:
+def open_model(model: Model, memory: ModelMemory, *, releases: bool = False) -> ModelSource:
     """Return a model, known by its digest; its file is read only if the digest is not remembered.
+
+    ``releases``: the caller calls ``release``, whatever happens, so that the file may be mapped until then.
 
     Raises:
         InvalidModelError: If it can not be read.
     """
     if not isinstance(model, (str, os.PathLike)):
         return ModelSource(model, memory, _digest_of_object(model), "", None)
-    path, contents = Path(model), list[Array]()
+    path, held = Path(model), list[HeldFile]()
 
     def read(file: Path) -> str:
-        contents.append(read_file(file))
-        return blake3_of(contents[-1].data)
+        held.append(hold_file(file) if releases else HeldFile(read_file(file)))
+        return held[-1].digest()
 
     try:
         require_kind(path, ONNX)
@@ -218,7 +224,7 @@ def open_model(model: Model, memory: ModelMemory) -> ModelSource:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise InvalidModelError(f"{str(path)!r} can not be read: {why}", "check the path") from error
-    return ModelSource(place, memory, digest, str(path), contents[-1] if contents else None)
+    return ModelSource(place, memory, digest, str(path), held[-1] if held else None)
 
 
 def is_surely_new(model: Model, memory: ModelMemory) -> bool:

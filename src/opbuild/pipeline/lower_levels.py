@@ -42,10 +42,12 @@ class Served(NamedTuple):
 def open_known(model: Model, stores: Stores) -> ModelSource:
     """Return a model as it is known where it was built before, at a lower level too, so that it need not be read.
 
+    The caller releases it: see ``open_model``.
+
     Raises:
         InvalidModelError: If it can not be read.
     """
-    source = open_model(model, stores.models)
+    source = open_model(model, stores.models, releases=True)
     if source.was_built:
         return source
     apart = (each for each in stores.lower if each.setup.config.network_meta != stores.setup.config.network_meta)

@@ -15,10 +15,11 @@ from opbuild.graph import user_operators
 from opbuild.graph.elementwise import ONNX_OPERATORS, Elementwise, elementwise_of
 from opbuild.graph.types import Node
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, Dim, OpDesc, Operand
-from opbuild.lowering.context import Lowering, MakeCall, NotServedError, rule
+from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.epilogue import CHANNEL_FILL, is_per_channel, pack_channels, pack_scalar
 from opbuild.lowering.loops import Loops, collapse
 from opbuild.lowering.operands import OperandRef, Plain
+from opbuild.lowering.pending import MakeCall
 from opbuild.lowering.strided import broadcast
 from opbuild.operations.evaluation import evaluate_scalar
 from opbuild.operations.expression import Expression, canonical, is_refined, operations, walk
