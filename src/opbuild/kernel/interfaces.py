@@ -23,16 +23,23 @@ class Found:
         entry: The entry.
         source: Whose it is, e.g. ``rank 2``, where another store lends it; publishing it makes it one's own.
         stays: Whether that store always has it, so that a copy of one's own would save nothing.
+        is_kept: Whether it was published already.
     """
 
     entry: Entry
     source: str = ""
     stays: bool = False
+    is_kept: bool = False
 
     @property
     def is_lent(self) -> bool:
-        """Whether it is to be published, so that it is there the next time."""
+        """Whether it became or is to become one's own, so that it is there the next time."""
         return bool(self.source) and not self.stays
+
+    @property
+    def is_to_be_kept(self) -> bool:
+        """Whether it is to be published for that."""
+        return self.is_lent and not self.is_kept
 
 
 @dataclass(frozen=True)

@@ -57,13 +57,13 @@ class RemoteStore:
         now = time.monotonic()
         with self._lock:
             if now - self._absent.get(key.stem, -self._absent_seconds) < self._absent_seconds:
-                return _missing(Reason(ABSENT, ""))
+                return missing(Reason(ABSENT, ""))
         answer = self.entry(key.stem, key)
         if isinstance(answer, Reason):
             if answer.code == ABSENT:
                 with self._lock:
                     self._absent[key.stem] = time.monotonic()
-            return _missing(answer)
+            return missing(answer)
         with self._lock:
             self._lent.add(answer.sha256)
         return Found(answer, SOURCE)
@@ -142,7 +142,7 @@ def first_few(keys: Sequence[Key], look_up: Callable[[Sequence[Key]], list[Found
     rest = keys[FIRST:]
     if any(isinstance(answer, Found) or answer.reason.code != ABSENT for answer in answers):
         return answers + look_up(rest) if rest else answers
-    return answers + [_missing(Reason(ABSENT, "")) for _ in rest]
+    return answers + [missing(Reason(ABSENT, "")) for _ in rest]
 
 
 def told(reason: Reason) -> str:
@@ -152,7 +152,8 @@ def told(reason: Reason) -> str:
     return f"{SOURCE}: {reason.code}, {reason.text}"
 
 
-def _missing(reason: Reason) -> Missing:
+def missing(reason: Reason) -> Missing:
+    """Return the answer that there is no entry; what is told of it is for people."""
     return Missing(reason._replace(elsewhere=told(reason)))
 
 
