@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,11 +177,24 @@ UNCLAIMED = Unclaimed()
 class Claims(Protocol):
     """Who compiles what. Claims can only save work: where they do not hold, operators are compiled more than once."""
 
-    def take(self, key: Key) -> Claim | Holder:
-        """Return the claim on an operator, or who has it; where there can be no claims, one that binds nobody."""
+    def take(self, key: Key, patience: float = math.inf) -> Claim | Holder:
+        """Return the claim on an operator, or who has it; where there can be no claims, one that binds nobody.
+
+        Args:
+            key: The operator's.
+            patience: Seconds for which a far holder is believed that does not release it.
+        """
 
     def close(self) -> None:
         """Leave nothing behind that is not in use."""
+
+
+@runtime_checkable
+class ManyClaims(Protocol):
+    """Claims of which many are had in the time of one, which is that of several requests to a remote store."""
+
+    def take_all(self, keys: Sequence[Key]) -> list[Claim | Holder]:
+        """Return what ``Claims.take`` does for each of several operators."""
 
 
 class Compiler(Protocol):

@@ -14,6 +14,7 @@ import contextlib
 import errno
 import fcntl
 import json
+import math
 import os
 import stat
 from functools import lru_cache
@@ -49,8 +50,11 @@ class FolderClaims:
         self.folder = folder
         self.rank = rank
 
-    def take(self, key: Key) -> Claim | Holder:
-        """Return the claim on an operator, or who has it; where there can be no claims, one that binds nobody."""
+    def take(self, key: Key, patience: float = math.inf) -> Claim | Holder:
+        """Return the claim on an operator, or who has it; where there can be no claims, one that binds nobody.
+
+        None of these holders is far: each is seen to end.
+        """
         path = self.folder / (key.stem + SUFFIX)
         for _ in range(_TRIES):
             descriptor = open_claim(path)

@@ -71,8 +71,8 @@ class RemoteStore:
     def lookup_all(self, keys: Sequence[Key]) -> list[Found | Missing]:
         """Return what ``lookup`` does for each of several keys, asking for them together.
 
-        Who looks again for each before he compiles it asks for a few first: where all of them are absent the others
-        are too, mostly, and need no request now.
+        Who looks again for each before he compiles it asks for a few first: where most of them are absent the others
+        are too, and need no request now.
         """
         if self._absent_seconds:
             return self._look_up(keys)
@@ -137,10 +137,11 @@ class RemoteStore:
 
 
 def first_few(keys: Sequence[Key], look_up: Callable[[Sequence[Key]], list[Found | Missing]]) -> list[Found | Missing]:
-    """Return what ``look_up`` does, or where it finds none of the first few keys, that the rest is absent."""
+    """Return what ``look_up`` does, or where most of the first few keys are absent, that the rest is."""
     answers = look_up(keys[:FIRST])
     rest = keys[FIRST:]
-    if any(isinstance(answer, Found) or answer.reason.code != ABSENT for answer in answers):
+    absent = sum(isinstance(answer, Missing) and answer.reason.code == ABSENT for answer in answers)
+    if 2 * absent <= len(answers):
         return answers + look_up(rest) if rest else answers
     return answers + [missing(Reason(ABSENT, "")) for _ in rest]
 
