@@ -46,7 +46,7 @@ def open_remote(name: str, url: str, setup: Setup) -> Remote:
     address = parse_address(name, url)
     writes = setup.config.remote_mode == "write"
     if writes and not address.is_written:
-        setup.observer(Warned(f"the remote store {address.url} is only read: nothing can be written to {name} there"))
+        setup.observer(Warned(f"the remote store {address.url} is only read: nothing can be written there"))
     return Remote(
         service_at(url.strip()),
         setup.trust,
