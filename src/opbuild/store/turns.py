@@ -81,8 +81,9 @@ class Turns:
         if descriptor is None:
             yield Turn()
             return
-        is_held, said = self._waited(descriptor)
+        is_held = False
         try:
+            is_held, said = self._waited(descriptor)
             yield Turn(descriptor if is_held else None, said)
         finally:
             if is_held:
