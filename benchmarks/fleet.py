@@ -64,6 +64,7 @@ def starts(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
         *map(str, paths),
         "--cache_path",
         str(folder / "ci"),
+        "--strict",
     ]
     subprocess.run(warm, env=os.environ | shared, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     found: dict[str, Any] = {"warming": {"seconds": time.perf_counter() - started, "networks": count}}

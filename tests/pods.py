@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import random
 import statistics
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
+from typing import TypeVar
 from unittest import mock
 
 from opbuild.builder.job import Job
@@ -24,6 +27,7 @@ from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import UNCLAIMED, Claim, Found, Holder, Missing
 from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
+from opbuild.store import fleet as store_fleet
 from opbuild.store.fleet import FleetClaims
 from opbuild.store.memory import MemoryStore
 from opbuild.store.remote import leases
@@ -31,6 +35,8 @@ from opbuild.store.remote.breaker import Breaker
 from opbuild.store.remote.operators import first_few
 from opbuild.store.tiers import TieredStore
 from samples import conv, entry_of
+
+T, R = TypeVar("T"), TypeVar("R")
 
 WORKERS = 2
 """Compiles at once in a pod."""
@@ -75,6 +81,24 @@ class World:
         heapq.heappush(self._waiting, (until, next(self._order), turn))
         self._next()
         turn.acquire()
+
+    def together(self, items: Iterable[T], do: Callable[[T], R]) -> Generator[tuple[T, R], None, None]:
+        """Yield each item with what was done, as ``store.at_once`` does; whoever's turn it is waits for all."""
+        listed = list(items)
+        done: dict[int, R] = {}
+        turn = threading.Semaphore(0)
+
+        def work(number: int, item: T) -> None:
+            done[number] = do(item)
+            if len(done) == len(listed):
+                heapq.heappush(self._waiting, (self.now, next(self._order), turn))
+
+        for number, item in enumerate(listed):
+            self.spawn(self.now, partial(work, number, item))
+        if listed:
+            self._next()
+            turn.acquire()
+        yield from ((item, done[number]) for number, item in enumerate(listed))
 
     def run(self) -> None:
         """Go on until nobody has anything left to do; raise what went wrong."""
@@ -179,11 +203,13 @@ class Operators:
     """Operators in the remote store, each an object; entries are made up, and not packed each time.
 
     Args:
+        world: The time.
         service: The store.
         entries: What an object's bytes are the number of.
     """
 
-    def __init__(self, service: SharedService, entries: Sequence[Entry]) -> None:
+    def __init__(self, world: World, service: SharedService, entries: Sequence[Entry]) -> None:
+        self._world = world
         self._service = service
         self._entries = entries
 
@@ -195,8 +221,8 @@ class Operators:
         return Found(self._entries[int(data[:8])], "the remote store")
 
     def lookup_all(self, keys: Sequence[Key]) -> list[Found | Missing]:
-        """Ask for a few first, and one after the other."""
-        return first_few(keys, lambda some: [self.lookup(key) for key in some])
+        """Ask for a few first, and for each of them at once."""
+        return first_few(keys, lambda some: [found for _, found in self._world.together(some, self.lookup)])
 
     def publish(self, number: int) -> None:
         """Send an entry; it has as many bytes as operators mostly have."""
@@ -207,7 +233,7 @@ class Operators:
 class NoClaims:
     """Claims that bind nobody."""
 
-    def take(self, key: Key) -> Claim | Holder:
+    def take(self, key: Key, patience: float = math.inf) -> Claim | Holder:
         """Return a claim at once."""
         return UNCLAIMED
 
@@ -257,7 +283,7 @@ class Pod:
         self._sent: list[Callable[[], None]] = []
         self._sends = False
         service = SharedService(fleet.shared)
-        remote = self._remote = Operators(service, fleet.entries)
+        remote = self._remote = Operators(self._world, service, fleet.entries)
         self._store = TieredStore(MemoryStore(), (remote,))
         far = leases.Leases(service, "claims/", number, lambda: fleet.world.now)  # type: ignore[arg-type]
         self._claims = FleetClaims(NoClaims(), far, self._sent.append) if fleet.claims else None
@@ -355,7 +381,8 @@ class Fleet:
     def run(self) -> Outcome:
         """Let all pods start and build; return what they did."""
         simulated = SimpleNamespace(monotonic=lambda: self.world.now, sleep=self.world.sleep)
-        with mock.patch.object(leases, "time", simulated):
+        together = mock.patch.object(store_fleet, "at_once", self.world.together)
+        with mock.patch.object(leases, "time", simulated), together:
             self.world.run()
         return Outcome(self.built, self.ready, self.shared, sum(self.seconds) / WORKERS)
 

@@ -80,6 +80,19 @@ def test_a_dead_holders_claim_ends_by_the_clock_of_who_waits(remote: Service) ->
     assert isinstance(leases(remote).claim("one"), Lease)
 
 
+def test_who_can_not_wait_takes_a_claim_over(remote: Service) -> None:
+    """In the same way as one that has ended: one of many has it, and the next one can take that over."""
+    seconds = [0.0]
+    hosts = [Leases(remote, "claims/", clock=lambda: seconds[0]) for _ in range(3)]
+    assert not isinstance(hosts[0].claim("k"), Holder)
+    assert all(isinstance(host.claim("k", patience=0.5), Holder) for host in hosts[1:])
+    seconds[0] = 0.6
+    assert not isinstance(hosts[1].claim("k", patience=0.5), Holder)
+    assert isinstance(hosts[2].claim("k", patience=0.5), Holder)
+    seconds[0] = 1.2
+    assert not isinstance(hosts[2].claim("k", patience=0.5), Holder)
+
+
 @pytest.mark.parametrize("said", [b"", b"garbage", b"[1]", b'{"seconds": 1e9, "word": 3, "process": "x"}'])
 def test_what_is_no_claim_ends_too(remote: Service, said: bytes) -> None:
     """Who writes nonsense into the folder of claims makes others wait for one lease, not for ever."""

@@ -150,6 +150,18 @@ def test_what_models_need_is_pushed_and_pulled(
         assert net.report.image
 
 
+def test_who_pulls_what_nobody_pushed_is_told(
+    built: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An error, where a machine without a network would find out too late; what is alike is said once."""
+    model, _ = built
+    assert main(["pull", f"file://{tmp_path}/empty", str(model), "--cache_path", str(tmp_path / "own")]) == 5
+    output = capsys.readouterr()
+    assert f"has nothing that {model} needs" in " ".join(output.err.split())
+    assert output.out.count("left out") == 2
+    assert " more: absent" in output.out
+
+
 def test_what_can_not_go_says_how_it_can(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A model with open shapes names them; a cache whose operators are all the pack's says where these are."""
     onnx.save(small_model(), tmp_path / "open.onnx")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 
@@ -29,10 +30,11 @@ class Claims:
         self.held: dict[str, Holder] = {}
         self.asked = 0
 
-    def take(self, key: Key) -> Claim | Holder:
-        """Return the holder that the test says, else a claim."""
+    def take(self, key: Key, patience: float = math.inf) -> Claim | Holder:
+        """Return the holder that the test says and that is still believed, else a claim."""
         self.asked += 1
-        return self.held.get(key.sha256, UNCLAIMED)
+        holder = self.held.get(key.sha256, UNCLAIMED)
+        return UNCLAIMED if holder is FAR and patience < math.inf else holder
 
     def close(self) -> None:
         """Keep nothing."""
@@ -256,6 +258,30 @@ def test_nobody_waits_for_a_far_one_longer_than_building_would_take() -> None:
     assert world.next() is not None
 
 
+def test_what_another_took_over_is_waited_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice: then it is built without a claim. What comes meanwhile is taken."""
+    world = World(2, limit=3)
+    world.claims.held = {key.sha256: FAR for key, _ in world.entries}
+    taken_over: list[float] = []
+
+    def take(key: Key, patience: float = math.inf) -> Claim | Holder:
+        if patience < math.inf and key is world.entries[0][0]:
+            taken_over.append(world.now)
+        return FAR
+
+    monkeypatch.setattr(world.claims, "take", take)
+    started = world.now
+    while (number := world.next()) is None:
+        world.now += world.queue.pause() or 0.01
+        if len(taken_over) == 1 and len(world.store.names()) == 0:
+            world.store.publish(world.entries[1][1])
+    assert number == 0
+    assert len(taken_over) == 2
+    assert taken_over[1] - taken_over[0] >= queue.SUCCESSION
+    assert 1.5 <= world.now - started <= 2.5
+    assert [job for job, _ in world.queue.taken()] == [world.jobs[1]]
+
+
 def test_of_what_far_ones_hold_little_is_asked_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three questions in vain, then a pause: a fleet that asks for everything is its store's load."""
     monkeypatch.setattr(queue, "A_LITTLE", 60.0)
@@ -342,8 +368,8 @@ def test_a_fleets_claim_is_given_up_after_what_it_was_for_was_sent() -> None:
             super().__init__()
             self.name = name
 
-        def take(self, key: Key) -> Claim | Holder:
-            answer = super().take(key)
+        def take(self, key: Key, patience: float = math.inf) -> Claim | Holder:
+            answer = super().take(key, patience)
             return answer if isinstance(answer, Holder) else Recorded(self.name, released)
 
     near, far = Side("near"), Side("far")

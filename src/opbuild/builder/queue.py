@@ -8,7 +8,9 @@ or died, and this process takes over at once. It never waits longer than a compi
 Processes that share only a remote store are far: each question is a request, and nobody sees at once that one died.
 A claim that they hold is asked for once; then only the entry is. Where a few questions in a row bring nothing, the rest
 is asked later, less and less often, and each process goes on somewhere else and at another time. Nobody waits for them
-longer than he would be ready alone, and a little: who is behind that builds what is open, and asks nobody.
+longer than he would be ready alone, and a little: who is behind that takes their claims over. Where others have done
+that already they have a moment to build; then it is built without a claim. A far claim takes as long as several
+requests, so who meets nobody asks for several at once, for as many as it compiles meanwhile.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from opbuild.builder.job import Job
-from opbuild.kernel.interfaces import UNCLAIMED, Claim, Claims, Found, Holder, Store
+from opbuild.kernel.interfaces import UNCLAIMED, Claim, Claims, Found, Holder, ManyClaims, Missing, Store, look_up
 from opbuild.kernel.key import Key
 from opbuild.platform.records import dataclass
 
@@ -43,6 +45,15 @@ USUAL_SECONDS = 0.15
 A_LITTLE = 1.0
 """Seconds to wait for those others longer than building takes here: their entries have to be sent."""
 
+SUCCESSION = 0.5
+"""Seconds that who took a claim over has before others do: enough for a compile and for sending what it made."""
+
+_SUCCESSORS = 2
+"""Holders that took a claim over one after the other and brought nothing; then nobody is asked."""
+
+_MOST_AHEAD = 8
+"""Claims that are asked for before there are workers for them: others could build what waits here."""
+
 _LOOK_EVERY = 1.0
 """Seconds after which an entry is looked up although its claim is held: a lock may be stuck whose work is done."""
 
@@ -52,10 +63,22 @@ def turn(claims: Claims | None, store: Store, key: Key) -> Claim | Holder | Foun
     if claims is None:
         return UNCLAIMED
     claim = claims.take(key)
-    if isinstance(claim, Holder):
-        return claim
-    found = store.lookup(key)
-    if not isinstance(found, Found):
+    return claim if isinstance(claim, Holder) else _unless_found(claim, store.lookup(key))
+
+
+def turns(claims: ManyClaims, store: Store, keys: Sequence[Key]) -> list[Claim | Holder | Found]:
+    """Return what ``turn`` does for each of several operators, asked for together."""
+    taken = claims.take_all(keys)
+    mine = [(number, claim) for number, claim in enumerate(taken) if not isinstance(claim, Holder)]
+    answers: list[Claim | Holder | Found] = [*taken]
+    found = look_up(store, [keys[number] for number, _ in mine]) if mine else []
+    for (number, claim), answer in zip(mine, found, strict=True):
+        answers[number] = _unless_found(claim, answer)
+    return answers
+
+
+def _unless_found(claim: Claim, found: Found | Missing) -> Claim | Found:
+    if isinstance(found, Missing):
         return claim
     claim.release()
     return found
@@ -71,6 +94,7 @@ class _Wait:
     next: float = 0.0
     pause: float = _LEAST_PAUSE
     said: float = 0.0
+    successors: int = 0
 
 
 class _FarTurns:
@@ -128,6 +152,7 @@ class Queue:
         self._grace = A_LITTLE * random.uniform(0.5, 1.0)  # noqa: S311  no secret
         self._far = _FarTurns()
         self._meets_far = False
+        self._asking = 0.0
         self._under_way: list[Job] = []
         self._waits: dict[Job, _Wait] = {}
         self._taken: list[tuple[Job, Found]] = []
@@ -139,6 +164,7 @@ class Queue:
 
     def next(self) -> Job | None:
         """Return the next job to compile, which is under way then; None if there is no room or others have the rest."""
+        self._claim_ahead()
         if len(self._under_way) >= self._limit:
             return None
         met = self._meets_far
@@ -184,6 +210,25 @@ class Queue:
                 due.append((job, wait.holder, waited))
         return due
 
+    def _claim_ahead(self) -> None:
+        """Claim several operators at once where a claim takes time: as many as are compiled meanwhile, or begun now.
+
+        Not where far processes build the same: most of these they have.
+        """
+        if self._meets_far or not isinstance(self._claims, ManyClaims):
+            return
+        if any(job.claim is not None for job in self._open):
+            return
+        soon = min(_MOST_AHEAD, round(self._asking * max(1, self._limit - 1) / self._each()))
+        fresh = [job for job in self._open if job not in self._waits and job.debug is None]
+        if min(soon, len(fresh)) < 2:
+            return
+        jobs = fresh[: max(soon, self._limit - len(self._under_way))]
+        began = self._clock()
+        for job, answer in zip(jobs, turns(self._claims, jobs[0].store, [job.key for job in jobs]), strict=True):
+            self._settle(job, self._wait(job, answer, began) if isinstance(answer, Holder) else answer)
+        self._asking = self._clock() - began
+
     def _in_turn(self) -> list[Job]:
         """Return the open jobs in the order in which to ask for them: anywhere, where others have begun as well."""
         return random.sample(self._open, len(self._open)) if self._meets_far else list(self._open)
@@ -195,27 +240,34 @@ class Queue:
             return wait.next
         if job.claim is not None or job.debug is not None or not self._meets_far:
             return 0.0
-        return min(self._far.next, self._behind_at())
+        return min(self._far.next, self._behind_at(wait))
 
-    def _behind_at(self) -> float:
+    def _behind_at(self, wait: _Wait | None) -> float:
         """Return when it is to build, whoever has the claim: a little after it would have had one operator more, alone.
 
-        Never while its workers have enough to do: what others build is taken meanwhile.
+        Not while somebody who took the claim over has time, and never while its workers have enough to do: what others
+        build is taken meanwhile.
         """
         if len(self._under_way) >= max(1, self._limit - 1):
             return math.inf
-        built = [job.milliseconds for job in self._jobs if not job.open and job.milliseconds]
-        each = sum(built) / len(built) / 1e3 if built else USUAL_SECONDS
         done = len(self._jobs) - len(self._open)
-        return self._began + self._grace + min(self._patience, each * (done + 1) / max(1, self._limit - 1))
+        alone = min(self._patience, self._each() * (done + 1) / max(1, self._limit - 1))
+        return max(self._began + self._grace + alone, 0.0 if wait is None else wait.next)
+
+    def _each(self) -> float:
+        """Return how many seconds an operator takes to compile here."""
+        built = [job.milliseconds for job in self._jobs if not job.open and job.milliseconds]
+        return sum(built) / len(built) / 1e3 if built else USUAL_SECONDS
 
     def _begins(self, job: Job, now: float) -> bool:
         """Return whether a job is this process's now; what others have built is taken instead."""
         if job.claim is not None:
             return True
         answer = self._asked(job, now)
-        if isinstance(answer, Holder):
-            answer = self._wait(job, answer, now)
+        return self._settle(job, self._wait(job, answer, now) if isinstance(answer, Holder) else answer)
+
+    def _settle(self, job: Job, answer: Claim | Holder | Found) -> bool:
+        """Return whether a job is this process's now, after what was answered to its question."""
         if isinstance(answer, Holder):
             return False
         self._far.brought()
@@ -234,16 +286,34 @@ class Queue:
             return UNCLAIMED
         wait = self._waits.get(job)
         if self._meets_far and (wait is None or wait.holder.is_far):
-            behind = now >= self._behind_at()
+            behind = now >= self._behind_at(wait)
             if behind or wait is not None or self._far.next:  # others have had time to build it
                 found = job.store.lookup(job.key)
                 if isinstance(found, Found):
                     return found
             if behind:
-                return UNCLAIMED
+                return self._taken_over(job, wait, now)
             if wait is not None:
                 return wait.holder
-        return turn(self._claims, job.store, job.key)
+        answer = turn(self._claims, job.store, job.key)
+        self._asking = self._clock() - now
+        return answer
+
+    def _taken_over(self, job: Job, wait: _Wait | None, now: float) -> Claim | Holder:
+        """Return the claim on an operator whose holder takes too long, or who has just taken it over.
+
+        Where asking takes longer than building it is built without.
+        """
+        if self._claims is None or (wait is not None and wait.successors >= _SUCCESSORS):
+            return UNCLAIMED
+        if self._asking > self._each():
+            return UNCLAIMED
+        answer = self._claims.take(job.key, SUCCESSION)
+        if isinstance(answer, Holder) and answer.is_far:
+            wait = self._waits.setdefault(job, _Wait(answer, now, now))
+            wait.successors += 1
+            wait.next = self._clock() + SUCCESSION
+        return answer
 
     def _wait(self, job: Job, holder: Holder, now: float) -> Claim | Holder | Found:
         """Return what to do about an operator that another process has claimed: mostly, go on waiting."""

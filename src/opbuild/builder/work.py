@@ -140,7 +140,9 @@ class Work:
             self._doing.start()
         # What other stores lend becomes this build's own.
         lent = [
-            (job.store, job.decision) for job in self._all if isinstance(job.decision, Found) and job.decision.is_lent
+            (job.store, job.decision)
+            for job in self._all
+            if isinstance(job.decision, Found) and job.decision.is_to_be_kept
         ]
         self._not_kept = sum(store.publish(found.entry) is not None for store, found in lent)
 
@@ -241,7 +243,7 @@ class Work:
         while (job := self._queue.next()) is not None:
             server.send(self._request(job))
         for job, found in self._queue.taken():
-            if found.is_lent and (problem := job.store.publish(found.entry)):
+            if found.is_to_be_kept and (problem := job.store.publish(found.entry)):
                 self._not_stored.append(problem)
             self._observer(Taken(found.entry.name, job.reason.text, *self._progress()))
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from opbuild.cli.cache_options import json_option, locate, print_json, target_options
 from opbuild.cli.option_values import OnePath
 from opbuild.cli.options import shapes_option
+from opbuild.errors import BuildError
 from opbuild.text.plural import counted, size, verb
+
+if TYPE_CHECKING:
+    from opbuild.cache.sharing import Moved
+    from opbuild.kernel.level import Level
 
 
 @click.command()
@@ -33,11 +38,23 @@ def pull(url: str, models: tuple[Path, ...], input_shapes: dict[str, tuple[int, 
         print_json({"operators": done.operators, "present": done.present, "networks": done.networks,
                     "left_out": dict(done.left_out), "bytes": done.nbytes, "target": level.name,
                     "warnings": list(done.warnings)})  # fmt: skip
-        return
+    else:
+        _show(done, level)
+    if models and not done.operators + done.networks + done.present:
+        needed = ", ".join(str(model) for model in models)
+        hint = "send it from where it was built, by 'opbuild push MODEL.onnx URL', or name the level that it is for"
+        raise BuildError(f"{url} has nothing that {needed} needs for {level}", hint)
+
+
+def _show(done: Moved, level: Level) -> None:
     for warning in done.warnings:
         click.echo(f"warning: {warning}", err=True)
+    reasons: dict[str, list[str]] = {}
     for name, why in done.left_out:
-        click.echo(f"left out {name}: {why}")
+        reasons.setdefault(why, []).append(name)
+    for why, names in reasons.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        click.echo(f"left out {names[0]}{more}: {why}")
     operators = f"{counted(done.operators, 'operator')} and {counted(done.networks, 'network')}"
     present = f"{counted(done.present, 'operator')} {verb(done.present, 'was', 'were')}"
     click.echo(f"{operators} taken, {present} here, {size(done.nbytes)} received, for {level}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -23,16 +24,23 @@ class Found:
         entry: The entry.
         source: Whose it is, e.g. ``rank 2``, where another store lends it; publishing it makes it one's own.
         stays: Whether that store always has it, so that a copy of one's own would save nothing.
+        is_kept: Whether it was published already.
     """
 
     entry: Entry
     source: str = ""
     stays: bool = False
+    is_kept: bool = False
 
     @property
     def is_lent(self) -> bool:
-        """Whether it is to be published, so that it is there the next time."""
+        """Whether it became or is to become one's own, so that it is there the next time."""
         return bool(self.source) and not self.stays
+
+    @property
+    def is_to_be_kept(self) -> bool:
+        """Whether it is to be published for that."""
+        return self.is_lent and not self.is_kept
 
 
 @dataclass(frozen=True)
@@ -169,11 +177,24 @@ UNCLAIMED = Unclaimed()
 class Claims(Protocol):
     """Who compiles what. Claims can only save work: where they do not hold, operators are compiled more than once."""
 
-    def take(self, key: Key) -> Claim | Holder:
-        """Return the claim on an operator, or who has it; where there can be no claims, one that binds nobody."""
+    def take(self, key: Key, patience: float = math.inf) -> Claim | Holder:
+        """Return the claim on an operator, or who has it; where there can be no claims, one that binds nobody.
+
+        Args:
+            key: The operator's.
+            patience: Seconds for which a far holder is believed that does not release it.
+        """
 
     def close(self) -> None:
         """Leave nothing behind that is not in use."""
+
+
+@runtime_checkable
+class ManyClaims(Protocol):
+    """Claims of which many are had in the time of one, which is that of several requests to a remote store."""
+
+    def take_all(self, keys: Sequence[Key]) -> list[Claim | Holder]:
+        """Return what ``Claims.take`` does for each of several operators."""
 
 
 class Compiler(Protocol):

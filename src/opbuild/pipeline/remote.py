@@ -24,6 +24,7 @@ from opbuild.store.remote.operators import RemoteStore
 from opbuild.store.remote.service import Service
 from opbuild.store.remote.tiered import TieredNetworks, TieredWeights
 from opbuild.store.remote.uploads import UPLOAD_SECONDS, Uploads
+from opbuild.store.turns import Turns
 from opbuild.store.weights import DiskWeights
 from opbuild.text.plural import counted, verb
 
@@ -45,7 +46,7 @@ def open_remote(name: str, url: str, setup: Setup) -> Remote:
     address = parse_address(name, url)
     writes = setup.config.remote_mode == "write"
     if writes and not address.is_written:
-        setup.observer(Warned(f"the remote store {address.url} is only read: nothing can be written to {name} there"))
+        setup.observer(Warned(f"the remote store {address.url} is only read: nothing can be written there"))
     return Remote(
         service_at(url.strip()),
         setup.trust,
@@ -146,7 +147,7 @@ class Remote:
         return Leases(self.service, CLAIMS, self.rank)
 
     def below(
-        self, networks: DiskNetworks, weights: DiskWeights, filled: Callable[[], None]
+        self, networks: DiskNetworks, weights: DiskWeights, filled: Callable[[], None], turns: Turns
     ) -> tuple[TieredNetworks, TieredWeights]:
         """Return one's own networks and weights with this store below them.
 
@@ -154,9 +155,10 @@ class Remote:
             networks: One's own.
             weights: One's own.
             filled: Called when something came from below.
+            turns: Which process of this host fetches what several lack.
         """
         tiered = TieredWeights(weights)
-        return TieredNetworks(networks, tiered, self.networks, self.offer_network, filled), tiered
+        return TieredNetworks(networks, tiered, self.networks, self.offer_network, filled, turns), tiered
 
     def after_uploads(self, then: Callable[[], None]) -> None:
         """Call a function once everything that was offered so far is written, or given up."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from opbuild.store.disk import DiskStore
     from opbuild.store.pack import Pack
     from opbuild.store.policy import Policy
-    from opbuild.store.tiers import Tier
+    from opbuild.store.turns import Turns
 
 
 class Stores:
@@ -92,18 +92,23 @@ class Stores:
         if config.forces:
             return self._on_disk(config.kernel_meta), self._on_disk(config.network_meta)
         operators, runtimes = rank_stores(config, self._on_disk)
-        if not self.tiers:
-            return operators, runtimes
+        pack = [] if self._pack is None else [self._pack]
         if self.remote is None:
-            return TieredStore(operators, self.tiers), runtimes
-        offer = self.remote.offer_operator
-        return TieredStore(operators, self.tiers, offer), TieredStore(runtimes, [self.remote.operators], offer)
+            return TieredStore(operators, pack) if pack else operators, runtimes
+        from opbuild.store.remote.in_turn import InTurn
 
-    @lazily
-    def tiers(self) -> tuple[Tier, ...]:
-        """The stores below the user's, which are only read, the nearest first."""
-        remote = None if self.remote is None else self.remote.operators
-        return tuple(tier for tier in (self._pack, remote) if tier is not None)
+        below, turns, offer = self.remote.operators, self._turns, self.remote.offer_operator
+        return (
+            TieredStore(operators, [*pack, InTurn(operators, below, turns)], offer),
+            TieredStore(runtimes, [InTurn(runtimes, below, turns)], offer),
+        )
+
+    @property
+    def _turns(self) -> Turns:
+        from opbuild.store.peers import claims_folder
+        from opbuild.store.turns import Turns
+
+        return Turns(claims_folder(self._config))
 
     @lazily
     def remote(self) -> Remote | None:
@@ -153,7 +158,9 @@ class Stores:
         weights = DiskWeights(folder / "weights", trust=trust, copies=copies)
         if self.remote is None or not self.setup.stores_networks:
             return ImageStore(networks, KnownWeights(weights), own_sources(), copies=copies)
-        tiered, below = self.remote.below(networks, weights, self.age)
+        from opbuild.store.shared import rank_networks
+
+        tiered, below = self.remote.below(rank_networks(self._config, networks), weights, self.age, self._turns)
         return ImageStore(tiered, KnownWeights(below), own_sources(), copies=copies)
 
     @lazily

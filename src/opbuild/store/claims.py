@@ -14,6 +14,7 @@ import contextlib
 import errno
 import fcntl
 import json
+import math
 import os
 import stat
 from functools import lru_cache
@@ -33,8 +34,8 @@ _TRIES = 10
 _LENGTH = 512
 """Bytes of every claim, so that none is cut before it is written: closing a file that was cut waits for the disk."""
 
-_HELD: set[int] = set()
-"""Descriptors of the claims that this process holds."""
+_OPEN: set[int] = set()
+"""Descriptors of the claims that this process holds or asks for."""
 
 
 class FolderClaims:
@@ -49,24 +50,22 @@ class FolderClaims:
         self.folder = folder
         self.rank = rank
 
-    def take(self, key: Key) -> Claim | Holder:
-        """Return the claim on an operator, or who has it; where there can be no claims, one that binds nobody."""
+    def take(self, key: Key, patience: float = math.inf) -> Claim | Holder:
+        """Return the claim on an operator, or who has it; where there can be no claims, one that binds nobody.
+
+        None of these holders is far: each is seen to end.
+        """
         path = self.folder / (key.stem + SUFFIX)
         for _ in range(_TRIES):
-            try:
-                descriptor = os.open(path, _FLAGS | os.O_CREAT, 0o600)
-            except FileNotFoundError:  # the first claim, or somebody has just removed the folder
-                with contextlib.suppress(OSError):  # it may go while it is made; the next try tells
-                    make_folder(self.folder)
-                continue
-            except OSError:
+            descriptor = open_claim(path)
+            if descriptor is None:
                 return UNCLAIMED
             try:
                 claim = self._lock(descriptor, path)
             except OSError:
                 claim = UNCLAIMED
             if not isinstance(claim, _Held):
-                os.close(descriptor)
+                close_claim(descriptor)
             if claim is not None:
                 return claim
         return UNCLAIMED
@@ -82,14 +81,9 @@ class FolderClaims:
         Raises:
             OSError: If there are no locks here.
         """
-        state = os.fstat(descriptor)
-        if not stat.S_ISREG(state.st_mode) or state.st_uid != os.geteuid() or state.st_nlink > 1:
-            return UNCLAIMED  # nothing that opbuild has put there: it is left as it is
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise
+        if not is_claim(descriptor):
+            return UNCLAIMED  # it is left as it is
+        if not lock_claim(descriptor):
             return _holder(descriptor)
         if os.fstat(descriptor).st_nlink == 0:
             return None
@@ -111,22 +105,75 @@ class _Held:
         self._descriptor = descriptor
         self._path = path
         self._process = os.getpid()
-        _HELD.add(descriptor)
 
     def release(self) -> None:
         """Give it up; harmless if it was, and in a fork of the process that took it."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor < 0 or self._process != os.getpid():
             return
-        with contextlib.suppress(OSError):
-            self._path.unlink()  # while it is locked: nobody else removes it
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-        _HELD.discard(descriptor)
-        os.close(descriptor)
+        give_up(descriptor, self._path)
 
     def __del__(self) -> None:
         self.release()
+
+
+def open_claim(path: Path) -> int | None:
+    """Return a descriptor of a claim's file, to be closed by ``close_claim`` or ``give_up``; None: there are no claims.
+
+    The file and its folder are made where they are missing.
+    """
+    for _ in range(_TRIES):
+        try:
+            descriptor = os.open(path, _FLAGS | os.O_CREAT, 0o600)
+        except FileNotFoundError:  # the first claim, or somebody has just removed the folder
+            with contextlib.suppress(OSError):  # it may go while it is made; the next try tells
+                make_folder(path.parent)
+        except OSError:
+            return None
+        else:
+            _OPEN.add(descriptor)
+            return descriptor
+    return None
+
+
+def close_claim(descriptor: int) -> None:
+    """Close the file of a claim that is not held."""
+    _OPEN.discard(descriptor)
+    os.close(descriptor)
+
+
+def is_claim(descriptor: int) -> bool:
+    """Return whether a file may be one that opbuild has put there.
+
+    Raises:
+        OSError: If the file system does not say.
+    """
+    state = os.fstat(descriptor)
+    return stat.S_ISREG(state.st_mode) and state.st_uid == os.geteuid() and state.st_nlink <= 1
+
+
+def lock_claim(descriptor: int) -> bool:
+    """Take a claim unless somebody holds it; return whether it is this process's now.
+
+    Raises:
+        OSError: If there are no locks here.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            raise
+        return False
+    return True
+
+
+def give_up(descriptor: int, path: Path) -> None:
+    """Remove a claim that this process holds, and close its file."""
+    with contextlib.suppress(OSError):
+        path.unlink()  # while it is locked: nobody else removes it
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    close_claim(descriptor)
 
 
 def sweep_claims(folder: Path) -> None:
@@ -164,10 +211,10 @@ def _host() -> str:
 
 def _let_go() -> None:
     """Close a fork's copies of what its parent holds, so that they end with the parent."""
-    for descriptor in _HELD:
+    for descriptor in _OPEN:
         with contextlib.suppress(OSError):
             os.close(descriptor)
-    _HELD.clear()
+    _OPEN.clear()
 
 
 os.register_at_fork(after_in_child=_let_go)

@@ -6,11 +6,14 @@ it was for was sent, so that whoever comes next finds it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 
 from opbuild.kernel.interfaces import Claim, Claims, Holder
 from opbuild.kernel.key import Key
+from opbuild.store.at_once import at_once
 
 
 class FleetClaims:
@@ -27,12 +30,22 @@ class FleetClaims:
         self._far = far
         self._after = after
 
-    def take(self, key: Key) -> Claim | Holder:
+    def take(self, key: Key, patience: float = math.inf) -> Claim | Holder:
         """Return the claim on an operator, or who has it here or elsewhere."""
         near = self._near.take(key)
-        if isinstance(near, Holder):
-            return near
-        far = self._far.take(key)
+        return near if isinstance(near, Holder) else self._both(near, self._far.take(key, patience))
+
+    def take_all(self, keys: Sequence[Key]) -> list[Claim | Holder]:
+        """Return what ``take`` does for each of several operators; the fleet is asked for all at once."""
+        taken = [self._near.take(key) for key in keys]
+        wanted = [number for number, near in enumerate(taken) if not isinstance(near, Holder)]
+        with closing(at_once(wanted, lambda number: self._far.take(keys[number]))) as answers:
+            for number, far in answers:
+                near = taken[number]
+                taken[number] = near if isinstance(near, Holder) else self._both(near, far)
+        return taken
+
+    def _both(self, near: Claim, far: Claim | Holder) -> Claim | Holder:
         if isinstance(far, Holder):
             near.release()
             return replace(far, is_far=True)

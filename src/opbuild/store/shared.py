@@ -1,4 +1,4 @@
-"""A rank's store that takes from its peers what it lacks itself.
+"""A rank's stores that take from its peers what it lacks itself.
 
 A peer's entry is checked as one's own is, and then made one's own: by a hard link where the file system allows, so that
 the ranks of a host keep one copy. Everything is written to one's own folder only.
@@ -6,15 +6,25 @@ the ranks of a host keep one copy. Everything is written to one's own folder onl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from opbuild.config import Config
+from opbuild.files.private import private_path, replace
+from opbuild.files.writing import make_folder
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import Key
+from opbuild.kernel.networks import ImageKey, StoredNetwork
+from opbuild.kernel.reason import Reason
 from opbuild.store.disk import DiskStore
+from opbuild.store.networks import DiskNetworks
 from opbuild.store.peers import Peers
+from opbuild.store.weights import weights_file
 
 
 class SharedStore(DiskStore):
@@ -57,6 +67,72 @@ class SharedStore(DiskStore):
         """Add or replace an entry, a peer's by a link if that is possible; return None, or why it is not stored."""
         lent, folder = self._lent.pop(entry.name, (None, None))
         return super().publish(entry, linked_from or (folder if lent is entry else None))
+
+
+class SharedNetworks(DiskNetworks):
+    """Networks on disk and those of peers, which become one's own with their weights. Threads may share it.
+
+    Args:
+        own: The networks that are written to, and asked first.
+        peers: Returns the peers' folders of networks.
+    """
+
+    def __init__(self, own: DiskNetworks, peers: Callable[[], Iterable[Path]]) -> None:
+        super().__init__(own.folder, keep_times=own.keep_times, trust=own.trust, copies=own.copies)
+        self._peers = peers
+
+    def lookup(self, key: ImageKey) -> StoredNetwork | Reason:
+        """Return one's own network, else a peer's; else why there is no own one."""
+        own = super().lookup(key)
+        if isinstance(own, StoredNetwork):
+            return own
+        for folder in self._peers():
+            found = self._taken(key, folder) if (folder / f"{key.stem}.json").is_file() else None
+            if found is not None:
+                return found
+        return own
+
+    def _taken(self, key: ImageKey, folder: Path) -> StoredNetwork | None:
+        """Make a peer's network one's own; None if it has none, or not all of it can be had here."""
+        found = DiskNetworks(folder, trust=self.trust, copies=self.copies).lookup(key)
+        if isinstance(found, Reason):
+            return None
+        found = found._replace(states={})  # links are changes of the files: they are looked at once
+        try:
+            for digest in sorted(set(_DIGEST.findall(json.dumps(found.record)))):
+                self._link(folder, weights_file(digest))
+        except OSError:
+            return None
+        self.publish(key, found)
+        return found
+
+    def _link(self, folder: Path, name: str) -> None:
+        """Link a peer's file, which is checked where it is used; not all digests of a record are those of weights.
+
+        Raises:
+            OSError: If it can not be linked.
+        """
+        own = self.folder / name
+        if own.exists():
+            return
+        make_folder(own.parent)
+        with contextlib.suppress(FileNotFoundError), private_path(own.parent) as temporary:
+            os.link(folder / name, temporary, follow_symlinks=False)
+            replace(temporary, own)
+
+
+_DIGEST = re.compile(r"\b[0-9a-f]{64}\b")
+
+
+def rank_networks(config: Config, own: DiskNetworks) -> SharedNetworks:
+    """Return a rank's networks.
+
+    Args:
+        config: Where they are.
+        own: One's own.
+    """
+    peers = Peers(config)
+    return SharedNetworks(own, lambda: [peer.network_meta for peer in peers()])
 
 
 def rank_stores(config: Config, open_store: Callable[[Path], DiskStore]) -> tuple[SharedStore, SharedStore]:

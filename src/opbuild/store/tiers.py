@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from opbuild.kernel.entry import Entry
@@ -20,7 +21,8 @@ class Tier(Protocol):
 class TieredStore:
     """A store that takes what it lacks from tiers below it. Threads may share it if they may share each of them.
 
-    An entry of a tier is lent until it is published here, unless it stays where it is (``Found.stays``).
+    An entry of a tier is lent until it is published here, unless it stays where it is (``Found.stays``). What the near
+    store has from its peers they have offered.
 
     Args:
         near: The store that is asked first, and the only one that is written to, listed and emptied.
@@ -32,6 +34,8 @@ class TieredStore:
         self.near = near
         self.tiers = tuple(tiers)
         self._offer = offer
+        self._peers: set[str] = set()
+        self._kept: dict[str, str] = {}
 
     def lookup(self, key: Key) -> Found | Missing:
         """Return the nearest entry of ``key``; if there is none, why the near store has none."""
@@ -39,19 +43,27 @@ class TieredStore:
 
     def lookup_all(self, keys: Sequence[Key]) -> list[Found | Missing]:
         """Return what ``lookup`` does for each of several keys; each tier is asked at once for all that it may have."""
-        answers = look_up(self.near, keys)
+        answers = [self._named(answer) for answer in look_up(self.near, keys)]
+        self._peers.update(each.entry.sha256 for each in answers if isinstance(each, Found) and each.is_to_be_kept)
         for tier in self.tiers:
             lacking = [number for number, answer in enumerate(answers) if isinstance(answer, Missing)]
             lent = look_up(tier, [keys[number] for number in lacking]) if lacking else []
             for number, answer in zip(lacking, lent, strict=True):
                 answers[number] = answer if isinstance(answer, Found) else _both(answers[number], answer)
+                if isinstance(answer, Found) and answer.is_kept:
+                    self._kept[answer.entry.sha256] = answer.source
         return answers
 
     def publish(self, entry: Entry) -> str | None:
         """Add or replace an entry in the near store, and offer it; return None, or why it could not be stored."""
-        if self._offer is not None:
+        if self._offer is not None and entry.sha256 not in self._peers:
             self._offer(entry)
         return self.near.publish(entry)
+
+    def _named(self, answer: Found | Missing) -> Found | Missing:
+        """Return what the near store answers; what a tier has put there since this store was opened is the tier's."""
+        source = "" if isinstance(answer, Missing) else self._kept.get(answer.entry.sha256, "")
+        return replace(answer, source=source, is_kept=True) if isinstance(answer, Found) and source else answer
 
     def names(self, at_most: int | None = None) -> tuple[str, ...]:
         """Return the names of the near store's entries, sorted; ``at_most``: the most files to look at."""

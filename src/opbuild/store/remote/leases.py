@@ -6,7 +6,7 @@ The holder is whoever wrote the object. Where the service writes an object only 
 many; elsewhere it is the one whose word is still there a moment later, and seldom two are. A lease ends when its holder
 releases it, or when nobody saw it change for as long as it lasts: each who waits measures that by his own clock, so
 that no two clocks need to agree. What a dead holder left is not overwritten, the next lease has the next number, so
-that of those who see it end one follows.
+that of those who see it end one follows. Who can wait no longer takes it for ended earlier, in the same way.
 
 Leases only save work: where they can not be had everybody is told to go on, and something is made more than once.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import socket
 import threading
@@ -78,36 +79,37 @@ class Leases:
         self._lock = threading.Lock()
         self._seen: dict[str, tuple[str, float]] = {}
 
-    def take(self, key: Key) -> Claim | Holder:
+    def take(self, key: Key, patience: float = math.inf) -> Claim | Holder:
         """Return the claim on an operator, or who has it, as ``kernel.interfaces.Claims`` says."""
-        return self.claim(key.sha256)
+        return self.claim(key.sha256, patience=patience)
 
     def close(self) -> None:
         """Leave what others hold alone; there is nothing else."""
 
-    def claim(self, name: str, lease_seconds: float = LEASE_SECONDS) -> Claim | Holder:
+    def claim(self, name: str, lease_seconds: float = LEASE_SECONDS, patience: float = math.inf) -> Claim | Holder:
         """Return the claim on a name, who has it, or where there can be no claims one that binds nobody.
 
         Args:
             name: What is claimed: letters, digits and ``_``.
             lease_seconds: How long it holds if it is not released.
+            patience: For how long another's is believed, if that is shorter.
         """
         paths = []
         for number in range(_NUMBERS):
             path = f"{self._folder}{name}/{number}"
             paths.append(path)
-            answer = self._take(path, lease_seconds)
+            answer = self._take(path, lease_seconds, patience)
             if answer is _MINE:
                 return Lease(self._service, paths)
             if answer is not None:
                 return answer
         return UNCLAIMED
 
-    def _take(self, path: str, lease_seconds: float) -> Claim | Holder | None:
+    def _take(self, path: str, lease_seconds: float, patience: float) -> Claim | Holder | None:
         """Return who has a claim, ``_MINE`` if this process has now, or None if its time is over."""
         known = self._service.read(path, _MOST)
         if isinstance(known, bytes):
-            return self._judged(path, known)
+            return self._judged(path, known, patience)
         if known.code != ABSENT:
             return UNCLAIMED
         word = os.urandom(16).hex()
@@ -118,7 +120,7 @@ class Leases:
         if problem.code != EXISTS:
             return UNCLAIMED
         known = self._service.read(path, _MOST)
-        return self._judged(path, known) if isinstance(known, bytes) else _SOMEBODY
+        return self._judged(path, known, patience) if isinstance(known, bytes) else _SOMEBODY
 
     def _write(self, path: str, data: bytes) -> Reason | None:
         """Return None if this process's word is the one that counts."""
@@ -131,7 +133,7 @@ class Leases:
         there = self._service.read(path, _MOST)
         return None if there == data else Reason(EXISTS, "another process was later")
 
-    def _judged(self, path: str, data: bytes) -> Holder | None:
+    def _judged(self, path: str, data: bytes, patience: float) -> Holder | None:
         """Return who holds a claim, None if its time is over."""
         said = _parsed(data)
         word, seconds, now = str(said.get("word", "")), said.get("seconds"), self._clock()
@@ -139,7 +141,8 @@ class Leases:
             if path not in self._seen or self._seen[path][0] != word:
                 self._seen[path] = word, now
             since = self._seen[path][1]
-        if now - since >= (seconds if isinstance(seconds, (int, float)) and 0 < seconds <= _LONGEST else LEASE_SECONDS):
+        lasts = seconds if isinstance(seconds, (int, float)) and 0 < seconds <= _LONGEST else LEASE_SECONDS
+        if now - since >= min(lasts, patience):
             return None
         process, rank = said.get("process"), said.get("rank")
         return Holder(

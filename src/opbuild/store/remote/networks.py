@@ -87,16 +87,22 @@ class RemoteNetworks:
         except REFUSED:
             return Reason("damaged", "it says nothing of a network")
 
-    def fetch(self, manifest: Manifest, more: Sequence[tuple[Contents, Target]] = ()) -> StoredNetwork | Reason:
+    def fetch(
+        self,
+        manifest: Manifest,
+        more: Sequence[tuple[Contents, Target]] = (),
+        came: Callable[[], None] = lambda: None,
+    ) -> StoredNetwork | Reason:
         """Return a network, fetched at once with more contents, or why something of it is not there.
 
         Args:
             manifest: What it consists of.
             more: Contents and where they are to be put.
+            came: Called when a piece came.
         """
         library, constants = anonymous(manifest.library.nbytes), anonymous(manifest.constants.nbytes)
         wanted = [(manifest.library, InMemory(library)), (manifest.constants, InMemory(constants)), *more]
-        problem = fetch_all(self.objects, wanted)
+        problem = fetch_all(self.objects, wanted, came)
         if problem is not None:
             return problem._replace(elsewhere=told(problem))
         constants.flags.writeable = False
@@ -131,8 +137,16 @@ class RemoteNetworks:
         return self.objects.put_blob(*piece)
 
 
-def fetch_all(objects: Objects, wanted: Sequence[tuple[Contents, Target]]) -> Reason | None:
-    """Fetch all pieces that targets lack, at once; return None, or why one is not there."""
+def fetch_all(
+    objects: Objects, wanted: Sequence[tuple[Contents, Target]], came: Callable[[], None] = lambda: None
+) -> Reason | None:
+    """Fetch all pieces that targets lack, at once; return None, or why one is not there.
+
+    Args:
+        objects: Where they are.
+        wanted: What is wanted, and where it is put.
+        came: Called when a piece came.
+    """
     places = [(target, *place) for contents, target in wanted for place in missing(contents, target)]
 
     def fetch(place: tuple[Target, int, int, str]) -> Reason | None:
@@ -140,6 +154,7 @@ def fetch_all(objects: Objects, wanted: Sequence[tuple[Contents, Target]]) -> Re
         data = objects.get_blob(digest, nbytes)
         if isinstance(data, Reason):
             return data
+        came()
         try:
             target.put(start, data)
         except OSError as error:

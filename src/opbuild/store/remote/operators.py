@@ -57,13 +57,13 @@ class RemoteStore:
         now = time.monotonic()
         with self._lock:
             if now - self._absent.get(key.stem, -self._absent_seconds) < self._absent_seconds:
-                return _missing(Reason(ABSENT, ""))
+                return missing(Reason(ABSENT, ""))
         answer = self.entry(key.stem, key)
         if isinstance(answer, Reason):
             if answer.code == ABSENT:
                 with self._lock:
                     self._absent[key.stem] = time.monotonic()
-            return _missing(answer)
+            return missing(answer)
         with self._lock:
             self._lent.add(answer.sha256)
         return Found(answer, SOURCE)
@@ -71,8 +71,8 @@ class RemoteStore:
     def lookup_all(self, keys: Sequence[Key]) -> list[Found | Missing]:
         """Return what ``lookup`` does for each of several keys, asking for them together.
 
-        Who looks again for each before he compiles it asks for a few first: where all of them are absent the others
-        are too, mostly, and need no request now.
+        Who looks again for each before he compiles it asks for a few first: where most of them are absent the others
+        are too, and need no request now.
         """
         if self._absent_seconds:
             return self._look_up(keys)
@@ -137,12 +137,13 @@ class RemoteStore:
 
 
 def first_few(keys: Sequence[Key], look_up: Callable[[Sequence[Key]], list[Found | Missing]]) -> list[Found | Missing]:
-    """Return what ``look_up`` does, or where it finds none of the first few keys, that the rest is absent."""
+    """Return what ``look_up`` does, or where most of the first few keys are absent, that the rest is."""
     answers = look_up(keys[:FIRST])
     rest = keys[FIRST:]
-    if any(isinstance(answer, Found) or answer.reason.code != ABSENT for answer in answers):
+    absent = sum(isinstance(answer, Missing) and answer.reason.code == ABSENT for answer in answers)
+    if 2 * absent <= len(answers):
         return answers + look_up(rest) if rest else answers
-    return answers + [_missing(Reason(ABSENT, "")) for _ in rest]
+    return answers + [missing(Reason(ABSENT, "")) for _ in rest]
 
 
 def told(reason: Reason) -> str:
@@ -152,7 +153,8 @@ def told(reason: Reason) -> str:
     return f"{SOURCE}: {reason.code}, {reason.text}"
 
 
-def _missing(reason: Reason) -> Missing:
+def missing(reason: Reason) -> Missing:
+    """Return the answer that there is no entry; what is told of it is for people."""
     return Missing(reason._replace(elsewhere=told(reason)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakValueDictionary
@@ -12,12 +13,17 @@ from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
 from opbuild.store.networks import DiskNetworks
 from opbuild.store.remote.contents import InFile, InMemory
+from opbuild.store.remote.failures import ABSENT
 from opbuild.store.remote.networks import Manifest, RemoteNetworks
 from opbuild.store.remote.operators import told
+from opbuild.store.turns import Turn, Turns
 from opbuild.store.weights import DiskWeights, is_digest
 
 Offer = Callable[[ImageKey, StoredNetwork, Mapping[str, Bytes]], None]
 """Told of a network that was built, with its weights by digest."""
+
+
+_KEPT = "kept"
 
 
 class TieredWeights:
@@ -105,12 +111,15 @@ class Place:
 class TieredNetworks:
     """Networks on disk; one that is not there comes from the remote store with all its weights, and stays here.
 
+    Of several processes of a host that lack one, one fetches it.
+
     Args:
         near: One's own store.
         weights: One's own weights.
         remote: The remote store.
         offer: Told of networks that were built here.
         filled: Called when something came.
+        turns: Whose turn it is to fetch; None: nobody else is asked.
     """
 
     def __init__(
@@ -120,29 +129,49 @@ class TieredNetworks:
         remote: RemoteNetworks,
         offer: Offer | None = None,
         filled: Callable[[], None] = lambda: None,
+        turns: Turns | None = None,
     ) -> None:
         self._near, self._weights, self._remote = near, weights, remote
-        self._offer, self._filled = offer, filled
+        self._offer, self._filled, self._turns = offer, filled, turns
 
     def lookup(self, key: ImageKey) -> StoredNetwork | Reason:
         """Return one's own network, else the remote store's; else why there is no own one, and no remote one."""
         own = self._near.lookup(key)
         if isinstance(own, StoredNetwork):
             return own
-        manifest = self._remote.manifest(key)
-        found = manifest if isinstance(manifest, Reason) else self.take(manifest)
+        with contextlib.nullcontext(Turn()) if self._turns is None else self._turns.turn(f"fetch_{key.stem}") as turn:
+            found = self._found(key, turn)
         if isinstance(found, Reason):
             return own._replace(elsewhere=found.elsewhere or told(found))
         return found
 
-    def take(self, manifest: Manifest) -> StoredNetwork | Reason:
-        """Fetch a network with what one lacks of its weights, and keep all of it."""
+    def _found(self, key: ImageKey, turn: Turn) -> StoredNetwork | Reason:
+        """Return what another process has fetched meanwhile, else fetch it and tell the others."""
+        if turn.said == ABSENT:
+            return Reason(ABSENT, "")
+        if turn.said and isinstance(found := self._near.lookup(key), StoredNetwork):
+            return found
+        manifest = self._remote.manifest(key)
+        if isinstance(manifest, Reason):
+            if manifest.code == ABSENT:
+                turn.end(ABSENT)
+            return manifest
+        return self.take(manifest, turn)
+
+    def take(self, manifest: Manifest, turn: Turn | None = None) -> StoredNetwork | Reason:
+        """Fetch a network with what one lacks of its weights, and keep all of it.
+
+        Args:
+            manifest: What it consists of.
+            turn: Told of each piece that came, and where all was kept that it was.
+        """
+        turn = turn or Turn()
         lacking = {d: c for d, c in manifest.weights.items() if isinstance(self._weights.get(d, c.nbytes), Reason)}
         if any(not is_digest(digest) for digest in lacking):
             return Reason("damaged", "it names weights by what is no digest")
         near = self._weights.near
         places = [(contents, Place(near, digest, contents.nbytes)) for digest, contents in lacking.items()]
-        network = self._remote.fetch(manifest, [(contents, place.target) for contents, place in places])
+        network = self._remote.fetch(manifest, [(contents, place.target) for contents, place in places], turn.came)
         if isinstance(network, Reason):
             return network
         states = {}
@@ -153,7 +182,9 @@ class TieredNetworks:
             states[weight.digest] = weight.state
             self._weights.hold(weight)
         network = network._replace(states=states)
-        self._near.publish(manifest.key, network)  # what can not be kept is fetched again
+        problem = self._near.publish(manifest.key, network)  # what can not be kept is fetched again
+        if problem is None and None not in states.values():
+            turn.end(_KEPT)
         self._filled()
         return network
 

@@ -1,0 +1,62 @@
+"""Operators of a remote store that a host asks for once: its processes and ranks take what one of them was given."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+from opbuild.kernel.interfaces import Found, Missing, Store
+from opbuild.kernel.key import Key
+from opbuild.kernel.reason import Reason
+from opbuild.store.remote.failures import ABSENT
+from opbuild.store.remote.operators import RemoteStore, missing
+from opbuild.store.turns import Turns
+
+_KEPT = "kept"
+
+
+class InTurn:
+    """A remote store which of several processes that lack the same operators one asks. Threads may share it.
+
+    Args:
+        near: Where what it gives is put at once, and found by the others.
+        remote: The remote store.
+        turns: Whose turn it is.
+    """
+
+    def __init__(self, near: Store, remote: RemoteStore, turns: Turns) -> None:
+        self._near, self._remote, self._turns = near, remote, turns
+
+    def lookup(self, key: Key) -> Found | Missing:
+        """Return the entry of ``key`` as ``RemoteStore.lookup`` does; what another process was given is near."""
+        return self.lookup_all([key])[0]
+
+    def lookup_all(self, keys: Sequence[Key]) -> list[Found | Missing]:
+        """Return what ``lookup`` does for each of several keys, asked for together."""
+        with self._turns.turn(_name(keys)) as turn:
+            if turn.said == _KEPT:
+                return [self._looked_up_near(key) for key in keys]
+            answers = [self._kept(answer) for answer in self._remote.lookup_all(keys)]
+            if all(_is_final(answer) for answer in answers):
+                turn.end(_KEPT)
+        return answers
+
+    def _looked_up_near(self, key: Key) -> Found | Missing:
+        found = self._near.lookup(key)
+        return self._kept(found) if isinstance(found, Found) else missing(Reason(ABSENT, ""))
+
+    def _kept(self, answer: Found | Missing) -> Found | Missing:
+        """Put an entry where others find it, before they may look."""
+        if isinstance(answer, Found) and self._near.publish(answer.entry) is None:
+            return replace(answer, is_kept=True)
+        return answer
+
+
+def _is_final(answer: Found | Missing) -> bool:
+    """Return whether nobody else needs to ask."""
+    return answer.is_kept if isinstance(answer, Found) else answer.reason.code == ABSENT
+
+
+def _name(keys: Sequence[Key]) -> str:
+    return f"fetch_{hashlib.sha256(' '.join(key.sha256 for key in keys).encode()).hexdigest()}"
