@@ -109,6 +109,23 @@ def test_a_graph_that_dynamo_compiles_again_for_another_size_is_bound_by_numbers
     assert all("bound by numbers" in build.image_reason for graph in graphs[1:] for build in graph.builds)
 
 
+def up_to_each_place(x: torch.Tensor) -> torch.Tensor:
+    """Sum up to each place: the mask is a constant where sizes are fixed, and computed where they are open."""
+    places = torch.arange(x.shape[1])
+    return torch.where(places[:, None] >= places, x @ x.mT, 0.0).sum(-1)
+
+
+@torch.no_grad()
+def test_what_is_a_constant_of_one_size_only_is_built_for_others_behind_the_first_call(compiled: Any) -> None:
+    """When Dynamo comes with open sizes, the kernels that compute it are there."""
+    fast = compiled(up_to_each_place)
+    for size in (20, 27, 33):
+        x = images(1, size, 8)
+        torch.testing.assert_close(fast(x), up_to_each_place(x), rtol=1e-4, atol=1e-5)
+        until(lambda: not any(thread.name == "opbuild-any-size" for thread in threading.enumerate()))
+    assert [graph.built for graph in report(fast).graphs[1:]] == [0]
+
+
 @torch.no_grad()
 def test_weights_that_change_are_noticed(compiled: Any) -> None:
     """However they are changed; and what changes again and again is read at each call."""
