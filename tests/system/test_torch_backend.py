@@ -81,13 +81,14 @@ def entries(store: Path) -> int:
     return len(list(store.rglob("*.o")))
 
 
+@pytest.mark.parametrize(("module", "x"), [(ResNet, images(1, 3, 32, 32)), (lambda: Encoder(1), tokens(1, 20))])
 @torch.no_grad()
-def test_what_an_onnx_file_needed_serves_a_module_of_the_same_layers(tmp_path: Path) -> None:
-    """A ResNet from ONNX, then from torch: nothing is compiled."""
-    model, x, file = ready(ResNet()), images(1, 3, 32, 32), tmp_path / "model.onnx"
+def test_what_an_onnx_file_needed_serves_a_module_of_the_same_layers(module: Any, x: Any, tmp_path: Path) -> None:
+    """A ResNet or a BERT from ONNX, then from torch: nothing is compiled."""
+    model, file = ready(module()), tmp_path / "model.onnx"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # this exporter, which needs no further package, is an old one
-        torch.onnx.export(model, (x,), file, dynamo=False)
+        torch.onnx.export(model, (x,), file, dynamo=False, opset_version=17)
     opbuild.compile(file, cache_path=tmp_path)(x.numpy())
     fast = torch.compile(model, backend=backend, options={"cache_path": tmp_path}, dynamic=False)
     torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
