@@ -4,6 +4,7 @@ Each way prepares once in a process of its own. Then processes are started by tu
 
 - torch alone: ``import torch``.
 - plain: ``torch.compile(model, backend="opbuild")`` with a warm store.
+- torch's loader: what ``load_compiled_function`` imports before it calls any back end, and the module itself.
 - aot_compile: torch's ``load_compiled_function`` of what this back end compiled ahead of time.
 - save and load: ``opbuild.torch.load`` of what ``opbuild.torch.save`` wrote.
 - Inductor: ``torch.compile(model)`` with its caches warm.
@@ -18,6 +19,7 @@ making the module, is in the first row alone and not in the others.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import statistics
@@ -29,7 +31,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-WAYS = ("torch alone", "plain", "aot_compile", "save and load", "Inductor")
+WAYS = ("torch alone", "plain", "torch's loader", "aot_compile", "save and load", "Inductor")
 
 
 def processor() -> float:
@@ -55,6 +57,11 @@ def starts(way: str, folder: Path, network: Any, args: tuple[Any, ...], *, prepa
         with file.open("rb") as data:
             return torch.compiler.load_compiled_function(data)(module, *args)
 
+    def loader() -> Any:
+        importlib.import_module("torch._dynamo.aot_compile")
+        importlib.import_module("torch._inductor.config")
+        return module(*args)
+
     def loaded() -> Any:
         import opbuild.torch
 
@@ -64,6 +71,7 @@ def starts(way: str, folder: Path, network: Any, args: tuple[Any, ...], *, prepa
 
     found: dict[str, Callable[[], Any]] = {
         "plain": lambda: torch.compile(module, backend="opbuild", options=options)(*args),
+        "torch's loader": loader,
         "aot_compile": ahead,
         "save and load": loaded,
         "Inductor": lambda: torch.compile(module)(*args),

@@ -314,7 +314,7 @@ def compile_source(
     observer: Observer | None = None,
     image: bool = True,
     follows: Shapes | None = None,
-    precedes: bool = False,
+    later: Sequence[Openable] | None = None,
 ) -> Network:
     """Return a network for whatever gives graphs for the shapes of its inputs; it is built when it is first called.
 
@@ -325,8 +325,8 @@ def compile_source(
         image: Whether to start from a stored network, and to store this one.
         follows: Shapes for which the same was built before, empty if they are not known; None if it was not. It is
             bound by numbers then, if it can be, to what is lowered at that size.
-        precedes: Whether the same may be asked for in other sizes: the kernels that compute those are made behind the
-            first call.
+        later: As what it may be asked for again in other sizes, as far as that can be guessed: the kernels that compute
+            those are made behind the first call. None if it is not asked for again.
 
     Raises:
         ModelError: A call, if a node can not be expressed.
@@ -357,7 +357,7 @@ def compile_source(
         lambda: make_builder(behind.setup, behind),
         lambda signature: bind_with(behind, signature, is_urgent=False),
         is_open=is_open,
-        precedes=precedes,
+        later=later,
     )
 
     def binder(signature: Shapes) -> Bound:

@@ -81,13 +81,14 @@ def entries(store: Path) -> int:
     return len(list(store.rglob("*.o")))
 
 
+@pytest.mark.parametrize(("module", "x"), [(ResNet, images(1, 3, 32, 32)), (lambda: Encoder(1), tokens(1, 20))])
 @torch.no_grad()
-def test_what_an_onnx_file_needed_serves_a_module_of_the_same_layers(tmp_path: Path) -> None:
-    """A ResNet from ONNX, then from torch: nothing is compiled."""
-    model, x, file = ready(ResNet()), images(1, 3, 32, 32), tmp_path / "model.onnx"
+def test_what_an_onnx_file_needed_serves_a_module_of_the_same_layers(module: Any, x: Any, tmp_path: Path) -> None:
+    """A ResNet or a BERT from ONNX, then from torch: nothing is compiled."""
+    model, file = ready(module()), tmp_path / "model.onnx"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # this exporter, which needs no further package, is an old one
-        torch.onnx.export(model, (x,), file, dynamo=False)
+        torch.onnx.export(model, (x,), file, dynamo=False, opset_version=17)
     opbuild.compile(file, cache_path=tmp_path)(x.numpy())
     fast = torch.compile(model, backend=backend, options={"cache_path": tmp_path}, dynamic=False)
     torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
@@ -107,6 +108,23 @@ def test_a_graph_that_dynamo_compiles_again_for_another_size_is_bound_by_numbers
     graphs = report(fast).graphs
     assert [graph.built for graph in graphs[1:]] == [0, 0]
     assert all("bound by numbers" in build.image_reason for graph in graphs[1:] for build in graph.builds)
+
+
+def up_to_each_place(x: torch.Tensor) -> torch.Tensor:
+    """Sum up to each place: the mask is a constant where sizes are fixed, and computed where they are open."""
+    places = torch.arange(x.shape[1])
+    return torch.where(places[:, None] >= places, x @ x.mT, 0.0).sum(-1)
+
+
+@torch.no_grad()
+def test_what_is_a_constant_of_one_size_only_is_built_for_others_behind_the_first_call(compiled: Any) -> None:
+    """When Dynamo comes with open sizes, the kernels that compute it are there."""
+    fast = compiled(up_to_each_place)
+    for size in (20, 27, 33):
+        x = images(1, size, 8)
+        torch.testing.assert_close(fast(x), up_to_each_place(x), rtol=1e-4, atol=1e-5)
+        until(lambda: not any(thread.name == "opbuild-any-size" for thread in threading.enumerate()))
+    assert [graph.built for graph in report(fast).graphs[1:]] == [0]
 
 
 @torch.no_grad()

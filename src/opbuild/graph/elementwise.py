@@ -74,9 +74,13 @@ def split_epilogue(node: Node) -> tuple[Node, Node] | None:
     while inputs and not inputs[-1]:
         inputs = inputs[:-1]
     base = node.with_(inputs=inputs, outputs=(output,), attrs=attrs)
-    operands = node.inputs[own:]
-    expression = substitute(from_json(list(stored)), lambda e: arg(len(operands)) if e[0] == "acc" else None)
-    rest = Node("Elementwise", (*operands, output), node.outputs, {"expression": expression}, node.name, "opbuild")
+    inputs = (output, *node.inputs[own:])  # what was accumulated is first, as where the two were never one
+
+    def place(e: Expression) -> Expression | None:
+        return arg(0) if e[0] == "acc" else arg(e[1] + 1) if e[0] == "arg" else None
+
+    expression = substitute(from_json(list(stored)), place)
+    rest = Node("Elementwise", inputs, node.outputs, {"expression": expression}, node.name, "opbuild")
     return base, rest.with_(made_of=node.origins)
 
 

@@ -62,8 +62,8 @@ class AnySize(Ahead):
         build: Builds the network for a size, or starts it as it is stored, at low priority; None for a part of a
             network: nobody asks for it, nor is told that it can not be lowered with open extents.
         is_open: Whether the network surely is for several sizes.
-        precedes: Whether the same may be asked for as another model, with open extents: the kernels that compute those
-            are made behind the first call.
+        later: As what it may be asked for again, with open extents, as far as that can be guessed: the kernels that
+            compute it are made behind the first call. None if it is not asked for again.
     """
 
     def __init__(
@@ -75,10 +75,10 @@ class AnySize(Ahead):
         build: Callable[[Shapes], Bound] | None = None,
         *,
         is_open: bool,
-        precedes: bool = False,
+        later: Sequence[Openable] | None = None,
     ) -> None:
         self._source, self._stores, self._declared = source, stores, declared
-        self._precedes = precedes and not is_open
+        self._later = None if is_open else later
         self._new_builder, self._build = new_builder, build
         self._lock, self._making = threading.RLock(), threading.Lock()
         self._process = os.getpid()
@@ -110,10 +110,11 @@ class AnySize(Ahead):
     def built(self, built: Built, library: Library | None, builder: Builder) -> None:
         """Take note of kernels that a binding has loaded, and add the template for which some were built."""
         self._add(built.symbols, library)
-        if self._precedes and not self._stores.setup.why_not_compiled:
-            from opbuild.pipeline.opening import build_without_limits
+        if self._later is not None and not self._stores.setup.why_not_compiled:
+            from opbuild.pipeline.opening import build_for_other_sizes
 
-            begin(partial(build_without_limits, built.symbols, self._stores, self._source.declaration.name), _THREAD)
+            later, name = self._later, self._source.declaration.name
+            begin(partial(build_for_other_sizes, built.symbols, later, self._asked, self._stores, name), _THREAD)
         first, self._first = self._first, None
         if first is not None:
             from opbuild.pipeline.opening import Kernels

@@ -198,9 +198,24 @@ def _record_at_hand(
     )
 
 
-def build_without_limits(descs: Iterable[OpDesc], stores: Stores, name: str) -> None:
-    """Build the kernels without limits that compute what some kernels do at any size; nobody waits for them."""
+def build_for_other_sizes(
+    descs: Iterable[OpDesc], later: Iterable[Openable], shapes: Shapes, stores: Stores, name: str
+) -> None:
+    """Build the kernels without limits that compute what some kernels do at any size; nobody waits for them.
+
+    Args:
+        descs: The kernels.
+        later: What will be asked for at other sizes, as far as that can be guessed; what it needs is built too.
+        shapes: The size at hand.
+        stores: Where they are kept.
+        name: The network's name.
+    """
     from opbuild.families.catalogue import find
 
+    wanted: dict[OpDesc, tuple[str, ...]] = {find(desc.family).without_limits(desc): () for desc in descs}
+    for each in later:
+        declared = [given.shape or () for given in each.declaration.inputs]
+        with suppress(Exception):  # a guess may be anything
+            wanted |= Opening(each, stores, declared, shapes, lambda _: ()).kernels
     with suppress(OpbuildError), make_builder(stores.setup, stores, is_urgent=False) as builder:
-        stores.count(builder.build({find(desc.family).without_limits(desc): () for desc in descs}, name))
+        stores.count(builder.build(wanted, name))

@@ -21,6 +21,7 @@ from opbuild.report import Report
 from opbuild.runtime.binding import Shapes
 from opbuild.runtime.network import Network
 from opbuild.torch.memory import to_array, to_tensor
+from opbuild.torch.opened import opened
 from opbuild.torch.report import Graph
 from opbuild.torch.settings import Settings
 from opbuild.torch.source import ProgramSource
@@ -147,9 +148,14 @@ class Part:
             self._settings.config,
             image=is_first,  # what changes again and again would fill the folder
             follows=self._follows,
-            precedes=is_first and self._precedes,
+            later=self._later(arrays) if is_first and self._precedes else None,
         )
         self._weights = weights
+
+    def _later(self, arrays: Sequence[Array]) -> list[ProgramSource]:
+        """Return the program as it may be handed over with open sizes, where that takes other kernels."""
+        guessed = opened(self._program)
+        return [] if guessed is None else [ProgramSource(guessed, arrays)]
 
     def _note_changes(self, changed: Sequence[int]) -> None:
         self._graph.refrozen += 1

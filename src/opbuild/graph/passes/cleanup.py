@@ -26,7 +26,7 @@ def eliminate_dead(graph: Graph) -> Graph:
 
 
 def remove_identities(graph: Graph) -> Graph:
-    """Drop Identity and Dropout nodes (inference passes everything through).
+    """Drop Identity and Dropout nodes (inference passes everything through), and casts to the type that is there.
 
     A node that assigns an output stays only if its input is an input, a constant, or another output; else the input's
     producer assigns the output itself.
@@ -63,4 +63,6 @@ def _passes_through(node: Node, graph: Graph) -> bool:
     if node.op_type == "Dropout" and len(node.inputs) > 2 and node.inputs[2]:
         training = graph.constants.get(node.inputs[2])
         return training is not None and not training.any()
+    if node.op_type in ("Cast", "CastLike"):
+        return graph.types[node.inputs[0]].dtype == graph.types[node.outputs[0]].dtype
     return node.op_type in ("Identity", "Dropout")

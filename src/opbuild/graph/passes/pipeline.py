@@ -9,9 +9,11 @@ from opbuild.graph.passes.cleanup import eliminate_dead, remove_identities
 from opbuild.graph.passes.decompose import decompose
 from opbuild.graph.passes.fold import DEQUANTIZE, Evaluate, fold
 from opbuild.graph.passes.fuse import fuse
+from opbuild.graph.passes.gathers import reshape_whole_gathers
 from opbuild.graph.passes.integers.rewrite import rewrite_integers
 from opbuild.graph.passes.narrow import widen_narrow_floats
 from opbuild.graph.passes.patterns import fuse_gelu, fuse_layer_normalization
+from opbuild.graph.passes.scales import merge_scales
 from opbuild.graph.passes.shuffle import fuse_channel_shuffle
 from opbuild.graph.passes.volumes import flatten_volumes
 from opbuild.graph.types import Graph
@@ -43,7 +45,7 @@ def simplify(graph: Graph, evaluate: Evaluate) -> Graph:
     graph = remove_identities(widen_narrow_floats(graph))
     graph = fuse_layer_normalization(graph)
     graph = fuse_gelu(graph)
-    graph = decompose(graph)
+    graph = merge_scales(reshape_whole_gathers(decompose(graph)))
     graph = fold_batchnorm(graph)
     graph = fold(graph, evaluate)
     return remove_identities(graph)

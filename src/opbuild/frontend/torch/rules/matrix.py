@@ -19,8 +19,9 @@ def product(of: Writing, x: Value, other: Value) -> Value:
     if category(x.dtype) < 2:
         of.refuse("products of integers")
     whole = of.reshaped_from(x)
-    if len(whole.shape) > 2 and whole.shape[-1] == x.shape[-1] and prod(whole.shape[:-1]) == x.shape[0]:
-        x = whole
+    for count in range(2, len(whole.shape)):
+        if prod(whole.shape[:count]) == x.shape[0]:  # heads that were joined stay so
+            return of("MatMul", of.reshape(x, (*whole.shape[:count], x.shape[1])), other)
     return of("MatMul", x, other)
 
 

@@ -1,0 +1,110 @@
+"""Passes that give one form to what front ends write differently: results stay, and equal layers get equal nodes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graph_runner import run_graph
+from opbuild.graph.passes.cleanup import remove_identities
+from opbuild.graph.passes.gathers import reshape_whole_gathers
+from opbuild.graph.passes.infer import infer_node
+from opbuild.graph.passes.scales import merge_scales
+from opbuild.graph.types import Array, Graph, Node, TensorType
+
+RANDOM = np.random.default_rng(4)
+
+
+def graph_of(nodes: list[tuple[str, str, str, dict[str, object]]], x: Array, constants: dict[str, Array]) -> Graph:
+    """Return a graph of one input ``x`` whose last node makes the output."""
+    types = {name: TensorType(each.dtype.name, each.shape) for name, each in {"x": x, **constants}.items()}
+    made = []
+    for op_type, inputs, output, attrs in nodes:
+        node = Node(op_type, tuple(inputs.split()), (output,), attrs, output)
+        types[output] = infer_node(node, [types[n] for n in node.inputs], [constants.get(n) for n in node.inputs])[0]
+        made.append(node)
+    return Graph("g", tuple(made), ("x",), (made[-1].outputs[0],), types, constants, 21)
+
+
+def scores(*, first: Array, second: Array, order: str = "x a") -> Graph:
+    """Return queries and keys, both scaled, and their product."""
+    x = RANDOM.standard_normal((2, 3, 5), np.float32)
+    nodes = [
+        ("Mul", order, "q", {}),
+        ("Transpose", "x", "t", {"perm": (0, 2, 1)}),
+        ("Mul", "t b", "k", {}),
+        ("MatMul", "q k", "y", {}),
+    ]
+    return graph_of(nodes, x.astype(first.dtype), {"a": first, "b": second})
+
+
+@pytest.mark.parametrize("order", ["x a", "a x"])
+def test_scales_of_both_operands_become_one_of_the_product(order: str) -> None:
+    """Within the rounding of a factor."""
+    graph = scores(first=np.float32([0.35355338]), second=np.array(0.35355338, np.float32), order=order)
+    merged = merge_scales(graph)
+    assert [node.op_type for node in merged.nodes] == ["Transpose", "MatMul", "Mul"]
+    feeds = {"x": RANDOM.standard_normal((2, 3, 5), np.float32)}
+    np.testing.assert_allclose(run_graph(merged, feeds)[0], run_graph(graph, feeds)[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (np.float16(0.5), np.float16(0.5)),  # a score that is not scaled may be too large for it
+        (np.float64(0.5), np.float64(0.5)),
+        (np.full(5, 0.5, np.float32), np.float32(0.5)),
+        (np.float32(1e30), np.float32(1e30)),
+        (np.float32(1e-30), np.float32(1e-30)),
+        (np.float32(0), np.float32(2)),
+        (np.float32(np.nan), np.float32(2)),
+    ],
+    ids=str,
+)
+def test_other_scales_stay_where_they_are(first: Array, second: Array) -> None:
+    """Of other types, of more than one number, and those whose product float32 does not hold."""
+    graph = scores(first=np.asarray(first), second=np.asarray(second))
+    assert merge_scales(graph).nodes == graph.nodes
+
+
+def test_a_scaled_value_that_something_else_reads_stays() -> None:
+    """It is computed anyway."""
+    x = RANDOM.standard_normal((4, 4), np.float32)
+    nodes = [("Mul", "x a", "q", {}), ("Mul", "x a", "k", {}), ("MatMul", "q k", "p", {}), ("Add", "p q", "y", {})]
+    graph = graph_of(nodes, x, {"a": np.array(2, np.float32)})
+    assert merge_scales(graph).nodes == graph.nodes
+
+
+GRID = np.stack(np.meshgrid(np.arange(3), np.arange(4), indexing="ij"), -1)
+WHOLE: dict[str, tuple[str, Array, dict[str, object]]] = {
+    "rows": ("Gather", np.arange(3).reshape(1, 3), {"axis": 0}),
+    "from behind": ("Gather", np.arange(4), {"axis": -1}),
+    "places": ("GatherND", GRID, {}),
+    "places of rows": ("GatherND", np.arange(3).reshape(3, 1), {}),
+}
+OTHER: dict[str, tuple[str, Array, dict[str, object]]] = {
+    "fewer": ("Gather", np.arange(2), {"axis": 0}),
+    "turned": ("Gather", np.arange(3)[::-1].copy(), {"axis": 0}),
+    "counted from behind": ("Gather", np.arange(-3, 0), {"axis": 0}),
+    "across": ("GatherND", GRID.transpose(1, 0, 2).copy(), {}),
+    "some places": ("GatherND", GRID[:2], {}),
+    "of each row": ("GatherND", np.arange(3).reshape(3, 1), {"batch_dims": 1}),
+}
+
+
+@pytest.mark.parametrize("case", [*WHOLE, *OTHER])
+def test_a_gather_of_everything_in_order_is_a_shape_and_no_other_is(case: str) -> None:
+    """Whatever shape the indices have."""
+    op_type, indices, attrs = (WHOLE | OTHER)[case]
+    x = RANDOM.standard_normal((3, 4), np.float32)
+    graph = graph_of([(op_type, "x i", "y", attrs)], x, {"i": indices.astype(np.int64)})
+    found = reshape_whole_gathers(graph)
+    assert (found.nodes[0].op_type == "Reshape") == (case in WHOLE)
+    np.testing.assert_array_equal(run_graph(found, {"x": x})[0], run_graph(graph, {"x": x})[0])
+
+
+def test_a_cast_to_the_type_that_is_there_goes_away() -> None:
+    """Others stay."""
+    nodes = [("Cast", "x", "a", {"to": 1}), ("Neg", "a", "b", {}), ("Cast", "b", "y", {"to": 11})]
+    graph = remove_identities(graph_of(nodes, np.zeros(3, np.float32), {}))
+    assert [(node.op_type, *node.inputs) for node in graph.nodes] == [("Neg", "x"), ("Cast", "b")]
