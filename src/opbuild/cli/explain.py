@@ -41,7 +41,7 @@ def explain(path: Path | None, model: Path | None, input_shape: str | None, as_j
     shapes: Any = {"input_shapes": fixed, "ranges": ranges}
     report = preview(model, soc_version=level.name, **shapes, config=config, portable=False, observer=make_warner())
     if as_json:
-        print_json([{"name": each.name, "reused": each.status != "built", "why": each.reason,
+        print_json([{"name": each.name, "reused": each.status != "built", "why": report.why(each),
                      "nodes": list(each.nodes), "level": report.level} for each in report.operators])  # fmt: skip
         return
     show_report(report, planned=True)
