@@ -172,6 +172,20 @@ def test_ctrl_c_keeps_what_was_found_and_the_next_run_goes_on(machine: Machine) 
         config().tune_bank.unlink()
 
 
+def test_what_makes_the_whole_network_slower_is_taken_back(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The later records count: those of the tables' choices, so that nothing is searched again either."""
+    monkeypatch.setattr(tuner, "whole_times", lambda *_: [(1.0, 1.1)] * 24)
+    result = tuned()
+    assert result.is_slower
+    assert all(row.choice == row.default for row in result.rows)
+    latest = {each.place: each for each in kept()}.values()
+    assert len(latest) == 2
+    assert not any(each.is_tuned for each in latest)
+    machine.measured.clear()
+    assert not tuned().whole
+    assert not machine.measured
+
+
 def test_a_spent_budget_ends_it_and_says_so(machine: Machine) -> None:
     """Nothing is measured with none; what is left is found later."""
     result = tuned(budget=-1.0)

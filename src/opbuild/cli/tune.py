@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
+from rich.text import Text
 
 from opbuild.cli.cache_options import read_span
 from opbuild.cli.interrupt import INTERRUPTS
 from opbuild.cli.option_values import OnePath, Whole
 from opbuild.cli.options import CORES, THREADS, cache_path_option, shapes_option
+from opbuild.cli.progress import QUIET_SECONDS, ticking
+from opbuild.cli.tables import output_console, plain_table, say
 from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.text.plural import counted, first_of
@@ -21,6 +27,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from opbuild.tuning.tuner import Progress, Row, TunedNetwork
+
+
+_REDRAW_SECONDS = 0.5
 
 
 @click.command()
@@ -58,7 +67,6 @@ def tune(
     compared before a time counts. What is faster beyond noise is kept in the bank ($TUNE_BANK_PATH, else tune_bank
     beside the cache); the next build of any model takes it. Ctrl-C keeps what was found, and the next run goes on.
     """
-    from opbuild.cli.tables import output_console, say
     from opbuild.tuning.tuner import tune_model
 
     if not paths:
@@ -67,18 +75,10 @@ def tune(
     types = [each.strip() for each in operators.split(",") if each.strip()] if operators else []
     left = inf if budget is None else read_span(budget, "budget", "10m") or 0.0
     for path in paths:
-        last: list[Progress] = []
-
-        with Console(stderr=True).status(f"{path.name}: measuring the machine and the network ...") as status:
-
-            def tell(progress: Progress, last: list[Progress] = last, status: Any = status) -> None:
-                last[:] = [progress]
-                status.update(_progress(progress))
-
-            with INTERRUPTS.described(lambda last=last: _kept(last)):  # type: ignore[misc]  # a default holds it
-                result = tune_model(
-                    path, config, input_shapes=input_shapes, budget=left, operators=types, again=again, tell=tell
-                )
+        with _shown(path.name) as tell:
+            result = tune_model(
+                path, config, input_shapes=input_shapes, budget=left, operators=types, again=again, tell=tell
+            )
         left -= result.seconds
         if result.rows:
             output_console().print(_table(result))
@@ -87,23 +87,46 @@ def tune(
     say(f"the bank is {config.tune_bank}", soft_wrap=True)
 
 
-def _progress(progress: Progress) -> str:
+@contextmanager
+def _shown(name: str) -> Iterator[Callable[[Progress], None]]:
+    """Give what is told how far tuning is; show it on a terminal all the time, else by a line now and then."""
+    console = Console(stderr=True)
+    told: list[Progress] = []
+    stop = threading.Event()
+    with ExitStack() as stack:
+        if console.is_terminal:
+            status = stack.enter_context(console.status(_line(name, told)))
+            show, interval = (lambda: status.update(_line(name, told))), _REDRAW_SECONDS
+        else:
+            show, interval = (lambda: say(_line(name, told), console, soft_wrap=True)), QUIET_SECONDS
+        thread = threading.Thread(
+            target=ticking, args=(stop, interval, interval, show), name="opbuild-progress", daemon=True
+        )
+        thread.start()
+        try:
+            with INTERRUPTS.described(lambda: _kept(told)):
+                yield lambda progress: told.__setitem__(slice(None), [progress])
+        finally:
+            stop.set()
+            thread.join()
+
+
+def _line(name: str, told: Sequence[Progress]) -> str:
+    if not told:
+        return f"{name}: measuring the machine and the network ..."
+    (now,) = told
     return (
-        f"{progress.network}: {progress.done} of {counted(progress.total, 'distinct call')} known, "
-        f"{progress.found} faster, {counted(progress.forms, 'form')} measured ..."
+        f"{name}: {now.done} of {counted(now.total, 'distinct call')} known, {now.found} faster, "
+        f"{counted(now.forms, 'form')} measured ..."
     )
 
 
-def _kept(last: list[Progress]) -> str:
-    known = last[0].done if last else 0
+def _kept(told: Sequence[Progress]) -> str:
+    known = told[0].done if told else 0
     return f"{counted(known, 'distinct call')} known and kept; the next run goes on"
 
 
 def _table(result: TunedNetwork) -> Table:
-    from rich.text import Text
-
-    from opbuild.cli.tables import plain_table
-
     table = plain_table("family", "nodes", "table's choice", "tuned")
     for column in table.columns:
         column.overflow = "fold"
@@ -149,6 +172,8 @@ def _summary(result: TunedNetwork) -> list[str]:
             f"the whole network: {1e3 * verdict.before:.2f} ms by the tables, {1e3 * verdict.after:.2f} ms tuned; "
             f"ratio below {verdict.bound:.3f}, spread {verdict.spread:.3f}, {counted(verdict.pairs, 'pair')} of runs"
         )
+    if result.is_slower:
+        lines.append("the whole network is slower by what was found: what this run kept was taken back")
     if result.refused:
         lines.append(f"{counted(len(result.refused), 'candidate')} refused, for example: {result.refused[0][1]}")
     if result.cut:

@@ -67,9 +67,7 @@ def _waking(setup: Setup) -> float:
         for threads, form in ((1, alone), (2, shared)):
             time.sleep(GAP)
             times[threads].append(sum(form.run(time.perf_counter_ns)))
-    # what others do on the machine only adds to times
-    one, two = (float(np.percentile(times[threads], 10)) for threads in (1, 2))
-    return max(two - one / 2, 1.0)
+    return max(min(times[2]) - min(times[1]) / 2, 1.0)  # what others do on the machine only adds to times
 
 
 def _product(size: int) -> Graph:

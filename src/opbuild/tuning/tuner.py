@@ -25,7 +25,7 @@ from opbuild.store.bank import Record, append_records, read_bank
 from opbuild.store.machine_class import read_measured, system_class, write_measured
 from opbuild.tuning.forms import Form, Forms
 from opbuild.tuning.machine import measure_machine
-from opbuild.tuning.search import DECIDING_RUNS, Choices, Finding, Pair, judged, search
+from opbuild.tuning.search import DECIDING_RUNS, Choices, Finding, Pair, judged, median_bound, search
 from opbuild.tuning.trial import Trials, whole_times
 
 if TYPE_CHECKING:
@@ -112,6 +112,11 @@ class TunedNetwork:
     def verdict(self) -> Finding:
         """What the whole network's times say."""
         return judged({}, self.whole)
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether the whole network takes longer as it is tuned, with the confidence that a gain needs."""
+        return bool(self.whole) and median_bound([before / after for before, after in self.whole if after]) < 1
 
 
 class _SpentError(Exception):
@@ -223,6 +228,8 @@ class Tuner:
         self.result.skipped = sum(self._is_open(q, each, done) for q, each in base.asked.items())
         if any(row.choice != row.default for row in self.result.rows):
             self.result.whole = whole_times(table, base, DECIDING_RUNS, self._setup.config.num_threads)
+            if self.result.is_slower:
+                self._take_back()
         self.result.rows.sort(key=lambda row: -_share(shares, row.nodes))
         self.result.seconds = time.monotonic() - self._started
 
@@ -268,18 +275,28 @@ class Tuner:
 
     def _keep(self, asked: Mapping[Question, Asked], found: Mapping[Question, Finding]) -> None:
         """Write what was found to the bank, and remember it."""
-        config = self._setup.config
-        date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         for question, finding in found.items():
             each = asked[question]
             choice = finding.choice if finding.found else each.answer
-            record = Record(
-                *question, self._setup.level.name, self._measured, system_class(), config.num_threads,
-                family_sources(question.family), each.default, choice, 1e6 * finding.before, 1e6 * finding.after,
-                min(finding.bound, 99.0), finding.spread, finding.pairs, date, self._graph.name,
-            )  # fmt: skip
-            append_records(config.tune_bank, [record], self._setup.trust)
+            self._write(question, finding, each.default, choice)
             self._add(question, each, finding, known=False, choice=choice)
+
+    def _take_back(self) -> None:
+        """Make the tables' choice the one that counts again, of all that this run found."""
+        for number, row in enumerate(self.result.rows):
+            if not row.known and row.choice != row.default:
+                self._write(row.question, row.finding, row.default, row.default)
+                self.result.rows[number] = row._replace(choice=row.default)
+
+    def _write(self, question: Question, finding: Finding, default: Variant | None, choice: Variant | None) -> None:
+        config = self._setup.config
+        record = Record(
+            *question, self._setup.level.name, self._measured, system_class(), config.num_threads,
+            family_sources(question.family), default, choice, 1e6 * finding.before, 1e6 * finding.after,
+            min(finding.bound, 99.0), finding.spread, finding.pairs,
+            time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), self._graph.name,
+        )  # fmt: skip
+        append_records(config.tune_bank, [record], self._setup.trust)
 
     def _add(self, question: Question, asked: Asked, finding: Finding, *, known: bool, choice: Variant | None) -> None:
         self.result.rows.append(Row(question, tuple(sorted(asked.sites)), asked.default, finding, known, choice))
