@@ -115,6 +115,24 @@ def test_what_is_to_be_measured_is_told_before() -> None:
     ]
 
 
+@pytest.mark.parametrize("measurements", range(12))
+def test_when_the_time_is_up_the_best_so_far_is_decided_on(measurements: int) -> None:
+    """At any moment: what is returned is faster, or was searched to the end; what is left is for another run."""
+    bench = Bench({ONE: [0.5] * 5, TWO: [0.7, 2.0]}, noise=0.01)
+    count = 0
+
+    def measure(choices: Choices, runs: int) -> dict[Question, list[Pair]]:
+        nonlocal count
+        count += 1
+        return bench.measure(choices, runs)
+
+    found = search(bench.candidates, measure, is_spent=lambda: count >= measurements)
+    assert bool(found) == (measurements > 0)
+    assert all(each.found for each in found.values())
+    slow = search({TWO: [{"number": 1}]}, bench.measure, is_spent=lambda: True)
+    assert not slow
+
+
 def test_equal_candidates_are_seldom_taken_for_faster_ones() -> None:
     """Noise of a tenth, 200 searches among 8 that are all equal: hardly one is kept."""
     kept = 0

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from opbuild.cli.cache_options import json_option, locate, print_json, target_options
-from opbuild.cli.options import model_arguments, model_of, remote_option, unused_threads_option
+from opbuild.cli.options import model_arguments, model_of, num_threads_option, remote_option
 from opbuild.frontend.input_shape import parse_open_shape, split_shapes
 from opbuild.text.plural import counted
 
@@ -20,7 +20,7 @@ from opbuild.text.plural import counted
     metavar="SHAPES",
     help='Shapes that the model leaves open: "data:1,3,224,224"; 1~640 is a range, as for an .om file.',
 )
-@unused_threads_option
+@num_threads_option
 @target_options
 @remote_option
 @json_option

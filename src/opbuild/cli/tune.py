@@ -36,7 +36,9 @@ _REDRAW_SECONDS = 0.5
 @click.argument("paths", metavar="MODEL.onnx...", nargs=-1, type=OnePath("the path of a file"))
 @shapes_option
 @click.option(
-    "--budget", metavar="TIME", help="No measurement begins after that: 90s, 10m, 2h.  [default: until all is known]"
+    "--budget",
+    metavar="TIME",
+    help="No further candidates are tried after that: 90s, 10m, 2h.  [default: until all is known]",
 )
 @click.option(
     "--operators", metavar="TYPE,TYPE", help="Tune the calls of these operator types: Conv,MatMul.  [default: all]"

@@ -65,28 +65,33 @@ def search(
     candidates: Mapping[Question, Sequence[Variant | None]],
     measure: Measure,
     prepare: Prepare = lambda turns: None,
+    is_spent: Callable[[], bool] = lambda: False,
 ) -> dict[Question, Finding]:
-    """Return what was found for each question.
+    """Return what was found for each question; of those that were not searched to the end only what is faster.
 
     Args:
         candidates: For each question the answers to try, without the one that is known to be best.
         measure: Measures answers to several questions at once.
         prepare: Told what is measured next.
+        is_spent: Whether there is no time for further candidates: the best so far are decided on.
     """
     left = {question: list(answers) for question, answers in candidates.items()}
     scores: dict[Question, float] = dict.fromkeys(left, inf)
     runs = FIRST_RUNS
-    while any(len(answers) > 1 or scores[question] == inf for question, answers in left.items() if answers):
-        open_ = {q: answers for q, answers in left.items() if answers and (len(answers) > 1 or scores[q] == inf)}
-        for question, ratios in _ratios(open_, measure, prepare, runs).items():
+    open_ = {question: answers for question, answers in left.items() if answers}
+    while open_ and not is_spent():
+        for question, ratios in _ratios(open_, measure, prepare, is_spent, runs).items():
             ranked = sorted((ratio, place) for place, ratio in enumerate(ratios) if ratio < inf)
             kept = ranked[: (len(ranked) + 1) // 2]
             left[question] = [open_[question][place] for _, place in kept]
             scores[question] = kept[0][0] if kept else inf
         runs *= 2
+        if not is_spent():
+            open_ = {question: answers for question, answers in left.items() if len(answers) > 1}
     hopeful = {question: answers[0] for question, answers in left.items() if answers and scores[question] < 1}
     decided = measure(hopeful, DECIDING_RUNS) if hopeful else {}
-    return {question: judged(hopeful.get(question), decided.get(question, ())) for question in candidates}
+    found = {question: judged(hopeful.get(question), decided.get(question, ())) for question in candidates}
+    return {question: each for question, each in found.items() if each.found or question not in open_}
 
 
 def judged(choice: Variant | None, pairs: Sequence[Pair]) -> Finding:
@@ -115,7 +120,11 @@ def median_bound(values: Sequence[float], confidence: float = CONFIDENCE) -> flo
 
 
 def _ratios(
-    answers: Mapping[Question, Sequence[Variant | None]], measure: Measure, prepare: Prepare, runs: int
+    answers: Mapping[Question, Sequence[Variant | None]],
+    measure: Measure,
+    prepare: Prepare,
+    is_spent: Callable[[], bool],
+    runs: int,
 ) -> dict[Question, list[float]]:
     """Return the median ratio of each answer; infinite for one that is of no use."""
     ratios: dict[Question, list[float]] = {question: [inf] * len(each) for question, each in answers.items()}
@@ -123,6 +132,8 @@ def _ratios(
     turns = [{q: each[place] for q, each in answers.items() if place < len(each)} for place in places]
     prepare(turns)
     for place, turn in enumerate(turns):
+        if is_spent():
+            break
         for question, pairs in measure(turn, runs).items():
             ratios[question][place] = statistics.median(after / before if before else 1.0 for before, after in pairs)
     return ratios

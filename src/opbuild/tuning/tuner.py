@@ -119,10 +119,6 @@ class TunedNetwork:
         return bool(self.whole) and median_bound([before / after for before, after in self.whole if after]) < 1
 
 
-class _SpentError(Exception):
-    """The budget is spent."""
-
-
 def tune_model(
     model: Model,
     config: Config,
@@ -140,7 +136,7 @@ def tune_model(
         model: As ``opbuild.compile`` takes it.
         config: Settings; threads, store and bank are theirs.
         input_shapes: Shapes that the model leaves open.
-        budget: Seconds after which no further measurement begins.
+        budget: Seconds after which no further candidates are tried; what is best so far is decided on.
         operators: Operator types whose calls are tuned; empty for all.
         again: Whether calls are measured again that the bank knows.
         observer: Told of the builds.
@@ -217,14 +213,14 @@ class Tuner:
             group = self._group(base.asked, done, shares)
             if not group:
                 break
-            try:
-                found = search(self._candidates(base, group), self._bounded(base, choices), self._prepare(choices))
-            except _SpentError:
+            if self._is_spent():
                 self.result.ended = "the time is up"
                 break
+            measure, prepare = self._trials(base, choices).measure, self._prepare(choices)
+            found = search(self._candidates(base, group), measure, prepare, self._is_spent)
             choices |= {question: each.choice for question, each in found.items() if each.found}
             self._keep(base.asked, found)
-            done |= set(group)
+            done |= set(found)
         self.result.skipped = sum(self._is_open(q, each, done) for q, each in base.asked.items())
         if any(row.choice != row.default for row in self.result.rows):
             self.result.whole = whole_times(table, base, DECIDING_RUNS, self._setup.config.num_threads)
@@ -254,21 +250,17 @@ class Tuner:
         asked = base.asked
         return {q: [each for each in asked[q].candidates if each != asked[q].answer][:MOST] for q in group}
 
-    def _bounded(self, base: Form, choices: Choices) -> Callable[[Choices, int], Mapping[Question, Sequence[Pair]]]:
+    def _trials(self, base: Form, choices: Choices) -> Trials:
         def tell(_: int) -> None:
             self._last = self._last._replace(forms=self._last.forms + 1)
             self._tell(self._last)
 
-        threads = self._setup.config.num_threads
-        trials = Trials(self._forms, base, dict(choices), threads, tell=tell)
+        trials = Trials(self._forms, base, dict(choices), self._setup.config.num_threads, tell=tell)
         trials.refused = self.result.refused
+        return trials
 
-        def measure(turn: Choices, runs: int) -> Mapping[Question, Sequence[Pair]]:
-            if time.monotonic() > self._deadline:
-                raise _SpentError
-            return trials.measure(turn, runs)
-
-        return measure
+    def _is_spent(self) -> bool:
+        return time.monotonic() > self._deadline
 
     def _prepare(self, choices: Choices) -> Callable[[Sequence[Choices]], None]:
         return lambda turns: self._forms.compile([{**choices, **turn} for turn in turns])
