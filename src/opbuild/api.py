@@ -80,15 +80,14 @@ def bind(wanted: Wanted, setup: Setup, stores: Stores, new_builder: Callable[[],
 
 def plan_graphs(graphs: Sequence[Graph], setup: Setup, clock: Clock) -> Planned:
     """Return what must be built for a network; there is a graph for each input signature."""
-    from opbuild.lowering.lower import lower
     from opbuild.pipeline.stages import planned
-    from opbuild.pipeline.steps import lowering_options, optimize_graph
+    from opbuild.pipeline.steps import lower_tuned, optimize_graph
 
     working(setup.observer, PREPARING)
     with clock("optimize"):
         optimized = [optimize_graph(graph, float32=setup.config.forces_float32) for graph in graphs]
     with clock("lower"):
-        programs = [lower(graph, setup.level, lowering_options(setup.config)) for graph in optimized]
+        programs = [lower_tuned(graph, setup) for graph in optimized]
     return planned(optimized, programs)
 
 

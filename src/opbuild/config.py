@@ -34,6 +34,8 @@ CACHE_MODES = ("enable", "force", "disable")
 IMPLEMENTATION_MODES = ("high_performance", "high_precision")
 PRECISION_MODES = ("must_keep_origin_dtype", "force_fp32")
 DEBUG_LEVELS = range(5)
+TUNE_BANK = "opbuild_bank.jsonl"
+"""The file of a bank of what tuning found, in its folder."""
 COMPILER_MEMO = "compiler.json"
 """The file of a cache that remembers what compiled what it holds."""
 
@@ -133,6 +135,8 @@ class Config:
         remote: URL of a store that others share (``OPBUILD_REMOTE``); empty: none, unless ``op_cache.ini`` names one.
         remote_mode: ``off``, ``read`` or ``write`` (``OPBUILD_REMOTE_MODE``).
         signing_key: What files are signed with, or ``file:`` and a path (``OPBUILD_SIGNING_KEY``); not shown.
+        tune_bank_path: Folder of the bank of what tuning found (``TUNE_BANK_PATH``); empty: ``tune_bank`` beside the
+            cache.
         fills_cache: Whether the cache is to hold every operator that is used, as MindSpore's and ATC's do: the pack
             serves only where nothing can be compiled.
         warnings: What was wrong with the environment and did not stop the build; told when a session opens.
@@ -159,6 +163,7 @@ class Config:
     remote: str = setting("", _REMOTE, repr=False)
     remote_mode: str = setting("read", _told("OPBUILD_REMOTE_MODE", _word(REMOTE_MODES)))
     signing_key: str = setting("", _told("OPBUILD_SIGNING_KEY"), repr=False)
+    tune_bank_path: str = setting("", _told("TUNE_BANK_PATH"))
     rank_id: int = 0
     rank_size: int = 1
     by_mpi: bool = False
@@ -200,6 +205,17 @@ class Config:
     def network_meta(self) -> Path:
         """Where network images are stored."""
         return self.cache_folder / "network_meta"
+
+    @property
+    def shared_folder(self) -> Path:
+        """The folder, absolute, in which ranks or levels have theirs."""
+        return Path(os.path.abspath(self.op_compiler_cache_dir or self.cache_path))
+
+    @property
+    def tune_bank(self) -> Path:
+        """The file of the bank of what tuning found."""
+        given = self.tune_bank_path.strip()
+        return (Path(os.path.abspath(given)) if given else self.shared_folder / "tune_bank") / TUNE_BANK
 
     @property
     def policy_file(self) -> Path:

@@ -136,7 +136,8 @@ class Program:
         calls: Kernel and host calls in execution order.
         inputs: The network's inputs in order.
         outputs: The network's outputs in order; two outputs never share a buffer, and none is an input's buffer.
-        notes: Free remarks for the report, e.g. why a variant was chosen, by node name.
+        notes: Free remarks for the report, e.g. why no kernel serves it, by node name.
+        tuned: Where variants are from that are not their family's own choice, by node name.
     """
 
     name: str
@@ -145,6 +146,7 @@ class Program:
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     notes: Mapping[str, Any] = field(default_factory=dict)
+    tuned: Mapping[str, str] = field(default_factory=dict)
 
     def descriptors(self) -> dict[OpDesc, tuple[str, ...]]:
         """Return each distinct descriptor with the nodes that need it, in order of first use."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field
@@ -68,6 +69,8 @@ class Report:
         image: Whether the network was started from its stored image.
         image_reason: Why it was not, or empty.
         notes: Remarks of lowering, by node.
+        tuned: Where variants are from that are not their family's own choice, by node: ``tuned on <machine class>
+            <date>``, or ``bucket: ...`` where other sizes were measured.
         arena: Bytes of memory for intermediate values.
         constants: Bytes of packed constants.
         cuts: Of a network in parts the nodes at which it was cut so far: its other numbers are sums over the parts that
@@ -81,6 +84,7 @@ class Report:
     image: bool = False
     image_reason: str = ""
     notes: Mapping[str, Any] = field(default_factory=dict)
+    tuned: Mapping[str, str] = field(default_factory=dict)
     arena: int = 0
     constants: int = 0
     level: str = ""
@@ -100,6 +104,20 @@ class Report:
     def reused(self) -> int:
         """Number of distinct operators that this build did not compile."""
         return len(self.operators) - self.built
+
+    def why(self, operator: OperatorReport) -> str:
+        """Return why an operator was built or could be reused, and where its variant is from if tuning found it."""
+        said = next((self.tuned[node] for node in operator.nodes if node in self.tuned), "")
+        return f"{operator.reason}; {said}" if said else operator.reason
+
+    @property
+    def variants(self) -> str:
+        """Where variants are from; empty if all are from the families' tables."""
+        if not self.tuned:
+            return ""
+        found = Counter(said.split(" ", 1)[1] for said in self.tuned.values())
+        counts = [f"{counted(count, 'node')} {said}" for said, count in found.most_common()]
+        return f"variants: {'; '.join(counts)}; all others table"
 
     @property
     def milliseconds(self) -> float:
@@ -132,7 +150,13 @@ class Report:
         details = table(
             ("operator", "nodes", "", "why", "compiled in"),
             [
-                (each.name, first_of(each.nodes, SHOWN_NODES), each.status, each.reason, f"{each.milliseconds:.0f} ms")
+                (
+                    each.name,
+                    first_of(each.nodes, SHOWN_NODES),
+                    each.status,
+                    self.why(each),
+                    f"{each.milliseconds:.0f} ms",
+                )
                 for each in self.operators
             ],
         )
@@ -147,10 +171,11 @@ class Report:
             f"{self.milliseconds:.0f} ms"
         ]
         lines += [
-            f"  {operator.status:<6}  {operator.name:<{width}}  {len(operator.nodes):>3} x  {operator.reason}"
+            f"  {operator.status:<6}  {operator.name:<{width}}  {len(operator.nodes):>3} x  {self.why(operator)}"
             for operator in self.operators
         ]
         lines.append(f"level {self.level}")
+        lines += [self.variants] * bool(self.variants)
         if self.host:
             lines.append("on the host: " + ", ".join(f"{count} x {name}" for name, count in sorted(self.host.items())))
         if self.cuts:

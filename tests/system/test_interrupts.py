@@ -41,6 +41,7 @@ COMMANDS: dict[str, tuple[list[str], float]] = {
     "compile": (["compile", "--model=net.onnx", "--output=out", "--workers=1"], 2.5),
     "run": (["run", "mlp.onnx", "--repeat", "1000000"], 2.0),
     "bench": (["bench", "mlp.onnx", "--runtime", "opbuild", "--runtime", "onnxruntime"], 3.0),
+    "tune": (["tune", "mlp.onnx"], 3.0),
     "explain": (["explain", "net.onnx"], 0.8),
     "cache": (["cache", "verify"], 0.4),
     "help": (["--help"], 0.12),

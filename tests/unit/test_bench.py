@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from opbuild.bench.child import LEAST_CALLS, turn
-from opbuild.bench.measure import Figures, relative_error
+from opbuild.bench.measure import Figures
 from opbuild.cli import bench
 from opbuild.platform.processor import processor_name
+from opbuild.runtime.accuracy import relative_error
 
 
 @pytest.mark.parametrize(

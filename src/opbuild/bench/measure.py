@@ -19,6 +19,7 @@ import numpy as np
 from opbuild.bench.runtimes import Array
 from opbuild.errors import RunError
 from opbuild.platform.records import dataclass
+from opbuild.runtime.accuracy import relative_error
 
 SETTLE = 0.05
 """Seconds between two turns: the threads of the one before may still be spinning."""
@@ -230,17 +231,3 @@ def _compare(figures: Mapping[str, Figures], running: Sequence[str], folder: Pat
 def _outputs(place: Path) -> list[Array]:
     with np.load(place / "outputs.npz") as file:
         return [file[name] for name in file.files]
-
-
-def relative_error(output: Array, reference: Array) -> float:
-    """Return the greatest difference, relative to the greatest value of the reference; infinite for other shapes."""
-    if output.shape != reference.shape:
-        return float("inf")
-    if reference.dtype.kind not in "biuf":
-        return 0.0 if np.array_equal(output, reference) else float("inf")
-    reference = reference.astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        difference = np.abs(output.astype(np.float64) - reference)
-    difference[(np.isnan(output) & np.isnan(reference)) | (output == reference)] = 0
-    greatest = np.max(np.abs(reference[np.isfinite(reference)]), initial=0.0)
-    return float(np.max(difference, initial=0.0) / (greatest or 1.0))

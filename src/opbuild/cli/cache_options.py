@@ -156,13 +156,13 @@ def read_size(text: str | None) -> int | None:
     return _read("max_size", text, r"(\d{1,15})([kmgtKMGT]?)(?:[iI]?[bB])?", _SIZES, must)
 
 
-def read_span(text: str | None) -> float | None:
-    """Return the seconds that ``--older_than`` names.
+def read_span(text: str | None, option: str = "older_than", example: str = "30d") -> float | None:
+    """Return the seconds that an option names.
 
     Raises:
         OptionError: If it is no span of time.
     """
-    return _read("older_than", text, r"(\d{1,9})([smhdw])", _SPANS, "it must be a number with s, m, h, d or w: 30d")
+    return _read(option, text, r"(\d{1,9})([smhdw])", _SPANS, f"it must be a number with s, m, h, d or w: {example}")
 
 
 def _read(option: str, text: str | None, form: str, units: Mapping[str, int], must: str) -> int | None:

@@ -14,29 +14,35 @@ import click
 
 from opbuild.backend.compilers import make_compiler
 from opbuild.config import Config
-from opbuild.errors import BuildError, OpbuildError, TargetError
+from opbuild.errors import BuildError, OpbuildError, OptionError, TargetError
 from opbuild.files.private import private_path
-from opbuild.files.trust import trusted
+from opbuild.files.trust import make_trust, trusted
 from opbuild.files.writing import write_new
 from opbuild.kernel.host import here, host_flags, host_level
 from opbuild.runtime.link import find_linker
+from opbuild.store.machine_class import machine_file, read_measured, system_class, write_measured
 from opbuild.text.plural import counted, size
 from opbuild.version import __version__
 
 
 @click.command()
-def env() -> None:
+@click.option("--measure", is_flag=True,
+              help="Measure this machine first: its class decides which records of 'opbuild tune' count.")  # fmt: skip
+def env(*, measure: bool) -> None:
     """Show the level, the compiler, the linker and the store, and whether it can be used.
 
     Fails, after showing everything, where something is missing without which nothing new can be built.
     """
     config = Config.from_environment()
+    if measure:
+        _measure(config)
     missing: list[OpbuildError] = []
     for name, value in (
         ("opbuild", __version__),
         ("python", f"{platform.python_version()} ({sys.executable})"),
         ("level", _or_problem(level_text, missing)),
         ("machine", machine_text()),
+        ("class", _or_problem(lambda: class_text(config), missing)),
         ("compiler", _or_problem(_compiler, missing)),
         ("linker", _or_problem(lambda: _linker(config), missing)),
         ("onnx", metadata.version("onnx")),
@@ -72,6 +78,30 @@ def machine_text() -> str:
         f"{counted(machine.cores, 'core')}, {machine.registers} vector registers of {machine.lanes} float32, "
         f"L1 {size(machine.l1)}, L2 {size(machine.l2)}; threads are woken for {machine.waking / 1e3:.1f} us of work"
     )
+
+
+def class_text(config: Config) -> str:
+    """Return the class of this machine, by which tuning's records count, and what was measured of it."""
+    measured = read_measured(config, make_trust(config))
+    if measured is None:
+        return f"{system_class()} (not measured: opbuild env --measure)"
+    rates = ", ".join(f"{2 * rate:.0f} at {level}" for level, rate in measured.peak.items())
+    waking = f"; a thread wakes in {measured.waking / 1e3:.1f} us" if measured.waking else ""
+    return f"{measured.name(host_level().name)} (measured {measured.date[:10]}: GFLOP/s of a core {rates}{waking})"
+
+
+def _measure(config: Config) -> None:
+    """Measure this machine and keep what was found beside the cache.
+
+    Raises:
+        OptionError: If nothing can be written there.
+    """
+    from opbuild.pipeline.setup import set_up
+    from opbuild.tuning.machine import measure_machine
+
+    setup = set_up(config, None, None, stores_networks=False)
+    if not write_measured(config, setup.trust, measure_machine(setup)):
+        raise OptionError(f"{machine_file(config)} can not be written", "set MS_COMPILER_CACHE_PATH to another folder")
 
 
 def _or_problem(look: Callable[[], str], missing: list[OpbuildError]) -> str:

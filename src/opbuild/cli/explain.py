@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from opbuild.cli.cache_options import json_option, locate, print_json, target_options
-from opbuild.cli.options import model_arguments, model_of, remote_option, unused_threads_option
+from opbuild.cli.options import model_arguments, model_of, num_threads_option, remote_option
 from opbuild.frontend.input_shape import parse_open_shape, split_shapes
 from opbuild.text.plural import counted
 
@@ -20,7 +20,7 @@ from opbuild.text.plural import counted
     metavar="SHAPES",
     help='Shapes that the model leaves open: "data:1,3,224,224"; 1~640 is a range, as for an .om file.',
 )
-@unused_threads_option
+@num_threads_option
 @target_options
 @remote_option
 @json_option
@@ -41,7 +41,7 @@ def explain(path: Path | None, model: Path | None, input_shape: str | None, as_j
     shapes: Any = {"input_shapes": fixed, "ranges": ranges}
     report = preview(model, soc_version=level.name, **shapes, config=config, portable=False, observer=make_warner())
     if as_json:
-        print_json([{"name": each.name, "reused": each.status != "built", "why": each.reason,
+        print_json([{"name": each.name, "reused": each.status != "built", "why": report.why(each),
                      "nodes": list(each.nodes), "level": report.level} for each in report.operators])  # fmt: skip
         return
     show_report(report, planned=True)

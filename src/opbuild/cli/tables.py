@@ -66,7 +66,7 @@ def operators_table(report: Report, *, planned: bool = False) -> Table:
             Text(operator.name),
             Text(_nodes(operator.nodes)),
             Text(PLANNED[operator.status] if planned else operator.status, STYLES[operator.status]),
-            Text(operator.reason),
+            Text(report.why(operator)),
             Text(f"{operator.milliseconds:.0f}" if operator.status == "built" else ""),
         ]
         table.add_row(*row[: len(table.columns)])
@@ -83,6 +83,8 @@ def show_report(report: Report, *, planned: bool = False) -> None:
     """Print the table of operators, and what runs on the host; arguments as for ``operators_table``."""
     if report.operators:
         output_console().print(operators_table(report, planned=planned))
+    if report.variants:
+        say(report.variants)
     for name, count in sorted(report.host.items()):
         say(f"no kernel yet, runs on the host: {count} x {name}")
     for cut in report.cuts if planned else ():

@@ -104,6 +104,9 @@ class Family:
         any_rank: Whether all operands have the same dimensions, so that some of one element may be added.
         opened: Returns one dimension of an operand without limits, from the one that was found by these rules.
         work: Returns the nanoseconds that a call takes on one core, roughly, for its operands' extents and strides.
+        candidates: Takes what ``choose`` takes and returns the answers among which tuning searches, those first that
+            are likely to be fast: each is legal for these extents, and None leaves them to other families. Without it
+            there is nothing to tune. Only these are believed of a bank.
     """
 
     name: str
@@ -118,6 +121,7 @@ class Family:
     any_rank: bool = False
     opened: Callable[[OpDesc, Operand, int, Dim], Dim] = _as_it_is
     work: Callable[[OpDesc, Sequence[Dims], Machine], float] = moved_bytes
+    candidates: Callable[..., Sequence[Variant | None]] | None = None
 
     def desc(
         self,

@@ -56,9 +56,14 @@ def fitting(tiles: Mapping[int, Tiles], machine: Machine) -> Tiles:
 
 def cheapest(tiles: Tiles, width: int, count: int) -> Pair:
     """Return the cheapest legal tile for rows of ``width`` positions and ``count`` channel blocks."""
+    return ranked(tiles, width, count)[0]
+
+
+def ranked(tiles: Tiles, width: int, count: int) -> list[Pair]:
+    """Return the legal tiles for rows of ``width`` positions and ``count`` channel blocks, the cheapest first."""
     legal = [tile for tile in tiles if (tile[0] == 1 or tile[0] <= width) and (tile[1] == 1 or tile[1] <= count)]
-    best = min(legal, key=lambda tile: round_up(width, tile[0]) * round_up(count, tile[1]) * tile[2])
-    return best[:2]
+    legal.sort(key=lambda tile: round_up(width, tile[0]) * round_up(count, tile[1]) * tile[2])
+    return [tile[:2] for tile in legal]
 
 
 def round_up(value: int, multiple: int) -> int:

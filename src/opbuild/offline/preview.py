@@ -68,7 +68,11 @@ def preview(
     host = Counter(each.node.op_type for each in needed.host.values())
     jobs = builder.plan(needed.kernels)
     level = stores.setup.level_text_with(sum(job.is_borrowed for job in jobs))
-    return Report(needed.name, _explained(jobs, builder), host, level=level, cuts=waits)
+    return Report(needed.name, _explained(jobs, builder), host, level=level, cuts=waits, tuned=_tuned(needed))
+
+
+def _tuned(needed: Planned) -> dict[str, str]:
+    return {node: said for program in needed.programs for node, said in program.tuned.items()}
 
 
 def _explained(jobs: Sequence[Job], builder: Builder) -> tuple[OperatorReport, ...]:

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from opbuild.runtime.weights import Constants, Packer
 
 
+TUNED = "tuned"
+"""The component of a key that holds what tuning found."""
+
+
 class Declares(Protocol):
     """A model, or a part of one, as far as it names a template."""
 
@@ -113,6 +117,7 @@ class Images:
             "sources": own_sources(),
             "user_operators": user_operators.digest(),
             "target": self._setup.level.name,
+            **self._tuned,
         }
         return ImageKey(network, components | ({"part": part} if part else {}), self._compiler_digest)
 
@@ -201,8 +206,19 @@ class Images:
         return True
 
     def _own(self, key: ImageKey) -> ImageKey:
-        """Return a network's key for this level, which may be lower than the one that was asked for."""
-        return key._replace(components={**key.components, "target": self._setup.level.name})
+        """Return a network's key for this level, which may be lower than the one that was asked for, or untuned."""
+        same = {name: value for name, value in key.components.items() if name != TUNED}
+        return key._replace(components={**same, "target": self._setup.level.name, **self._tuned})
+
+    @lazily
+    def _tuned(self) -> dict[str, str]:
+        """What tuning found, as a component of keys; nothing if it decides nothing."""
+        if not self._setup.uses_bank or not self._setup.config.tune_bank.is_file():
+            return {}
+        from opbuild.pipeline.tuned import knowledge  # most starts have no bank
+
+        found = knowledge(self._setup)
+        return {} if found is None else {TUNED: found.digest()}
 
     @lazily
     def _compiler_digest(self) -> str:

@@ -63,7 +63,7 @@ def start_stored(wanted: Wanted, stores: Stores, clock: Clock) -> Binding | str:
     for lower in stores.lower:
         started = lower.images.start(wanted.key, clock)
         if isinstance(started, Binding):
-            stores.setup.observer(LowerServes(started.report.network, lower.setup.level_text))
+            _tell(lower.setup, started.report.network, stores.setup)
             return started
     return own
 
@@ -113,5 +113,10 @@ def _jobs(served: Served) -> tuple[Job, ...] | None:
 
 def _told(served: Served, own: Served) -> Served:
     if served is not own:
-        own.stores.setup.observer(LowerServes(served.needed.name, served.stores.setup.level_text))
+        _tell(served.stores.setup, served.needed.name, own.stores.setup)
     return served
+
+
+def _tell(served: Setup, network: str, own: Setup) -> None:
+    if served.level != own.level:  # else it is the same level's without what tuning found
+        own.observer(LowerServes(network, served.level_text))

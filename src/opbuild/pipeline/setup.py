@@ -39,6 +39,7 @@ class Setup:
         compiler: Makes the operators; nothing of it is loaded yet.
         asked: The level that was asked for, where ``level`` is a lower one that serves instead.
         executor: Compiles instead of this host; None: this host alone.
+        uses_bank: Whether what tuning found decides about variants.
     """
 
     config: Config
@@ -50,6 +51,7 @@ class Setup:
     compiler: Compiler = field(default_factory=make_compiler)
     asked: Level | None = None
     executor: Executor | None = None
+    uses_bank: bool = True
 
     @property
     def starts_stored(self) -> bool:
@@ -74,14 +76,19 @@ class Setup:
         return self.level_text + more
 
     def lower(self) -> list[Setup]:
-        """Return the setups of the lower levels whose code may serve, the highest first: none if code can be made."""
+        """Return the setups whose code may serve instead, none if code can be made: untuned, and of lower levels."""
         if not self.config.uses_cache or self.config.forces or self.debug.active or not self.why_not_compiled:
             return []
-        setups = []
+        has_bank = self.uses_bank and self.config.tune_bank.is_file()
+        setups = [replace(self, uses_bank=False)] if has_bank else []
         for level in self.level.lower():
             config, trust = trusted(replace(self.config, soc_version=level.name))
             if config.uses_cache:
-                setups.append(replace(self, config=config, level=level, trust=trust, asked=self.asked or self.level))
+                setups.append(
+                    replace(
+                        self, config=config, level=level, trust=trust, asked=self.asked or self.level, uses_bank=False
+                    )
+                )
         return setups
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from opbuild.backend.evaluate import evaluate
 from opbuild.builder.result import BuildResult
 from opbuild.config import Config
@@ -12,7 +14,10 @@ from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph
 from opbuild.kernel.level import Level
 from opbuild.lowering.context import Options
+from opbuild.lowering.lower import lower
+from opbuild.pipeline.setup import Setup
 from opbuild.pipeline.stages import Assembled, Built, Packed
+from opbuild.pipeline.tuned import tuned
 from opbuild.program import Program
 from opbuild.report import Clock, OperatorReport
 from opbuild.runtime.assembly import make_record
@@ -25,6 +30,15 @@ from opbuild.runtime.weights import Packer, pack_constants
 def optimize_graph(graph: Graph, evaluate_node: Evaluate = evaluate, *, float32: bool = False) -> Graph:
     """Return the graph that is lowered; ``float32`` computes other floating-point types in float32."""
     return optimize(force_float32(graph) if float32 else graph, evaluate_node)
+
+
+def lower_tuned(graph: Graph, setup: Setup) -> Program:
+    """Return a graph lowered for a build, its variants those that tuning found where it found any."""
+    options, chosen = lowering_options(setup.config), tuned(setup)
+    if chosen is None:
+        return lower(graph, setup.level, options)
+    program = lower(graph, setup.level, replace(options, kernels=chosen))
+    return replace(program, tuned=chosen.notes())
 
 
 def lowering_options(config: Config) -> Options:
@@ -89,6 +103,6 @@ def assemble(packed: Packed, built: Built) -> Assembled:
         packed.memory,
         constant_of=packed.constants.positions,
         constants=packed.constants.places,
-        notes=record_notes(operators, program.notes, built.checked_order, symbols),
+        notes=record_notes(operators, program.notes, built.checked_order, symbols, program.tuned),
     )
     return Assembled(record, packed.constants, built, operators)

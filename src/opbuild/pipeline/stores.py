@@ -272,7 +272,11 @@ def make_builder(setup: Setup, stores: Stores, *, is_urgent: bool = True) -> Bui
 def _lower_levels(stores: Stores) -> list[LowerLevel]:
     from opbuild.builder.build import LowerLevel
 
-    return [LowerLevel(each.setup.level, *each.operators_and_runtimes, each.setup.level_text) for each in stores.lower]
+    return [
+        LowerLevel(each.setup.level, *each.operators_and_runtimes, each.setup.level_text)
+        for each in stores.lower
+        if each.setup.level != stores.setup.level
+    ]
 
 
 def deciding_builder(setup: Setup, stores: Stores) -> Builder:

@@ -238,6 +238,10 @@ class Arena:
         for port in self._ports:
             self._arrays[port.buffer] = None
 
+    def array(self, buffer: int) -> Array | None:
+        """Return the memory of a buffer; None for the caller's while none is attached."""
+        return self._arrays[buffer]
+
     def _storage(self, index: int, owner: Executor) -> Array | None:
         """Return the memory of a buffer as a flat array; None for the caller's."""
         buffer = owner.record.buffers[index]

@@ -128,6 +128,7 @@ def merged(parts: Sequence[tuple[Cut, Report]]) -> Report:
         image=not reasons,
         image_reason=reasons[0] if reasons else "",
         notes={name: note for report in reports for name, note in report.notes.items()},
+        tuned={name: said for report in reports for name, said in report.tuned.items()},
         arena=max(report.arena for report in reports),
         constants=sum(report.constants for report in reports),
     )

@@ -18,12 +18,14 @@ def record_notes(
     lowering: Mapping[str, Any],
     checked: Sequence[str] = (),
     symbols: Mapping[OpDesc, str] = MappingProxyType({}),
+    tuned: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Return what a record keeps of a build for later reports, and the kernels whose order of tasks is checked."""
     return ({CHECKED_ORDER: list(checked)} if checked else {}) | {
         "operators": [[operator.name, list(operator.nodes), operator.milliseconds] for operator in operators],
         KERNELS: {symbol: [desc.family, dict(desc.variant)] for desc, symbol in symbols.items()},
         "lowering": {str(node): str(note) for node, note in lowering.items()},
+        **({"tuned": dict(tuned)} if tuned else {}),
     }
 
 
@@ -56,6 +58,7 @@ def make_report(
         image=not_stored is None,
         image_reason=not_stored or "",
         notes=record.notes["lowering"],
+        tuned=record.notes.get("tuned", {}),
         arena=record.arena_size,
         level=level,
         constants=sum(constant.nbytes for constant in record.constants),

@@ -38,6 +38,12 @@ def choose(rows: int, keys: int, columns: int, hidden: int, machine: Machine) ->
     return {"block": block, "keys": together, "rows": tall, "columns": wide, "chunk": chunk}
 
 
+def candidates(rows: int, keys: int, columns: int, hidden: int, machine: Machine) -> list[Variant | None]:
+    """Return the answers among which tuning searches: that of ``choose``, and one by one."""
+    own = choose(rows, keys, columns, hidden, machine)
+    return [own] if own is None else [own, None]
+
+
 def counted(expression: Expression, comparison: Expression, is_seen: bool, operands: int) -> Expression:
     """Return an epilogue that compares a key's place with the number of keys that a query sees.
 
@@ -103,4 +109,5 @@ FAMILY = Family(
     least_extent=1,
     opened=_opened,
     work=work,
+    candidates=candidates,
 )

@@ -9,7 +9,7 @@ from math import prod
 from opbuild.families.blocked import BIAS, BLOCK, LANE, blocks, result
 from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import Dims, Family, Part, Variant
-from opbuild.families.tiles import SPLIT_TILES, Pair, Tile, Tiles, accumulating, cheapest, fitting
+from opbuild.families.tiles import SPLIT_TILES, Pair, Tile, Tiles, accumulating, cheapest, fitting, ranked
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 
@@ -78,6 +78,17 @@ def choose(out: Pair, inputs: int, outputs: int, taps: int, pairs: bool, machine
     costs = tuple((*tile[:2], tile[2] * (WAITING if waits(tile) and row % tile[0] else 1.0)) for tile in legal)
     width, wide = cheapest(costs, row, blocks(outputs))
     return {"width": width, "blocks": wide, "chunked": row > 0 and row % width == 0 and waits((width, wide, 1.0))}
+
+
+def candidates(out: Pair, inputs: int, outputs: int, taps: int, pairs: bool, machine: Machine) -> list[Variant]:
+    """Return the variants among which tuning searches; the arguments are those of ``choose``."""
+    legal = ranked(tiles(machine), out[0], blocks(outputs))
+    whole = [{"width": width, "blocks": wide, "chunked": False} for width, wide in legal]
+    in_chunks = (
+        [] if pairs or blocks(inputs) == 1 else [each for each in whole if out[0] and out[0] % each["width"] == 0]
+    )
+    both = [*whole, *({**each, "chunked": True} for each in in_chunks)]
+    return sorted(both, key=lambda each: whole.index({**each, "chunked": False}))
 
 
 def _waits(tile: Tile, inputs: int, taps: int, machine: Machine) -> bool:
@@ -154,4 +165,5 @@ FAMILY = Family(
     milliseconds=120,
     opened=_opened,
     work=work,
+    candidates=candidates,
 )

@@ -8,7 +8,7 @@ from math import prod
 from opbuild.families.blocked import BIAS, BLOCK, IMAGE, LANE, result
 from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import Dims, Family, Part, Variant
-from opbuild.families.tiles import Pair, Tiles, accumulating, cheapest, fitting
+from opbuild.families.tiles import Pair, Tiles, accumulating, cheapest, fitting, ranked
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
@@ -31,6 +31,11 @@ def tiles(machine: Machine) -> Tiles:
 def choose(width: int, machine: Machine) -> Variant:
     """Return the variant for rows of ``width`` positions: how many of them are a register tile."""
     return {"width": cheapest(tiles(machine), width, 1)[0]}
+
+
+def candidates(width: int, machine: Machine) -> list[Variant]:
+    """Return the variants among which tuning searches."""
+    return [{"width": tile[0]} for tile in ranked(tiles(machine), width, 1)]
 
 
 def describe(kernel: Pair, stride: Pair, dilation: Pair, epilogue: Epilogue, variant: Variant) -> OpDesc:
@@ -56,4 +61,5 @@ FAMILY = Family(
     types=("float32",),
     milliseconds=160,
     work=work,
+    candidates=candidates,
 )

@@ -8,7 +8,7 @@ from math import prod
 from opbuild.families.blocked import BIAS, BLOCK, LANE, blocks, result
 from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import Dims, Family, Part, Variant
-from opbuild.families.tiles import SPLIT_TILES, Pair, Tiles, accumulating, cheapest, fitting
+from opbuild.families.tiles import SPLIT_TILES, Pair, Tiles, accumulating, cheapest, fitting, ranked
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
@@ -45,6 +45,12 @@ def choose(width: int, outputs: int, machine: Machine) -> Variant:
     return {"width": tile[0], "blocks": tile[1], "rows": 8}
 
 
+def candidates(width: int, outputs: int, machine: Machine) -> list[Variant]:
+    """Return the variants among which tuning searches."""
+    legal = ranked(tiles(machine), width, blocks(outputs))
+    return [{"width": tile[0], "blocks": tile[1], "rows": 8} for tile in legal]
+
+
 def describe(kernel: Pair, stride: Pair, dilation: Pair, before: Pair, epilogue: Epilogue, variant: Variant) -> OpDesc:
     """Return the descriptor; pairs are (x, y), ``before`` is padding. Operands x, w, bias, the epilogue's, out."""
     kx, ky = kernel
@@ -69,4 +75,5 @@ FAMILY = Family(
     types=("float32",),
     milliseconds=120,
     work=work,
+    candidates=candidates,
 )

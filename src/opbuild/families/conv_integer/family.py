@@ -9,7 +9,7 @@ from math import prod
 from opbuild.families.blocked import BLOCK, CHANNEL_DIMS, LANE, blocks, result
 from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import Dims, Family, Part, Variant
-from opbuild.families.tiles import Pair, Tiles, accumulating, cheapest, fitting
+from opbuild.families.tiles import Pair, Tiles, accumulating, cheapest, fitting, ranked
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 
@@ -61,6 +61,11 @@ def choose(out: Pair, outputs: int, machine: Machine) -> Variant:
     """Return the variant for an output of extents ``out`` (x, y) and so many channels: the register tile."""
     width, wide = cheapest(tiles(machine), out[0], blocks(outputs))
     return {"width": width, "blocks": wide}
+
+
+def candidates(out: Pair, outputs: int, machine: Machine) -> list[Variant]:
+    """Return the variants among which tuning searches."""
+    return [{"width": width, "blocks": wide} for width, wide in ranked(tiles(machine), out[0], blocks(outputs))]
 
 
 def adjacent(dtype: str, machine: Machine) -> int:
@@ -138,4 +143,5 @@ FAMILY = Family(
     milliseconds=150,
     opened=_opened,
     work=work,
+    candidates=candidates,
 )

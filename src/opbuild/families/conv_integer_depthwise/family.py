@@ -50,4 +50,5 @@ FAMILY = Family(
     types=("uint8",),
     milliseconds=180,
     work=work,
+    candidates=depthwise.candidates,
 )

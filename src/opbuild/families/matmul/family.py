@@ -74,10 +74,21 @@ def choose(layout: str, batches: int, m: int, n: int, k: int, dtype: str, machin
         dtype: Element type of the right operand.
         machine: What runs it.
     """
-    rows, columns = _tile(layout, m, n, dtype, machine)
+    rows, columns = _tiles(layout, m, n, dtype, machine)[0]
     staged = layout == "columns" or (layout == "rows" and m >= STAGED_ROWS and n >= STAGED_COLUMNS)
     staged = staged or (layout == "panels" and dtype in NARROW_FLOATS and m >= WIDENED_TILES[machine.lanes] * rows)
     return {"rows": rows, "columns": columns, "stage": staged}
+
+
+def candidates(layout: str, batches: int, m: int, n: int, k: int, dtype: str, machine: Machine) -> list[Variant]:
+    """Return the variants among which tuning searches; the arguments are those of ``choose``."""
+    own = choose(layout, batches, m, n, k, dtype, machine)["stage"]
+    either = layout == "rows" or (layout == "panels" and dtype in NARROW_FLOATS)
+    return [
+        {"rows": rows, "columns": columns, "stage": stage}
+        for rows, columns in _tiles(layout, m, n, dtype, machine)
+        for stage in ((own, not own) if either else (own,))
+    ]
 
 
 def operands(
@@ -127,17 +138,20 @@ def epilogue_work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> flo
     return heavy * HEAVY * prod(extent for extent, _ in shapes[-1]) / machine.lanes
 
 
-def _tile(layout: str, m: int, n: int, dtype: str, machine: Machine) -> tuple[int, int]:
-    """Return rows and columns of the tile that costs least; what a last tile computes twice or in vain is counted."""
+def _tiles(layout: str, m: int, n: int, dtype: str, machine: Machine) -> list[tuple[int, int]]:
+    """Return rows and columns of the legal tiles, the cheapest first.
+
+    What a last tile computes twice or in vain is counted.
+    """
     panels = -(-n // PANEL)
-    best = (float("inf"), 1, PANEL)
+    legal = []
     for rows, columns, slower in tiles(machine, dtype):
         fits = panels % max(1, columns // PANEL) == 0 if layout in PACKED else columns <= n
         fits = fits and (layout != "pairs" or columns >= PANEL)
         if rows <= m and fits:
             computed = -(-m // rows) * rows * -(-n // columns) * columns
-            best = min(best, (computed * slower, rows, columns))
-    return best[1:]
+            legal.append((computed * slower, rows, columns))
+    return [tile[1:] for tile in sorted(legal)] or [(1, PANEL)]
 
 
 def _least_columns(attrs: Mapping[str, Any]) -> int:
@@ -161,4 +175,5 @@ FAMILY = Family(
     least_extent=1,
     opened=_opened,
     work=work,
+    candidates=candidates,
 )

@@ -34,13 +34,19 @@ def choose(m: int, n: int, machine: Machine) -> Variant:
         n: Columns, at least 1.
         machine: What runs it.
     """
+    return candidates(m, n, machine)[0]
+
+
+def candidates(m: int, n: int, machine: Machine) -> list[Variant]:
+    """Return the variants among which tuning searches, the cheapest first; the arguments are those of ``choose``."""
     width = panel(machine)
     panels = -(-n // width)
-    best = (float("inf"), 1, 1)
-    for rows, columns, slower in tiles(machine):
-        if rows <= m and columns % width == 0 and panels % (columns // width) == 0:
-            best = min(best, (-(-m // rows) * rows * slower, rows, columns // width))
-    return {"rows": best[1], "panels": best[2]}
+    legal = [
+        (-(-m // rows) * rows * slower, rows, columns // width)
+        for rows, columns, slower in tiles(machine)
+        if rows <= m and columns % width == 0 and panels % (columns // width) == 0
+    ]
+    return [{"rows": rows, "panels": together} for _, rows, together in sorted(legal)] or [{"rows": 1, "panels": 1}]
 
 
 def operands(rank: int, rhs_rank: int, variant: Variant, machine: Machine) -> tuple[Operand, Operand]:
@@ -74,4 +80,5 @@ FAMILY = Family(
     least_extent=1,
     opened=_opened,
     work=work,
+    candidates=candidates,
 )

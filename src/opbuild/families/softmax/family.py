@@ -33,6 +33,12 @@ def choose(log: bool, inner: bool, columns: int, row: int, machine: Machine) -> 
     return {"lanes": VECTOR if columns >= VECTOR else 1}
 
 
+def candidates(log: bool, inner: bool, columns: int, row: int, machine: Machine) -> list[Variant]:
+    """Return the variants among which tuning searches; the arguments are those of ``choose``."""
+    own = choose(log, inner, columns, row, machine)
+    return [own, {"row": "heap"}] if inner and not log and own["row"] == "stack" else [own]
+
+
 def describe(log: bool, inner: bool, rounds: str, variant: Variant, impl_mode: str) -> OpDesc:
     """Return the descriptor; operands x and out, the ``inner`` dimension being the axis, or else the middle one."""
     limit = STACK_ROW if variant.get("row") == "stack" and not log else FREE
@@ -69,4 +75,5 @@ FAMILY = Family(
     least_extent=1,
     opened=_opened,
     work=work,
+    candidates=candidates,
 )

@@ -8,7 +8,7 @@ from math import prod
 from opbuild.families.blocked import BIAS, BLOCK, IMAGE, LANE, blocks
 from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import BYTES, Dims, Family, Part, Variant
-from opbuild.families.tiles import Pair, Tiles, cheapest, fitting, round_up
+from opbuild.families.tiles import Pair, Tiles, cheapest, fitting, ranked, round_up
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
@@ -33,6 +33,9 @@ TILES: Mapping[int, Tiles] = {
 }  # fmt: skip
 """Register tiles by the registers that a channel block fills: tiles of the image, channel blocks, and time for each
 product relative to the best. Measured on Sapphire Rapids with AVX-512 and AVX2."""
+
+SEARCHED = 3
+"""Chunks, and register tiles of each, that tuning tries."""
 
 PER_NANOSECOND = 6
 """Vectors that one core multiplies and adds in a nanosecond: two a cycle at 3 GHz."""
@@ -74,6 +77,21 @@ def choose(out: Pair, inputs: int, outputs: int, precise: bool, machine: Machine
     elif m == 4 and weights <= 2 * CACHED * machine.l2:
         down = 1  # weights that caches keep may be read for each row of tiles; others should be read once
     return _variant(m, (across, down), outputs, machine)
+
+
+def candidates(out: Pair, inputs: int, outputs: int, precise: bool, machine: Machine) -> list[Variant | None]:
+    """Return the variants among which tuning searches, and None, the direct convolution; arguments as of ``choose``."""
+    if precise and inputs > PRECISE_CHANNELS:
+        return [None]
+    found: list[Variant | None] = [choose(out, inputs, outputs, precise, machine), None]
+    for m in (2,) if precise else (4, 2):
+        across, down = (-(-extent // m) for extent in out)
+        rows = [(across, down), (across, 1)] if max(across, down) <= SMALL else []
+        chunks = sorted(CHUNKS, key=lambda chunk: (round_up(across, chunk), -chunk))[:SEARCHED]
+        for chunk in rows or [(chunk, 1) for chunk in chunks]:
+            legal = ranked(tiles(machine), chunk[0] * chunk[1], blocks(outputs))[:SEARCHED]
+            found += [_made(m, chunk, tile) for tile in legal]
+    return [each for place, each in enumerate(found) if each not in found[:place]]
 
 
 def others(variant: Variant, out: Pair, outputs: int, machine: Machine) -> list[Variant]:
@@ -121,8 +139,11 @@ def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
 
 
 def _variant(m: int, chunk: Pair, outputs: int, machine: Machine) -> Variant:
-    width, count = cheapest(tiles(machine), chunk[0] * chunk[1], blocks(outputs))
-    return {"tile": m, "chunk_x": chunk[0], "chunk_y": chunk[1], "width": width, "blocks": count}
+    return _made(m, chunk, cheapest(tiles(machine), chunk[0] * chunk[1], blocks(outputs)))
+
+
+def _made(m: int, chunk: Pair, tile: Pair) -> Variant:
+    return {"tile": m, "chunk_x": chunk[0], "chunk_y": chunk[1], "width": tile[0], "blocks": tile[1]}
 
 
 FAMILY = Family(
@@ -134,4 +155,5 @@ FAMILY = Family(
     implied={"kernel": list(KERNEL)},
     milliseconds=290,
     work=work,
+    candidates=candidates,
 )

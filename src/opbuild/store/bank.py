@@ -1,0 +1,191 @@
+"""The bank of what tuning found: a file of lines, each a record under a digest of its own.
+
+Lines are only appended, with one write each, so that processes which tune at once neither wait for each other nor
+overwrite anything. A line that is damaged, torn or signed with another key costs itself alone. Of two records for one
+question the later one counts.
+
+A line is ``<16 hexadecimal digits> <JSON object>``, the digits of the object's BLAKE3 digest.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from opbuild.errors import OptionError
+from opbuild.families.knowledge import Variant
+from opbuild.files.trust import SignatureError, Trust
+from opbuild.files.writing import append, make_folder
+from opbuild.platform.digest import blake3_of
+from opbuild.text.canonical import canonical_json
+
+LARGEST = 64 * 2**20
+"""Bytes of a bank at most; a record has some 500."""
+
+FORMAT = 1
+"""Raised whenever a record's meaning changes."""
+
+_NAME = "tune_bank"
+_DIGITS = 16
+_LINE = re.compile(rb"([0-9a-f]{%d}) (\{.*\})" % _DIGITS)
+
+
+@dataclass(frozen=True)
+class Record:
+    """What was found for one question on one kind of machine.
+
+    Attributes:
+        family: The kernel family.
+        arguments: What it was asked with, as canonical JSON.
+        level: The level of the code.
+        machine: The machine's class as it was measured; empty if it was not.
+        system: The machine's class as the system describes it.
+        threads: Threads that ran the network.
+        sources: Digest of the family's sources.
+        default: The family's own answer.
+        choice: The fastest; the default if nothing was faster beyond noise.
+        before: Microseconds that the default took, the median.
+        after: Microseconds that the choice took, the median.
+        bound: The ratio below which the median of the choice's times lies with the confidence that tuning asks for.
+        spread: The distance of the quarters of the ratios.
+        pairs: How many pairs of runs these are of.
+        date: When, in UTC: ``2026-11-23T22:10:05Z``.
+        network: Where it was measured, for readers.
+    """
+
+    family: str
+    arguments: str
+    level: str
+    machine: str
+    system: str
+    threads: int
+    sources: str
+    default: Variant | None
+    choice: Variant | None
+    before: float
+    after: float
+    bound: float
+    spread: float
+    pairs: int
+    date: str
+    network: str = ""
+
+    @property
+    def place(self) -> tuple[str, str, str, str, str, int]:
+        """What the record is about; of two with one place the later counts."""
+        return self.family, self.arguments, self.level, self.machine, self.system, self.threads
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether something faster than the default was found."""
+        return self.choice != self.default
+
+
+class Bank(NamedTuple):
+    """What a bank's file holds.
+
+    Attributes:
+        records: The sound records, the earliest first.
+        damaged: Lines that are none.
+        unsigned: Lines that are not signed with the key.
+    """
+
+    records: tuple[Record, ...] = ()
+    damaged: int = 0
+    unsigned: int = 0
+
+    def latest(self) -> dict[tuple[Any, ...], Record]:
+        """Return the record that counts for each place."""
+        return {record.place: record for record in self.records}
+
+
+def read_bank(path: Path, trust: Trust) -> Bank:
+    """Return what a file holds; nothing if there is none.
+
+    Raises:
+        OptionError: If it is there and can not be read.
+    """
+    try:
+        data = trust.read(path, LARGEST)
+    except FileNotFoundError:
+        return Bank()
+    except (OSError, ValueError) as error:
+        raise OptionError(
+            f"the tuning bank {path} can not be read: {getattr(error, 'strerror', None) or error}"
+        ) from error
+    return parse_bank(data, trust)
+
+
+def parse_bank(data: bytes, trust: Trust) -> Bank:
+    """Return what the bytes of a bank hold, whatever they are."""
+    records: list[Record] = []
+    damaged = unsigned = 0
+    for line in filter(None, data.split(b"\n")):
+        try:
+            records.append(_parse_line(line, trust))
+        except SignatureError:
+            unsigned += 1
+        except (ValueError, TypeError, RecursionError):
+            damaged += 1
+    return Bank(tuple(records), damaged, unsigned)
+
+
+def append_records(path: Path, records: Iterable[Record], trust: Trust) -> None:
+    """Add records to a bank, each with one write, which may be torn without harm to others.
+
+    Raises:
+        OptionError: If it can not be written.
+    """
+    try:
+        make_folder(path.parent)
+        for record in records:
+            append(path, b"\n" + line_of(record, trust), create=True)
+    except OSError as error:
+        message = f"the tuning bank {path} can not be written: {error.strerror or error}"
+        raise OptionError(message, "set TUNE_BANK_PATH to a folder that can be written") from error
+
+
+def merged(own: Bank, others: Sequence[Bank]) -> list[Record]:
+    """Return the records of other banks that one lacks, or has an earlier one for."""
+    known = own.latest()
+    added: dict[tuple[Any, ...], Record] = {}
+    for record in (record for bank in others for record in bank.latest().values()):
+        have = added.get(record.place) or known.get(record.place)
+        if have is None or have.date < record.date:
+            added[record.place] = record
+    return list(added.values())
+
+
+def line_of(record: Record, trust: Trust) -> bytes:
+    """Return the line of a record, without its end."""
+    text = canonical_json(trust.signed(_NAME, {"format": FORMAT, **asdict(record)})).encode()
+    return blake3_of(text)[:_DIGITS].encode() + b" " + text
+
+
+def _parse_line(line: bytes, trust: Trust) -> Record:
+    found = _LINE.fullmatch(line)
+    if found is None or blake3_of(found[2])[:_DIGITS].encode() != found[1]:
+        raise ValueError("it is torn or was changed")
+    content = trust.unsigned(_NAME, json.loads(found[2]))
+    if content.pop("format", None) != FORMAT:
+        raise ValueError("it is of another release")
+    return _record(content)
+
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "threads": (int,),
+    "pairs": (int,),
+    **dict.fromkeys(("default", "choice"), (dict, type(None))),
+    **dict.fromkeys(("before", "after", "bound", "spread"), (int, float)),
+}
+
+
+def _record(content: Mapping[str, Any]) -> Record:
+    names = {field.name for field in fields(Record)}
+    if content.keys() != names or any(not isinstance(content[name], _TYPES.get(name, (str,))) for name in names):
+        raise ValueError("it is no record")
+    return Record(**content)

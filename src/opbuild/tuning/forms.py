@@ -1,0 +1,159 @@
+"""Forms of a network: the same with other variants of some calls, built through the store and run call by call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import chain
+from typing import cast
+
+import numpy as np
+
+from opbuild.api import build_network
+from opbuild.backend.evaluate import evaluate
+from opbuild.dtypes import numpy_dtype
+from opbuild.errors import BuildError, RunError
+from opbuild.families.knowledge import Answer, Question, Variant
+from opbuild.files.mapping import anonymous
+from opbuild.graph.types import Array, Graph
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.lowering.lower import lower
+from opbuild.lowering.tuned import Asked, Tuned
+from opbuild.pipeline.setup import Setup
+from opbuild.pipeline.stages import planned
+from opbuild.pipeline.steps import lowering_options
+from opbuild.pipeline.stores import Stores, make_builder
+from opbuild.program import Program
+from opbuild.report import Clock
+from opbuild.runtime.executor import Executor
+from opbuild.runtime.library import Library
+from opbuild.runtime.record import KernelStep
+from opbuild.tuning.search import Choices
+
+
+class Chosen:
+    """Answers that were decided."""
+
+    def __init__(self, choices: Choices) -> None:
+        self._choices = choices
+
+    def answers(self, question: Question, default: Variant | None) -> Iterator[Answer]:
+        """Return the answer that was decided, if one was."""
+        if question in self._choices:
+            yield Answer(self._choices[question], "")
+
+
+class Form:
+    """A built network whose calls can be timed and looked at.
+
+    Args:
+        executor: Runs it.
+        asked: What families were asked while it was lowered.
+        inputs: What it is run on.
+
+    Attributes:
+        asked: The same.
+        nodes: The nodes of each call.
+        nbytes: Bytes of weights and of memory for what lies between calls.
+    """
+
+    def __init__(self, executor: Executor, asked: Mapping[Question, Asked], inputs: Sequence[Array]) -> None:
+        self.asked, self._executor = asked, executor
+        self._arena = executor.prepare(anonymous(executor.arena_size))
+        self._outputs = [np.zeros(port.type.shape, numpy_dtype(port.type.dtype)) for port in executor.outputs]
+        self._arena.attach(inputs, self._outputs)
+        self.nodes = [frozenset(step.nodes) for step in executor.record.steps]
+        self.nbytes = executor.arena_size + sum(each.nbytes for each in executor.record.constants)
+
+    def run(self, clock: Callable[[], int]) -> list[int]:
+        """Run it once and return what each call took.
+
+        Raises:
+            RunError: If a call fails.
+        """
+        times = []
+        for function, arguments in self._arena.steps:
+            started = clock()
+            failed = function(*arguments)
+            times.append(clock() - started)
+            if failed:
+                raise RunError(f"call {len(times)} of {self._executor.record.name} failed while it was tuned")
+        return times
+
+    def results(self, sites: Sequence[frozenset[str]]) -> tuple[list[Array | None], list[Array]]:
+        """Run it once; return what is written last for sets of nodes, None where the host does, and the outputs."""
+        last = [max((place for place, nodes in enumerate(self.nodes) if nodes & site), default=-1) for site in sites]
+        found: dict[int, Array] = {}
+        for place, (function, arguments) in enumerate(self._arena.steps):
+            function(*arguments)
+            step = self._executor.record.steps[place]
+            if place in last and isinstance(step, KernelStep):
+                found[place] = self._written(step)
+        return [found.get(place) for place in last], [each.copy() for each in self._outputs]
+
+    def first_call(self, site: frozenset[str]) -> int:
+        """Return the place of the first call for some nodes."""
+        return next((place for place, nodes in enumerate(self.nodes) if nodes & site), len(self.nodes))
+
+    def _written(self, step: KernelStep) -> Array:
+        view = step.views[-step.writes]
+        memory = cast("Array", self._arena.array(view.buffer)).reshape(-1)
+        strides = [stride * memory.itemsize for _, stride in view.dims]
+        shape = [extent for extent, _ in view.dims]
+        return np.lib.stride_tricks.as_strided(memory[view.offset :], shape, strides).copy()
+
+
+class Forms:
+    """Builds forms of one network.
+
+    Args:
+        graph: The network, optimized.
+        setup: What is built for; stored networks are left alone.
+        inputs: What forms are run on.
+    """
+
+    def __init__(self, graph: Graph, setup: Setup, inputs: Sequence[Array]) -> None:
+        self._graph, self._setup, self._inputs = graph, setup, inputs
+        self._stores = Stores(setup)
+        self._packer = self._stores.packer()
+        self._options = lowering_options(setup.config)
+
+    def compile(self, turns: Sequence[Choices]) -> None:
+        """Compile the kernels of several forms together, so that making each finds them; what fails, fails there."""
+        kernels: dict[OpDesc, tuple[str, ...]] = {}
+        for choices in turns:
+            with suppress(AssertionError):  # a variant that is not legal
+                kernels |= self._lowered(choices)[1].descriptors()
+        with make_builder(self._setup, self._stores) as builder, suppress(BuildError):
+            builder.start(kernels, self._graph.name, {}).result()
+
+    def make(self, choices: Choices) -> Form:
+        """Return the form with some answers, built.
+
+        Raises:
+            BuildError: If a kernel can not be built.
+        """
+        asked, program = self._lowered(choices)
+        needed = planned([self._graph], [program])
+        with make_builder(self._setup, self._stores) as builder:
+            (network,) = build_network(needed, self._setup, self._stores, builder, self._packer, Clock())
+        code = network.built.library
+        library = Library(code, self._setup.config.num_threads) if code else None
+        executor = Executor(network.record, library, network.constants.arrays, evaluate)
+        return Form(executor, asked, self._inputs)
+
+    def _lowered(self, choices: Choices) -> tuple[dict[Question, Asked], Program]:
+        found = Tuned(Chosen(choices))
+        program = lower(self._graph, self._setup.level, replace(self._options, kernels=found))
+        return found.asked, program
+
+
+def sites_of(asked: Mapping[Question, Asked], question: Question) -> frozenset[str]:
+    """Return the nodes for which a question was asked; none if it was not."""
+    return frozenset(asked[question].sites) if question in asked else frozenset()
+
+
+def all_sites(asked: Mapping[Question, Asked], questions: Sequence[Question]) -> list[frozenset[str]]:
+    """Return the nodes of some questions, each alone."""
+    return [frozenset({node}) for node in sorted(set(chain.from_iterable(sites_of(asked, q) for q in questions)))]

@@ -1,0 +1,96 @@
+"""What a bank holds, for readers; and carrying it from one machine to others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from opbuild.config import Config
+from opbuild.errors import OptionError
+from opbuild.families.catalogue import names
+from opbuild.files.private import publish
+from opbuild.files.trust import make_trust
+from opbuild.kernel.host import host_level
+from opbuild.pipeline.setup import set_up
+from opbuild.pipeline.tuned import applying, family_sources
+from opbuild.store.bank import Record, append_records, line_of, merged, read_bank
+from opbuild.text.plural import counted
+
+
+class Listed(NamedTuple):
+    """A record, and whether it counts here: ``counts``, ``stale`` or ``elsewhere``."""
+
+    record: Record
+    state: str
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a bank holds.
+
+    Attributes:
+        path: Its file.
+        rows: The records that count for their places.
+        problems: What is wrong with it, for readers.
+    """
+
+    path: Path
+    rows: tuple[Listed, ...]
+    problems: tuple[str, ...]
+
+
+def listed(config: Config) -> Listing:
+    """Return what the bank holds.
+
+    Raises:
+        OptionError: If it can not be read.
+    """
+    setup = set_up(config, host_level(), None)
+    bank = read_bank(config.tune_bank, setup.trust)
+    counts = {each.threads for each in bank.records}
+    setups = [replace(setup, config=replace(setup.config, num_threads=threads)) for threads in counts]
+    here = {id(each) for some in setups for each in applying(bank, some).values()}
+    rows = []
+    for record in bank.latest().values():
+        known = record.family in names() and record.sources == family_sources(record.family)
+        rows.append(Listed(record, "stale" if not known else "counts" if id(record) in here else "elsewhere"))
+    stale = sum(each.state == "stale" for each in rows)
+    problems = [
+        f"{counted(stale, 'record')} of other sources of their families: not used, tune again" * bool(stale),
+        f"{counted(bank.damaged, 'line')} damaged: not used" * bool(bank.damaged),
+        f"{counted(bank.unsigned, 'line')} not signed with the key: not used" * bool(bank.unsigned),
+    ]
+    return Listing(config.tune_bank, tuple(rows), tuple(filter(None, problems)))
+
+
+def export_bank(config: Config, file: Path) -> int:
+    """Write the records that count for their places into a file, and return how many there are.
+
+    Raises:
+        OptionError: If the bank can not be read, or the file not be written.
+    """
+    trust = make_trust(config)
+    records = read_bank(config.tune_bank, trust).latest().values()
+    try:
+        publish(file.absolute(), b"".join(line_of(each, trust) + b"\n" for each in records))
+    except OSError as error:
+        raise OptionError(f"{str(file)!r} can not be written: {error.strerror or error}") from error
+    return len(records)
+
+
+def import_banks(config: Config, files: Sequence[Path]) -> tuple[int, int]:
+    """Add what other banks have; return how many records were added, and how many lines were left out.
+
+    Raises:
+        OptionError: If one can not be read, or the bank not be written.
+    """
+    trust = make_trust(config)
+    for file in files:
+        if not file.is_file():
+            raise OptionError(f"there is no file {str(file)!r}", "give the files that 'opbuild bank export' wrote")
+    others = [read_bank(file.absolute(), trust) for file in files]
+    added = merged(read_bank(config.tune_bank, trust), others)
+    append_records(config.tune_bank, added, trust)
+    return len(added), sum(each.damaged + each.unsigned for each in others)

@@ -1,0 +1,139 @@
+"""The search: successive halving among candidates, and what counts as faster beyond noise.
+
+All candidates are run a few times beside what is known to be best; the better half goes on, with twice as many runs,
+until one is left. What decides is measured anew, so that the luck which brought a candidate so far is not counted: as
+many pairs of runs, of which each gives the ratio of both times. The candidate is kept if the median of these ratios
+lies below ``GAIN`` with a confidence of ``CONFIDENCE``, whatever their distribution: the sign test's order statistic.
+
+Successive halving: Karnin, Koren, Somekh, "Almost Optimal Exploration in Multi-Armed Bandits", ICML 2013.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from math import comb, inf
+from typing import NamedTuple
+
+from opbuild.families.knowledge import Question, Variant
+
+FIRST_RUNS = 2
+"""Pairs of runs of every candidate."""
+
+DECIDING_RUNS = 24
+"""Pairs of runs that decide."""
+
+CONFIDENCE, GAIN = 0.99, 0.98
+"""Ratios of a candidate's times must have a median below ``GAIN`` with this confidence."""
+
+Choices = Mapping[Question, Variant | None]
+Pair = tuple[float, float]
+"""Seconds of what is known to be best and of the candidate, one run after the other."""
+
+Measure = Callable[[Choices, int], Mapping[Question, Sequence[Pair]]]
+"""Runs a network with other answers to some questions beside the network as it is, so many times, and returns the times
+of the calls of each question. A question is missing if its answer can not be built or computes something else."""
+
+
+class Finding(NamedTuple):
+    """What was found for a question.
+
+    Attributes:
+        choice: The candidate that is faster beyond noise.
+        found: Whether there is one.
+        before: Seconds that what was known to be best took, the median.
+        after: Seconds that the choice took, or else the best candidate.
+        bound: The ratio below which the median ratio lies with the confidence.
+        spread: The distance of the quarters of the ratios.
+        pairs: How many pairs of runs decided.
+    """
+
+    choice: Variant | None
+    found: bool
+    before: float
+    after: float
+    bound: float
+    spread: float
+    pairs: int
+
+
+Prepare = Callable[[Sequence[Choices]], None]
+"""Told of all answers that are about to be measured, one after the other."""
+
+
+def search(
+    candidates: Mapping[Question, Sequence[Variant | None]],
+    measure: Measure,
+    prepare: Prepare = lambda turns: None,
+    is_spent: Callable[[], bool] = lambda: False,
+) -> dict[Question, Finding]:
+    """Return what was found for each question; of those that were not searched to the end only what is faster.
+
+    Args:
+        candidates: For each question the answers to try, without the one that is known to be best.
+        measure: Measures answers to several questions at once.
+        prepare: Told what is measured next.
+        is_spent: Whether there is no time for further candidates: the best so far are decided on.
+    """
+    left = {question: list(answers) for question, answers in candidates.items()}
+    scores: dict[Question, float] = dict.fromkeys(left, inf)
+    runs = FIRST_RUNS
+    open_ = {question: answers for question, answers in left.items() if answers}
+    while open_ and not is_spent():
+        for question, ratios in _ratios(open_, measure, prepare, is_spent, runs).items():
+            ranked = sorted((ratio, place) for place, ratio in enumerate(ratios) if ratio < inf)
+            kept = ranked[: (len(ranked) + 1) // 2]
+            left[question] = [open_[question][place] for _, place in kept]
+            scores[question] = kept[0][0] if kept else inf
+        runs *= 2
+        if not is_spent():
+            open_ = {question: answers for question, answers in left.items() if len(answers) > 1}
+    hopeful = {question: answers[0] for question, answers in left.items() if answers and scores[question] < 1}
+    decided = measure(hopeful, DECIDING_RUNS) if hopeful else {}
+    found = {question: judged(hopeful.get(question), decided.get(question, ())) for question in candidates}
+    return {question: each for question, each in found.items() if each.found or question not in open_}
+
+
+def judged(choice: Variant | None, pairs: Sequence[Pair]) -> Finding:
+    """Return what pairs of runs say of a candidate."""
+    if not pairs:
+        return Finding(None, False, 0.0, 0.0, inf, 0.0, 0)
+    ratios = [after / before if before else 1.0 for before, after in pairs]
+    bound = median_bound(ratios)
+    low, _, high = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else (0.0, 0.0, 0.0)
+    before, after = (statistics.median(side) for side in zip(*pairs, strict=True))
+    return Finding(choice, bound < GAIN, before, after, bound, high - low, len(pairs))
+
+
+def median_bound(values: Sequence[float], confidence: float = CONFIDENCE) -> float:
+    """Return what the median of a distribution is below with some confidence; infinite if values are too few.
+
+    The k-th smallest of n values is below the median only if at least k are, each with a chance of a half.
+    """
+    count = len(values)
+    tail = 0.0
+    for k in range(count, -1, -1):
+        tail += comb(count, k) / 2**count
+        if tail > 1 - confidence:
+            return sorted(values)[k] if k < count else inf
+    return inf
+
+
+def _ratios(
+    answers: Mapping[Question, Sequence[Variant | None]],
+    measure: Measure,
+    prepare: Prepare,
+    is_spent: Callable[[], bool],
+    runs: int,
+) -> dict[Question, list[float]]:
+    """Return the median ratio of each answer; infinite for one that is of no use."""
+    ratios: dict[Question, list[float]] = {question: [inf] * len(each) for question, each in answers.items()}
+    places = range(max(map(len, answers.values())))
+    turns = [{q: each[place] for q, each in answers.items() if place < len(each)} for place in places]
+    prepare(turns)
+    for place, turn in enumerate(turns):
+        if is_spent():
+            break
+        for question, pairs in measure(turn, runs).items():
+            ratios[question][place] = statistics.median(after / before if before else 1.0 for before, after in pairs)
+    return ratios

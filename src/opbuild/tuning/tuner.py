@@ -1,0 +1,363 @@
+"""Tuning a network: its distinct calls, the expensive ones first, searched in groups, each finding kept at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+
+from opbuild.errors import OptionError, ShapeError
+from opbuild.families.knowledge import Question, Variant
+from opbuild.files.writing import unwritable_folder
+from opbuild.graph.types import Graph
+from opbuild.lowering.tuned import Asked
+from opbuild.models.endpoints import inputs_of
+from opbuild.models.source import Model, open_model
+from opbuild.pipeline.setup import Setup, set_up
+from opbuild.pipeline.steps import optimize_graph
+from opbuild.pipeline.stores import Stores
+from opbuild.pipeline.tuned import applying, family_sources
+from opbuild.report import Clock
+from opbuild.runtime.profile import random_inputs
+from opbuild.store.bank import Record, append_records, read_bank
+from opbuild.store.machine_class import read_measured, system_class, write_measured
+from opbuild.tuning.forms import Form, Forms
+from opbuild.tuning.machine import measure_machine
+from opbuild.tuning.search import DECIDING_RUNS, Choices, Finding, Pair, judged, median_bound, search
+from opbuild.tuning.trial import Trials, whole_times
+
+if TYPE_CHECKING:
+    from opbuild.config import Config
+    from opbuild.events import Observer
+
+GROUP = 12
+"""Questions that are searched at once; what was found of them is kept together."""
+
+MOST = 12
+"""Candidates of a question at most, those first that its family holds for the fastest."""
+
+LEAST_SHARE = 0.003
+"""Of the network's time: calls below it are left alone."""
+
+_FIRST_LOOKS = 5
+
+
+class Progress(NamedTuple):
+    """How far tuning is.
+
+    Attributes:
+        network: The network.
+        done: Distinct calls that are known.
+        total: Distinct calls that are worth it.
+        found: How many of those that were searched have something faster.
+        forms: How many forms were measured.
+    """
+
+    network: str
+    done: int
+    total: int
+    found: int
+    forms: int
+
+
+class Row(NamedTuple):
+    """One distinct call.
+
+    Attributes:
+        question: What its family is asked.
+        nodes: For which nodes.
+        default: The family's own answer.
+        finding: What was measured.
+        known: Whether the bank knew it before, so that nothing was measured.
+        choice: What it is now.
+    """
+
+    question: Question
+    nodes: tuple[str, ...]
+    default: Variant | None
+    finding: Finding
+    known: bool
+    choice: Variant | None
+
+
+@dataclass
+class TunedNetwork:
+    """What tuning a network came to.
+
+    Attributes:
+        network: Its name.
+        machine: The class of the machine.
+        rows: Its calls, the expensive ones first.
+        skipped: Calls that take too little time to be worth it.
+        whole: Seconds of the network by its tables and as it is tuned, in turn.
+        ended: Why it ended before all was searched; empty if it did not.
+        refused: Candidates that could not be built or computed something else, each with the reason.
+        seconds: How long it took.
+        cut: Whether only its first part was tuned, what follows being bound when it is called.
+    """
+
+    network: str
+    machine: str
+    rows: list[Row] = field(default_factory=list)
+    skipped: int = 0
+    whole: list[Pair] = field(default_factory=list)
+    ended: str = ""
+    refused: list[tuple[Question, str]] = field(default_factory=list)
+    seconds: float = 0.0
+    cut: bool = False
+
+    @property
+    def verdict(self) -> Finding:
+        """What the whole network's times say."""
+        return judged({}, self.whole)
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether the whole network takes longer as it is tuned, with the confidence that a gain needs."""
+        return bool(self.whole) and median_bound([before / after for before, after in self.whole if after]) < 1
+
+
+def tune_model(
+    model: Model,
+    config: Config,
+    *,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    budget: float = inf,
+    operators: Sequence[str] = (),
+    again: bool = False,
+    observer: Observer | None = None,
+    tell: Callable[[Progress], None] = lambda progress: None,
+) -> TunedNetwork:
+    """Tune the calls of a network on this machine, and keep what is found in the bank.
+
+    Args:
+        model: As ``opbuild.compile`` takes it.
+        config: Settings; threads, store and bank are theirs.
+        input_shapes: Shapes that the model leaves open.
+        budget: Seconds after which no further candidates are tried; what is best so far is decided on.
+        operators: Operator types whose calls are tuned; empty for all.
+        again: Whether calls are measured again that the bank knows.
+        observer: Told of the builds.
+        tell: Told how far it is.
+
+    Raises:
+        ModelError: If the model is at fault, or a shape is open.
+        OptionError: If the bank can not be written.
+        BuildError: If the network can not be built.
+    """
+    setup = set_up(config, None, observer, stores_networks=False)
+    _check_bank(setup)
+    graph, cut = _graph(model, setup, input_shapes or {})
+    tuner = Tuner(graph, setup, budget, operators, tell)
+    tuner.result.cut = cut
+    tuner.run(again=again)
+    return tuner.result
+
+
+class Tuner:
+    """Tunes one network.
+
+    Args:
+        graph: The network, optimized.
+        setup: What is built for.
+        budget: Seconds.
+        operators: Operator types whose calls are tuned; empty for all.
+        tell: Told how far it is.
+
+    Attributes:
+        result: What was found so far.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        setup: Setup,
+        budget: float,
+        operators: Sequence[str],
+        tell: Callable[[Progress], None],
+    ) -> None:
+        self._graph, self._setup, self._tell = graph, setup, tell
+        self._started = time.monotonic()
+        self._deadline = self._started + budget
+        wanted = {each.lower() for each in operators}
+        self._nodes = {
+            node.name
+            for node in graph.nodes
+            if not wanted or wanted & {each.lower() for each in (node.op_type, *node.origins)}
+        }
+        inputs = random_inputs({name: graph.types[name] for name in graph.inputs})
+        self._forms = Forms(graph, setup, list(inputs.values()))
+        self._measured = _machine(setup)
+        self.result = TunedNetwork(graph.name, self._measured or system_class())
+        self._last = Progress(graph.name, 0, 0, 0, 0)
+
+    def run(self, *, again: bool) -> None:
+        """Search until all is known, or the budget is spent."""
+        bank = read_bank(self._setup.config.tune_bank, self._setup.trust)
+        known = {} if again else applying(bank, self._setup)
+        table = base = self._forms.make({})
+        shares = _shares(table)
+        choices: dict[Question, Variant | None] = {}
+        done: set[Question] = set()
+        while True:
+            for question, asked in base.asked.items():
+                record = known.get(question)
+                if question not in done and record is not None and _is_current(record, asked):
+                    done.add(question)
+                    choices[question] = record.choice
+                    self._add(question, asked, _remembered(record), known=True, choice=record.choice)
+            base = self._forms.make(choices) if choices else table
+            self._progress(base.asked, done, shares)
+            group = self._group(base.asked, done, shares)
+            if not group:
+                break
+            if self._is_spent():
+                self.result.ended = "the time is up"
+                break
+            measure, prepare = self._trials(base, choices).measure, self._prepare(choices)
+            found = search(self._candidates(base, group), measure, prepare, self._is_spent)
+            choices |= {question: each.choice for question, each in found.items() if each.found}
+            self._keep(base.asked, found)
+            done |= set(found)
+        self.result.skipped = sum(self._is_open(q, each, done) for q, each in base.asked.items())
+        if any(row.choice != row.default for row in self.result.rows):
+            self.result.whole = whole_times(table, base, DECIDING_RUNS, self._setup.config.num_threads)
+            if self.result.is_slower:
+                self._take_back()
+        self.result.rows.sort(key=lambda row: -_share(shares, row.nodes))
+        self.result.seconds = time.monotonic() - self._started
+
+    def _is_open(self, question: Question, asked: Asked, done: set[Question]) -> bool:
+        return question not in done and len(asked.candidates) > 1 and bool(asked.sites & self._nodes)
+
+    def _group(
+        self, asked: Mapping[Question, Asked], done: set[Question], shares: Mapping[str, float]
+    ) -> list[Question]:
+        """Return the next questions to search at once: the most expensive ones, no two of one node."""
+        open_ = [(_share(shares, each.sites), q) for q, each in asked.items() if self._is_open(q, each, done)]
+        group: list[Question] = []
+        taken: set[str] = set()
+        for share, question in sorted(open_, key=lambda each: -each[0]):
+            sites = asked[question].sites
+            if share >= LEAST_SHARE and not sites & taken and len(group) < GROUP:
+                group.append(question)
+                taken |= sites
+        return group
+
+    def _candidates(self, base: Form, group: Sequence[Question]) -> dict[Question, list[Variant | None]]:
+        asked = base.asked
+        return {q: [each for each in asked[q].candidates if each != asked[q].answer][:MOST] for q in group}
+
+    def _trials(self, base: Form, choices: Choices) -> Trials:
+        def tell(_: int) -> None:
+            self._last = self._last._replace(forms=self._last.forms + 1)
+            self._tell(self._last)
+
+        trials = Trials(self._forms, base, dict(choices), self._setup.config.num_threads, tell=tell)
+        trials.refused = self.result.refused
+        return trials
+
+    def _is_spent(self) -> bool:
+        return time.monotonic() > self._deadline
+
+    def _prepare(self, choices: Choices) -> Callable[[Sequence[Choices]], None]:
+        return lambda turns: self._forms.compile([{**choices, **turn} for turn in turns])
+
+    def _keep(self, asked: Mapping[Question, Asked], found: Mapping[Question, Finding]) -> None:
+        """Write what was found to the bank, and remember it."""
+        for question, finding in found.items():
+            each = asked[question]
+            choice = finding.choice if finding.found else each.answer
+            self._write(question, finding, each.default, choice)
+            self._add(question, each, finding, known=False, choice=choice)
+
+    def _take_back(self) -> None:
+        """Make the tables' choice the one that counts again, of all that this run found."""
+        for number, row in enumerate(self.result.rows):
+            if not row.known and row.choice != row.default:
+                self._write(row.question, row.finding, row.default, row.default)
+                self.result.rows[number] = row._replace(choice=row.default)
+
+    def _write(self, question: Question, finding: Finding, default: Variant | None, choice: Variant | None) -> None:
+        config = self._setup.config
+        record = Record(
+            *question, self._setup.level.name, self._measured, system_class(), config.num_threads,
+            family_sources(question.family), default, choice, 1e6 * finding.before, 1e6 * finding.after,
+            min(finding.bound, 99.0), finding.spread, finding.pairs,
+            time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), self._graph.name,
+        )  # fmt: skip
+        append_records(config.tune_bank, [record], self._setup.trust)
+
+    def _add(self, question: Question, asked: Asked, finding: Finding, *, known: bool, choice: Variant | None) -> None:
+        self.result.rows.append(Row(question, tuple(sorted(asked.sites)), asked.default, finding, known, choice))
+
+    def _progress(self, asked: Mapping[Question, Asked], done: set[Question], shares: Mapping[str, float]) -> None:
+        left = sum(
+            self._is_open(q, each, done) and _share(shares, each.sites) >= LEAST_SHARE for q, each in asked.items()
+        )
+        found = sum(row.finding.found and not row.known for row in self.result.rows)
+        self._last = Progress(self._graph.name, len(done), len(done) + left, found, self._last.forms)
+        self._tell(self._last)
+
+
+def _shares(form: Form) -> dict[str, float]:
+    """Return each node's share of the network's time."""
+    runs = [form.run(time.perf_counter_ns) for _ in range(_FIRST_LOOKS)]
+    times = [min(each) for each in zip(*runs, strict=True)]
+    shares: dict[str, float] = {}
+    for nodes, taken in zip(form.nodes, times, strict=True):
+        for node in nodes:
+            shares[node] = shares.get(node, 0.0) + taken / (sum(times) or 1)
+    return shares
+
+
+def _share(shares: Mapping[str, float], nodes: Sequence[str] | set[str]) -> float:
+    return sum(shares.get(node, 0.0) for node in nodes)
+
+
+def _is_current(record: Record, asked: Asked) -> bool:
+    """Return whether a record still tells of a question."""
+    same = record.default == asked.default and record.sources == family_sources(record.family)
+    return same and record.choice in asked.candidates
+
+
+def _remembered(record: Record) -> Finding:
+    before, after = record.before / 1e6, record.after / 1e6
+    return Finding(record.choice, record.is_tuned, before, after, record.bound, record.spread, record.pairs)
+
+
+def _check_bank(setup: Setup) -> None:
+    """Refuse a bank that could not be written once all is measured.
+
+    Raises:
+        OptionError: If the folder is missing that ``TUNE_BANK_PATH`` names, or can not be written.
+    """
+    folder = setup.config.tune_bank.parent
+    if setup.config.tune_bank_path.strip() and not folder.is_dir():
+        raise OptionError(f"TUNE_BANK_PATH is {str(folder)!r}, and there is no such folder", "make it first")
+    problem = unwritable_folder(folder)
+    if problem:
+        raise OptionError(f"what tuning finds can not be kept: {problem}", "set TUNE_BANK_PATH to another folder")
+
+
+def _machine(setup: Setup) -> str:
+    """Return the class of this machine, which is measured now if it was not."""
+    measured = read_measured(setup.config, setup.trust)
+    if measured is None or not measured.name(setup.level.name):
+        measured = measure_machine(setup)
+        if not write_measured(setup.config, setup.trust, measured):
+            return ""  # nobody would find records of a class that is forgotten
+    return measured.name(setup.level.name)
+
+
+def _graph(model: Model, setup: Setup, shapes: Mapping[str, Sequence[int]]) -> tuple[Graph, bool]:
+    """Return the optimized graph of a model, and whether it is only the network's first part."""
+    source = open_model(model, Stores(setup).models)
+    _, signature = inputs_of(source.declaration, shapes)
+    if signature is None:
+        open_ = next(name for name, _, shape in source.declaration.inputs if shape is None or min(shape, default=0) < 0)
+        raise ShapeError(f"input {open_!r} has an open shape", f'give it: --input_shape "{open_}:..."')
+    walked = source.walk(signature, Clock())
+    return optimize_graph(walked.graph, float32=setup.config.forces_float32), walked.cut is not None

@@ -1,0 +1,303 @@
+"""The bank of what tuning found: lines that cost only themselves, writers side by side, and what counts for a build."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opbuild.config import Config
+from opbuild.errors import OptionError
+from opbuild.families.catalogue import find, names
+from opbuild.families.knowledge import Question
+from opbuild.files.trust import PRIVATE, Trust
+from opbuild.kernel.host import host_level
+from opbuild.kernel.level import LEVELS
+from opbuild.kernel.machine import Machine
+from opbuild.pipeline.setup import set_up
+from opbuild.pipeline.tuned import BankKnowledge, applying, bucket, family_sources, knowledge, tuned
+from opbuild.store.bank import Bank, Record, append_records, line_of, merged, parse_bank, read_bank
+from opbuild.store.machine_class import Measured, read_measured, system_class, write_measured
+from tuned_records import product, record, remember
+
+SMALL = product("panels", 64, 256, 256)
+DEFAULT, OTHER = {"rows": 6, "columns": 64, "stage": False}, {"rows": 8, "columns": 32, "stage": False}
+KEY = Trust(key=b"0123456789abcdef")
+
+
+def some_records(count: int) -> list[Record]:
+    """Return records of different questions."""
+    return [record(product("panels", 8 + number, 256, 256), DEFAULT, OTHER) for number in range(count)]
+
+
+def file_of(records: list[Record], trust: Trust = PRIVATE) -> bytes:
+    """Return the bytes of a bank."""
+    return b"".join(b"\n" + line_of(each, trust) for each in records)
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    """The folder is made; records come back in order; nothing is there before."""
+    path, records = tmp_path / "new" / "bank.jsonl", some_records(3)
+    assert read_bank(path, PRIVATE) == Bank()
+    append_records(path, records[:1], PRIVATE)
+    append_records(path, records[1:], PRIVATE)
+    assert read_bank(path, PRIVATE) == Bank(tuple(records))
+
+
+RECORDS = some_records(6)
+WHOLE = file_of(RECORDS)
+
+
+@given(
+    cuts=st.lists(st.tuples(st.integers(0, len(WHOLE)), st.integers(0, 40)), max_size=4),
+    flips=st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(1, 255)), max_size=4),
+    rubbish=st.lists(st.tuples(st.integers(0, len(WHOLE)), st.binary(max_size=60)), max_size=3),
+)
+def test_damage_never_raises_and_costs_only_the_lines_that_it_hits(
+    cuts: list[tuple[int, int]], flips: list[tuple[int, int]], rubbish: list[tuple[int, bytes]]
+) -> None:
+    """Pieces cut out, bytes changed, rubbish put in: what is read was written, and lines that were not hit are read."""
+    data = bytearray(WHOLE)
+    for place, value in flips:
+        data[place] ^= value
+    for place, content in rubbish:
+        data[place:place] = content
+    for place, length in cuts:
+        del data[place : place + length]
+    found = parse_bank(bytes(data), PRIVATE).records
+    assert all(each in RECORDS for each in found)
+    lines = bytes(data).split(b"\n")
+    unhurt = [each for each in RECORDS if line_of(each, PRIVATE) in lines]
+    assert [each for each in RECORDS if each in found] == unhurt
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_are_read_without_an_error(data: bytes) -> None:
+    """A file of something else holds no record."""
+    assert parse_bank(data, PRIVATE).records == ()
+
+
+def test_a_torn_last_line_costs_itself_and_not_the_next(tmp_path: Path) -> None:
+    """What a killed writer left is followed by a line of its own."""
+    path, (first, torn, last) = tmp_path / "bank.jsonl", some_records(3)
+    path.write_bytes(file_of([first]) + b"\n" + line_of(torn, PRIVATE)[:-20])
+    append_records(path, [last], PRIVATE)
+    assert read_bank(path, PRIVATE) == Bank((first, last), damaged=1)
+
+
+WRITER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from dataclasses import replace
+from opbuild.files.trust import PRIVATE
+from opbuild.store.bank import append_records
+from test_tune_bank import some_records
+print(flush=True)
+sys.stdin.readline()
+for each in some_records(40):
+    append_records(Path(sys.argv[2]), [replace(each, network=sys.argv[3])], PRIVATE)
+"""
+
+
+def test_two_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
+    """Both begin together, and all lines of both are sound."""
+    path = tmp_path / "bank.jsonl"
+    command = [sys.executable, "-c", WRITER, str(Path(__file__).parent), str(path)]
+    writers = [
+        subprocess.Popen([*command, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                         env={"PYTHONPATH": str(Path(__file__).parents[1])})
+        for name in ("one", "two")
+    ]  # fmt: skip
+    for each in writers:
+        assert each.stdout is not None
+        each.stdout.readline()
+    for each in writers:
+        each.communicate("go\n")
+        assert each.returncode == 0
+    bank = read_bank(path, PRIVATE)
+    assert (len(bank.records), bank.damaged) == (80, 0)
+    assert [each.network for each in bank.records].count("one") == 40
+
+
+def test_with_a_key_only_what_is_signed_with_it_counts() -> None:
+    """Unsigned lines and those of another key are counted and left out; without a key signatures do not matter."""
+    (one,) = some_records(1)
+    other = Trust(key=b"fedcba9876543210")
+    data = file_of([one], KEY) + file_of([one]) + file_of([one], other)
+    assert parse_bank(data, KEY) == Bank((one,), unsigned=2)
+    assert len(parse_bank(data, PRIVATE).records) == 3
+
+
+def test_merging_adds_what_is_lacking_or_later() -> None:
+    """Of two records for one place the later date counts, whichever bank it is in."""
+    one, two = some_records(2)
+    early, late = replace(one, date="2026-01-01T00:00:00Z"), replace(one, date="2026-12-01T00:00:00Z")
+    assert merged(Bank((one,)), [Bank((early, two))]) == [two]
+    assert merged(Bank((one,)), [Bank((late,)), Bank((early,))]) == [late]
+
+
+def test_a_bank_that_can_not_be_read_is_an_error_that_says_so(tmp_path: Path) -> None:
+    """For who asks for it; a build warns and does without."""
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(OptionError, match=r"the tuning bank .* can not be read"):
+        read_bank(tmp_path, PRIVATE)
+    with pytest.raises(OptionError, match="can not be written"):
+        append_records(file / "bank", some_records(1), PRIVATE)
+
+
+# -- what counts for a build -------------------------------------------------------------------------------------------
+
+
+def known(*records: Record) -> BankKnowledge:
+    """Return what records say, all of which are of this machine."""
+    return BankKnowledge({Question(each.family, each.arguments): each for each in records}, family_sources)
+
+
+def test_an_exact_record_answers_first_then_the_nearest_of_its_bucket_then_nobody() -> None:
+    """38 and 60 rows are of one bucket with 40; 64 is of the next."""
+    found = known(
+        record(product("panels", 38, 256, 256), DEFAULT, {"rows": 1}),
+        record(product("panels", 60, 256, 256), DEFAULT, OTHER),
+    )
+    exact = list(found.answers(product("panels", 60, 256, 256), DEFAULT))
+    near = list(found.answers(product("panels", 40, 256, 256), DEFAULT))
+    assert [(each.variant, each.said) for each in exact] == [(OTHER, f"tuned on {system_class()} 2026-11-23")]
+    assert [each.variant for each in near] == [{"rows": 1}]
+    assert near[0].said.startswith("bucket: ")
+    assert not list(found.answers(product("panels", 64, 256, 256), DEFAULT))
+    assert not list(found.answers(product("rows", 40, 256, 256), DEFAULT))
+
+
+def test_a_record_counts_only_against_the_default_that_it_beat() -> None:
+    """Where the family's own answer is another one, nothing is known of it."""
+    found = known(record(product("panels", 60, 256, 256), DEFAULT, OTHER))
+    assert not list(found.answers(product("panels", 40, 256, 256), OTHER))
+    assert not list(found.answers(product("panels", 60, 256, 256), OTHER))
+
+
+def test_a_record_of_other_sources_is_stale() -> None:
+    """It is remembered as such, and the bucket or the table answers."""
+    found = known(record(SMALL, DEFAULT, OTHER, sources="other"))
+    assert not list(found.answers(SMALL, DEFAULT))
+    assert list(found.stale) == [SMALL]
+
+
+def test_a_default_that_nothing_beat_is_an_answer_that_says_nothing() -> None:
+    """So that no record of the bucket replaces what was found best for this very call."""
+    own, near = product("panels", 60, 256, 256), product("panels", 38, 256, 256)
+    found = known(record(own, DEFAULT, DEFAULT), record(near, DEFAULT, OTHER))
+    assert list(found.answers(own, DEFAULT)) == [(DEFAULT, "")]
+
+
+def test_buckets_are_binary_digits_of_numbers_alone() -> None:
+    """Texts and flags stay, and every question is in the bucket of itself."""
+    assert bucket(SMALL) == bucket(product("panels", 127, 511, 256))
+    assert bucket(SMALL) != bucket(product("rows", 64, 256, 256))
+    assert bucket(product("panels", 1, 1, 1)) != bucket(product("panels", 2, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("changed", "counts"),
+    [
+        ({}, True),
+        ({"threads": 1}, False),
+        ({"level": "x86-64-v2"}, False),
+        ({"system": "other"}, False),
+        ({"machine": "measured elsewhere"}, True),
+    ],
+)
+def test_a_record_counts_for_its_level_threads_and_machine(changed: dict[str, object], counts: bool) -> None:
+    """Where nothing was measured the system's own description decides."""
+    setup = set_up(Config.from_environment(num_threads=2), None, None)
+    assert bool(applying(Bank((record(SMALL, DEFAULT, OTHER, **changed),)), setup)) == counts
+
+
+def test_a_measured_machine_takes_records_of_its_class_wherever_they_are_from() -> None:
+    """The measured class counts, not what the system says: a twin with fewer cores has the same."""
+    setup = set_up(Config.from_environment(num_threads=2), None, None)
+    measured = Measured(system_class(), {host_level().name: 180.0}, 4000.0)
+    assert write_measured(setup.config, setup.trust, measured)
+    assert read_measured(setup.config, setup.trust) == measured
+    mine = record(SMALL, DEFAULT, OTHER, machine=measured.name(host_level().name), system="a twin")
+    assert applying(Bank((mine,)), setup)
+    assert not applying(Bank((replace(mine, machine="another"),)), setup)
+
+
+def test_what_was_measured_of_another_machine_is_not_believed() -> None:
+    """A cache that was copied to other hardware brings nothing of it."""
+    setup = set_up(Config.from_environment(), None, None)
+    write_measured(setup.config, setup.trust, Measured("another", {host_level().name: 1.0}))
+    assert read_measured(setup.config, setup.trust) is None
+
+
+def test_measurements_that_differ_by_a_tenth_have_one_name_and_twice_the_rate_another() -> None:
+    """Names are for classes of machines, not for measurements."""
+    level = host_level().name
+    first, second, faster = (Measured("", {level: rate}, 4100.0).name(level) for rate in (180.0, 195.0, 360.0))
+    assert first == second
+    assert first != faster
+    assert not Measured("", {}, 1.0).name(level)
+
+
+def test_a_bank_that_others_can_write_to_is_told_and_left_alone(user_store: Path) -> None:
+    """The build goes on by the tables."""
+    remember(record(SMALL, DEFAULT, OTHER), num_threads=2)
+    warned: list[str] = []
+    setup = set_up(
+        Config.from_environment(num_threads=2), None, lambda event: warned.append(getattr(event, "message", ""))
+    )
+    assert knowledge(setup) is not None
+    setup.config.tune_bank.chmod(0o666)
+    setup.config.tune_bank.write_bytes(setup.config.tune_bank.read_bytes() + b"\n")
+    assert tuned(setup) is None
+    assert any("can not be read" in message and "tables" in message for message in warned)
+
+
+def test_tune_bank_path_names_the_folder(tmp_path: Path) -> None:
+    """``TUNE_BANK_PATH`` wins; else the bank is beside the cache, one for all ranks and levels."""
+    named = Config.from_environment(environ={"TUNE_BANK_PATH": str(tmp_path)})
+    assert named.tune_bank.parent == tmp_path
+    beside = Config.from_environment(environ={"MS_COMPILER_CACHE_PATH": str(tmp_path), "RANK_ID": "3"})
+    assert beside.tune_bank.parent == tmp_path / "tune_bank"
+
+
+EXTENTS = st.integers(1, 300)
+ARGUMENTS: dict[str, st.SearchStrategy[tuple[object, ...]]] = {
+    "attention": st.tuples(EXTENTS, EXTENTS, EXTENTS, EXTENTS),
+    "conv": st.tuples(st.tuples(EXTENTS, EXTENTS), EXTENTS, EXTENTS, st.integers(1, 49), st.booleans()),
+    "conv_depthwise": st.tuples(EXTENTS),
+    "conv_first": st.tuples(EXTENTS, EXTENTS),
+    "conv_grouped": st.tuples(EXTENTS),
+    "conv_integer": st.tuples(st.tuples(EXTENTS, EXTENTS), EXTENTS),
+    "conv_integer_depthwise": st.tuples(EXTENTS),
+    "matmul": st.tuples(
+        st.just("panels"), st.just(1), EXTENTS, EXTENTS, EXTENTS, st.sampled_from(["float32", "float16"])
+    ),
+    "matmul_integer": st.tuples(EXTENTS, EXTENTS),
+    "softmax": st.tuples(st.booleans(), st.booleans(), EXTENTS, st.integers(1, 10000)),
+    "winograd": st.tuples(st.tuples(EXTENTS, EXTENTS), EXTENTS, EXTENTS, st.booleans()),
+}
+
+
+def test_every_family_that_can_be_tuned_is_tried() -> None:
+    """The generator below knows what each is asked."""
+    assert {name for name in names() if find(name).candidates is not None} == set(ARGUMENTS)
+
+
+@pytest.mark.parametrize("name", sorted(ARGUMENTS))
+@given(data=st.data(), level=st.sampled_from([level for level in LEVELS if level.triple.startswith(("x86", "arm"))]))
+def test_candidates_have_the_familys_own_answer_and_each_once(name: str, data: st.DataObject, level: object) -> None:
+    """Whatever the extents and the machine; so a search always has what it compares with."""
+    family, arguments = find(name), data.draw(ARGUMENTS[name])
+    machine = Machine.of(level)  # type: ignore[arg-type]  # drawn from the levels
+    assert family.candidates is not None
+    found = list(family.candidates(*arguments, machine))
+    assert family.choose(*arguments, machine) in found
+    assert all(each not in found[:place] for place, each in enumerate(found))
