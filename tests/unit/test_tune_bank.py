@@ -301,3 +301,11 @@ def test_candidates_have_the_familys_own_answer_and_each_once(name: str, data: s
     found = list(family.candidates(*arguments, machine))
     assert family.choose(*arguments, machine) in found
     assert all(each not in found[:place] for place, each in enumerate(found))
+
+
+def test_a_convolution_of_one_block_may_be_chunked_too() -> None:
+    """``choose`` chunks it where it has many taps, so candidates must."""
+    family = find("conv")
+    assert family.candidates is not None
+    arguments = ((1, 1), 1, 1, 33, False, Machine.of(LEVELS[0]))
+    assert family.choose(*arguments) in family.candidates(*arguments)

@@ -84,9 +84,7 @@ def candidates(out: Pair, inputs: int, outputs: int, taps: int, pairs: bool, mac
     """Return the variants among which tuning searches; the arguments are those of ``choose``."""
     legal = ranked(tiles(machine), out[0], blocks(outputs))
     whole = [{"width": width, "blocks": wide, "chunked": False} for width, wide in legal]
-    in_chunks = (
-        [] if pairs or blocks(inputs) == 1 else [each for each in whole if out[0] and out[0] % each["width"] == 0]
-    )
+    in_chunks = [] if pairs else [each for each in whole if out[0] and out[0] % each["width"] == 0]
     both = [*whole, *({**each, "chunked": True} for each in in_chunks)]
     return sorted(both, key=lambda each: whole.index({**each, "chunked": False}))
 
