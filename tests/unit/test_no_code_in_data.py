@@ -54,6 +54,7 @@ REVIEWED = {
     ("cli/run_script.py", "runpy"): "the script that the user names",
     ("frontend/onnx_read.py", "memmap"): "external data, below the model's folder, as an array of numbers",
     ("families/catalogue.py", "import_module"): "modules of this package, from a list of its folders",
+    ("files/held.py", "CDLL"): "the process itself, for mremap",
     ("files/writers.py", "CDLL"): "the process itself, for fstatfs",
     ("lowering/lower.py", "import_module"): "modules of this package, from a table in the file",
     ("frontend/torch/rules/__init__.py", "import_module"): "modules of this package, from a list there",
