@@ -182,7 +182,6 @@ class Stores:
         Hosts ask each other only where what they build can be sent.
         """
         from opbuild.store.claims import FolderClaims
-        from opbuild.store.fleet import FleetClaims
         from opbuild.store.peers import claims_folder
 
         config = self._config
@@ -191,6 +190,8 @@ class Stores:
         near = FolderClaims(claims_folder(config), config.rank_id)
         if self.remote is None or not self.remote.writes:
             return near
+        from opbuild.store.fleet import FleetClaims
+
         return FleetClaims(near, self.remote.claims, self.remote.after_uploads)
 
     def packer(self) -> Packer:
