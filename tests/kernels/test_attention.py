@@ -54,6 +54,7 @@ class Attention:
         known: Whether the mask is known when the network is built.
         joined: Whether heads lie beside each other in what comes before, as in ``(batch, length, heads, size)``.
         rounds: The type of 16 bits to whose numbers each operator's result is rounded; empty: none is.
+        zeros: Which weights are 0 instead of NaN; empty: none are.
     """
 
     batch: tuple[int, ...] = (2, 3)
@@ -64,6 +65,7 @@ class Attention:
     known: bool = False
     joined: bool = False
     rounds: str = ""
+    zeros: str = ""
 
     def values(self, seed: int = 0) -> dict[str, Array]:
         """Return random inputs."""
@@ -82,7 +84,7 @@ class Attention:
     ) -> Program:
         """Return the program of the operators as exporters write them; ``kept``: one whose value is an output too."""
         types = {name: TensorType(str(value.dtype), value.shape) for name, value in values.items()}
-        constants = {"scale": np.array(SCALE), "never": np.array(-np.inf, np.float32)}
+        constants = {"scale": np.array(SCALE), "never": np.array(-np.inf, np.float32), "nothing": np.float32([0])}
         constants |= {"mask": values["mask"]} if self.known else {}
         types |= {name: TensorType(str(value.dtype), value.shape) for name, value in constants.items()}
         nodes: list[Node] = []
@@ -112,7 +114,13 @@ class Attention:
             scores = add("Where", ("mask", scores, "never"), square)
         elif self.mask:
             scores = add("Add", (scores, "mask"), square)
-        weights = add("Softmax", (scores,), square, axis=-1)
+        is_asked = self.zeros == "nan" and not self.rounds  # as torch's exporter has it, which a pass takes in
+        zeros = {"zeros": self.zeros} if self.zeros and not is_asked else {}
+        weights = add("Softmax", (scores,), square, axis=-1, **zeros)
+        if is_asked:
+            is_nan = add("IsNaN", (weights,), square)
+            types[is_nan] = TensorType("bool", square)
+            weights = add("Where", (is_nan, "nothing", weights), square)
         out = add("MatMul", (weights, names["v"]), (*self.batch, rows, columns))
         kept_too = [node.outputs[0] for node in nodes if node.op_type == kept]
         inputs = tuple(name for name in values if name not in constants)
@@ -132,7 +140,11 @@ def expected(attention: Attention, values: Mapping[str, Array]) -> Array:
         elif attention.mask:
             scores = scores + values["mask"]
         powers = np.exp(scores - scores.max(-1, keepdims=True))
-        return np.asarray(powers / powers.sum(-1, keepdims=True) @ v)
+        weights = powers / powers.sum(-1, keepdims=True)
+        if attention.zeros:
+            is_zero = np.isnan(weights) if attention.zeros == "nan" else (scores == -np.inf).all(-1, keepdims=True)
+            weights = np.where(is_zero, 0, weights)
+        return np.asarray(weights @ v)
 
 
 def families(program: Program) -> list[str]:
@@ -201,13 +213,53 @@ def test_special_values_are_those_of_the_operators_one_by_one() -> None:
     assert np.isfinite(found[0, 3:63]).all()
 
 
+def mask_of_special_rows(mask: Array) -> None:
+    """Hide all keys of some queries, all but one of others, and make scores of others NaN and +inf."""
+    mask[0, 3], mask[1, -1], mask[2], mask[3, 5], mask[-1] = np.nan, np.inf, -np.inf, -np.inf, -np.inf
+    mask[4, 1:], mask[5], mask[5, 6], mask[6, 2:4] = -np.inf, -np.inf, np.nan, (np.nan, np.inf)
+
+
+@pytest.mark.parametrize("zeros", ["hidden", "nan"])
+@pytest.mark.parametrize("lengths", [(63, 17), (97, 70), (32, 300)])
+def test_queries_get_0_instead_of_nan_if_that_is_asked(zeros: str, lengths: tuple[int, int]) -> None:
+    """Those from which all keys are hidden; or all that would be NaN. Values that are not finite show as before."""
+    attention = Attention((2,), lengths, mask=lengths, zeros=zeros)
+    values = attention.values()
+    mask_of_special_rows(values["mask"])
+    values["v"][1, 7, 4], values["v"][1, 8, 5] = np.inf, np.nan
+    found = check(attention, values)
+    assert not found[0, [2, -1]].any()
+    for row in (0, 1, 5, 6):
+        assert not found[0, row].any() if zeros == "nan" else np.isnan(found[:, row]).all()
+
+
+@pytest.mark.parametrize("zeros", ["hidden", "nan"])
+def test_bools_that_hide_all_keys_make_0(zeros: str) -> None:
+    """As torch's masks do, whatever keys are hidden from other queries."""
+    attention = Attention(mask=(2, 1, 64, 70), hidden=True, zeros=zeros)
+    values = attention.values()
+    values["mask"][0, 0, 5], values["mask"][1, 0, 40:] = False, False
+    assert not check(attention, values)[1, :, 40:].any()
+
+
+@pytest.mark.skipif(LOWER not in LEVELS[: LEVELS.index(host_level())], reason="runs no code for AVX2")
+@pytest.mark.parametrize("zeros", ["hidden", "nan"])
+def test_code_for_a_lower_level_makes_0(zeros: str) -> None:
+    """Whose comparisons are other instructions."""
+    attention = Attention(mask=(64, 70), zeros=zeros)
+    values = attention.values()
+    mask_of_special_rows(values["mask"])
+    check(attention, values, level=LOWER)
+
+
+@pytest.mark.parametrize("zeros", ["", "hidden", "nan"])
 @pytest.mark.parametrize("rounds", NARROW_FLOATS)
-def test_results_of_16_bits_are_rounded_after_each_operator(rounds: str) -> None:
+def test_results_of_16_bits_are_rounded_after_each_operator(rounds: str, zeros: str) -> None:
     """Weights, too: one kernel has the numbers, and the special values, of products and a softmax one by one."""
-    attention = Attention((2,), mask=(64, 70), rounds=rounds)
+    attention = Attention((2,), mask=(64, 70), rounds=rounds, zeros=zeros)
     values = {name: value.astype(numpy_dtype(rounds)).astype(np.float32) for name, value in attention.values().items()}
     mask, v = values["mask"], values["v"]
-    mask[0, 3], mask[1, 69], mask[2], mask[3, 5] = np.nan, np.inf, -np.inf, -np.inf
+    mask_of_special_rows(mask)
     v[1, 7, 4], v[1, :, 5] = np.inf, 60000
     program, apart = attention.program(values), attention.program(values, kept="Softmax")
     assert families(program) == ["attention"]

@@ -56,6 +56,18 @@ def test_causal_masks_of_any_length_are_those_of_the_operators_one_by_one(length
     check(attention, masked(attention, seen, FAR if form == "far" else -np.inf))
 
 
+@pytest.mark.parametrize("zeros", ["hidden", "nan"])
+@pytest.mark.parametrize("form", ["-inf", "far", "bools"])
+@pytest.mark.parametrize("special", [0, np.nan, np.inf])
+def test_queries_that_see_no_key_get_0_if_that_is_asked(zeros: str, form: str, special: float) -> None:
+    """Beside those that see some; a mask that is far below 0 leaves the mean of all values, as ever."""
+    attention, seen = causal((97, 64), hidden=form == "bools", zeros=zeros)
+    values = masked(attention, seen, FAR if form == "far" else -np.inf)
+    values["k"][1, 5, 3] = special
+    found = check(attention, values)
+    assert form == "far" or not found[0, :33].any()
+
+
 @pytest.mark.parametrize("rounds", NARROW_FLOATS)
 def test_attentions_of_16_bits_leave_keys_out_too(rounds: str) -> None:
     """To the last bit what they compute where nobody knows the mask."""

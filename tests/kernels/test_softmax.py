@@ -62,6 +62,27 @@ def test_nan_and_infinities_stay_in_their_row(axis: int, log: bool) -> None:
     assert log or (actual if axis else actual.T)[3, 7] == 0
 
 
+@pytest.mark.parametrize("shape", [(8, 1), (8, 15), (9, 90), (8, 5000)])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("zeros", ["hidden", "nan"])
+@pytest.mark.parametrize("mode", ["high_performance", "high_precision"])
+def test_rows_are_0_instead_of_nan_if_that_is_asked(shape: tuple[int, int], axis: int, zeros: str, mode: str) -> None:
+    """Hidden rows, of -inf alone; or all rows of NaN, also those with a NaN or +inf. The least number hides nothing."""
+    x = random(*shape) * 4
+    last, least = shape[1] - 1, np.finfo(np.float32).min
+    x[0], x[1, last], x[2, last], x[3, :last] = -np.inf, np.nan, np.inf, -np.inf
+    x[4], x[4, last], x[5], x[6] = -np.inf, np.nan, least, -np.inf
+    x[6, last] = least
+    wanted = reference(x, 1, log=False)
+    wanted[np.isnan(wanted).any(1) if zeros == "nan" else (x == -np.inf).all(1)] = 0
+    if axis == 0:
+        x, wanted = np.ascontiguousarray(x.T), wanted.T
+    node = Node("Softmax", ("x",), ("y",), {"axis": axis, "zeros": zeros}, "softmax")
+    actual = run_node(node, {"x": x}, "float32", x.shape, impl_mode=mode)
+    np.testing.assert_allclose(actual, wanted, rtol=2e-5, atol=1e-7)
+    assert not (actual if axis else actual.T)[0].any()
+
+
 def test_variants_follow_length_and_axis() -> None:
     """Long rows leave the stack, few columns are taken one by one."""
 

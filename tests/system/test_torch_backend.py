@@ -76,6 +76,33 @@ def test_a_bert_is_one_network_and_computes_what_torch_does(compiled: Any) -> No
     assert not report(fast).partitioned
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("rows", [3, 64])
+def test_a_query_that_sees_no_key_gets_0(compiled: Any, rows: int) -> None:
+    """As torch has it: by a mask of bools, one by one and as one kernel; a NaN among the keys stays."""
+    query, key, value = torch.rand(3, 2, 2, rows, 32, generator=torch.Generator().manual_seed(3)).unbind()
+    mask = torch.ones(rows, rows, dtype=torch.bool).tril()
+    mask[1] = False
+    fast = compiled(nn.functional.scaled_dot_product_attention)
+    for _ in range(2):
+        expected = nn.functional.scaled_dot_product_attention(query, key, value, mask)
+        torch.testing.assert_close(fast(query, key, value, mask), expected, equal_nan=True)
+        assert not expected[1, :, 1].any()
+        key[0, 0, 2, 3] = torch.nan
+    assert not report(fast).partitioned
+
+
+@torch.no_grad()
+def test_a_softmax_of_nothing_that_is_seen_is_0(compiled: Any) -> None:
+    """Torch's safe softmax, of rows and of columns; NaN and +inf make NaN."""
+    x = torch.rand(5, 20, generator=torch.Generator().manual_seed(3))
+    x[0], x[1, 3], x[2, 4], x[3, 1:] = -torch.inf, torch.nan, torch.inf, -torch.inf
+    safe = torch.ops.aten._safe_softmax
+    fast = compiled(lambda x: (safe(x, -1), safe(x.T * 1, 0)))
+    torch.testing.assert_close(fast(x), (safe(x, -1), safe(x.T * 1, 0)), equal_nan=True)
+    assert not fast(x)[0][0].any()
+
+
 def entries(store: Path) -> int:
     """Return how many operators a store has."""
     return len(list(store.rglob("*.o")))

@@ -10,6 +10,7 @@ from opbuild.graph.passes.cleanup import remove_identities
 from opbuild.graph.passes.gathers import reshape_whole_gathers
 from opbuild.graph.passes.infer import infer_node
 from opbuild.graph.passes.scales import merge_scales
+from opbuild.graph.passes.zeros import zero_softmax
 from opbuild.graph.types import Array, Graph, Node, TensorType
 
 RANDOM = np.random.default_rng(4)
@@ -108,3 +109,46 @@ def test_a_cast_to_the_type_that_is_there_goes_away() -> None:
     nodes = [("Cast", "x", "a", {"to": 1}), ("Neg", "a", "b", {}), ("Cast", "b", "y", {"to": 11})]
     graph = remove_identities(graph_of(nodes, np.zeros(3, np.float32), {}))
     assert [(node.op_type, *node.inputs) for node in graph.nodes] == [("Neg", "x"), ("Cast", "b")]
+
+
+ASKED = [("Softmax", "x", "w", {"axis": 1}), ("IsNaN", "w", "n", {})]
+
+
+def special_rows() -> Array:
+    """Return a matrix some rows of which are NaN after a softmax."""
+    x = RANDOM.standard_normal((6, 5), np.float32)
+    x[0], x[1, 2], x[2, 3], x[3, 1] = -np.inf, np.nan, np.inf, -np.inf
+    x[4] = (np.nan, -np.inf, -np.inf, np.inf, 0)
+    return x
+
+
+@pytest.mark.parametrize("zero", [np.float32(0), np.zeros((1, 1), np.float32)], ids=["number", "matrix"])
+def test_weights_that_are_0_instead_of_nan_are_made_by_their_softmax(zero: Array) -> None:
+    """Of rows with NaN or +inf, too, since that is what the operators make of them."""
+    x = special_rows()
+    graph = graph_of([*ASKED, ("Where", "n a w", "y", {})], x, {"a": np.asarray(zero)})
+    merged = zero_softmax(graph)
+    assert [(node.op_type, node.attrs["zeros"]) for node in merged.nodes] == [("Softmax", "nan")]
+    with np.errstate(invalid="ignore"):
+        found, expected = (run_graph(each, {"x": x})[0] for each in (merged, graph))
+    np.testing.assert_array_equal(found, expected)
+    assert not found[[0, 1, 2, 4]].any()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "zero"),
+    [
+        ([*ASKED, ("Where", "n a w", "y", {})], np.float32(1)),
+        ([*ASKED, ("Where", "n a w", "y", {})], np.float32(-0.0)),
+        ([*ASKED, ("Where", "n a w", "y", {})], np.zeros((2, 1, 1), np.float32)[:1]),
+        ([*ASKED, ("Where", "n w a", "y", {})], np.float32(0)),
+        ([*ASKED, ("Where", "n a x", "y", {})], np.float32(0)),
+        ([*ASKED, ("Where", "n a w", "z", {}), ("Add", "z w", "y", {})], np.float32(0)),
+        ([("Softmax", "x", "w", {}), ("IsNaN", "x", "n", {}), ("Where", "n a w", "y", {})], np.float32(0)),
+    ],
+    ids=["another number", "minus zero", "another shape", "the other way round", "of x", "read", "asked of x"],
+)
+def test_other_choices_stay_behind_a_softmax(nodes: list[tuple[str, str, str, dict[str, object]]], zero: Array) -> None:
+    """Only 0 in place of NaN, where nothing else reads the weights."""
+    graph = graph_of(nodes, special_rows(), {"a": np.asarray(zero)})
+    assert [node.attrs for node in zero_softmax(graph).nodes] == [node.attrs for node in graph.nodes]

@@ -66,6 +66,11 @@ def rounded(rounds: str) -> tuple[tuple[str, ...], Variant]:
     return (("Cast",), {"rounds": rounds}) if rounds else ((), {})
 
 
+def zeroed(zeros: str) -> Variant:
+    """Return the attribute of kernels with weights that are 0 instead of NaN; none if empty."""
+    return {"zeros": zeros} if zeros else {}
+
+
 BYTES = 64
 """Bytes that one core moves in a nanosecond where most lie in its second-level cache (100 to
 200 GB/s there, 40 in memory)."""

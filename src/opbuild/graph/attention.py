@@ -5,7 +5,8 @@
 input ``attrs["own_inputs"] + n``. ``accumulator``, ``scores`` and ``weights`` name the values that it does not store.
 ``apart`` says whether the expression is one that the product could not have as its own epilogue. If there is
 ``rounds``, weights and results are rounded to the numbers of this type of 16 bits; ``unrounded`` names what they are
-before. ``hiding`` says what hides keys from queries, if that is known.
+before. If there is ``zeros``, it is that of the softmax: which rows are 0 instead of NaN. ``hiding`` says what hides
+keys from queries, if that is known.
 """
 
 from __future__ import annotations
@@ -44,10 +45,11 @@ def split_attention(node: Node) -> tuple[Node, ...] | None:
         parts = (product.with_(attrs={}),)
     elif node.attrs["apart"]:
         parts = split_epilogue(product) or parts
+    zeros = {"zeros": node.attrs["zeros"]} if "zeros" in node.attrs else {}
     rounded = [_rounding(node, place, own) for place, own in enumerate((1, 2))]
     return (
         *parts,
-        Node("Softmax", (scores,), (weights,), {"axis": -1, **rounded[0]}, node.name),
+        Node("Softmax", (scores,), (weights,), {"axis": -1, **zeros, **rounded[0]}, node.name),
         Node("MatMul", (weights, value), node.outputs, rounded[1], node.name),
     )
 

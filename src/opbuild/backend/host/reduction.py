@@ -120,4 +120,10 @@ def _softmax(node: Node, inputs: Any) -> Sequence[Array]:
     x, axis = inputs[0], int(node.attrs.get("axis", -1))
     shifted = x - x.max(axis, keepdims=True, initial=-np.inf)  # the axis may be empty
     total = np.exp(shifted).sum(axis, keepdims=True)
-    return (shifted - np.log(total) if node.op_type == "LogSoftmax" else np.exp(shifted) / total,)
+    if node.op_type == "LogSoftmax":
+        return (shifted - np.log(total),)
+    zeros, weights = node.attrs.get("zeros"), np.exp(shifted) / total
+    if zeros is None:
+        return (weights,)
+    is_zero = np.isnan(weights) if zeros == "nan" else (x == -np.inf).all(axis, keepdims=True)
+    return (np.where(is_zero, x.dtype.type(0), weights),)

@@ -3,7 +3,8 @@
 ``score[j, i] = epilogue(sum over d of q[d, i] * k[j, d])``, ``out[e, i] = sum over j of weight[j, i] * v[e, j]``, where
 ``weight[., i]`` is the softmax of ``score[., i]``, as many times as there are batches. The attribute ``epilogue`` is an
 expression over the sum and the operands after ``v``, each of a score's rank ``(j, i, ...)``; a stride of 0 repeats. If
-there is an attribute ``rounds``, weights and results are rounded to the numbers of this type of 16 bits.
+there is an attribute ``rounds``, weights and results are rounded to the numbers of this type of 16 bits; if there is
+``zeros``, it says which weights are 0 instead of NaN.
 
 The attribute ``seen`` is an expression over operands that do not depend on j: how many keys, the first ones, a query
 sees. The epilogue, which has two more operands, j and this number, hides the others. So a block of queries leaves out
@@ -11,9 +12,9 @@ keys that none of them sees, unless a query sees none at all, or something in ke
 hidden shows in the result.
 
 Special values come out as those of the two products and the softmax one by one: a row of scores that holds NaN or +inf,
-or -inf only, makes its output NaN. The powers are a power of two smaller than the softmax has them, so that their sum
-is at most 1 and a sum of values overflows no earlier than with weights; dividing by their sum takes it away exactly.
-Weights that are rounded are divided first.
+or -inf only, makes its output NaN, unless ``zeros`` says otherwise. The powers are a power of two smaller than the
+softmax has them, so that their sum is at most 1 and a sum of values overflows no earlier than with weights; dividing by
+their sum takes it away exactly. Weights that are rounded are divided first.
 """
 
 from __future__ import annotations
@@ -26,15 +27,13 @@ from opbuild.backend.halide.definition import Definition, constrain_output, name
 from opbuild.backend.halide.exponential import exp_below_zero
 from opbuild.backend.halide.expression import compile_expression
 from opbuild.backend.halide.rounding import round_result
+from opbuild.backend.halide.zeros import INFINITE, inverse, least, powered, shown
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.operations.expression import from_json
 
 FUNCTIONS = ("query", "dot", "score", "greatest", "power", "total", "factor", "weighted")
 OF_SEEN = ("seen", "masked", "count", "largest", "partly")
 """What schedules find; Halide gives the same name another number where it was given before."""
-
-INFINITE = 0x7F800000
-"""The bits of an infinity; those of a number are less, and those of a NaN more."""
 
 
 def define(desc: OpDesc) -> Definition:
@@ -61,7 +60,7 @@ def define(desc: OpDesc) -> Definition:
         domains["tiles"] = _count(desc, functions, inputs, (i, nth, *batch))
         keys.where(keys.x < hl.Expr(functions["count"][near]))
         operands += [hl.Expr(j), hl.Expr(functions["seen"][row])]
-    scored = compile_expression(from_json(desc.attrs["epilogue"]), operands, place, hl.Expr(dot[place]))
+    scored = shown(desc, compile_expression(from_json(desc.attrs["epilogue"]), operands, place, hl.Expr(dot[place])))
     nearest = powers = (i, keys.x, *near)
     if has_seen:
         # Where keys are left out nothing is stored.
@@ -72,12 +71,13 @@ def define(desc: OpDesc) -> Definition:
         score[(i, key, *near)] = masked[(i, key, *near)]
     else:
         score[place], powers = scored, place
-    greatest[row] = hl.Float(32).min()
+    greatest[row] = least(desc)
     greatest[row] = hl.max(greatest[row], score[nearest])
-    power[powers] = exp_below_zero(hl.strict_float(score[powers] - hl.Expr(greatest[row]))) * _scale(extent)
+    shifted = hl.strict_float(score[powers] - hl.Expr(greatest[row]))
+    power[powers] = powered(desc, shifted, exp_below_zero(shifted)) * _scale(extent)
     total[row] = hl.f32(0)
     total[row] += power[nearest]
-    factor[row] = hl.f32(1) / total[row]
+    factor[row] = inverse(desc, hl.Expr(total[row]))
     weight = power
     if "rounds" in desc.attrs:
         weight = functions["weight"] = _rounded(desc, power[place] * factor[row], place, powers)

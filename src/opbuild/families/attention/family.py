@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes, rounded
+from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes, rounded, zeroed
 from opbuild.families.matmul.family import RATE
 from opbuild.families.softmax.family import VECTOR_TIME
 from opbuild.families.tiles import round_up
@@ -62,6 +62,7 @@ def describe(
     expression: Expression,
     epilogue: tuple[Operand, ...],
     rounds: str,
+    zeros: str,
     variant: Variant,
     seen: Expression | None = None,
 ) -> OpDesc:
@@ -82,7 +83,7 @@ def describe(
     v = Operand("v", "float32", (Dim(stride=1, min=variant["columns"]), Dim(), *batch))
     out = Operand("out", "float32", (Dim(stride=1), Dim(), *batch))
     types, rounding = rounded(rounds)
-    attrs = {"epilogue": expression, **rounding, **({"seen": seen} if seen else {})}
+    attrs = {"epilogue": expression, **rounding, **zeroed(zeros), **({"seen": seen} if seen else {})}
     return FAMILY.desc(("Attention", *operations(expression), *types), (q, k, v, *epilogue), (out,), attrs, variant)
 
 
@@ -102,7 +103,7 @@ def _opened(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
 FAMILY = Family(
     "attention",
     choose,
-    attributes=("epilogue", "rounds", "seen"),
+    attributes=("epilogue", "rounds", "zeros", "seen"),
     variant={"block": Part(), "keys": Part(least=1), "rows": Part(), "columns": Part(least=1), "chunk": Part(least=1)},
     types=("float32",),
     milliseconds=200,

@@ -2,11 +2,12 @@
 
 Attributes: ``log``; ``axis``: ``inner`` for operands ``(C, rows, rows)``, reduced along adjacent elements, or ``outer``
 for ``(I, C, rows)``, reduced for ``I`` adjacent columns at once; ``rounds``, if there is one: the type of 16 bits to
-whose numbers results are rounded.
+whose numbers results are rounded; ``zeros``, if there is one: which rows of a softmax are 0 instead of NaN.
 
-Special values come out as the definition has them: a row that holds NaN or +inf, or -inf only, is NaN throughout; other
-elements of -inf are 0. The maximum may ignore NaN, because ``x - maximum`` is then NaN where ``x`` is, and with it the
-sum. In the mode ``high_precision`` powers and their sum are float64, and a result is rounded once.
+Special values come out as the definition has them: a row that holds NaN or +inf, or -inf only, is NaN throughout,
+unless ``zeros`` says otherwise; other elements of -inf are 0. The maximum may ignore NaN, because ``x - maximum`` is
+then NaN where ``x`` is, and with it the sum. In the mode ``high_precision`` powers and their sum are float64, and a
+result is rounded once.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from opbuild.backend.halide.exponential import exp_below_zero
 from opbuild.backend.halide.lanes import reduce_lanes
 from opbuild.backend.halide.mathematics import FLOAT32, FLOAT64, absolute, bounded
 from opbuild.backend.halide.rounding import round_result
+from opbuild.backend.halide.zeros import inverse, least, powered, shown
 from opbuild.kernel.opdesc import OpDesc
 
 
@@ -36,17 +38,16 @@ def _inner(desc: OpDesc) -> Definition:
     kind = FLOAT64 if desc.is_precise else FLOAT32
     i, y, z = variables("i y z")
     extent = [x.dim(0).extent()]
-    lowest = hl.Float(32).min()
-    maximum = reduce_lanes("maximum", lambda c: x[c, y, z], extent, (y, z), hl.max, lowest)
+    maximum = reduce_lanes("maximum", lambda c: shown(desc, x[c, y, z]), extent, (y, z), hl.max, least(desc))
     power = hl.Func("power")
-    power[i, y, z] = _power(x[i, y, z], hl.Expr(maximum.total[y, z]), kind)
+    power[i, y, z] = _power(desc, shown(desc, x[i, y, z]), hl.Expr(maximum.total[y, z]), kind)
     total = reduce_lanes("sum", lambda c: power[c, y, z], extent, (y, z), lambda a, b: a + b, hl.cast(kind, 0))
     row, out = hl.Func("row"), hl.Func("out")
     if desc.attrs["log"]:
         row[y, z] = _log_of_sum(total.total[y, z], kind)
         result = _logarithm(x[i, y, z], hl.Expr(maximum.total[y, z]), row[y, z], kind)
     else:
-        row[y, z] = hl.cast(kind, 1) / total.total[y, z]
+        row[y, z] = inverse(desc, hl.Expr(total.total[y, z]))
         result = hl.cast(FLOAT32, power[i, y, z] * row[y, z])
     out[i, y, z] = round_result(desc, result, (i, y, z))
     constrain_output(out, desc.outputs[0])
@@ -61,9 +62,9 @@ def _outer(desc: OpDesc) -> Definition:
     i, c, z = variables("i c z")
     domain = hl.RDom([(0, x.dim(1).extent())], "c")
     maximum, power, total, row, out = (hl.Func(name) for name in ("maximum", "power", "sum", "row", "out"))
-    maximum[i, z] = hl.Float(32).min()
-    maximum[i, z] = hl.max(maximum[i, z], x[i, domain.x, z])
-    power[i, c, z] = _power(x[i, c, z], hl.Expr(maximum[i, z]), kind)
+    maximum[i, z] = least(desc)
+    maximum[i, z] = hl.max(maximum[i, z], shown(desc, x[i, domain.x, z]))
+    power[i, c, z] = _power(desc, shown(desc, x[i, c, z]), hl.Expr(maximum[i, z]), kind)
     total[i, z] = hl.cast(kind, 0)
     # Strictly, as the logarithm asks whether it is NaN.
     total[i, z] = hl.strict_float(hl.Expr(total[i, z]) + power[i, domain.x, z])
@@ -71,7 +72,7 @@ def _outer(desc: OpDesc) -> Definition:
         row[i, z] = _log_of_sum(total[i, z], kind)
         result = _logarithm(x[i, c, z], hl.Expr(maximum[i, z]), row[i, z], kind)
     else:
-        row[i, z] = hl.cast(kind, 1) / total[i, z]
+        row[i, z] = inverse(desc, hl.Expr(total[i, z]))
         result = hl.cast(FLOAT32, power[i, c, z] * row[i, z])
     out[i, c, z] = round_result(desc, result, (i, c, z))
     constrain_output(out, desc.outputs[0])
@@ -79,14 +80,16 @@ def _outer(desc: OpDesc) -> Definition:
     return Definition(inputs, [out], {"i": i, "c": c, "z": z}, functions)
 
 
-def _power(x: Any, greatest: Any, kind: Any) -> Any:
-    """Return e to the power of ``x - greatest``, NaN if that is NaN."""
+def _power(desc: OpDesc, x: Any, greatest: Any, kind: Any) -> Any:
+    """Return e to the power of ``x - greatest``, NaN if that is NaN and NaN is not to be 0."""
     shifted = hl.strict_float(x - greatest)
     if kind == FLOAT32:
-        return exp_below_zero(shifted)
+        return powered(desc, shifted, exp_below_zero(shifted))
     # The difference of finite numbers; what infinities and NaN make of it shows in float32.
     power = precise.exp(bounded(precise.wide(x) - precise.wide(greatest), -200.0, 0.0))
-    return hl.strict_float(hl.select(hl.is_nan(shifted), hl.f64(math.nan), power))
+    if "zeros" in desc.attrs:
+        power = hl.strict_float(hl.select(shifted < hl.f32(-200.0), hl.f64(0), power))
+    return powered(desc, shifted, hl.strict_float(hl.select(hl.is_nan(shifted), hl.f64(math.nan), power)))
 
 
 def _logarithm(x: Any, greatest: Any, row: Any, kind: Any) -> Any:

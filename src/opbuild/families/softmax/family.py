@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from opbuild.families.dims import VECTOR, free_dims
-from opbuild.families.family import Dims, Family, Part, Variant, rounded
+from opbuild.families.family import Dims, Family, Part, Variant, rounded, zeroed
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 
@@ -39,13 +39,13 @@ def candidates(log: bool, inner: bool, columns: int, row: int, machine: Machine)
     return [own, {"row": "heap"}] if inner and not log and own["row"] == "stack" else [own]
 
 
-def describe(log: bool, inner: bool, rounds: str, variant: Variant, impl_mode: str) -> OpDesc:
+def describe(log: bool, inner: bool, rounds: str, zeros: str, variant: Variant, impl_mode: str) -> OpDesc:
     """Return the descriptor; operands x and out, the ``inner`` dimension being the axis, or else the middle one."""
     limit = STACK_ROW if variant.get("row") == "stack" and not log else FREE
     x = Operand("x", "float32", free_dims(3, inner_stride=1, inner_min=variant.get("lanes", 0), inner_max=limit))
     out = Operand("out", "float32", free_dims(3, inner_stride=1))
     types, rounding = rounded(rounds)
-    attrs = {"log": log, "axis": "inner" if inner else "outer", **rounding}
+    attrs = {"log": log, "axis": "inner" if inner else "outer", **rounding, **zeroed(zeros)}
     return FAMILY.desc(("LogSoftmax" if log else "Softmax", *types), (x,), (out,), attrs, variant, impl_mode)
 
 
@@ -68,7 +68,7 @@ def _opened(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
 FAMILY = Family(
     "softmax",
     choose,
-    attributes=("log", "axis", "rounds"),
+    attributes=("log", "axis", "rounds", "zeros"),
     variant={"lanes": Part(least=1), "row": Part(least=_least_row)},
     types=("float32",),
     milliseconds=105,

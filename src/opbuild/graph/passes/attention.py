@@ -76,6 +76,8 @@ class _Pattern:
         }
         if rounds:
             attrs |= {"rounds": rounds, "unrounded": (softmax.attrs["accumulator"], node.attrs["accumulator"])}
+        if "zeros" in softmax.attrs:
+            attrs["zeros"] = softmax.attrs["zeros"]
         result, inputs = node, (query, key, value, *places)
         for each in dict.fromkeys((product, self.producers[softmax.inputs[0]], softmax)):
             result = result.taking(each)

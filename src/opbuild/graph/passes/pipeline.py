@@ -16,6 +16,7 @@ from opbuild.graph.passes.patterns import fuse_gelu, fuse_layer_normalization
 from opbuild.graph.passes.scales import merge_scales
 from opbuild.graph.passes.shuffle import fuse_channel_shuffle
 from opbuild.graph.passes.volumes import flatten_volumes
+from opbuild.graph.passes.zeros import zero_softmax
 from opbuild.graph.types import Graph
 
 
@@ -42,7 +43,7 @@ def simplify(graph: Graph, evaluate: Evaluate) -> Graph:
     graph = fold(graph, evaluate, but=DEQUANTIZE)
     graph = remove_identities(graph)
     graph = fold(rewrite_integers(graph), evaluate)
-    graph = remove_identities(widen_narrow_floats(graph))
+    graph = remove_identities(widen_narrow_floats(zero_softmax(graph)))
     graph = fuse_layer_normalization(graph)
     graph = fuse_gelu(graph)
     graph = merge_scales(reshape_whole_gathers(decompose(graph)))

@@ -51,7 +51,7 @@ def attention(lowering: Lowering, node: Node) -> None:
     if hiding is not None and variant["chunk"]:
         number = hiding.number
         expression = attentions.counted(expression, hiding.comparison, hiding.is_seen, len(operands))
-    desc = attentions.describe(expression, operands, rounds, variant, number)
+    desc = attentions.describe(expression, operands, rounds, str(node.attrs.get("zeros", "")), variant, number)
     kernels = lowering.options.kernels
     if kernels is not None and not kernels.has(desc):
         raise NotServedError("of attention there is no kernel that has no limits")

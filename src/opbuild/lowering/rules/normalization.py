@@ -32,7 +32,8 @@ def softmax(lowering: Lowering, node: Node) -> None:
     out = dense_as(lowering.new_plain(node.outputs[0]), x.shape)
     log = node.op_type == "LogSoftmax"
     variant = lowering.choose(softmaxes.choose, log, inner == 1, inner, type_.shape[axis])
-    desc = softmaxes.describe(log, inner == 1, _rounding(node), variant, lowering.impl_mode(node))
+    zeros = str(node.attrs.get("zeros", ""))
+    desc = softmaxes.describe(log, inner == 1, _rounding(node), zeros, variant, lowering.impl_mode(node))
     lowering.emit(desc, (with_inner_stride(x, 1), with_inner_stride(out, 1)), node)
 
 

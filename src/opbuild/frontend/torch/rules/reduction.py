@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from opbuild.frontend.torch.promotion import category
 from opbuild.frontend.torch.registry import rule
 from opbuild.frontend.torch.writing import Value, Writing
@@ -68,12 +66,8 @@ def softmax(of: Writing, x: Value, axis: int, half_to_float: Any = False) -> Val
     if not x.shape:
         of.refuse("of a tensor without dimensions")
     x, axis = of.cast(x, of.dtype), of.axis(axis, len(x.shape))
-    result = of("Softmax", x, axis=axis)
-    if "safe" not in of.step.target:
-        return result
-    least = of.constant(-np.inf, x.dtype)
-    is_hidden = of("Equal", reduced(of, "ReduceMax", x, axis, keep=True), least)
-    return of("Where", is_hidden, of.constant(0, x.dtype), result)
+    safe = {"zeros": "hidden"} if "safe" in of.step.target else {}
+    return of("Softmax", x, axis=axis, **safe)
 
 
 @rule("_log_softmax.default")
