@@ -421,7 +421,7 @@ SCRIPTS = ("mindspore", "user_operators")
 """Whose errors only programs meet."""
 STARTERS = ("ranks",)
 """What only a command can start."""
-COMMANDS_ONLY = ("cache",)
+COMMANDS_ONLY = ("cache", "tuning")
 """Whose errors only commands meet."""
 
 

@@ -213,7 +213,7 @@ class Images:
     @lazily
     def _tuned(self) -> dict[str, str]:
         """What tuning found, as a component of keys; nothing if it decides nothing."""
-        if not self._setup.uses_bank or not self._setup.config.tune_bank.is_file():
+        if not self._setup.has_bank:
             return {}
         from opbuild.pipeline.tuned import knowledge  # most starts have no bank
 

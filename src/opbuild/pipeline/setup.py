@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,6 +60,13 @@ class Setup:
         return self.stores_networks and not self.config.forces
 
     @property
+    def has_bank(self) -> bool:
+        """Whether there is a bank of what tuning found, and it decides; a path that can not be one is none."""
+        with suppress(OSError):
+            return self.uses_bank and self.config.tune_bank.is_file()
+        return False
+
+    @property
     def why_not_compiled(self) -> str:
         """Why nothing can be compiled; empty if something can."""
         if self.config.forbid_compile:
@@ -79,8 +87,7 @@ class Setup:
         """Return the setups whose code may serve instead, none if code can be made: untuned, and of lower levels."""
         if not self.config.uses_cache or self.config.forces or self.debug.active or not self.why_not_compiled:
             return []
-        has_bank = self.uses_bank and self.config.tune_bank.is_file()
-        setups = [replace(self, uses_bank=False)] if has_bank else []
+        setups = [replace(self, uses_bank=False)] if self.has_bank else []
         for level in self.level.lower():
             config, trust = trusted(replace(self.config, soc_version=level.name))
             if config.uses_cache:

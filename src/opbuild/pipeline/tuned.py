@@ -86,7 +86,7 @@ def tuned(setup: Setup) -> Tuned | None:
 
     A bank that can not be read is told, and stops nothing.
     """
-    if not setup.uses_bank or not setup.config.tune_bank.is_file():
+    if not setup.has_bank:
         return None
     problem = _bank(setup)[1]
     if problem:
