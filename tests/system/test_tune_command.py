@@ -100,8 +100,9 @@ def test_a_file_that_is_no_bank_and_one_that_is_missing_are_said(
     (tmp_path / "other").write_bytes(b"nothing\nof a bank\n")
     assert main(["bank", "import", str(tmp_path / "other")]) == 0
     assert "0 records added; 2 lines damaged or not signed" in capfd.readouterr().out
-    assert main(["bank", "import", str(tmp_path / "missing")]) == 2
-    assert "there is no file" in capfd.readouterr().err
+    for name in ("missing", "x" * 300):
+        assert main(["bank", "import", str(tmp_path / name)]) == 2
+        assert "there is no file" in capfd.readouterr().err
     assert main(["bank", "ls"]) == 0
     assert "0 records in" in capfd.readouterr().out
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -88,7 +89,10 @@ def import_banks(config: Config, files: Sequence[Path]) -> tuple[int, int]:
     """
     trust = make_trust(config)
     for file in files:
-        if not file.is_file():
+        is_there = False
+        with suppress(OSError):  # nor is one whose name is too long
+            is_there = file.is_file()
+        if not is_there:
             raise OptionError(f"there is no file {str(file)!r}", "give the files that 'opbuild bank export' wrote")
     others = [read_bank(file.absolute(), trust) for file in files]
     added = merged(read_bank(config.tune_bank, trust), others)
