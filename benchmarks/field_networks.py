@@ -37,16 +37,12 @@ LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 Data = dict[str, np.ndarray]
 
 
-def _light(name: str) -> onnx.ModelProto:
-    return models.network(name)
-
-
 def _bert(tokens: int, width: int, layers: int) -> onnx.ModelProto:
     return drawn(bert(Sizes(1, tokens), FORM, width, masked="keys", layers=layers))
 
 
 NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
-    **{name: partial(_light, name) for name in models.NAMES if name != "resnet50"},
+    **{name: partial(models.network, name) for name in models.NAMES if name != "resnet50"},
     "ResNet-50": lambda: drawn(resnet(IMAGE, (3, 4, 6, 3))),
     "MobileNet-v2": lambda: drawn(mobilenet_v2(IMAGE)),
     "EfficientNet-b0": lambda: drawn(efficientnet(IMAGE)),
@@ -60,7 +56,7 @@ NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
     "Llama 128": lambda: drawn(llama(Sizes(1, 128), FORM, layers=4)),
     "Llama next": lambda: drawn(llama(Sizes(1, 1, 127), FORM, layers=4)),
     "LSTM 2x256": lambda: tagger("LSTM", 2, 1, 40, 256),
-    "ResNet-50 int8": lambda: models.network("resnet50"),
+    "ResNet-50 int8": partial(models.network, "resnet50"),
     "BERT-base 128 int8": partial(_bert, 128, 768, 12),
 }
 """What makes each of them; those of 8 bits are quantised by ONNX Runtime's tools afterwards."""
