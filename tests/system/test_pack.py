@@ -89,6 +89,7 @@ NEEDLESS = {
     *("halide", "torch", "onnxruntime", "onnx.reference", "click", "rich", "jinja2"),
     *("multiprocessing", "concurrent.futures", "asyncio", "http.client"),
     *("opbuild.cli", "opbuild.mindspore", "opbuild.offline", "opbuild.builder.server", "opbuild.pipeline.remote"),
+    *("opbuild.pipeline.tuned", "opbuild.store.bank"),
     *(f"opbuild.lowering.rules.{name}" for name in ("attention", "conv_integer", "recurrent", "resize", "scatter")),
     *(f"opbuild.families.{name}.family" for name in ("recurrent", "roi_align", "scan", "grid_sample", "top_k")),
     *("opbuild.families.conv.definition", "opbuild.families.conv.schedule", "opbuild.backend.halide.emission"),

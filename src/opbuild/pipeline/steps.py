@@ -17,7 +17,6 @@ from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.pipeline.setup import Setup
 from opbuild.pipeline.stages import Assembled, Built, Packed
-from opbuild.pipeline.tuned import tuned
 from opbuild.program import Program
 from opbuild.report import Clock, OperatorReport
 from opbuild.runtime.assembly import make_record
@@ -34,7 +33,12 @@ def optimize_graph(graph: Graph, evaluate_node: Evaluate = evaluate, *, float32:
 
 def lower_tuned(graph: Graph, setup: Setup) -> Program:
     """Return a graph lowered for a build, its variants those that tuning found where it found any."""
-    options, chosen = lowering_options(setup.config), tuned(setup)
+    options = lowering_options(setup.config)
+    if not setup.has_bank:
+        return lower(graph, setup.level, options)
+    from opbuild.pipeline.tuned import tuned  # most builds have no bank
+
+    chosen = tuned(setup)
     if chosen is None:
         return lower(graph, setup.level, options)
     program = lower(graph, setup.level, replace(options, kernels=chosen))

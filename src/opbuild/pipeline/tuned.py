@@ -82,12 +82,10 @@ def knowledge(setup: Setup) -> BankKnowledge | None:
 
 
 def tuned(setup: Setup) -> Tuned | None:
-    """Return what lowering asks for variants; None if families decide alone.
+    """Return what lowering asks for variants where there is a bank; None if families decide alone.
 
     A bank that can not be read is told, and stops nothing.
     """
-    if not setup.has_bank:
-        return None
     problem = _bank(setup)[1]
     if problem:
         setup.observer(Warned(f"{problem}; families choose variants by their tables"))
