@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -187,3 +188,17 @@ def test_a_server_that_rested_while_the_compiler_was_replaced_is_not_used(
     last = resting._take()
     assert last is not None
     last.close()
+
+
+def test_the_release_is_what_the_metadata_beside_the_package_says(installed: Path) -> None:
+    """Where there is metadata of two releases, it is what ``importlib.metadata`` finds; without any it is empty."""
+    assert HalideCompiler.version() == "99.0.0"
+    stale = installed.parent / "halide-98.0.0.dist-info"
+    stale.mkdir()
+    assert HalideCompiler.version() == metadata.version("halide")
+    release(installed.parent, "100.0.0")
+    assert HalideCompiler.version() == "100.0.0"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, "path", [str(installed.parent)])
+        shutil.rmtree(installed.parent / "halide-100.0.0.dist-info")
+        assert HalideCompiler.version() == ""

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 @cache
 def names() -> tuple[str, ...]:
     """Return the names of all families, sorted."""
-    from pkgutil import iter_modules  # a network that is built starts without it
-
-    return tuple(sorted(module.name for module in iter_modules([str(Path(__file__).parent)]) if module.ispkg))
+    return tuple(sorted(path.parent.name for path in Path(__file__).parent.glob("*/__init__.py")))
 
 
 @cache

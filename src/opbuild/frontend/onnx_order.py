@@ -7,8 +7,6 @@ is in order already is left as it is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from graphlib import CycleError, TopologicalSorter
-from heapq import heappop, heappush
 
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
@@ -59,6 +57,9 @@ def _order(holder: _Holder) -> None:
 
 def _sorted(holder: _Holder) -> list[int]:
     """Return the places of the nodes in order; those that could stand anywhere keep to the order that they had."""
+    from graphlib import CycleError, TopologicalSorter  # nearly all models are in order
+    from heapq import heappop, heappush
+
     producers = _producers(holder)
     waits = {index: {producers[n] for n in _reads(node) if n in producers} for index, node in enumerate(holder.node)}
     sorter = TopologicalSorter(waits)

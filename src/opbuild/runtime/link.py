@@ -18,7 +18,6 @@ import sys
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
-from importlib import resources
 from pathlib import Path
 
 from opbuild.config import linker_environment
@@ -241,6 +240,7 @@ def _linked(library: bytes, linker: Linker) -> bytes:
 
 
 _PARTS = ("tasks", "memory", "call")
+_SUPPORT = Path(__file__).parent.parent / "native" / "support"
 _SUPPORT_FOR = {"x86-64-linux": "x86_64", "arm-64-linux": "aarch64"}
 
 
@@ -252,8 +252,7 @@ def support_parts(triple: str) -> dict[str, bytes]:
         triple: The target's architecture and system, e.g. ``x86-64-linux``.
     """
     machine = _SUPPORT_FOR.get(triple)
-    folder = resources.files("opbuild").joinpath("native", "support")
-    return {part: folder.joinpath(f"{part}_{machine}.o").read_bytes() for part in _PARTS if machine is not None}
+    return {part: (_SUPPORT / f"{part}_{machine}.o").read_bytes() for part in _PARTS if machine is not None}
 
 
 def provided_symbols(triple: str) -> frozenset[str]:
