@@ -29,6 +29,7 @@ from opbuild.pipeline.part_sizes import PartSource
 from opbuild.pipeline.parts import PartBinder
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stores import EarlyStart, Stores, make_builder
+from opbuild.platform.background import Background
 from opbuild.platform.garbage import rare_collection
 from opbuild.platform.limits import names_limits
 from opbuild.report import Clock, Report
@@ -100,17 +101,18 @@ def build_network(
     clock: Clock,
     ahead: Ahead = Ahead(),  # noqa: B008  it has no state
 ) -> list[Assembled]:
-    """Build what a network needs and put it together; weights are packed while kernels are compiled."""
+    """Build what a network needs and put it together; weights are packed while kernels are compiled or linked."""
     from opbuild.graph.constants import remembered_digests
     from opbuild.pipeline.steps import assemble, link_kernels, pack
-    from opbuild.runtime.link import find_linker
 
-    # it fails before anything is compiled
-    linker = find_linker(setup.config.linker, setup.level.triple) if needed.kernels else None
     with clock("lower"):
         more = ahead.lower()
     with clock("decide"):
-        pending = builder.start(needed.kernels, needed.name, more)
+        pending = builder.start(needed.kernels, needed.name, more, setup.find_linker)
+        linking = Background(lambda: link_kernels(pending.result(), setup), "opbuild-link")
+        if not pending.jobs:
+            pending.result()
+            linking.start()
     watch = working(setup.observer, PACKING)
     with remembered_digests():
         packed = [pack(program, packer, clock, watch) for program in needed.programs]
@@ -121,7 +123,7 @@ def build_network(
         stores.count(result)
     working(setup.observer, LINKING)
     with clock("link"):
-        built = link_kernels(result, linker, setup.level)
+        built = linking.result()
     with clock("start"):
         return [assemble(each, built) for each in packed]
 

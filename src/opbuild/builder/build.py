@@ -199,6 +199,7 @@ class Builder:
         needed: Mapping[OpDesc, tuple[str, ...]],
         network: str,
         more: Mapping[OpDesc, tuple[str, ...]] = NOTHING,
+        before: Callable[[], object] = lambda: None,
     ) -> Work:
         """Decide now, compile in the background.
 
@@ -206,6 +207,7 @@ class Builder:
             needed: Each distinct operator with the nodes that need it (``Program.descriptors()``).
             network: The network's name, for events.
             more: Operators that it can do without: one that can not be compiled is told of and left out.
+            before: Called before anything is compiled, and only then; what it raises ends the build.
 
         Raises:
             BuildError: If the compiler is not installed or its server can not be started.
@@ -217,13 +219,17 @@ class Builder:
             job.is_needed = job.desc in needed
         self._report_unmatched(needed, network)
         self.observer(BuildStarted(network, len(jobs), sum(job.must_compile for job in jobs)))
-        if not any(job.must_compile for job in jobs):
+        if any(job.must_compile for job in jobs):
+            before()
+        else:
             self.close()  # a server warmed up in vain
         return self._begin(network, jobs, self.store, self._missing_runtime(jobs), self.observer, started)
 
-    def build(self, needed: Mapping[OpDesc, tuple[str, ...]], network: str) -> BuildResult:
+    def build(
+        self, needed: Mapping[OpDesc, tuple[str, ...]], network: str, before: Callable[[], object] = lambda: None
+    ) -> BuildResult:
         """Build and wait; see ``start`` and ``Work.result``."""
-        return self.start(needed, network).result()
+        return self.start(needed, network, before=before).result()
 
     def needs_runtime(self, entries: Iterable[Entry]) -> bool:
         """Return whether some object calls what only the compiler's runtime library has."""

@@ -59,9 +59,13 @@ class OnnxModel:
 
     @property
     def declared_outputs(self) -> tuple[DeclaredValue | None, ...]:
-        """What is declared of each output, or else inferred by onnx; None where neither tells."""
+        """What is declared of each output, or else inferred by onnx; None where neither tells.
+
+        Nothing is inferred where no input is open: the types of such a network are known when it is bound.
+        """
         outputs = self._proto.graph.output
-        if not all(value.type.tensor_type.HasField("shape") for value in outputs):
+        is_open = any(each.shape is None or FREE in each.shape for each in self.inputs.values())
+        if is_open and not all(value.type.tensor_type.HasField("shape") for value in outputs):
             outputs = _inferred_outputs(self._proto) or outputs
         return tuple(map(_declared_if_known, outputs))
 

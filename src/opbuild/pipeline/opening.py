@@ -23,7 +23,6 @@ from opbuild.program import KernelCall, Program, View
 from opbuild.report import Clock
 from opbuild.runtime.assembly import make_record
 from opbuild.runtime.binding import Shapes
-from opbuild.runtime.link import find_linker
 from opbuild.runtime.memory_plan import plan
 from opbuild.runtime.record import Record
 from opbuild.runtime.reports import record_notes
@@ -159,13 +158,12 @@ class Opening:
             BuildError: If that is not possible.
         """
         setup, template = self._stores.setup, self._made()[2]
-        linker = find_linker(setup.config.linker, setup.level.triple) if self.kernels else None
         with new_builder() as builder:
             own = dict.fromkeys((each.desc for each in template.decided), ())
             there = {job.desc: () for job in builder.plan(own) if not job.must_compile}
-            result = builder.build({**there, **self.kernels}, template.name)
+            result = builder.build({**there, **self.kernels}, template.name, setup.find_linker)
             self._stores.count(result)
-            return Kernels(link_kernels(result, linker, setup.level), builder.identity().digest)
+            return Kernels(link_kernels(result, setup), builder.identity().digest)
 
     def _made(self) -> tuple[Packer, Constants, Template]:
         if self._packed is None:

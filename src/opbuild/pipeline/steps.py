@@ -20,7 +20,7 @@ from opbuild.pipeline.stages import Assembled, Built, Packed
 from opbuild.program import Program
 from opbuild.report import Clock, OperatorReport
 from opbuild.runtime.assembly import make_record
-from opbuild.runtime.link import Linker, link, support_objects
+from opbuild.runtime.link import link_with_any, support_objects
 from opbuild.runtime.memory_plan import plan
 from opbuild.runtime.reports import record_notes
 from opbuild.runtime.weights import Packer, pack_constants
@@ -58,12 +58,13 @@ def pack(program: Program, packer: Packer, clock: Clock, watch: Watch = unwatche
         return Packed(program, constants, plan(program))
 
 
-def link_kernels(result: BuildResult, linker: Linker | None, level: Level) -> Built:
-    """Return the kernels of a build in one library; ``linker`` is None if there are none.
+def link_kernels(result: BuildResult, setup: Setup) -> Built:
+    """Return the kernels of a build in one library.
 
     Raises:
         LinkError: If they can not be linked.
     """
+    level = setup.level
     operators = {
         each.desc: OperatorReport(
             each.name, each.outcome, str(each.reason), each.nodes, result.entries[each.desc].milliseconds
@@ -72,7 +73,7 @@ def link_kernels(result: BuildResult, linker: Linker | None, level: Level) -> Bu
     }
     return Built(
         {desc: entry.symbol for desc, entry in result.entries.items()},
-        link(_objects(result, level), linker) if linker is not None else b"",
+        link_with_any(_objects(result, level), setup.config.linker, level.triple) if result.entries else b"",
         operators,
         result.checked_order,
         certain=result.certain,

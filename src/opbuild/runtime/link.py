@@ -16,9 +16,10 @@ import shutil
 import struct
 import sys
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 from opbuild.config import linker_environment
 from opbuild.errors import LinkError
@@ -27,6 +28,8 @@ from opbuild.kernel.elf import read_symbols
 from opbuild.platform.limits import hint_for
 from opbuild.platform.records import dataclass
 from opbuild.runtime.run_program import run_program
+
+T = TypeVar("T")
 
 TIMEOUT = 120.0
 """Seconds after which a linker counts as hung; 50 objects take 0.01."""
@@ -77,12 +80,25 @@ def find_linker(path: str = "", triple: str = "") -> Linker:
     Raises:
         LinkError: If the one given does not exist or work, or none is found that does.
     """
+    return _first_that_works(path, triple, _tried)
+
+
+def link_with_any(objects: Sequence[bytes], path: str = "", triple: str = "") -> bytes:
+    """Link as ``link`` does, with the first linker that can: none is tried on anything else before.
+
+    Raises:
+        LinkError: As ``find_linker`` and ``link``.
+    """
+    return _first_that_works(path, triple, lambda linker, _: link(objects, linker))
+
+
+def _first_that_works(path: str, triple: str, use: Callable[[Linker, str], T]) -> T:
+    """Return what the use of a linker for a machine delivers, with the first linker that does not fail."""
     machine = _MACHINES.get(triple, platform.machine())
     problem = None
     for linker in _candidates(path, machine):
         try:
-            _try(linker, machine)
-            return linker
+            return use(linker, machine)
         except _FailedError as error:
             problem = problem or error
     what = problem.message if problem else f"no linker was found: none of {', '.join(_names(machine))} is on the PATH"
@@ -125,14 +141,15 @@ def _packages(machine: str) -> str:
 
 
 @lru_cache(maxsize=32)
-def _try(linker: Linker, machine: str) -> None:
-    """Link an object for a machine that holds nothing: 6 ms.
+def _tried(linker: Linker, machine: str) -> Linker:
+    """Return a linker that has linked an object for a machine that holds nothing: 6 ms.
 
     Raises:
         LinkError: If there is no room for the linker's files, or it hangs; a ``_FailedError`` if it fails.
     """
     if machine in _ELF_MACHINES:
         link([_empty_object(_ELF_MACHINES[machine])], linker)
+    return linker
 
 
 def _empty_object(machine: int) -> bytes:
