@@ -193,7 +193,7 @@ def test_the_wire_reader_returns_a_message_or_what_it_was_given() -> None:
 
     def read(changes: list[Change], pick: int) -> str:
         data = changed(large[:400] + large[-400:] if pick % 2 else large, changes)
-        slim = without_large_tensors(memoryview(data))
+        slim = without_large_tensors(memoryview(data))[0]
         assert len(slim) <= len(data) + 100
         return "the same" if slim == data else "slimmer"
 

@@ -21,7 +21,6 @@ import numpy as np
 
 from opbuild.files.mapping import Array, read_file
 from opbuild.files.writers import give_back_lease, has_lease, take_lease
-from opbuild.platform.digest import blake3_of
 
 LEAST = 2**20
 """Bytes from which a file is mapped."""
@@ -34,6 +33,9 @@ _FAILED = ctypes.c_void_p(-1).value
 class HeldFile:
     """The bytes of a file; ``hold_file`` makes it.
 
+    Attributes:
+        contents: The bytes, ``uint8``; none when they were taken.
+
     Args:
         contents: The bytes.
         mapped: The map that they are in, if they were not read.
@@ -41,20 +43,19 @@ class HeldFile:
     """
 
     def __init__(self, contents: Array, mapped: mmap.mmap | None = None, descriptor: int | None = None) -> None:
-        self._contents: Array | None = contents
+        self.contents = contents
+        self._taken = False
         self._mapped = None if mapped is None else weakref.ref(mapped)
         self._descriptor = descriptor
 
     def __del__(self) -> None:
         self._close()  # a map that is still used has a copy of the descriptor, and so the lease
 
-    def digest(self) -> str:
-        """Return the BLAKE3 of the bytes, while they were not taken."""
-        return blake3_of(b"" if self._contents is None else self._contents.data)
-
     def take(self) -> Array | None:
         """Return the bytes, ``uint8``, once; None thereafter. They live as long as whoever has them keeps them."""
-        contents, self._contents = self._contents, None
+        if self._taken:
+            return None
+        contents, self.contents, self._taken = self.contents, np.zeros(0, np.uint8), True
         return contents
 
     def is_certain(self) -> bool:
@@ -69,7 +70,7 @@ class HeldFile:
         Raises:
             MemoryError: If there is no memory for that; it is not released then.
         """
-        self._contents = None
+        self.take()
         mapped = None if self._mapped is None else self._mapped()
         if self._descriptor is not None:
             if mapped is not None:

@@ -28,11 +28,13 @@ class ModelFile(NamedTuple):
         path: Where it was read from.
         contents: Its bytes.
         name: What messages call it; empty for the path.
+        message: What ``without_large_tensors`` makes of the bytes, if that was done already.
     """
 
     path: Path
     contents: memoryview
     name: str = ""
+    message: bytes | None = None
 
 
 Source = str | os.PathLike[str] | bytes | ModelFile | onnx.ModelProto
@@ -65,12 +67,12 @@ def read_model(source: Source) -> tuple[onnx.ModelProto, DataFiles, str]:
         model, files, shown = source, DataFiles(), "the ModelProto given"
     elif isinstance(source, (bytes, bytearray, memoryview)):
         files, shown = DataFiles(None, memoryview(source).cast("B")), f"the model given as {len(source)} bytes"
-        model = _parse(files, shown)
+        model = _parse(files, shown, None)
     else:
         file = source if isinstance(source, ModelFile) else _read_file(Path(source))
         files, name = DataFiles(file.path.parent, file.contents), file.path.stem
         shown = repr(file.name or str(file.path))
-        model = _parse(files, shown)
+        model = _parse(files, shown, file.message)
     _check(model, shown)
     return model, files, name or model.graph.name or "network"
 
@@ -85,11 +87,12 @@ def _read_file(path: Path) -> ModelFile:
         ) from error
 
 
-def _parse(files: DataFiles, shown: str) -> onnx.ModelProto:
+def _parse(files: DataFiles, shown: str, message: bytes | None) -> onnx.ModelProto:
     if not files.contents:
         raise InvalidModelError(f"{shown} is empty", "export or copy the model again")
     try:
-        model: onnx.ModelProto = onnx.ModelProto.FromString(without_large_tensors(files.contents))
+        message = without_large_tensors(files.contents)[0] if message is None else message
+        model: onnx.ModelProto = onnx.ModelProto.FromString(message)
     except DecodeError as error:
         raise InvalidModelError(
             f"{shown} is not an ONNX model: it is truncated, damaged or of another format",

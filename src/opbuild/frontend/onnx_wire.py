@@ -26,36 +26,43 @@ _ATTRIBUTE_T = 5
 _TENSOR_RAW_DATA, _TENSOR_EXTERNAL_DATA, _TENSOR_DATA_LOCATION = 9, 13, 14
 
 Pieces = list[bytes | memoryview]
+Place = tuple[int, int]
+"""Where a tensor's bytes begin, and how many there are."""
+
 _Rule = Callable[[memoryview, int, int], Pieces]
 
 
-def without_large_tensors(data: memoryview) -> bytes:
-    """Return a serialised ``ModelProto`` whose large tensors say where in ``data`` their bytes are.
+def without_large_tensors(data: memoryview) -> tuple[bytes, list[Place]]:
+    """Return a serialised ``ModelProto`` whose large tensors say where in ``data`` their bytes are, and these places.
 
     Args:
         data: A serialised ``ModelProto``, of single bytes. What is no such thing is returned as it is, for protobuf
             to complain about.
     """
+    places: list[Place] = []
+    tensor = partial(_tensor, places)
+    attribute = partial(_rewritten, rules={_ATTRIBUTE_T: tensor})
+    graph = partial(_rewritten, rules={_GRAPH_NODE: partial(_node, attribute), _GRAPH_INITIALIZER: tensor})
     try:
-        return b"".join(_rewritten(data, 0, len(data), {_MODEL_GRAPH: _graph}))
+        return b"".join(_rewritten(data, 0, len(data), {_MODEL_GRAPH: graph})), places
     except (IndexError, ValueError):
-        return bytes(data)
+        return bytes(data), []
 
 
-def _node(data: memoryview, start: int, end: int) -> Pieces:
+def _node(attribute: _Rule, data: memoryview, start: int, end: int) -> Pieces:
     types = [bytes(data[f.value : f.after]) for f in fields(data, start, end) if f.number == _NODE_OP_TYPE]
-    rules: dict[int, _Rule] = {_NODE_ATTRIBUTE: _attribute} if types == [b"Constant"] else {}
-    return _rewritten(data, start, end, rules)
+    return _rewritten(data, start, end, {_NODE_ATTRIBUTE: attribute} if types == [b"Constant"] else {})
 
 
-def _tensor(data: memoryview, start: int, end: int) -> Pieces:
+def _tensor(places: list[Place], data: memoryview, start: int, end: int) -> Pieces:
     held = list(fields(data, start, end))
     raw = [field for field in held if field.number == _TENSOR_RAW_DATA and field.kind == BYTES]
     external = any(field.number in (_TENSOR_EXTERNAL_DATA, _TENSOR_DATA_LOCATION) for field in held)
     if len(raw) != 1 or external or raw[0].after - raw[0].value < LARGE:
         return [data[start:end]]
-    place = f"{raw[0].value} {raw[0].after - raw[0].value}".encode()
-    entry = delimited(1, PLACE.encode()) + delimited(2, place)
+    place = raw[0].value, raw[0].after - raw[0].value
+    places.append(place)
+    entry = delimited(1, PLACE.encode()) + delimited(2, f"{place[0]} {place[1]}".encode())
     where = delimited(_TENSOR_EXTERNAL_DATA, entry) + varint(_TENSOR_DATA_LOCATION << 3) + varint(1)
     return [data[start : raw[0].tag], data[raw[0].after : end], where]
 
@@ -72,7 +79,3 @@ def _rewritten(data: memoryview, start: int, end: int, rules: dict[int, _Rule]) 
         kept = field.after
     pieces.append(data[kept:end])
     return pieces
-
-
-_attribute = partial(_rewritten, rules={_ATTRIBUTE_T: _tensor})
-_graph = partial(_rewritten, rules={_GRAPH_NODE: _node, _GRAPH_INITIALIZER: _tensor})

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.dtypes import ADDED
+from opbuild.files.digested import digest_of
 from opbuild.graph.types import Array, TensorType
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.records import dataclass
@@ -113,5 +114,5 @@ def _array_digest(array: Array) -> str:
     head = f"{kind}{array.shape}".encode()
     uniform = array.size > 0 and not any(array.strides)
     part = array.reshape(-1)[:1] if uniform else array
-    body = memoryview(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
-    return blake3_of(head + blake3_of(body).encode())
+    body = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
+    return blake3_of(head + digest_of(body).encode())

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import InvalidModelError
 from opbuild.files.held import HeldFile, hold_file
@@ -14,6 +16,7 @@ from opbuild.files.mapping import Known, read_file
 from opbuild.files.writing import inside
 from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.models.declaration import Declaration, Declared
+from opbuild.models.digest import digest_model
 from opbuild.models.memory import ModelMemory
 from opbuild.models.served import host_calls
 from opbuild.platform.digest import blake3_of
@@ -43,12 +46,22 @@ class ModelSource:
         digest: Digest of the model without its external data.
         shown: The path as it was given.
         held: Its file, if that had to be read.
+        message: What remains of that without large tensors.
     """
 
-    def __init__(self, model: Model, memory: ModelMemory, digest: str, shown: str, held: HeldFile | None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        memory: ModelMemory,
+        digest: str,
+        shown: str = "",
+        held: HeldFile | None = None,
+        message: bytes | None = None,
+    ) -> None:
         self._model = model
         self._shown = shown
         self._own_digest = digest
+        self._message = message
         self._held = held
         self._memory = memory
         self.keeps = False
@@ -180,15 +193,18 @@ class ModelSource:
         contents = None if self._held is None else self._held.take()
         if contents is None:
             contents = self._read_again(self._model)
-        return load_model(ModelFile(self._model, contents.data, self._shown))
+        message, self._message = self._message, None
+        return load_model(ModelFile(self._model, contents.data, self._shown, message))
 
     def _read_again(self, path: Path) -> Array:
         try:
             contents = read_file(path)
         except OSError as error:
             raise InvalidModelError(f"{str(path)!r} can not be read: {error}", "check the path") from error
-        if blake3_of(contents.data) != self._own_digest:
+        again = digest_model(contents)
+        if again.digest != self._own_digest:
             raise InvalidModelError(f"{str(path)!r} changed since it was compiled", "compile it again")
+        self._message = again.message
         return contents
 
     def _declare(self) -> Declaration:
@@ -210,21 +226,24 @@ def open_model(model: Model, memory: ModelMemory, *, releases: bool = False) -> 
         InvalidModelError: If it can not be read.
     """
     if not isinstance(model, (str, os.PathLike)):
-        return ModelSource(model, memory, _digest_of_object(model), "", None)
-    path, held = Path(model), list[HeldFile]()
+        return ModelSource(model, memory, _digest_of_object(model))
+    path, read = Path(model), list[tuple[HeldFile, bytes]]()
 
-    def read(file: Path) -> str:
-        held.append(hold_file(file) if releases else HeldFile(read_file(file)))
-        return held[-1].digest()
+    def read_and_digest(file: Path) -> str:
+        held = hold_file(file) if releases else HeldFile(read_file(file))
+        digest, message = digest_model(held.contents)
+        read.append((held, message))
+        return digest
 
     try:
         require_kind(path, ONNX)
-        digest = memory.digest(path, read).digest
+        digest = memory.digest(path, read_and_digest).digest
         place = path.absolute()  # read again for another signature, wherever the process is then
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise InvalidModelError(f"{str(path)!r} can not be read: {why}", "check the path") from error
-    return ModelSource(place, memory, digest, str(path), held[-1] if held else None)
+    held, message = read[-1] if read else (None, None)
+    return ModelSource(place, memory, digest, str(path), held, message)
 
 
 def is_surely_new(model: Model, memory: ModelMemory) -> bool:
@@ -242,9 +261,9 @@ def _is_model(path: Path) -> bool:
 
 def _digest_of_object(model: Any) -> str:
     if isinstance(model, (bytes, bytearray, memoryview)):
-        return blake3_of(bytes(model))
+        return digest_model(np.frombuffer(model, np.uint8)).digest
     try:
-        return blake3_of(model.SerializeToString(deterministic=True))
+        return digest_model(np.frombuffer(model.SerializeToString(deterministic=True), np.uint8)).digest
     except Exception as error:  # protobuf's own types
         raise InvalidModelError(
             f"the ModelProto given can not be serialised: {error}",

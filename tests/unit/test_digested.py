@@ -1,0 +1,109 @@
+"""The digest of a part of memory is taken once for as long as the memory is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from opbuild.backend.evaluate import evaluate
+from opbuild.files import digested
+from opbuild.files.digested import digest_of, digest_parts
+from opbuild.files.mapping import Array, read_file
+from opbuild.frontend.onnx_model import load_model
+from opbuild.frontend.onnx_read import ModelFile
+from opbuild.graph.constants import array_digest
+from opbuild.models.digest import digest_model
+from opbuild.platform.digest import blake3_of
+
+PLACES = [(0, 10), (10, 90_000), (100_000, 70_000), (170_000, 70_000)]
+
+
+def memory(seed: int = 0) -> Array:
+    """Return some bytes."""
+    return np.random.default_rng(seed).integers(0, 256, 300_000, np.uint8)
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Lengths of which digests are taken one by one, from now on."""
+    lengths: list[int] = []
+    monkeypatch.setattr(digested, "blake3_of", lambda data: (lengths.append(len(data)), blake3_of(data))[1])
+    return lengths
+
+
+def test_a_part_has_the_digest_of_its_bytes_and_is_not_read_again(taken: list[int]) -> None:
+    """Large and small parts; another part, which only begins or ends there, is read."""
+    contents = memory()
+    expected = [blake3_of(contents[begin : begin + size].tobytes()) for begin, size in PLACES]
+    assert digest_parts(contents, PLACES) == expected
+    assert sorted(taken) == sorted(size for _, size in PLACES)
+    taken.clear()
+    assert [digest_of(contents[begin : begin + size]) for begin, size in PLACES] == expected
+    assert not taken
+    assert digest_of(contents[0:11]) == blake3_of(contents[0:11].tobytes())
+    assert digest_of(contents[11:90_010]) == blake3_of(contents[11:90_010].tobytes())
+    assert taken == [11, 89_999]
+
+
+def test_what_is_known_ends_with_the_memory() -> None:
+    """Whatever takes its place is read, also where it was digested before the old memory was forgotten."""
+    contents = memory()
+    digest_parts(contents, PLACES)
+    assert len(digested._known) >= len(PLACES)
+    places = [(contents.ctypes.data + begin, size) for begin, size in PLACES]
+    del contents
+    assert not set(places) & set(digested._known)
+
+
+def test_a_view_keeps_what_is_known(taken: list[int]) -> None:
+    """As long as one tensor is used the memory is there."""
+    contents = memory()
+    digest_parts(contents, PLACES)
+    view = np.frombuffer(contents.data[100_000:170_000], np.float32)
+    del contents
+    taken.clear()
+    digest_of(view.view(np.uint8))
+    assert not taken
+
+
+def model(*arrays: Array) -> onnx.ModelProto:
+    """Return a model that adds its large initializers up."""
+    tensors = [numpy_helper.from_array(array, f"w{number}") for number, array in enumerate(arrays)]
+    nodes = [helper.make_node("Sum", [tensor.name for tensor in tensors], ["y"])]
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "g", [], [output], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
+
+
+def test_the_weights_of_a_model_are_digested_once(tmp_path: Path, taken: list[int]) -> None:
+    """With the model; what they are packed to is found by the same digests."""
+    path = tmp_path / "m.onnx"
+    arrays = [np.full(40_000, number, np.float32) for number in range(3)]
+    onnx.save(model(*arrays), path)
+    contents = read_file(path)
+    found = digest_model(contents)
+    assert sorted(taken) == [160_000] * 3
+    taken.clear()
+    loaded = load_model(ModelFile(path, contents.data, "", found.message))
+    bound = loaded.bind({}, evaluate, lambda *_: False)
+    digests = {name: array_digest(value) for name, value in bound.constants.items() if value.nbytes == 160_000}
+    assert digests
+    assert all(digest == array_digest(np.array(bound.constants[name])) for name, digest in digests.items())
+
+
+def test_every_byte_of_a_model_and_where_its_tensors_lie_is_in_its_digest() -> None:
+    """Changed bytes of the message or of a tensor, exchanged tensors, and a tensor that is cut."""
+    one, two = np.arange(2000, dtype=np.float32), np.arange(2000, 4000, dtype=np.float32)
+    whole = model(one, two).SerializeToString()
+    variants = [whole, model(two, one).SerializeToString(), model(one, one).SerializeToString(), whole[:-1], b""]
+    for place in (0, 5, len(whole) // 2, len(whole) - 1):
+        changed = bytearray(whole)
+        changed[place] ^= 1
+        variants.append(bytes(changed))
+    digests = [digest_model(np.frombuffer(each, np.uint8)).digest for each in variants]
+    assert len(set(digests)) == len(variants)
+    assert digest_model(np.frombuffer(bytes(whole), np.uint8)).digest == digests[0]
