@@ -19,6 +19,8 @@ from opbuild.program import KernelCall, View
 
 Array = npt.NDArray[Any]
 
+CHAIN = ("add", ("mul", arg(0), arg(1)), arg(2))
+
 
 def run(expression: Any, operands: list[Array], dtype: str = "float32") -> Array:
     """Run an expression of arrays as one kernel."""
@@ -156,3 +158,48 @@ def test_a_chain_whose_unused_lanes_would_not_be_finite_leaves_the_blocks() -> N
     found = run_program(program_of(nodes, {"x": x}, {"a": shape, "b": shape, "y": shape}, {"w": w}), {"x": x})["y"]
     expected = np.einsum("nchw,oc->nohw", 1 / np.einsum("nchw,oc->nohw", x, w[:, :, 0, 0]), w[:, :, 0, 0])
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("factor", [(1, 1), (1, 6), (5, 1)])
+@pytest.mark.parametrize("channels", [32, 20])
+@pytest.mark.parametrize("op_type", ["ReduceMean", "ReduceMax"])
+def test_squeeze_and_excite_stays_on_channel_blocks(op_type: str, channels: int, factor: tuple[int, int]) -> None:
+    """Planes are pooled, and multiplied by what is made of them, where they lie; so are rows and columns by others."""
+    x, w = random(2, channels, 5, 6), random(channels, channels, 1, 1, seed=1) / channels
+    scale = random(1, channels, *factor, seed=2)
+    nodes = [
+        Node("Conv", ("x", "w"), ("a",), {}, "first"),
+        Node(op_type, ("a", "axes"), ("m",), {"keepdims": 1}, "squeeze"),
+        Node("Conv", ("m", "w"), ("e",), {}, "excite"),
+        Node("Elementwise", ("e", "a", "s"), ("b",), {"expression": CHAIN}, "chain", "opbuild"),
+        Node("Conv", ("b", "w"), ("y",), {}, "last"),
+    ]
+    whole, one = ("float32", x.shape), ("float32", (2, channels, 1, 1))
+    outputs = {"a": whole, "m": one, "e": one, "b": whole, "y": whole}
+    program = program_of(nodes, {"x": x, "s": scale}, outputs, {"w": w, "axes": np.array([-1, 2])})
+    a = np.einsum("nchw,oc->nohw", x, w[:, :, 0, 0])
+    squeezed = a.mean((2, 3), keepdims=True) if op_type == "ReduceMean" else a.max((2, 3), keepdims=True)
+    b = np.einsum("nchw,oc->nohw", squeezed, w[:, :, 0, 0]) * a + scale
+    found = run_program(program, {"x": x, "s": scale})["y"]
+    np.testing.assert_allclose(found, np.einsum("nchw,oc->nohw", b, w[:, :, 0, 0]), rtol=1e-4, atol=1e-5)
+    # The network's inputs become blocks, its output no longer lies in them, one image after the other.
+    families = [call.desc.family for call in program.calls if isinstance(call, KernelCall)]
+    assert (families.count("to_blocked"), families.count("from_blocked"), families.count("reduce")) == (3, 2, 0)
+
+
+@pytest.mark.parametrize("op_type", ["ReduceMean", "ReduceMax"])
+def test_planes_are_pooled_into_rows_where_dimensions_are_dropped(op_type: str) -> None:
+    """Channels that fill their blocks lie as a row of the result does; others leave the blocks before."""
+    for channels, pools in ((32, 2), (20, 0)):
+        x, w = random(2, channels, 3, 7), random(channels, channels, 1, 1, seed=1) / channels
+        nodes = [
+            Node("Conv", ("x", "w"), ("a",), {}, "first"),
+            Node(op_type, ("a", "axes"), ("y",), {"keepdims": 0}, "pool"),
+        ]
+        outputs = {"a": ("float32", x.shape), "y": ("float32", (2, channels))}
+        program = program_of(nodes, {"x": x}, outputs, {"w": w, "axes": np.array([2, 3])})
+        a = np.einsum("nchw,oc->nohw", x, w[:, :, 0, 0])
+        expected = a.mean((2, 3)) if op_type == "ReduceMean" else a.max((2, 3))
+        np.testing.assert_allclose(run_program(program, {"x": x})["y"], expected, rtol=1e-4, atol=1e-5)
+        families = [call.desc.family for call in program.calls if isinstance(call, KernelCall)]
+        assert families.count("global_pool") == pools

@@ -158,9 +158,13 @@ class Blocked:
         count = (w if width is None else width, h if height is None else height)
         return BlockedPhase(self, n, (-left, -top), count)
 
-    def planes(self) -> BlockedPlanes:
-        """Return all images at once: blocks of all images are one dimension (they lie one after the other)."""
-        return BlockedPlanes(self)
+    def planes(self, shape: tuple[int, int, int] | None = None) -> BlockedPlanes:
+        """Return all images at once: blocks of all images are one dimension (they lie one after the other).
+
+        Args:
+            shape: ``(N, H, W)`` that extents of one are repeated to; by default none is.
+        """
+        return BlockedPlanes(self, shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,17 +208,21 @@ class BlockedTaps(BlockedPhase):
 
 @dataclass(frozen=True, eq=False)
 class BlockedPlanes:
-    """All images of a blocked value; resolves to dims ``(16, W, H, C1, N)``."""
+    """All images of a blocked value; ``shape``, ``(N, H, W)``, is what extents of one are repeated to, if any are."""
 
     value: Blocked
+    shape: tuple[int, int, int] | None = None
 
     def resolve(self, index_of: Callable[[Storage], int]) -> View:
         """Return the view ``(16, W, H, C1, N)`` of the interior."""
         owner, first_block = self.value.storage.root()
         row, plane, image, origin = _blocked_strides(owner)
-        n, c1, h, w = self.value.shape
-        dims = ((BLOCK, 1), (w, BLOCK), (h, row), (c1, plane), (n, image))
-        return View(index_of(owner), first_block * plane + origin, dims)
+        images, c1, *spatial = self.value.shape
+        dims = list(zip((images, *spatial), (image, row, BLOCK), strict=True))
+        if self.shape is not None:
+            dims = [(to, 0) if own == 1 else (own, step) for (own, step), to in zip(dims, self.shape, strict=True)]
+        n, h, w = dims
+        return View(index_of(owner), first_block * plane + origin, ((BLOCK, 1), w, h, (c1, plane), n))
 
 
 OperandRef = Plain | BlockedPhase | BlockedPlanes

@@ -78,9 +78,9 @@ def _readable(lowering: Lowering, name: str) -> Plain:
 
 def _blocked_padding(lowering: Lowering, names: Sequence[str], output: str, expression: Expression) -> float | None:
     """Return what unused lanes will hold if the chain is computed on channel blocks, or None if it should not be."""
-    if not any(lowering.is_blocked(name) for name in names):
-        return None
     type_ = lowering.type(output)
+    if not any(lowering.is_blocked(name) and lowering.type(name).shape == type_.shape for name in names):
+        return None
     if type_.dtype not in BLOCKED_TYPES or len(type_.shape) not in (3, 4):
         return None
     values = []
@@ -107,22 +107,28 @@ def _lane_value(lowering: Lowering, name: str, shape: tuple[int, ...]) -> float 
         return CHANNEL_FILL
     if constant is None and type_.size == 1 < math.prod(shape):
         return 1.0 if shape[1] % BLOCK == 0 else None
-    if type_.shape == shape and lowering.has_blocked(name):
+    if type_.shape != shape and not _is_repeated(type_.shape, shape):
+        return None
+    if lowering.has_blocked(name):
         return lowering.blocked(name).padding_value
-    if type_.shape == shape and constant is None:
-        return 0.0
-    return None
+    return 0.0 if constant is None else None
+
+
+def _is_repeated(own: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Return whether images, rows or columns of a value are repeated where it is broadcast, and channels are not."""
+    return len(own) == len(shape) and own[1] == shape[1] and all(a in (1, b) for a, b in zip(own, shape, strict=True))
 
 
 def _blocked_operand(lowering: Lowering, name: str, output: str) -> OperandRef:
     """Return an operand with dims ``(16, W, H, C1, N)``; lanes beyond the channels of a packed constant hold 1."""
     shape = lowering.type(output).shape
+    n, c, *spatial = shape
+    h, w = spatial if len(spatial) == 2 else (1, spatial[0])
     constant = lowering.constant(name)
     single = lowering.type(name).size == 1 and (constant is not None or math.prod(shape) > 1)
     if not single and (constant is None or not is_per_channel(constant.shape, shape)):
-        return lowering.blocked(name).planes()
-    n, c, *spatial = shape
-    h, w = spatial if len(spatial) == 2 else (1, spatial[0])
+        repeated = None if lowering.type(name).shape == shape else (n, h, w)
+        return lowering.blocked(name).planes(repeated)
     full = (n, blocks(c), h, w, BLOCK)
     if single:
         number = lowering.dense(name) if constant is None else pack_scalar(lowering, name)

@@ -41,7 +41,7 @@ def _blocked_pool(lowering: Lowering, node: Node, kind: str) -> None:
     window = window_of(lowering, node, tuple(int(k) for k in node.attrs["kernel_shape"]))
     covers = window.kernel == window.size and window.out == (1, 1) and not window.padded
     if covers and window.dilation == (1, 1) and dtype == "float32":
-        _global(lowering, node, kind)
+        pool_planes(lowering, node, kind)
         return
     if window.kernel[0] * window.kernel[1] > pool.MOST_TAPS:
         raise NotServedError(f"{node.op_type} over {window.kernel[1]} by {window.kernel[0]} taps")
@@ -60,7 +60,7 @@ def lower_global_pool(lowering: Lowering, node: Node) -> None:
     _require_float(lowering, node)
     if 0 in image_shape(lowering.type(node.inputs[0]).shape):
         raise NotServedError("an operand is empty")
-    _global(lowering, node, "max" if node.op_type == "GlobalMaxPool" else "average")
+    pool_planes(lowering, node, "max" if node.op_type == "GlobalMaxPool" else "average")
 
 
 @rule("LRN")
@@ -105,10 +105,14 @@ def _attrs(kind: str, window: Window, counted: bool) -> dict[str, Any]:
     }
 
 
-def _global(lowering: Lowering, node: Node, kind: str) -> None:
+def pool_planes(lowering: Lowering, node: Node, kind: str) -> None:
+    """Emit the pool of whole planes, ``max`` or ``average``, of a node's first input.
+
+    Its output keeps the planes' dimensions, with one element each, unless the channels fill their blocks.
+    """
     source = lowering.blocked(node.inputs[0])
     name = node.outputs[0]
-    images, channels, _, _ = image_shape(lowering.type(name).shape)
+    images, channels = lowering.type(name).shape[:2]
     mode = lowering.impl_mode(node, differs=kind == "average")
     desc = global_pool.describe(kind, lowering.choose(global_pool.choose), mode)
     readers = [reader.op_type for reader in lowering.consumers.get(name, [])]

@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 
 from opbuild.families.arg_reduce import family as arg_reduces
+from opbuild.families.blocked import BLOCK
 from opbuild.families.reduce import family as reduces
 from opbuild.families.top_k import family as top_ks
 from opbuild.graph.types import Node, TensorType
@@ -14,6 +15,7 @@ from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.rules.gather import emit_gather
 from opbuild.lowering.rules.movement import integers
+from opbuild.lowering.rules.pool import pool_planes
 from opbuild.lowering.strided import broadcast, dense_as, transposed, viewed_as
 from opbuild.platform.records import dataclass
 
@@ -30,6 +32,9 @@ _NAMES = {
     "ReduceSumSquare": "sum_square",
 }
 
+_POOLS = {"mean": "average", "max": "max"}
+"""Reductions that are global pools of images."""
+
 
 @rule(*_NAMES)
 def reduce(lowering: Lowering, node: Node) -> None:
@@ -44,6 +49,9 @@ def reduce(lowering: Lowering, node: Node) -> None:
     if not axes and node.attrs.get("noop_with_empty_axes", 0):
         raise NotServedError(f"{node.op_type} over no axes computes element by element")
     reduced = set(axes) or set(range(len(type_.shape)))
+    if _is_pool(lowering, node, name, reduced):
+        pool_planes(lowering, node, _POOLS[name])
+        return
     plan = _plan(lowering.plain(node.inputs[0]), reduced) or _plan(lowering.dense(node.inputs[0]), reduced)
     if plan is None:
         raise NotServedError(f"{node.op_type} reduces more than two separate groups of axes")
@@ -51,6 +59,15 @@ def reduce(lowering: Lowering, node: Node) -> None:
     if prod(out.shape) == 0:
         return
     _emit_reduction(lowering, node, name, plan, dense_as(out, plan.kept))
+
+
+def _is_pool(lowering: Lowering, node: Node, name: str, reduced: set[int]) -> bool:
+    """Return whether a reduction is over the planes of an image that lies in channel blocks."""
+    x, shape = node.inputs[0], lowering.type(node.inputs[0]).shape
+    if name not in _POOLS or not lowering.is_blocked(x) or lowering.type(x).dtype != "float32":
+        return False
+    kept = len(lowering.type(node.outputs[0]).shape) == len(shape)
+    return reduced == set(range(2, len(shape))) and 0 not in shape and (kept or shape[1] % BLOCK == 0)
 
 
 @dataclass(frozen=True)
