@@ -1,0 +1,87 @@
+"""Gradients of normalisations, from the means and reciprocal deviations that were used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from opbuild.graph.gradients.broadcasting import mean, per_channel, total
+from opbuild.graph.writing import Value, Writing
+
+Three = tuple[Value, Value, Value]
+"""Gradients of data, scale and bias."""
+
+
+def centred_data(of: Writing, slope: Value, normal: Value, rstd: Value, axes: Sequence[int]) -> Value:
+    """Return the gradient of ``x`` in ``normal = (x - mean(x)) * rstd(x)``, given that of ``normal``."""
+    along = of("Mul", normal, mean(of, of("Mul", slope, normal), axes))
+    return of("Mul", rstd, of("Sub", of("Sub", slope, mean(of, slope, axes)), along))
+
+
+def layer_norm_gradients(
+    of: Writing, dy: Value, x: Value, scale: Value | None, mean: Value, rstd: Value, axes: Sequence[int]
+) -> Three:
+    """Return the gradients of a layer normalization over the last axes.
+
+    Args:
+        of: Writes the operators.
+        dy: The gradient of its output.
+        x: Its data.
+        scale: Its scale, broadcast to the data; None for none.
+        mean: The means, with ``axes`` of extent 1, as of ``rstd``.
+        rstd: The reciprocals of the standard deviations.
+        axes: The axes that are normalised: the last ones, from 0.
+    """
+    normal = of("Mul", of("Sub", x, mean), rstd)
+    slope = dy if scale is None else of("Mul", dy, scale)
+    others = [axis for axis in range(len(x.shape)) if axis not in axes]
+    data = centred_data(of, slope, normal, rstd, axes)
+    return data, total(of, of("Mul", dy, normal), others), total(of, dy, others)
+
+
+def batch_norm_gradients(
+    of: Writing, dy: Value, x: Value, scale: Value | None, mean: Value, rstd: Value, training: bool = True
+) -> Three:
+    """Return the gradients of a batch normalization.
+
+    Args:
+        of: Writes the operators.
+        dy: The gradient of its output, (N, C, ...).
+        x: Its data.
+        scale: Its scale, (C); None for none.
+        mean: The means, (C).
+        rstd: The reciprocals of the standard deviations, (C).
+        training: Whether means and deviations are those of the data.
+    """
+    rank = len(x.shape)
+    axes = [axis for axis in range(rank) if axis != 1]
+    wide = per_channel(of, rstd, rank)
+    normal = of("Mul", of("Sub", x, per_channel(of, mean, rank)), wide)
+    slope = dy if scale is None else of("Mul", dy, per_channel(of, scale, rank))
+    data = centred_data(of, slope, normal, wide, axes) if training else of("Mul", slope, wide)
+    return data, total(of, of("Mul", dy, normal), axes), total(of, dy, axes)
+
+
+def group_norm_gradients(
+    of: Writing, dy: Value, x: Value, scale: Value | None, mean: Value, rstd: Value, groups: int
+) -> Three:
+    """Return the gradients of a group normalization with a scale a channel.
+
+    Args:
+        of: Writes the operators.
+        dy: The gradient of its output, (N, C, ...).
+        x: Its data.
+        scale: Its scale, (C); None for none.
+        mean: The means, (N, groups), as of ``rstd``.
+        rstd: The reciprocals of the standard deviations.
+        groups: Groups of channels; as many as channels are an instance normalization.
+    """
+    images, rank = x.shape[0], len(x.shape)
+    shape = (images, groups, prod(x.shape[1:]) // groups)
+    middle, wide = (of.reshape(each, (images, groups, 1)) for each in (mean, rstd))
+    normal = of("Mul", of("Sub", of.reshape(x, shape), middle), wide)
+    slope = dy if scale is None else of("Mul", dy, per_channel(of, scale, rank))
+    data = of.reshape(centred_data(of, of.reshape(slope, shape), normal, wide, (2,)), x.shape)
+    axes = [axis for axis in range(rank) if axis != 1]
+    weighted = of("Mul", dy, of.reshape(normal, x.shape))
+    return data, total(of, weighted, axes), total(of, dy, axes)

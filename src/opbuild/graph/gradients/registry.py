@@ -1,0 +1,136 @@
+"""Rules of gradients: one function an operator, by its domain and type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NoReturn, TypeVar
+
+from opbuild.errors import UnsupportedOperatorError
+from opbuild.graph import shape_rules
+from opbuild.graph.gradients.broadcasting import filled
+from opbuild.graph.types import Array, Node
+from opbuild.graph.writing import Value, Writing
+from opbuild.platform.records import dataclass
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a rule is given.
+
+    Attributes:
+        of: Writes the operators.
+        node: The node that is differentiated.
+        inputs: The values that it read, None for an absent one.
+        outputs: The values that it assigned, None for one that nobody asked for.
+        gradients: The gradient of each output, None where nothing flows back.
+        wanted: Whether each input's gradient is asked for.
+    """
+
+    of: Writing
+    node: Node
+    inputs: tuple[Value | None, ...]
+    outputs: tuple[Value | None, ...]
+    gradients: tuple[Value | None, ...]
+    wanted: tuple[bool, ...]
+
+    def input(self, index: int) -> Value:
+        """Return an input that must be there."""
+        found = self.optional(index)
+        if found is None:
+            self.refuse(f"input {index} is missing")
+        return found
+
+    def optional(self, index: int) -> Value | None:
+        """Return an input, None if it is absent."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def wants(self, index: int) -> bool:
+        """Return whether an input's gradient is asked for."""
+        return index < len(self.wanted) and self.wanted[index]
+
+    def output(self, index: int = 0) -> Value:
+        """Return an output that must be there."""
+        found = self.outputs[index]
+        if found is None:
+            self.refuse(f"output {index} is missing")
+        return found
+
+    def gradient(self, index: int = 0) -> Value:
+        """Return the gradient of an output, zeros where nothing flows back."""
+        found = self.gradients[index]
+        if found is None:
+            result = self.output(index)
+            return filled(self.of, 0.0, result.dtype, result.shape)
+        return found
+
+    def ints(self, name: str, default: Sequence[int]) -> tuple[int, ...]:
+        """Return an attribute that is a list of integers."""
+        return tuple(int(each) for each in self.node.attrs.get(name, ()) or default)
+
+    def number(self, name: str, default: float) -> float:
+        """Return an attribute that is a number."""
+        return float(self.node.attrs.get(name, default))
+
+    def flag(self, name: str, default: int = 0) -> bool:
+        """Return an attribute that is 0 or 1."""
+        return bool(self.node.attrs.get(name, default))
+
+    def axis(self, default: int, rank: int) -> int:
+        """Return the attribute ``axis``, counted from the front."""
+        return int(self.node.attrs.get("axis", default)) % max(rank, 1)
+
+    def known(self, index: int) -> Array:
+        """Return the value of an input that must be known when the network is built."""
+        found = self.of.known(self.input(index))
+        if found is None:
+            self.refuse(f"input {self.node.inputs[index]!r} is known only at run time")
+        return found
+
+    def shapes(self) -> shape_rules.Call:
+        """Return the node as rules of shapes are given it."""
+        types = [None if each is None else each.type for each in self.inputs]
+        return shape_rules.Call(
+            self.node, types, [None if each is None else self.of.known(each) for each in self.inputs]
+        )
+
+    def refuse(self, why: str) -> NoReturn:
+        """Say that this form of the operator has no gradient.
+
+        Raises:
+            UnsupportedOperatorError: Always; it names the operator and the node.
+        """
+        error = UnsupportedOperatorError(
+            f"{self.node.op_type} node {self.node.name!r} has no gradient here: {why}",
+            "stop the gradient before it (stop_gradient), or write it with other operators",
+        )
+        error.node = self.node.name
+        raise error
+
+
+Gradient = Callable[[Call], Sequence[Value | None]]
+"""Returns the gradient of each input, None where nothing flows back; absent ones at the end may be left out."""
+
+RULES: dict[tuple[str, str], Gradient] = {}
+
+R = TypeVar("R", bound=Gradient)
+
+
+def gradient(*op_types: str, domain: str = "") -> Callable[[R], R]:
+    """Register the rule of some operators."""
+
+    def register(function: R) -> R:
+        for op_type in op_types:
+            if (domain, op_type) in RULES:
+                raise ValueError(f"{op_type} has two gradients")
+            RULES[domain, op_type] = function
+        return function
+
+    return register
+
+
+CONSTANT = {
+    ("", "Shape"), ("", "Size"), ("", "ArgMax"), ("", "ArgMin"), ("", "OneHot"), ("", "EyeLike"), ("", "NonZero"),
+    ("", "ConstantOfShape"), ("", "Range"), ("", "RandomNormal"), ("", "RandomUniform"), ("", "RandomNormalLike"),
+    ("", "RandomUniformLike"), ("", "Bernoulli"), ("", "IsInf"), ("", "Hardmax"),
+}  # fmt: skip
+"""Operators through which nothing flows back; those that compute one element at a time are not among them."""

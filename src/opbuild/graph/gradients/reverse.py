@@ -1,0 +1,115 @@
+"""Reverse-mode differentiation: the walk back through a network, from what is differentiated to what is asked for.
+
+Each node's rule turns the gradients of its outputs into those of its inputs. Gradients of a value that several nodes
+read are added up in the order of the nodes, from the last to the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
+
+from opbuild.dtypes import is_float
+from opbuild.errors import UnsupportedOperatorError
+from opbuild.graph.gradients.broadcasting import filled
+from opbuild.graph.gradients.registry import CONSTANT, RULES, Call
+from opbuild.graph.gradients.rules import load_rules
+from opbuild.graph.gradients.scope import GraphScope
+from opbuild.graph.passes.cleanup import eliminate_dead
+from opbuild.graph.passes.decompose import decompose
+from opbuild.graph.types import Graph, Node
+from opbuild.graph.writing import Scope, Value, Writing
+
+
+def differentiate(graph: Graph, wanted: Sequence[str], output: str = "") -> Graph:
+    """Return the graph with gradients among its outputs.
+
+    Args:
+        graph: A typed graph.
+        wanted: Inputs or constants whose gradients are asked for.
+        output: The output that is differentiated, whose elements count as their sum; default: the first.
+
+    Returns:
+        A graph with the outputs of ``graph``, then a gradient for each of ``wanted``: zeros where nothing flows back.
+
+    Raises:
+        UnsupportedOperatorError: If an operator on the way has no gradient; the message names it and its node.
+    """
+    graph = decompose(graph)
+    scope = GraphScope(graph)
+    of = Writing("gradient", scope)
+    start = scope.value(output or graph.outputs[0])
+    seeds = {start.name: filled(of, 1.0, start.dtype, start.shape)}
+    found = gradients(graph.nodes, scope, seeds, wanted)
+    names = tuple(of("Identity", each).name for each in found)
+    return eliminate_dead(scope.graph((*graph.outputs, *names)))
+
+
+def gradients(nodes: Sequence[Node], scope: Scope, seeds: Mapping[str, Value], wanted: Sequence[str]) -> list[Value]:
+    """Write the backward pass of some nodes.
+
+    Args:
+        nodes: The nodes, in their order; composite operators are decomposed.
+        scope: Where to write.
+        seeds: Gradients to begin with, by the names of the values that they are of.
+        wanted: Names of the values whose gradients are asked for.
+
+    Returns:
+        The gradients: zeros where nothing flows back.
+
+    Raises:
+        UnsupportedOperatorError: As ``differentiate``.
+    """
+    load_rules()
+    reached = _depending(nodes, scope, wanted)
+    known: dict[str, Value] = {name: seed for name, seed in seeds.items() if name in reached}
+    for node in reversed(nodes):
+        outputs = [known.get(name) for name in node.outputs]
+        if any(outputs) and any(name in reached for name in node.inputs):
+            _step(node, outputs, reached, known, scope)
+    of = Writing("gradient", scope)
+    return [known.get(name) or _zeros(of, scope, name) for name in wanted]
+
+
+def _step(
+    node: Node, outputs: Sequence[Value | None], reached: set[str], known: dict[str, Value], scope: Scope
+) -> None:
+    """Add what flows back through one node to the gradients of what it read."""
+    of = Writing(f"{node.name}/gradient", scope)
+    wanted = tuple(name in reached for name in node.inputs)
+    found = _rule(Call(of, node, _values(scope, node.inputs), _values(scope, node.outputs), tuple(outputs), wanted))
+    for name, wants, part in zip_longest(node.inputs, wanted, found):
+        if wants and part is not None:
+            own = of.cast(part, scope.type_of(name).dtype)
+            known[name] = of("Add", known[name], own) if name in known else own
+
+
+def _values(scope: Scope, names: Iterable[str]) -> tuple[Value | None, ...]:
+    return tuple(Value(name, scope.type_of(name)) if name else None for name in names)
+
+
+def _zeros(of: Writing, scope: Scope, name: str) -> Value:
+    kind = scope.type_of(name)
+    return filled(of, 0.0, kind.dtype, kind.shape)
+
+
+def _rule(call: Call) -> Sequence[Value | None]:
+    node = call.node
+    rule = RULES.get((node.domain, node.op_type))
+    if rule is None:
+        error = UnsupportedOperatorError(
+            f"{node.op_type} node {node.name!r} has no gradient",
+            "stop the gradient before it (stop_gradient), or write it with other operators",
+        )
+        error.node = node.name
+        raise error
+    return rule(call)
+
+
+def _depending(nodes: Sequence[Node], scope: Scope, wanted: Sequence[str]) -> set[str]:
+    """Return the values that depend on what is asked for so that something could flow back: floats."""
+    reached = set(wanted)
+    for node in nodes:
+        if (node.domain, node.op_type) not in CONSTANT and any(name in reached for name in node.inputs if name):
+            reached.update(name for name in node.outputs if name and is_float(scope.type_of(name).dtype))
+    return reached

@@ -1,0 +1,131 @@
+"""Gradients of what computes one element at a time, by the derivatives of its operation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from opbuild.dtypes import is_float, numpy_dtype
+from opbuild.graph.gradients.broadcasting import summed_to
+from opbuild.graph.gradients.registry import CONSTANT, Call, gradient
+from opbuild.graph.gradients.terms import FORMULAS, Term
+from opbuild.graph.writing import Value
+from opbuild.operations.derivatives import CONSTANT as STEPS
+from opbuild.operations.derivatives import DERIVATIVES
+from opbuild.operations.table import OPERATIONS, of_onnx
+
+Parts = Sequence[Value | None]
+
+
+def _parts(call: Call, name: str, operands: Sequence[Value]) -> Parts:
+    """Return the gradient of each operand of an operation that is asked for."""
+    if name in STEPS:
+        return [None] * len(operands)
+    if name not in DERIVATIVES:
+        call.refuse(f"the operation {name} has no derivative")
+    dy = Term(call.of, call.gradient())
+    y, terms = Term(call.of, call.output()), [Term(call.of, each) for each in operands]
+    found: list[Value | None] = []
+    for index, (operand, derivative) in enumerate(zip(operands, DERIVATIVES[name], strict=True)):
+        if derivative is None or not call.wants(index):
+            found.append(None)
+            continue
+        part = derivative(FORMULAS, dy, y, *terms).value
+        found.append(summed_to(call.of, part, operand.shape))
+    return found
+
+
+def _own(call: Call, name: str) -> Parts:
+    """Differentiate an operator of opbuild's own, named after its operation."""
+    return _parts(call, name, [call.input(index) for index in range(OPERATIONS[name].arity)])
+
+
+def _onnx(call: Call) -> Parts:
+    """Differentiate an operator of ONNX that is an operation, with its attributes as further operands."""
+    found = of_onnx(call.node.op_type, call.node.attrs)
+    if found is None:
+        call.refuse("no operation is it with these attributes")
+    onnx, operation = found
+    x = call.input(0)
+    numbers = [call.of.constant(call.number(name, default), x.dtype) for name, default in onnx.parameters]
+    return _parts(call, operation.name, [*(call.input(i) for i in range(len(call.inputs))), *numbers])
+
+
+for _operation in OPERATIONS.values():
+    gradient(_operation.op_type, domain="opbuild")(partial(_own, name=_operation.name))
+    _known = _operation.as_onnx
+    if _operation.name in STEPS:
+        CONSTANT.add(("opbuild", _operation.op_type))
+    if _known is not None and _known.when is None:
+        gradient(_known.name)(_onnx)
+        if _operation.name in STEPS:
+            CONSTANT.add(("", _known.name))
+
+
+@gradient("Pow")
+def power(call: Call) -> Parts:
+    """Differentiate a power; an exponent of another type has no gradient."""
+    x, exponent = call.input(0), call.input(1)
+    if not is_float(x.dtype):
+        return ()
+    return _parts(call, "pow", (x, call.of.cast(exponent, x.dtype)))
+
+
+@gradient("Clip")
+def clip(call: Call) -> Parts:
+    """Differentiate a number between bounds, which are in it, as in torch's clamp."""
+    x = call.input(0)
+    limits = np.finfo(numpy_dtype(x.dtype))
+    bounds = [
+        call.optional(index) or call.of.constant(bound, x.dtype)
+        for index, bound in ((1, float(limits.min)), (2, float(limits.max)))
+    ]
+    return _parts(call, "clip", (x, *bounds))
+
+
+@gradient("Cast", "CastLike")
+def cast(call: Call) -> Parts:
+    """Take a gradient back to the type of what was converted; nothing flows through other types than floats."""
+    x = call.input(0)
+    return (call.of.cast(call.gradient(), x.dtype),) if is_float(x.dtype) else ()
+
+
+@gradient("Identity")
+def identity(call: Call) -> Parts:
+    """Pass a gradient on, but for a mark that says to stop it."""
+    return () if call.flag("stop_gradient") else (call.gradient(),)
+
+
+@gradient("Dropout")
+def dropout(call: Call) -> Parts:
+    """Pass a gradient on: nothing is dropped, or the network could not have been typed."""
+    return (call.gradient(),)
+
+
+@gradient("Swish")
+def swish(call: Call) -> Parts:
+    """Differentiate ``x * sigmoid(alpha * x)``."""
+    x, alpha = Term(call.of, call.input(0)), call.number("alpha", 1.0)
+    gate = FORMULAS.sigmoid(x * alpha)
+    return ((Term(call.of, call.gradient()) * (gate * (1.0 + (x * alpha) * (1.0 - gate)))).value,)
+
+
+@gradient("Trilu")
+def triangle(call: Call) -> Parts:
+    """Keep the triangle that was kept."""
+    return (call.of("Trilu", call.gradient(), call.optional(1), **call.node.attrs),)
+
+
+@gradient("CumSum")
+def running_sum(call: Call) -> Parts:
+    """Add up from the other end."""
+    attrs = {"exclusive": int(call.flag("exclusive")), "reverse": int(not call.flag("reverse"))}
+    return (call.of("CumSum", call.gradient(), call.input(1), **attrs),)
+
+
+@gradient("Expand")
+def expand(call: Call) -> Parts:
+    """Sum what was broadcast."""
+    return (summed_to(call.of, call.gradient(), call.input(0).shape),)

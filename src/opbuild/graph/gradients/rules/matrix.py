@@ -1,0 +1,70 @@
+"""Gradients of products of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from opbuild.graph.gradients.broadcasting import filled, is_empty, summed_to
+from opbuild.graph.gradients.registry import Call, gradient
+from opbuild.graph.writing import Value, Writing
+
+
+def turned(of: Writing, x: Value) -> Value:
+    """Return matrices with rows and columns exchanged."""
+    rank = len(x.shape)
+    return of.transpose(x, (*range(rank - 2), rank - 1, rank - 2))
+
+
+@gradient("MatMul")
+def product(call: Call) -> Sequence[Value | None]:
+    """Differentiate products of matrices or vectors, which may be broadcast."""
+    of, a, b = call.of, call.input(0), call.input(1)
+    if is_empty(a, b):
+        return tuple(filled(of, 0.0, each.dtype, each.shape) for each in (a, b))
+    left = a if len(a.shape) > 1 else of.reshape(a, (1, *a.shape))
+    right = b if len(b.shape) > 1 else of.reshape(b, (*b.shape, 1))
+    batch = _batch(call, a, b)
+    dy = of.reshape(call.gradient(), (*batch, left.shape[-2], right.shape[-1]))
+    first = second = None
+    if call.wants(0):
+        first = of.reshape(summed_to(of, of("MatMul", dy, turned(of, right)), left.shape), a.shape)
+    if call.wants(1):
+        if len(right.shape) == 2 and len(left.shape) > 2:  # one product instead of a sum of many
+            left = of.reshape(left, (prod(left.shape[:-1]), left.shape[-1]))
+            dy = of.reshape(dy, (left.shape[0], right.shape[-1]))
+        second = of.reshape(summed_to(of, of("MatMul", turned(of, left), dy), right.shape), b.shape)
+    return first, second
+
+
+def _batch(call: Call, a: Value, b: Value) -> tuple[int, ...]:
+    """Return the extents of the output that matrices are counted by."""
+    shape = call.gradient().shape
+    return shape[: len(shape) - (len(a.shape) > 1) - (len(b.shape) > 1)]
+
+
+@gradient("Gemm")
+def gemm(call: Call) -> Sequence[Value | None]:
+    """Differentiate ``alpha * a @ b + beta * c``."""
+    of, a, b, c = call.of, call.input(0), call.input(1), call.optional(2)
+    dy = call.gradient()
+    if is_empty(a, b):
+        parts: list[Value | None] = [filled(of, 0.0, each.dtype, each.shape) for each in (a, b)]
+    else:
+        turns = call.flag("transA"), call.flag("transB")
+        scaled = _times(of, dy, call.number("alpha", 1.0))
+        left, right = (turned(of, each) if turn else each for each, turn in zip((a, b), turns, strict=True))
+        parts = [None, None]
+        if call.wants(0):
+            first = of("MatMul", scaled, turned(of, right))
+            parts[0] = turned(of, first) if turns[0] else first
+        if call.wants(1):
+            second = of("MatMul", turned(of, left), scaled)
+            parts[1] = turned(of, second) if turns[1] else second
+    if c is not None and call.wants(2):
+        parts.append(summed_to(of, _times(of, dy, call.number("beta", 1.0)), c.shape))
+    return parts
+
+
+def _times(of: Writing, x: Value, factor: float) -> Value:
+    return x if factor == 1.0 else of("Mul", x, of.constant(factor, x.dtype))

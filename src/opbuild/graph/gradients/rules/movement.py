@@ -1,0 +1,153 @@
+"""Gradients of what moves elements: they move back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from opbuild.graph.gradients.broadcasting import filled, is_empty, summed_to
+from opbuild.graph.gradients.registry import Call, gradient
+from opbuild.graph.writing import Value, Writing
+
+Parts = Sequence[Value | None]
+
+
+@gradient("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+def reshape(call: Call) -> Parts:
+    """Take the shape back."""
+    return (call.of.reshape(call.gradient(), call.input(0).shape),)
+
+
+@gradient("Transpose")
+def transpose(call: Call) -> Parts:
+    """Take the order back."""
+    rank = len(call.input(0).shape)
+    order = call.ints("perm", tuple(reversed(range(rank))))
+    return (call.of.transpose(call.gradient(), [order.index(axis) for axis in range(rank)]),)
+
+
+@gradient("Concat")
+def concat(call: Call) -> Parts:
+    """Cut the gradient into the parts that were joined."""
+    axis = call.axis(0, len(call.output().shape))
+    found: list[Value | None] = []
+    start = 0
+    for index, wants in enumerate(call.wanted):
+        extent = call.input(index).shape[axis]
+        found.append(_cut(call.of, call.gradient(), axis, start, start + extent) if wants else None)
+        start += extent
+    return found
+
+
+def _cut(of: Writing, x: Value, axis: int, start: int, end: int) -> Value:
+    if (start, end) == (0, x.shape[axis]):
+        return x
+    return of("Slice", x, of.ints(start), of.ints(end), of.ints(axis), of.ints(1))
+
+
+@gradient("Split")
+def split(call: Call) -> Parts:
+    """Join the parts again."""
+    parts = [call.gradient(index) for index in range(len(call.outputs))]
+    axis = call.axis(0, len(call.input(0).shape))
+    return (call.of("Concat", *parts, axis=axis) if len(parts) > 1 else parts[0],)
+
+
+@gradient("Slice")
+def cut_out(call: Call) -> Parts:
+    """Put the piece where it was, zeros around it and between its elements."""
+    of, x, part = call.of, call.input(0), call.gradient()
+    if is_empty(part):
+        return (filled(of, 0.0, x.dtype, x.shape),)
+    rank = len(x.shape)
+    before, after, gaps, turned = [0] * rank, [0] * rank, [1] * rank, []
+    for axis, start, step in _cuts(call):
+        last = start + (part.shape[axis] - 1) * step
+        if step < 0:
+            turned.append(axis)
+        before[axis], gaps[axis] = min(start, last), abs(step)
+        after[axis] = x.shape[axis] - max(start, last) - 1
+    if turned:
+        axes = [of.ints(*(number,) * len(turned)) for number in (-1, -(2**31), -1)]
+        part = of("Slice", part, axes[0], axes[1], of.ints(*turned), axes[2])
+    part = spaced(of, part, gaps)
+    return (of("Pad", part, of.ints(*before, *after)) if any((*before, *after)) else part,)
+
+
+def _cuts(call: Call) -> list[tuple[int, int, int]]:
+    """Return axis, first position and step of each axis that is cut."""
+    rank, starts = len(call.input(0).shape), [int(each) for each in call.known(1).reshape(-1)]
+    axes = call.known(3).reshape(-1) if call.optional(3) is not None else range(len(starts))
+    steps = call.known(4).reshape(-1) if call.optional(4) is not None else [1] * len(starts)
+    found = []
+    for axis, start, step in zip(axes, starts, steps, strict=True):
+        extent = call.input(0).shape[int(axis) % rank]
+        first = start + extent if start < 0 else start
+        most = extent - 1 if step < 0 else extent
+        found.append((int(axis) % rank, min(max(first, 0), most), int(step)))
+    return found
+
+
+def spaced(of: Writing, x: Value, gaps: Sequence[int]) -> Value:
+    """Return a tensor with zeros between its elements, as many as each axis's step leaves out."""
+    for axis, gap in enumerate(gaps):
+        count = x.shape[axis]
+        if gap == 1 or count == 1:
+            continue
+        shape = (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :])
+        wide = of(
+            "Pad",
+            of.reshape(x, shape),
+            of.ints(*(0,) * (len(shape) + axis + 1), gap - 1, *(0,) * (len(shape) - axis - 2)),
+        )
+        flat = of.reshape(wide, (*x.shape[:axis], count * gap, *x.shape[axis + 1 :]))
+        x = _cut(of, flat, axis, 0, (count - 1) * gap + 1)
+    return x
+
+
+@gradient("Pad")
+def pad(call: Call) -> Parts:
+    """Cut the padding off; what padding of one number got is that number's."""
+    of, x, dy = call.of, call.input(0), call.gradient()
+    mode = call.node.text("mode", "constant")
+    if mode != "constant":
+        call.refuse(f"padding by {mode} repeats elements")
+    if call.wants(2):
+        call.refuse("the gradient of the number that it pads with is asked for")
+    rank, amounts = len(x.shape), [int(each) for each in call.known(1).reshape(-1)]
+    axes = [int(each) % rank for each in call.known(3).reshape(-1)] if call.optional(3) is not None else range(rank)
+    before, after = [0] * rank, [0] * rank
+    for place, axis in enumerate(axes):
+        before[axis], after[axis] = amounts[place], amounts[len(axes) + place]
+    if min((*before, *after), default=0) < 0:  # what was cut off got nothing
+        dy = of("Pad", dy, of.ints(*(max(-each, 0) for each in (*before, *after))))
+    for axis in range(rank):
+        start = max(before[axis], 0)
+        dy = _cut(of, dy, axis, start, start + x.shape[axis])
+    return (dy,)
+
+
+@gradient("Tile")
+def tile(call: Call) -> Parts:
+    """Sum over the repetitions."""
+    x, repeats = call.input(0), [int(each) for each in call.known(1).reshape(-1)]
+    shape = [part for pair in zip(repeats, x.shape, strict=True) for part in pair]
+    folded = call.of.reshape(call.gradient(), shape)
+    kept = [part for extent in x.shape for part in (1, extent)]
+    return (call.of.reshape(summed_to(call.of, folded, kept), x.shape),)
+
+
+@gradient("DepthToSpace")
+def to_space(call: Call) -> Parts:
+    """Move blocks of positions back into channels."""
+    x, size = call.input(0), int(call.node.attrs["blocksize"])
+    images, channels, height, width = x.shape
+    folded = call.of.reshape(call.gradient(), (images, channels // size**2, height, size, width, size))
+    order = (0, 3, 5, 1, 2, 4) if call.node.text("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+    return (call.of.reshape(call.of.transpose(folded, order), x.shape),)
+
+
+@gradient("SpaceToDepth")
+def to_depth(call: Call) -> Parts:
+    """Move channels back into blocks of positions."""
+    size = int(call.node.attrs["blocksize"])
+    return (call.of("DepthToSpace", call.gradient(), blocksize=size, mode="DCR"),)
