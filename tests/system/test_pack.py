@@ -86,8 +86,9 @@ print(net.report.built, reasons, sorted({needless!r} & set(sys.modules)))
 """
 
 NEEDLESS = {
-    *("halide", "torch", "onnxruntime", "onnx.reference", "click", "rich", "jinja2"),
+    *("halide", "torch", "onnxruntime", "onnx", "ml_dtypes", "click", "rich", "jinja2"),
     *("multiprocessing", "concurrent.futures", "asyncio", "http.client"),
+    *("importlib.metadata", "importlib.resources", "email", "zipfile", "pkgutil", "argparse", "graphlib"),
     *("opbuild.cli", "opbuild.mindspore", "opbuild.offline", "opbuild.builder.server", "opbuild.pipeline.remote"),
     *("opbuild.pipeline.tuned", "opbuild.store.bank"),
     *(f"opbuild.lowering.rules.{name}" for name in ("attention", "conv_integer", "recurrent", "resize", "scatter")),

@@ -7,13 +7,10 @@ and ranks of its inputs, and on which of them are there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
-import onnx
-from onnx import AttributeProto, FunctionProto, NodeProto
-
-from opbuild.frontend.onnx_single import newest_of, open_type_proto, to_proto
+from opbuild.frontend.onnx_messages import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto
+from opbuild.frontend.onnx_schemas import newest_of, schema
 from opbuild.frontend.own_functions import OWN_FUNCTIONS, own_function
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.platform.records import dataclass
@@ -60,7 +57,8 @@ def has_body(node: Node, opset: int) -> bool:
     """Return whether a node's operator is defined by others; ``opset`` is ONNX's own that the node speaks."""
     if (node.domain, node.op_type) in OWN_FUNCTIONS:
         return True
-    return node.op_type not in INEXACT and _schema(node.op_type, node.domain, opset) is not None
+    found = schema(node.op_type, _version(node.domain, opset), node.domain)
+    return node.op_type not in INEXACT and found is not None and found.has_function
 
 
 def body_of(node: Node, types: Sequence[TensorType | None], opset: int) -> Body | None:
@@ -71,13 +69,18 @@ def body_of(node: Node, types: Sequence[TensorType | None], opset: int) -> Body 
         types: The type of each formal input, None for an absent one.
         opset: ONNX's operator set that the node speaks.
     """
+    from opbuild.frontend.onnx_single import to_proto  # it is onnx that has functions, and most networks need none
+
     proto, given = to_proto(node), dict[str, AttributeProto]()
     if (node.domain, node.op_type) in OWN_FUNCTIONS:
         function = own_function(node, types)
+    elif has_body(node, opset):
+        from onnx import defs
+
+        found = defs.get_schema(node.op_type, _version(node.domain, opset), node.domain)
+        function, given = _function(found, proto, types), _defaults(found)
     else:
-        schema = _schema(node.op_type, node.domain, opset)
-        function = _function(schema, proto, types) if schema is not None else None
-        given = _defaults(schema) if schema is not None else given
+        function = None
     if function is None:
         return None
     given |= {attribute.name: attribute for attribute in (*function.attribute_proto, *proto.attribute)}
@@ -86,14 +89,8 @@ def body_of(node: Node, types: Sequence[TensorType | None], opset: int) -> Body 
     return Body(tuple(function.input), tuple(function.output), nodes, opsets)
 
 
-@lru_cache(maxsize=1024)
-def _schema(op_type: str, domain: str, opset: int) -> Any:
-    """Return the schema of an operator that has a function, else None."""
-    try:
-        schema: Any = onnx.defs.get_schema(op_type, newest_of(domain) if domain else opset, domain)
-    except onnx.defs.SchemaError:
-        return None
-    return schema if schema.has_function or schema.has_context_dependent_function else None
+def _version(domain: str, opset: int) -> int:
+    return newest_of(domain) if domain else opset
 
 
 def _defaults(schema: Any) -> dict[str, AttributeProto]:
@@ -103,9 +100,11 @@ def _defaults(schema: Any) -> dict[str, AttributeProto]:
 
 def _function(schema: Any, proto: NodeProto, types: Sequence[TensorType | None]) -> FunctionProto | None:
     """Return the function in the newest operator set for which the schema has one."""
+    from opbuild.frontend.onnx_single import open_type_proto
+
     if schema.has_context_dependent_function:
         version = max(schema.context_dependent_function_opset_versions)
-        kinds = [(onnx.TypeProto() if each is None else open_type_proto(each)).SerializeToString() for each in types]
+        kinds = [(TypeProto() if each is None else open_type_proto(each)).SerializeToString() for each in types]
         found = schema.get_context_dependent_function_with_opset_version(version, proto.SerializeToString(), kinds)
     else:
         found = schema.get_function_with_opset_version(max(schema.function_opset_versions))
@@ -140,18 +139,18 @@ def _fill(proto: NodeProto, given: Mapping[str, AttributeProto]) -> None:
     proto.attribute.extend(kept)
 
 
-def _graphs(attribute: AttributeProto) -> Iterator[onnx.GraphProto]:
+def _graphs(attribute: AttributeProto) -> Iterator[GraphProto]:
     if attribute.type == AttributeProto.GRAPH and not attribute.ref_attr_name:
         yield attribute.g
     yield from attribute.graphs
 
 
-def with_defaults(model: onnx.ModelProto) -> onnx.ModelProto:
+def with_defaults(model: ModelProto) -> ModelProto:
     """Return a model in which calls of its own functions give all attributes; onnx's inliner knows no defaults."""
     defaults = {(each.domain, each.name, each.overload): each.attribute_proto for each in model.functions}
     if not any(defaults.values()):
         return model
-    changed = onnx.ModelProto()
+    changed = ModelProto()
     changed.CopyFrom(model)
     for nodes in (changed.graph.node, *(function.node for function in changed.functions)):
         _give_defaults(nodes, defaults)

@@ -9,15 +9,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
-import onnx
-from onnx import GraphProto, NodeProto, ValueInfoProto
 
 from opbuild.errors import RunError
 from opbuild.frontend import onnx_node
 from opbuild.frontend.binding import NodeBinder
 from opbuild.frontend.block import Block, Declared, blocks
+from opbuild.frontend.onnx_messages import GraphProto, ModelProto, NodeProto, ValueInfoProto
 from opbuild.frontend.onnx_read import DataFiles, opsets, to_array
-from opbuild.frontend.onnx_single import infer_single
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.passes.infer import check_sizes, has_rule
 from opbuild.graph.shape_rules import ONNX_DTYPES
@@ -36,7 +34,7 @@ class Binder(NodeBinder):
         evaluate: Evaluates a node whose inputs are known.
     """
 
-    def __init__(self, model: onnx.ModelProto, opset: int, evaluate: Evaluate) -> None:
+    def __init__(self, model: ModelProto, opset: int, evaluate: Evaluate) -> None:
         super().__init__(opsets(model).get("", opset), opset, _ending(evaluate))
 
     def _typed(
@@ -44,6 +42,8 @@ class Binder(NodeBinder):
     ) -> tuple[TensorType, ...]:
         if has_rule(node.domain, node.op_type):
             return super()._typed(node, types, constants)
+        from opbuild.frontend.onnx_single import infer_single  # by onnx, which most networks start without
+
         found = infer_single(node, types, constants, self._opset_of(node))
         check_sizes(node, found)
         return found

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-import onnx
+import numpy as np
+from google.protobuf.message import Message  # type: ignore[import-untyped]
 
 from opbuild.errors import ModelError, RunError
 from opbuild.frontend.binding import Call
@@ -12,15 +13,15 @@ from opbuild.frontend.block import Declared
 from opbuild.frontend.expansion import Body, HostCalls, Served, body_of, has_body
 from opbuild.frontend.known import Known, computed
 from opbuild.frontend.onnx_bind import Binder, to_block
+from opbuild.frontend.onnx_messages import GraphProto, ModelProto, ValueInfoProto
 from opbuild.frontend.onnx_read import DataFiles
-from opbuild.frontend.onnx_single import to_proto
 from opbuild.frontend.open_values import is_open_value, type_at_hand, value_at_hand
 from opbuild.frontend.rest import Frame, Rest
 from opbuild.frontend.walk import walk
 from opbuild.graph.constants import array_digest
 from opbuild.graph.cut import is_tensor
 from opbuild.graph.passes.fold import Evaluate
-from opbuild.graph.types import Array, Node, TensorType
+from opbuild.graph.types import Array, Attribute, Node, TensorType
 
 NO_CALLS = HostCalls(0, 0)
 
@@ -44,7 +45,7 @@ class ExpandingBinder(Binder):
 
     def __init__(
         self,
-        model: onnx.ModelProto,
+        model: ModelProto,
         files: DataFiles,
         opset: int,
         evaluate: Evaluate,
@@ -125,16 +126,25 @@ class ExpandingBinder(Binder):
         scope |= dict.fromkeys(body.inputs, "") | dict(zip(body.inputs, formal, strict=False))
         opsets = {"": self.opset, **body.opsets}
         asked = (name if output else "" for name, output in zip(body.outputs, node.outputs, strict=False))
-        graph = onnx.GraphProto(node=body.nodes, output=[onnx.ValueInfoProto(name=name) for name in asked])
+        graph = GraphProto(node=body.nodes, output=[ValueInfoProto(name=name) for name in asked])
         return Call(to_block(graph, self._files, opsets, f"{node.name}/"), scope, opsets[""])
 
 
 def _key(node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]) -> Hashable:
     """Return what decides whether kernels serve a node."""
-    anonymous = to_proto(node.with_(inputs=("",) * len(node.inputs), outputs=("",) * len(node.outputs), name=""))
     values = (
         None if value is None else array_digest(value) if value.size <= MOST_COMPARED else len(value.shape)
         for value in constants
     )
     asked = tuple(map(bool, node.outputs))
-    return node.domain, anonymous.SerializeToString(deterministic=True), asked, tuple(types), tuple(values)
+    attrs = node.proto or tuple((name, _hashable(value)) for name, value in sorted(node.attrs.items()))
+    return node.domain, node.op_type, len(node.inputs), attrs, asked, tuple(types), tuple(values)
+
+
+def _hashable(value: Attribute) -> Hashable:
+    if isinstance(value, np.ndarray):
+        return array_digest(value)
+    if isinstance(value, Message):
+        value = value.SerializeToString(deterministic=True)
+    hashable: Hashable = tuple(map(_hashable, value)) if isinstance(value, tuple) else value
+    return hashable

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import onnx
-from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto
 
 from opbuild.errors import ModelError
 from opbuild.frontend import onnx_node
+from opbuild.frontend.onnx_messages import AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto
 from opbuild.frontend.onnx_model import only_own_errors
 from opbuild.frontend.onnx_read import DataFiles, Source, opsets, read_model, to_array
 
@@ -111,7 +110,7 @@ def _attribute(attribute: AttributeProto, files: DataFiles) -> Any:
         return _graph(attribute.g, files)
     if attribute.type == AttributeProto.TENSOR:
         return _tensor(attribute.t, files)
-    value = onnx.helper.get_attribute_value(attribute)
+    value = onnx_node.attribute_value(attribute)
     if isinstance(value, (bytes, str, int, float)):
         return _plain(value)
     try:

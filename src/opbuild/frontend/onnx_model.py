@@ -7,17 +7,16 @@ from contextlib import contextmanager
 from dataclasses import astuple
 from typing import NamedTuple, cast
 
-import onnx
-from onnx import inliner, shape_inference
-
 from opbuild.errors import DTypeError, InvalidModelError, OpbuildError, ShapeError, UnsupportedOperatorError
 from opbuild.frontend.block import Block
 from opbuild.frontend.expansion import Served, with_defaults
 from opbuild.frontend.onnx_bind import to_block
 from opbuild.frontend.onnx_expand import ExpandingBinder
+from opbuild.frontend.onnx_messages import GraphProto, ModelProto, TensorProto, TensorShapeProto, ValueInfoProto
 from opbuild.frontend.onnx_order import in_order
 from opbuild.frontend.onnx_portable import Runs, to_portable
 from opbuild.frontend.onnx_read import DataFiles, Source, dtype_name, external_tensors, opsets, read_model
+from opbuild.frontend.onnx_schemas import newest_opset
 from opbuild.frontend.portable import PortableModel
 from opbuild.frontend.rest import Rest, begin
 from opbuild.frontend.walk import Walked, walk
@@ -54,7 +53,7 @@ class OnnxModel:
     name: str
     inputs: Mapping[str, DeclaredValue]
     outputs: tuple[str, ...]
-    _proto: onnx.ModelProto
+    _proto: ModelProto
     _files: DataFiles
 
     @property
@@ -109,7 +108,7 @@ class OnnxModel:
     ) -> Walked:
         """Return the first part of the model's network for inputs of given shapes; arguments and errors as ``bind``."""
         with only_own_errors():
-            opset = opsets(self._proto).get("", onnx.defs.onnx_opset_version())
+            opset = opsets(self._proto).get("", newest_opset())
             rest = begin(self.block, self._input_types(input_shapes), opset)
             return walk(rest, self._binder(evaluate, served), self.name, whole=True)
 
@@ -128,7 +127,7 @@ class OnnxModel:
         return to_block(self._proto.graph, self._files, opsets(self._proto))
 
     def _binder(self, evaluate: Evaluate, served: Served | None) -> ExpandingBinder:
-        return ExpandingBinder(self._proto, self._files, onnx.defs.onnx_opset_version(), evaluate, served)
+        return ExpandingBinder(self._proto, self._files, newest_opset(), evaluate, served)
 
     def portable(self, runs: Runs) -> PortableModel:
         """Return the network in a form that binds to any input shapes without onnx.
@@ -184,7 +183,7 @@ def load_model(source: Source) -> OnnxModel:
         return OnnxModel(name, inputs, tuple(value.name for value in proto.graph.output), proto, files)
 
 
-def _check_inputs(graph: onnx.GraphProto) -> None:
+def _check_inputs(graph: GraphProto) -> None:
     names = [value.name for value in graph.input]
     for name in names:
         if not name or names.count(name) > 1:
@@ -206,7 +205,9 @@ def only_own_errors() -> Iterator[None]:
         ) from error
 
 
-def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
+def _inlined(proto: ModelProto) -> ModelProto:
+    from onnx import inliner
+
     try:
         return inliner.inline_local_functions(with_defaults(proto), convert_version=True)
     except Exception as error:  # onnx raises RuntimeError, ValueError and its own types here
@@ -215,17 +216,17 @@ def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
         ) from error
 
 
-def _declared(value: onnx.ValueInfoProto) -> DeclaredValue:
+def _declared(value: ValueInfoProto) -> DeclaredValue:
     kind, tensor = value.type.WhichOneof("value"), value.type.tensor_type
     if kind is None:
         raise DTypeError(f"input {value.name!r} is a value of no type", "declare its type and export again")
-    if kind != "tensor_type" or tensor.elem_type == onnx.TensorProto.STRING:
+    if kind != "tensor_type" or tensor.elem_type == TensorProto.STRING:
         return DeclaredValue(*astuple(HOST_VALUE))
     dtype = dtype_name(tensor.elem_type, f"input {value.name!r}")
     return DeclaredValue(dtype, tuple(map(_extent, tensor.shape.dim)) if tensor.HasField("shape") else None)
 
 
-def _declared_if_known(value: onnx.ValueInfoProto) -> DeclaredValue | None:
+def _declared_if_known(value: ValueInfoProto) -> DeclaredValue | None:
     try:
         declared = _declared(value)
     except DTypeError:  # the network may still compute it, as a type that is known then
@@ -233,13 +234,15 @@ def _declared_if_known(value: onnx.ValueInfoProto) -> DeclaredValue | None:
     return declared if declared.dtype != HOST_VALUE.dtype else None
 
 
-def _inferred_outputs(proto: onnx.ModelProto) -> Sequence[onnx.ValueInfoProto]:
+def _inferred_outputs(proto: ModelProto) -> Sequence[ValueInfoProto]:
     """Return the outputs as onnx infers them; none if it can not."""
+    from onnx import shape_inference
+
     try:
-        return cast("Sequence[onnx.ValueInfoProto]", shape_inference.infer_shapes(proto).graph.output)
+        return cast("Sequence[ValueInfoProto]", shape_inference.infer_shapes(proto).graph.output)
     except Exception:  # onnx raises RuntimeError, ValueError and its own types here
         return ()
 
 
-def _extent(dim: onnx.TensorShapeProto.Dimension) -> int:
+def _extent(dim: TensorShapeProto.Dimension) -> int:
     return int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value >= 0 else FREE

@@ -3,49 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from typing import Any
-
-import onnx
-from onnx import AttributeProto, GraphProto, NodeProto
 
 from opbuild.errors import InvalidModelError, UnsupportedOperatorError
 from opbuild.frontend.microsoft import rewrites
+from opbuild.frontend.onnx_messages import AttributeProto, GraphProto, NodeProto
 from opbuild.frontend.onnx_read import DataFiles, to_array
+from opbuild.frontend.onnx_schemas import Schema, schema
 from opbuild.graph import user_operators
 from opbuild.graph.passes.infer import has_rule
 from opbuild.graph.types import Node
-from opbuild.platform.records import dataclass
 from opbuild.text.plural import counted
 
 OWN_RULES = ("com.microsoft",)
 """Domains without schemas in the onnx package, some of whose operators opbuild knows by shape rules."""
-
-
-@dataclass(frozen=True)
-class _Signature:
-    """What a schema says about calls of its operator; of attributes, the number of each one's kind."""
-
-    inputs: tuple[int, int]
-    optional: frozenset[int]
-    outputs: tuple[int, int]
-    attributes: Mapping[str, int]
-    required: frozenset[str]
-
-
-@lru_cache(maxsize=4096)
-def _signature(op_type: str, version: int, domain: str) -> _Signature | None:
-    try:
-        schema: Any = onnx.defs.get_schema(op_type, version, domain)  # its enumerations are described nowhere
-    except onnx.defs.SchemaError:
-        return None
-    return _Signature(
-        (schema.min_input, schema.max_input),
-        frozenset(index for index, each in enumerate(schema.inputs) if str(each.option.name) == "Optional"),
-        (schema.min_output, schema.max_output),
-        {name: int(attribute.type.value) for name, attribute in schema.attributes.items()},
-        frozenset(name for name, attribute in schema.attributes.items() if attribute.required),
-    )
 
 
 def describe(proto: NodeProto, index: int) -> str:
@@ -53,10 +24,10 @@ def describe(proto: NodeProto, index: int) -> str:
     return proto.name or f"{proto.op_type}_{index}"
 
 
-def _signature_of(op_type: str, domain: str, name: str, version: int) -> _Signature:
+def _schema_of(op_type: str, domain: str, name: str, version: int) -> Schema:
     if (domain, op_type) == ("", "LayerNormalization"):
         version = max(version, 17)  # ONNX Runtime writes it into every operator set
-    found = _signature(op_type, version, domain) if version else None
+    found = schema(op_type, version, domain) if version else None
     if found is None:
         shown = f"domain {domain!r}" if domain else "ONNX's own domain"
         raise UnsupportedOperatorError(
@@ -79,7 +50,7 @@ def check_node(proto: NodeProto, name: str, opsets: Mapping[str, int]) -> None:
         return
     if rewrites(domain, proto.op_type) or (domain in OWN_RULES and has_rule(domain, proto.op_type)):
         return  # onnx has no schema of it: its shape rule, or what writes it with others, checks what it gets
-    found = _signature_of(proto.op_type, domain, name, opsets.get(domain, 0))
+    found = _schema_of(proto.op_type, domain, name, opsets.get(domain, 0))
     where = f"{proto.op_type} node {name!r}"
     for kind, count, (least, most) in (
         ("inputs", len(proto.input), found.inputs),
@@ -136,10 +107,7 @@ def _check_kind(attribute: AttributeProto, wanted: int, where: str) -> None:
     """Check that an attribute is of the kind that its operator defines, and holds a value of that kind and no other."""
     where = f"{where}: attribute {attribute.name!r}"
     if attribute.ref_attr_name:
-        raise InvalidModelError(
-            f"{where} refers to {attribute.ref_attr_name!r}, which only a function's nodes may do",
-            "give it a value",
-        )
+        raise _reference(attribute, where)
     if attribute.type != wanted:
         raise InvalidModelError(
             f"{where} is {_kind_name(attribute.type)}, not {_kind_name(wanted)}", "export the model again"
@@ -159,11 +127,32 @@ def _kind_name(kind: int) -> str:
     return "of no kind" if kind == AttributeProto.UNDEFINED else f"of kind {name}"
 
 
+def attribute_value(attribute: AttributeProto) -> Any:
+    """Return what an attribute holds, a list of repeated values; None if it is of no kind.
+
+    Raises:
+        InvalidModelError: If it refers to an attribute of a function.
+    """
+    if attribute.ref_attr_name:
+        raise _reference(attribute, f"attribute {attribute.name!r}")
+    if attribute.type == AttributeProto.UNDEFINED:
+        return None
+    field = _FIELDS[attribute.type]
+    value = getattr(attribute, field)
+    return list(value) if field in _LISTS.values() else value
+
+
+def _reference(attribute: AttributeProto, where: str) -> InvalidModelError:
+    return InvalidModelError(
+        f"{where} refers to {attribute.ref_attr_name!r}, which only a function's nodes may do", "give it a value"
+    )
+
+
 def _value(attribute: AttributeProto, files: DataFiles) -> Any:
     """Return an attribute as an int, a float, a string, a tuple of them, an array or a graph."""
     if attribute.type == AttributeProto.TENSOR:
         return to_array(attribute.t, files)
-    value = onnx.helper.get_attribute_value(attribute)
+    value = attribute_value(attribute)
     return tuple(map(_text, value)) if isinstance(value, list) else _text(value)
 
 

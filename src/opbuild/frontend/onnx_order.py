@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
-
 from opbuild.errors import InvalidModelError
+from opbuild.frontend.onnx_messages import FunctionProto, GraphProto, ModelProto, NodeProto
 from opbuild.frontend.onnx_node import captures, describe, subgraphs
 
 _Holder = GraphProto | FunctionProto

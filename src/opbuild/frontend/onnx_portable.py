@@ -6,12 +6,13 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-import onnx
 
 from opbuild.frontend.block import Block, blocks
 from opbuild.frontend.microsoft import rewrites
 from opbuild.frontend.onnx_bind import to_block
+from opbuild.frontend.onnx_messages import ModelProto
 from opbuild.frontend.onnx_read import DataFiles, opsets
+from opbuild.frontend.onnx_schemas import newest_opset
 from opbuild.frontend.onnx_upgrade import upgrades
 from opbuild.frontend.portable import NotPortableError, PortableModel
 from opbuild.graph import user_operators
@@ -25,7 +26,7 @@ _CONTROL = frozenset(("If", "Loop", "Scan", "SequenceMap"))
 
 
 def to_portable(
-    proto: onnx.ModelProto, files: DataFiles, name: str, inputs: tuple[tuple[str, str], ...], runs: Runs
+    proto: ModelProto, files: DataFiles, name: str, inputs: tuple[tuple[str, str], ...], runs: Runs
 ) -> PortableModel:
     """Return the network of a model.
 
@@ -45,7 +46,7 @@ def to_portable(
     block = _portable(to_block(proto.graph, files, versions), runs, refused)
     if refused:
         raise NotPortableError.of(refused)
-    opset = onnx.defs.onnx_opset_version()
+    opset = newest_opset()
     return PortableModel(name, inputs, block, versions.get("", opset), opset)
 
 

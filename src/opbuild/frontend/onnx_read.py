@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx import TensorProto, numpy_helper
 
 from opbuild.dtypes import ADDED, numpy_dtype, stored_bits
 from opbuild.errors import DTypeError, InvalidModelError, UnsupportedOperatorError
 from opbuild.files.kinds import ONNX, require_kind
 from opbuild.files.writing import inside
+from opbuild.frontend.onnx_messages import AttributeProto, GraphProto, ModelProto, TensorProto
+from opbuild.frontend.onnx_schemas import newest_opset
 from opbuild.frontend.onnx_wire import PLACE, without_large_tensors
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import Array
@@ -37,7 +37,7 @@ class ModelFile(NamedTuple):
     message: bytes | None = None
 
 
-Source = str | os.PathLike[str] | bytes | ModelFile | onnx.ModelProto
+Source = str | os.PathLike[str] | bytes | ModelFile | ModelProto
 
 
 class DataFiles(NamedTuple):
@@ -52,7 +52,7 @@ class DataFiles(NamedTuple):
     contents: memoryview | None = None
 
 
-def read_model(source: Source) -> tuple[onnx.ModelProto, DataFiles, str]:
+def read_model(source: Source) -> tuple[ModelProto, DataFiles, str]:
     """Read a model and check that it is one.
 
     Returns:
@@ -63,7 +63,7 @@ def read_model(source: Source) -> tuple[onnx.ModelProto, DataFiles, str]:
         UnsupportedOperatorError: If its operator set is newer than the onnx package knows.
     """
     name = ""
-    if isinstance(source, onnx.ModelProto):
+    if isinstance(source, ModelProto):
         model, files, shown = source, DataFiles(), "the ModelProto given"
     elif isinstance(source, (bytes, bytearray, memoryview)):
         files, shown = DataFiles(None, memoryview(source).cast("B")), f"the model given as {len(source)} bytes"
@@ -87,12 +87,12 @@ def _read_file(path: Path) -> ModelFile:
         ) from error
 
 
-def _parse(files: DataFiles, shown: str, message: bytes | None) -> onnx.ModelProto:
+def _parse(files: DataFiles, shown: str, message: bytes | None) -> ModelProto:
     if not files.contents:
         raise InvalidModelError(f"{shown} is empty", "export or copy the model again")
     try:
         message = without_large_tensors(files.contents)[0] if message is None else message
-        model: onnx.ModelProto = onnx.ModelProto.FromString(message)
+        model: ModelProto = ModelProto.FromString(message)
     except DecodeError as error:
         raise InvalidModelError(
             f"{shown} is not an ONNX model: it is truncated, damaged or of another format",
@@ -101,18 +101,20 @@ def _parse(files: DataFiles, shown: str, message: bytes | None) -> onnx.ModelPro
     return model
 
 
-def opsets(model: onnx.ModelProto) -> dict[str, int]:
+def opsets(model: ModelProto) -> dict[str, int]:
     """Return the versions of the operator sets that a model imports; ONNX's own is ``""``."""
     return {("" if each.domain == "ai.onnx" else each.domain): each.version for each in model.opset_import}
 
 
-def _check(model: onnx.ModelProto, shown: str) -> None:
+def _check(model: ModelProto, shown: str) -> None:
     if not model.HasField("graph") or not model.opset_import:
         raise InvalidModelError(f"{shown} is not an ONNX model: it has no graph or no operator set", "check the file")
     if not model.graph.output:
         raise InvalidModelError(f"{shown} has a graph without outputs", "declare at least one output and export again")
-    opset, newest = opsets(model).get("", 0), onnx.defs.onnx_opset_version()
+    opset, newest = opsets(model).get("", 0), newest_opset()
     if opset > newest:
+        import onnx
+
         raise UnsupportedOperatorError(
             f"{shown} uses operator set {opset}; onnx {onnx.__version__} knows {newest} at most",
             "install a newer onnx package, or export the model with an older opset",
@@ -124,14 +126,14 @@ def _check(model: onnx.ModelProto, shown: str) -> None:
         )
 
 
-def external_tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
+def external_tensors(graph: GraphProto) -> Iterator[TensorProto]:
     """Yield the tensors whose data is in another file: initializers, then attributes, in the model's order."""
     tensors = list(graph.initializer)
     for node in graph.node:
         for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.TENSOR:
+            if attribute.type == AttributeProto.TENSOR:
                 tensors.append(attribute.t)
-            elif attribute.type == onnx.AttributeProto.GRAPH:
+            elif attribute.type == AttributeProto.GRAPH:
                 yield from external_tensors(attribute.g)
     yield from (tensor for tensor in tensors if tensor.data_location == TensorProto.EXTERNAL)
 
@@ -168,10 +170,7 @@ def to_array(tensor: TensorProto, files: DataFiles) -> Array:
             return _external(tensor, dtype, shape, files)
         if tensor.HasField("raw_data"):
             return _from_bytes(tensor.raw_data, dtype, shape)
-        if dtype.name in ADDED:  # their bits, whatever numpy_helper of this onnx makes of them
-            bits = np.asarray(tensor.int32_data, np.int32).astype(f"<u{dtype.itemsize}")
-            return _from_bytes(bits.tobytes(), dtype, shape)
-        return np.asarray(numpy_helper.to_array(tensor))
+        return _from_numbers(tensor, dtype, shape)
     except (ValueError, TypeError, OSError) as error:
         raise InvalidModelError(
             f"tensor {tensor.name!r} has data that does not fit its shape {list(shape)}: {error}",
@@ -228,6 +227,22 @@ def _external(tensor: TensorProto, dtype: np.dtype[np.generic], shape: tuple[int
     if stored_bits(dtype.name) < 8:
         return _from_bytes(np.memmap(path, np.uint8, "r", offset, nbytes), dtype, shape)
     return np.asarray(np.memmap(path, dtype.newbyteorder("<"), "r", offset, shape)).astype(dtype, copy=False)
+
+
+_NUMBERS = {"float32": "float_data", "float64": "double_data", "int64": "int64_data", "uint32": "uint64_data",
+            "uint64": "uint64_data"}  # fmt: skip
+"""The fields of a ``TensorProto`` that hold numbers of each type; all others are in ``int32_data``."""
+
+
+def _from_numbers(tensor: TensorProto, dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> Array:
+    """Return what is stored number by number; floats of 16 bits and less are there by their bits."""
+    if tensor.HasField("segment"):
+        raise ValueError("it is a segment of a tensor")
+    if dtype.name in ADDED or dtype == np.float16:
+        bits = np.asarray(tensor.int32_data, np.int32).astype(f"<u{dtype.itemsize}")
+        return _from_bytes(bits.tobytes(), dtype, shape)
+    field = _NUMBERS.get(dtype.name, "int32_data")
+    return np.asarray(getattr(tensor, field), field.removesuffix("_data")).astype(dtype).reshape(shape)
 
 
 def _from_bytes(data: bytes | memoryview | Array, dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> Array:

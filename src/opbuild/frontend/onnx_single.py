@@ -10,6 +10,7 @@ import onnx
 from onnx import numpy_helper, shape_inference
 
 from opbuild.errors import UnsupportedOperatorError
+from opbuild.frontend.onnx_schemas import newest_of
 from opbuild.graph.extents import Extent, at_hand
 from opbuild.graph.shape_rules import ONNX_DTYPES, NoTensorError, UnknownTypeError
 from opbuild.graph.types import Array, Node, TensorType
@@ -97,11 +98,6 @@ def _add_defaults(proto: onnx.NodeProto, opset: int) -> None:
     for name, attribute in onnx.defs.get_schema(proto.op_type, opset, "").attributes.items():
         if name not in given and attribute.default_value.type != onnx.AttributeProto.UNDEFINED:
             proto.attribute.append(attribute.default_value)
-
-
-def newest_of(domain: str) -> int:
-    """Return the newest operator set of a domain that onnx has, 1 if it has none."""
-    return max((s.since_version for s in onnx.defs.get_all_schemas() if s.domain == domain), default=1)
 
 
 def _type(node: Node, proto: onnx.TypeProto) -> TensorType:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from onnx import FunctionProto, parser
-
+from opbuild.frontend.onnx_messages import FunctionProto
 from opbuild.frontend.training import adagrad, adam, momentum
 from opbuild.graph.types import Node, TensorType
 
@@ -20,7 +19,11 @@ def own_function(node: Node, types: Sequence[TensorType | None]) -> FunctionProt
     """Return the function of a node, None if there is none."""
     make = OWN_FUNCTIONS.get((node.domain, node.op_type))
     text = make(node, types) if make is not None else None
-    return parser.parse_function(_HEAD + text) if text is not None else None
+    if text is None:
+        return None
+    from onnx import parser
+
+    return parser.parse_function(_HEAD + text)
 
 
 def _layer_normalization(node: Node, types: Sequence[Any]) -> str | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from opbuild.errors import CompileError, OpbuildError
 from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.platform.installed import release_of
 
 if TYPE_CHECKING:
     from opbuild.platform.imports import Modules
@@ -39,14 +40,7 @@ class HalideCompiler:
     @staticmethod
     def version() -> str:
         """Return the version of the installed halide package; empty if there is none."""
-        if beside := _version_beside():
-            return beside
-        from importlib import metadata  # it imports forty modules, mostly those that read mail
-
-        try:
-            return metadata.version("halide")
-        except metadata.PackageNotFoundError:
-            return ""
+        return release_of("halide")
 
     @staticmethod
     def library() -> Path | None:
@@ -181,23 +175,6 @@ def _installed() -> tuple[Path, ...]:
     if not libraries and not binding:
         return ()
     return (*libraries[:1], *(Path(folder, name) for name in (*binding, *python)))
-
-
-def _version_beside() -> str:
-    """Return the version in the metadata beside the package; empty where it is not as installers leave it."""
-    spec = util.find_spec("halide")
-    if spec is None or spec.origin is None:
-        return ""
-    folder = Path(spec.origin).parents[1]
-    found = [name for name in _names(folder) if name.startswith("halide-") and name.endswith(".dist-info")]
-    if len(found) != 1:
-        return ""
-    with suppress(OSError, UnicodeDecodeError):
-        head, _, _ = (folder / found[0] / "METADATA").read_text("utf-8").partition("\n\n")
-        for line in head.splitlines():
-            if line.startswith("Version: "):
-                return line.removeprefix("Version: ").strip()
-    return ""
 
 
 def _names(folder: str | Path) -> list[str]:
