@@ -20,7 +20,7 @@ class MemoryNetworks:
         stored, network = self._networks.get(key.stem, (None, None))
         if stored is None or network is None:
             return Reason("absent", "there is none yet")
-        if key.compiler not in ("", stored.compiler):
+        if not key.suits(network.compiler):
             return Reason("other-compiler", "another compiler is installed now")
         return network
 

@@ -16,7 +16,7 @@ WEIGHT = "ce66e8b195da4131a8c01b5983726bc93f69266938758a524cf6d2197b229d2c"
 KEY = ImageKey(
     "Old network",
     {"model": "m", "inputs": [["x", "float32", [SIZE]]], "num_threads": 2, "target": TARGET},
-    "halide-1",
+    lambda: "halide-1",
 )
 
 

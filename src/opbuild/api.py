@@ -70,10 +70,10 @@ def bind(wanted: Wanted, setup: Setup, stores: Stores, new_builder: Callable[[],
         network = network.followed_by(cut)
         with clock("start"):
             executor = stores.images.run(network.record, network.built.library, network.constants.arrays)
-            ahead.built(network.built, executor.library, served.builder)
+            ahead.built(network.built, executor.library)
         working(setup.observer, WRITING)
         with clock("store"):
-            if stores.images.keep(wanted, network, packer, served.builder) or network.built.compiled:
+            if stores.images.keep(wanted, network, packer) or network.built.compiled:
                 stores.age()
     level = setup.level_text_with(network.built.borrowed)
     return Binding(executor, make_report(network.record, network.operators, clock, level, stored))

@@ -249,7 +249,7 @@ def _built_for_others(wanted: _Wanted) -> Report:
         (network,) = build_network(needed, setup, stores, builder, packer, clock)
         network = network.followed_by(walked.cut)
         image = Wanted(opened.key, lambda _: walked.graph, lambda: source.edited)
-        if stores.images.keep(image, network, packer, builder) or network.built.compiled:
+        if stores.images.keep(image, network, packer) or network.built.compiled:
             stores.age()
     source.remember()
     return make_report(network.record, network.operators, clock, setup.level_text, "it is for other machines")

@@ -28,7 +28,7 @@ from remote_servers import READ_KINDS, Servers, service
 from samples import conv, entry_of
 from together import run_together
 
-KEY = ImageKey("Net 1", {"model": "m", "inputs": [["x", "float32", [2]]]}, "halide-1")
+KEY = ImageKey("Net 1", {"model": "m", "inputs": [["x", "float32", [2]]]}, lambda: "halide-1")
 SIGNED = Trust(key=b"a key of sixteen bytes")
 WEIGHTS = {"large": 5 * 2**20 + 3, "small": 70_000, "empty": 0}
 

@@ -38,7 +38,7 @@ from opbuild.store.weights import DiskWeights
 from samples import IDENTITY, conv, entry_of
 
 SIZE = 64 * 1024
-KEY = ImageKey("chain", {"model": "m", "inputs": [["x", "float32", [SIZE]]]}, "halide-1")
+KEY = ImageKey("chain", {"model": "m", "inputs": [["x", "float32", [SIZE]]]}, lambda: "halide-1")
 
 
 pytestmark = [pytest.mark.timeout(7200)] if CAMPAIGN else []

@@ -30,7 +30,7 @@ from opbuild.runtime.library import Library
 from opbuild.runtime.record import from_json, to_json
 
 SIZE = 64 * 1024  # elements: the weights have a file of their own
-KEY = ImageKey("Chain of 3", {"model": "m", "inputs": [["x", "float32", [SIZE]]]}, "halide-1")
+KEY = ImageKey("Chain of 3", {"model": "m", "inputs": [["x", "float32", [SIZE]]]}, lambda: "halide-1")
 
 
 def store_chain(folder: Path) -> tuple[ImageStore, Built]:
@@ -38,7 +38,7 @@ def store_chain(folder: Path) -> tuple[ImageStore, Built]:
     store = image_store(folder)
     weights = store.packer()
     built = build(chain(SIZE), weights)
-    store.save(KEY, built.record, built.library, built.constants, weights)
+    store.save(KEY, built.record, built.library, built.constants, weights, "halide-1")
     return store, built
 
 
@@ -125,8 +125,8 @@ def test_a_damaged_file_is_a_miss_and_is_replaced(tmp_path: Path, suffix: str, d
 def test_another_compiler_is_a_miss_and_none_is_not(tmp_path: Path) -> None:
     """An image made by another compiler is not used; where none is installed any image is accepted."""
     store, _ = store_chain(tmp_path)
-    assert code_of(store.load(KEY._replace(compiler="halide-2"))) == "other-compiler"
-    loaded(store, KEY._replace(compiler=""))
+    assert code_of(store.load(KEY._replace(installed=lambda: "halide-2"))) == "other-compiler"
+    loaded(store, KEY._replace(installed=str))
 
 
 @pytest.mark.parametrize("part", ["model", "inputs", "target"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from opbuild.backend.fake import FakeCompiler, fake_object
 from opbuild.builder.build import Builder
 from opbuild.config import Config
 from opbuild.errors import BuildError
+from opbuild.kernel.entry import make_entry
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import CompilerIdentity, Key
 from opbuild.kernel.opdesc import OpDesc
@@ -158,13 +160,40 @@ def test_without_a_compiler_the_packs_identity_counts(folder: Path, config: Conf
     """Where none is installed nor remembered, what the pack has builds; the rest is named with what to install."""
     pack = Pack(LEVEL.name, folder)
     store = TieredStore(DiskStore(config.kernel_meta), [pack])
-    with Builder(store, Absent("code"), LEVEL, config, known_compiler=pack.compiler) as builder:
+    with Builder(store, Absent("code"), LEVEL, config, release=pack) as builder:
         assert builder.build(needed(conv(1)), "net").built == 0
         with pytest.raises(
             BuildError, match=r"fake is not installed, and 1 operator would have to be compiled"
         ) as error:
             builder.build(needed(conv(1), conv(9)), "net")
     assert "pip install" in str(error.value.hint)
+
+
+def test_what_the_pack_brings_is_built_without_identifying_the_compiler(folder: Path, config: Config) -> None:
+    """No byte of it is read for an empty store; what is compiled, or one's own, needs to know which one it is."""
+    pack, store = Pack(LEVEL.name, folder), DiskStore(config.kernel_meta)
+    with Builder(TieredStore(store, [pack]), Unread("code"), LEVEL, config, release=pack) as builder:
+        result = builder.build(needed(conv(1), conv(3)), "net")
+        assert (result.built, result.compiler) == (0, "")
+        assert [job.key for job in result.decisions] == [packed_key(conv(1)), packed_key(conv(3))]
+        with pytest.raises(ReadError):
+            builder.plan(needed(conv(1), conv(9)))
+    for options in ({"op_compiler_cache_mode": "disable"}, {"op_compiler_cache_mode": "force"}):
+        given = replace(config, **options)
+        builder = Builder(store, Unread("code"), LEVEL, given, release=pack, force=given.forces)
+        with builder, pytest.raises(ReadError):
+            builder.plan(needed(conv(1)))
+
+
+def test_ones_own_operator_goes_before_the_packs(folder: Path, config: Config) -> None:
+    """Whoever compiled it himself finds it again, and the build is known to be that compiler's."""
+    pack, store = Pack(LEVEL.name, folder), DiskStore(config.kernel_meta)
+    with Builder(TieredStore(store, [pack]), Edited("code"), LEVEL, config, release=pack) as builder:
+        own = builder.key(conv(1))
+        store.publish(make_entry(conv(1), own, 0, fake_object(b"own", (own.symbol,)), 1.0))
+        result = builder.build(needed(conv(1), conv(3)), "net")
+        assert [job.reason.text for job in result.decisions] == ["in the store", "from the pack"]
+        assert result.compiler == builder.identity().digest
 
 
 @pytest.mark.parametrize(
@@ -203,6 +232,18 @@ class Edited(FakeCompiler):
     def sources_digest(self, desc: OpDesc) -> str:
         """Return the digest."""
         return self._sources
+
+
+class ReadError(Exception):
+    """The compiler was looked at."""
+
+
+class Unread(Edited):
+    """One that nobody may look at."""
+
+    def library(self) -> Any:
+        """Say that somebody did."""
+        raise ReadError
 
 
 class Absent(Edited):

@@ -36,7 +36,7 @@ from samples import IDENTITY, LEVEL, Recorder, conv, disk_builder, entry_of, nee
 
 SECRET = "a secret of many letters"
 MINE, THEIRS = Trust(key=SECRET.encode()), Trust(key=b"another secret of theirs")
-KEY = ImageKey("chain", {"model": "m", "inputs": [["x", "float32", [64 * 1024]]]}, "halide-1")
+KEY = ImageKey("chain", {"model": "m", "inputs": [["x", "float32", [64 * 1024]]]}, lambda: "halide-1")
 SIZE = 64 * 1024
 
 

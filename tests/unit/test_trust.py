@@ -28,7 +28,7 @@ from samples import IDENTITY, Recorder, conv, entry_of
 
 STRANGER = 12345
 SHARED = Trust(shared=True)
-KEY = ImageKey("chain", {"model": "m", "inputs": [["x", "float32", [64 * 1024]]]}, "halide-1")
+KEY = ImageKey("chain", {"model": "m", "inputs": [["x", "float32", [64 * 1024]]]}, lambda: "halide-1")
 Spoil = Callable[[Path], None]
 
 

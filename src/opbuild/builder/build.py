@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from opbuild.builder.brought import brought
 from opbuild.builder.client import CompileServer
 from opbuild.builder.explain import Explainer
 from opbuild.builder.job import FORCED, Job
@@ -21,7 +22,7 @@ from opbuild.files.trust import make_trust
 from opbuild.kernel.debug import NO_DEBUG, Debug, flags_of
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import FilesState, files_state, identify
-from opbuild.kernel.interfaces import Claims, Compiler, Found, Missing, Store, look_up
+from opbuild.kernel.interfaces import Claims, Compiler, Found, Missing, Release, Store, look_up
 from opbuild.kernel.key import CompilerIdentity, Key, make_key
 from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
@@ -70,7 +71,7 @@ class Builder:
         claims: Who compiles what, where other processes may need the same operators; None asks nobody. A forced build
             never asks.
         lower: Returns the levels below whose operators serve where nothing can be compiled, the highest first.
-        known_compiler: Returns the identity of the compiler where none is installed or remembered; None: it is unknown.
+        release: What the release brings; its compiler is the one where none is installed or remembered. None: nothing.
         is_urgent: Whether anybody waits; else one operator at a time is compiled, at low priority.
         executor: Compiles instead of this host, which does what the executor does not; None: this host alone.
     """
@@ -92,7 +93,7 @@ class Builder:
         write_debug: Callable[[Sequence[tuple[str, bytes]]], str | None] | None = None,
         claims: Claims | None = None,
         lower: Callable[[], Sequence[LowerLevel]] = tuple,
-        known_compiler: Callable[[], CompilerIdentity | None] = lambda: None,
+        release: Release | None = None,
         is_urgent: bool = True,
         executor: Executor | None = None,
     ) -> None:
@@ -110,7 +111,7 @@ class Builder:
         self.write_debug = write_debug
         self.claims = None if force else claims
         self.lower = lower
-        self.known_compiler = known_compiler
+        self.release = release
         self.is_urgent = is_urgent
         self.executor = executor
         self._lock = threading.Lock()
@@ -124,19 +125,16 @@ class Builder:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def warm_up(self, *, serving: bool = True) -> None:
+    def warm_up(self) -> None:
         """Start what takes time before the descriptors are known.
 
         That is identifying the compiler, and the compile server. A server that turns out not to be needed is ended by
         ``start``; one that can not be started is an error only where it is needed.
-
-        Args:
-            serving: Whether the server is likely to be needed; else it waits for the first operator to compile.
         """
         self._identify_in_background()
         with self._lock, contextlib.suppress(BuildError):
             forbidden = self.config.forbid_compile or self.compiler.library() is None
-            if serving and self._server is None and self.executor is None and not forbidden:
+            if self._server is None and self.executor is None and not forbidden:
                 self._server = self._new_server()
 
     def close(self) -> None:
@@ -175,6 +173,10 @@ class Builder:
         Raises:
             BuildError: If the compiler is not installed.
         """
+        compiles_all = self.force or self.debug.active or not self.config.uses_cache
+        return (() if compiles_all else brought(self, needed)) or self._looked_up(needed)
+
+    def _looked_up(self, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[Job, ...]:
         asked = [self._asked(desc, nodes) for desc, nodes in needed.items()]
         found = iter(look_up(self.store, [key for key, options in asked if options is None]))
         return tuple(
@@ -309,7 +311,8 @@ class Builder:
         return identity
 
     def _identify(self) -> CompilerIdentity:
-        return identify(self.compiler, self.config.compiler_memo, make_trust(self.config), self.known_compiler)
+        others = (lambda: None) if self.release is None else self.release.compiler
+        return identify(self.compiler, self.config.compiler_memo, make_trust(self.config), others)
 
     def _asked(self, desc: OpDesc, nodes: tuple[str, ...]) -> tuple[Key, tuple[str, ...] | None]:
         """Return an operator's key, and the options that it is debugged with; None if it is not."""

@@ -76,6 +76,11 @@ class Job:
         return isinstance(self.decision, Reason)
 
     @property
+    def is_brought(self) -> bool:
+        """Whether the release brings it, whatever compiler is installed."""
+        return isinstance(self.decision, Found) and self.decision.stays
+
+    @property
     def milliseconds(self) -> float:
         """How long compiling took; 0 if it was not built here."""
         return self.entry.milliseconds if self.entry is not None and self.outcome == "built" else 0.0

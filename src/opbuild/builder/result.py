@@ -28,6 +28,7 @@ class BuildResult:
         certain: Whether every object is what its key says, and for the level that was asked for. If a source or the
             compiler changed while it was built, an object may be used, but neither it nor what is made of it may be
             kept; of a lower level's objects no network may be kept that is taken for one of this level.
+        compiler: Digest of the compiler that made the objects; empty: the release brings all of them.
     """
 
     entries: Mapping[OpDesc, Entry]
@@ -36,6 +37,7 @@ class BuildResult:
     seconds: float
     warnings: tuple[str, ...]
     certain: bool = True
+    compiler: str = ""
 
     @property
     def checked_order(self) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from opbuild.families.catalogue import find
 from opbuild.kernel.elf import NotAnObjectError
 from opbuild.kernel.entry import make_entry
 from opbuild.kernel.interfaces import Claims, Found, Store
+from opbuild.kernel.key import CompilerIdentity
 from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.background import Background
@@ -76,6 +77,9 @@ class Owner(Protocol):
     claims: Claims | None
     others: Callable[[], Sequence[Store]]
     write_debug: Callable[[Sequence[tuple[str, bytes]]], str | None] | None
+
+    def identity(self) -> CompilerIdentity:
+        """Return which compiler makes the objects."""
 
     @property
     def at_once(self) -> int:
@@ -168,7 +172,8 @@ class Work:
         warned = (*self._own_warnings(), *self._warnings, *(runtime.warnings if runtime else ()))
         own = not any(job.is_borrowed for job in jobs)
         certain = self._certain and own and (runtime is None or runtime.certain)
-        return BuildResult(entries, runtime, jobs, perf_counter() - self._started, warned, certain)
+        compiler = "" if runtime is None and all(job.is_brought for job in jobs) else self._builder.identity().digest
+        return BuildResult(entries, runtime, jobs, perf_counter() - self._started, warned, certain, compiler)
 
     def _own_warnings(self) -> tuple[str, ...]:
         if not self._not_kept:

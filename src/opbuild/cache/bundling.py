@@ -355,7 +355,7 @@ def _publish_network(network: _Network, config: Config, trust: Trust) -> str | N
             return weight.text
         states[digest] = weight.state
     constants = np.frombuffer(found.constants, np.uint8)
-    stored = StoredNetwork(found.record, bytes(found.library), constants, states)
+    stored = StoredNetwork(found.record, bytes(found.library), constants, states, found.compiler)
     return DiskNetworks(config.network_meta, trust=trust).publish(found.key, stored)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from opbuild.kernel.entry import Entry
-from opbuild.kernel.key import Key
+from opbuild.kernel.key import CompilerIdentity, Key
 from opbuild.kernel.level import Level
 from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork, Weight
 from opbuild.kernel.opdesc import OpDesc
@@ -89,6 +89,13 @@ class Looks(Protocol):
 
     def lookup(self, key: Key) -> Found | Missing:
         """Return the entry of ``key``, checked, or why there is none."""
+
+
+class Release(Looks, Protocol):
+    """The entries that a release brings: they serve whatever compiler is asked for, and stay where they are."""
+
+    def compiler(self) -> CompilerIdentity | None:
+        """Return what compiled them; None if there are none."""
 
 
 def look_up(store: Looks, keys: Sequence[Key]) -> list[Found | Missing]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,12 +24,13 @@ class ImageKey(NamedTuple):
     Attributes:
         network: The network's name, for the files' names.
         components: Named JSON values: the model, its input signature, options, opbuild itself, the target.
-        compiler: Identity of the compiler that is installed; empty if none is, and then any image's will do.
+        installed: Returns the digest of the compiler that is installed; empty if none is. It is asked only where a
+            compiler made what is stored: 165 MB are read for it.
     """
 
     network: str
     components: Mapping[str, Any]
-    compiler: str = ""
+    installed: Callable[[], str] = lambda: ""
 
     @property
     def stem(self) -> str:
@@ -37,6 +38,10 @@ class ImageKey(NamedTuple):
         digest = blake3_of(canonical_json({"format": FORMAT, **self.components}).encode())
         name = re.sub(r"[^a-z0-9_]+", "_", self.network.lower())[:60].strip("_") or "network"
         return f"{name}_{int(digest[:16], 16)}"
+
+    def suits(self, compiler: str) -> bool:
+        """Return whether a network may be used whose kernels this compiler made: none, the one installed, or any."""
+        return not compiler or self.installed() in ("", compiler)
 
 
 class StoredNetwork(NamedTuple):
@@ -47,12 +52,14 @@ class StoredNetwork(NamedTuple):
         library: Its shared library.
         constants: The bytes of all constants that are not kept as weights.
         states: By digest, what the store of weights said of each the last time: see ``Weight``.
+        compiler: Digest of the compiler that made its kernels; empty: a release brings all of them.
     """
 
     record: Any
     library: bytes
     constants: Bytes
     states: Mapping[str, Any] = {}
+    compiler: str = ""
 
 
 class Weight(NamedTuple):

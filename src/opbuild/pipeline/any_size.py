@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from opbuild.builder.build import Builder
     from opbuild.graph.types import Array
     from opbuild.pipeline.loaded import Decision, LoadedKernels
-    from opbuild.pipeline.opening import Kernels, Openable, Opening
+    from opbuild.pipeline.opening import Openable, Opening
     from opbuild.pipeline.stages import Built
     from opbuild.runtime.sized import Layout
     from opbuild.runtime.template import Template
@@ -107,7 +107,7 @@ class AnySize(Ahead):
         if first is not None:
             self._first = self._attempt(lambda: self._packed(first, packer))
 
-    def built(self, built: Built, library: Library | None, builder: Builder) -> None:
+    def built(self, built: Built, library: Library | None) -> None:
         """Take note of kernels that a binding has loaded, and add the template for which some were built."""
         self._add(built.symbols, library)
         if self._later is not None and not self._stores.setup.why_not_compiled:
@@ -117,10 +117,7 @@ class AnySize(Ahead):
             begin(partial(build_for_other_sizes, built.symbols, later, self._asked, self._stores, name), _THREAD)
         first, self._first = self._first, None
         if first is not None:
-            from opbuild.pipeline.opening import Kernels
-
-            kernels = Kernels(built, builder.identity().digest)
-            self._keep = self._attempt(lambda: self._finished(first, kernels))
+            self._keep = self._attempt(lambda: self._finished(first, built))
 
     def begin(self, shapes: Shapes, bound: Bound) -> None:
         """Prepare for further sizes, in the background, after one was built: the first, or the second that is.
@@ -345,9 +342,9 @@ class AnySize(Ahead):
     def _made(self, shapes: Shapes, *, is_asked_for: bool) -> Callable[[], None]:
         """Add a template, built on its own; return what stores it."""
         opening = self._packed(self._lowered(shapes, is_asked_for=is_asked_for), self._stores.packer())
-        kernels = opening.build(self._new_builder)
-        self._add(kernels.built.symbols, self._library(kernels.built.library))
-        return self._finished(opening, kernels)
+        built = opening.build(self._new_builder)
+        self._add(built.symbols, self._library(built.library))
+        return self._finished(opening, built)
 
     def _lowered(self, shapes: Shapes, *, is_asked_for: bool = True) -> Opening:
         from opbuild.pipeline.opening import Opening
@@ -362,14 +359,14 @@ class AnySize(Ahead):
         opening.pack(packer)
         return opening
 
-    def _finished(self, opening: Opening, kernels: Kernels) -> Callable[[], None]:
+    def _finished(self, opening: Opening, built: Built) -> Callable[[], None]:
         """Add a template whose kernels are loaded; return what stores it."""
-        layout = opening.layout(kernels.built)
+        layout = opening.layout(built)
         with self._lock:
             record = opening.record(self._kernels)
         number = len(self._opened)
         self._opened.append(layout)
-        return partial(opening.keep, number, kernels, record)
+        return partial(opening.keep, number, built, record)
 
     def _library(self, data: bytes) -> Library | None:
         return Library(data, self._stores.setup.config.num_threads) if data else None

@@ -29,7 +29,6 @@ from opbuild.runtime.reports import stored_report
 from opbuild.version import __version__
 
 if TYPE_CHECKING:
-    from opbuild.builder.build import Builder
     from opbuild.models.declaration import Declaration
     from opbuild.pipeline.stages import Assembled, Built
     from opbuild.runtime.image import OpenImage
@@ -62,8 +61,8 @@ class Ahead:
     def pack(self, packer: Packer, /) -> None:
         """Do what needs no kernel, while they are compiled, with what packed the network's constants."""
 
-    def built(self, built: Built, library: Library | None, builder: Builder, /) -> None:
-        """Take note of all that was built, of the library that it was loaded from, and of who built it."""
+    def built(self, built: Built, library: Library | None, /) -> None:
+        """Take note of all that was built, and of the library that it was loaded from."""
 
 
 class Wanted(NamedTuple):
@@ -119,7 +118,7 @@ class Images:
             "target": self._setup.level.name,
             **self._tuned,
         }
-        return ImageKey(network, components | ({"part": part} if part else {}), self._compiler_digest)
+        return ImageKey(network, components | ({"part": part} if part else {}), lambda: self._compiler_digest)
 
     def key_of_graph(self, graph: Graph) -> ImageKey | None:
         """Return the key of a graph; None if networks are not stored here, or it has what no digest can be taken of."""
@@ -180,27 +179,27 @@ class Images:
         return None if isinstance(found, Reason) else found
 
     def keep_open(
-        self, key: ImageKey, record: Record, library: bytes, constants: Constants, packer: Packer, content: Any
+        self, key: ImageKey, record: Record, built: Built, constants: Constants, packer: Packer, content: Any
     ) -> None:
         """Store a template; what can not be written is not told, since its network's images are told of."""
         if self._setup.stores_networks and not own_sources_edited():
             with contextlib.suppress(ValueError):
-                self._store.save(self._own(key), record, library, constants, packer, content)
+                self._store.save(self._own(key), record, built.library, constants, packer, built.compiler, content)
 
-    def keep(self, wanted: Wanted, network: Assembled, packer: Packer, builder: Builder) -> bool:
-        """Store a network if it is what its key says: neither it nor the compiler nor opbuild changed meanwhile.
+    def keep(self, wanted: Wanted, network: Assembled, packer: Packer) -> bool:
+        """Store a network if it is what its key says: neither it nor opbuild changed meanwhile.
 
         Returns whether anything was to be stored; what can not be written is told.
         """
-        key = wanted.key
-        if key is None or not self._setup.stores_networks or wanted.is_edited() or not network.built.certain:
+        key, built = wanted.key, network.built
+        if key is None or not self._setup.stores_networks or wanted.is_edited() or not built.certain:
             return False
-        if key.compiler not in ("", builder.identity().digest) or own_sources_edited():
+        if own_sources_edited():
             return False
         try:
-            self._store.save(self._own(key), network.record, network.built.library, network.constants, packer)
+            self._store.save(self._own(key), network.record, built.library, network.constants, packer, built.compiler)
         except ValueError as error:
-            if not network.built.warned:  # a store that can not be written is said once
+            if not built.warned:  # a store that can not be written is said once
                 message = f"the network {network.record.name} was built but not stored: {error}"
                 self._setup.observer(Warned(message, 1))
         return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from opbuild.errors import BuildError, OpbuildError
 from opbuild.kernel.opdesc import OpDesc
@@ -49,13 +49,6 @@ class Openable(Declares, Protocol):
 
     def forget(self) -> None:
         """Give back the memory of what it was read from."""
-
-
-class Kernels(NamedTuple):
-    """The kernels of a build, and the digest of what compiled them."""
-
-    built: Built
-    compiler: str
 
 
 class Opening:
@@ -132,26 +125,25 @@ class Opening:
         steps = [template.steps[index] for index, _ in template.order(numbers.tolist())]
         return _record_at_hand(self._fixed, steps, decision, constants)
 
-    def keep(self, number: int, kernels: Kernels, record: Record) -> None:
+    def keep(self, number: int, built: Built, record: Record) -> None:
         """Store the template, the ``number``-th of the model, if it is what its key says.
 
         Args:
             number: Counted from 0.
-            kernels: The kernels that are stored with it.
+            built: The kernels that are stored with it.
             record: That of the size at hand.
         """
-        images, built = self._stores.images, kernels.built
-        key = images.open_key(self._source, number)
-        if not built.certain or self._source.edited or key.compiler not in ("", kernels.compiler):
+        images = self._stores.images
+        if not built.certain or self._source.edited:
             return
         packer, constants, template = self._made()
         content = {
             "template": to_json(template),
             "kernels": [[desc.components(), symbol] for desc, symbol in built.symbols.items()],
         }
-        images.keep_open(key, record, built.library, constants, packer, content)
+        images.keep_open(images.open_key(self._source, number), record, built, constants, packer, content)
 
-    def build(self, new_builder: Callable[[], Builder]) -> Kernels:
+    def build(self, new_builder: Callable[[], Builder]) -> Built:
         """Build its kernels, and link those for the size at hand that are there already.
 
         Raises:
@@ -163,7 +155,7 @@ class Opening:
             there = {job.desc: () for job in builder.plan(own) if not job.must_compile}
             result = builder.build({**there, **self.kernels}, template.name, setup.find_linker)
             self._stores.count(result)
-            return Kernels(link_kernels(result, setup), builder.identity().digest)
+            return link_kernels(result, setup)
 
     def _made(self) -> tuple[Packer, Constants, Template]:
         if self._packed is None:

@@ -83,6 +83,7 @@ class Built:
         certain: Whether every kernel is what its key says; otherwise nothing made of them may be kept.
         warned: Whether the user was told that something can not be stored.
         borrowed: How many of them are lower levels'.
+        compiler: Digest of the compiler that made them; empty: the release brings all of them.
     """
 
     symbols: Mapping[OpDesc, str]
@@ -92,6 +93,7 @@ class Built:
     certain: bool = True
     warned: bool = False
     borrowed: int = 0
+    compiler: str = ""
 
     @property
     def compiled(self) -> bool:

@@ -79,6 +79,7 @@ def link_kernels(result: BuildResult, setup: Setup) -> Built:
         certain=result.certain,
         borrowed=sum(job.is_borrowed for job in result.decisions),
         warned=bool(result.warnings),
+        compiler=result.compiler,
     )
 
 

@@ -92,7 +92,7 @@ class Stores:
         if config.forces:
             return self._on_disk(config.kernel_meta), self._on_disk(config.network_meta)
         operators, runtimes = rank_stores(config, self._on_disk)
-        pack = [] if self._pack is None else [self._pack]
+        pack = [] if self.pack is None else [self.pack]
         if self.remote is None:
             return TieredStore(operators, pack) if pack else operators, runtimes
         from opbuild.store.remote.in_turn import InTurn
@@ -125,10 +125,11 @@ class Stores:
 
     def packs_compiler(self) -> CompilerIdentity | None:
         """Return what compiled the pack; None if it is not used, or there is none for the level."""
-        return None if self._pack is None else self._pack.compiler()
+        return None if self.pack is None else self.pack.compiler()
 
     @lazily
-    def _pack(self) -> Pack | None:
+    def pack(self) -> Pack | None:
+        """What the release brings; None if it is not used."""
         from opbuild.store.pack import Pack
 
         serves = self._config.uses_pack and (not self._config.fills_cache or bool(self.setup.why_not_compiled))
@@ -264,7 +265,7 @@ def make_builder(setup: Setup, stores: Stores, *, is_urgent: bool = True) -> Bui
         write_debug=partial(write_debug_files, Path(setup.debug.folder)),
         claims=stores.claims,
         lower=partial(_lower_levels, stores),
-        known_compiler=stores.packs_compiler,
+        release=stores.pack,
         is_urgent=is_urgent,
         executor=setup.executor if is_urgent else None,
     )
@@ -326,8 +327,9 @@ class EarlyStart:
 
     def _warm(self) -> Builder:
         builder = make_builder(self._setup, self._stores)
-        # With a pack a server would be started in vain for most networks, and take a core from reading the model.
-        builder.warm_up(serving=self._stores.packs_compiler() is None)
+        # With a pack that would be in vain for most networks, and take a core from reading the model.
+        if self._stores.packs_compiler() is None:
+            builder.warm_up()
         return builder
 
 

@@ -131,16 +131,19 @@ class ImageStore:
         library: bytes,
         constants: Constants,
         packer: Packer,
+        compiler: str = "",
         template: Mapping[str, Any] | None = None,
     ) -> None:
         """Store a network that was just built, or a template beside its size at hand.
+
+        ``compiler``: digest of the one that made its kernels; empty: a release brings all of them.
 
         Raises:
             ValueError: If the network can not be stored, or its weights could not.
         """
         packer.remember()
         more = {} if template is None else {OPEN: template}
-        stored = StoredNetwork(to_json(record) | more, library, constants.small, packer.states)
+        stored = StoredNetwork(to_json(record) | more, library, constants.small, packer.states, compiler)
         problem = packer.problem or self.networks.publish(key, stored)
         if problem:
             raise ValueError(problem)

@@ -74,7 +74,7 @@ class DiskNetworks:
         names = [key.stem + suffix for suffix in (".so", ".bin", ".seen", ".json")]
         content = {
             "key": dict(key.components),
-            "compiler": key.compiler,
+            "compiler": network.compiler,
             "so": [len(network.library), blake3_of(network.library)],
             "bin": [network.constants.nbytes, blake3_of(network.constants.data)],
             "record": network.record,
@@ -102,7 +102,8 @@ class DiskNetworks:
             content = unseal(self.trust.read(mark, NETWORK), mark.name, self.trust)
             if content["key"] != json.loads(canonical_json(dict(key.components))):
                 return Reason("other-key", "it was made from something else")
-            if key.compiler and content["compiler"] != key.compiler:
+            compiler = str(content["compiler"])
+            if not key.suits(compiler):
                 return Reason("other-compiler", "another compiler is installed now")
             mark_used(mark, keep_time=self.keep_times)  # first, so that nobody ages it meanwhile
             nbytes, digest = _size_and_digest(content["so"])
@@ -111,7 +112,7 @@ class DiskNetworks:
                 return Reason("damaged", "its library is damaged")
             constants = self.folder / f"{stem}.bin"
             small, _ = verified(constants, *_size_and_digest(content["bin"]), None, self.trust, copies=self.copies)
-            return StoredNetwork(content["record"], library, small, self._states(stem))
+            return StoredNetwork(content["record"], library, small, self._states(stem), compiler)
         except REFUSED as error:
             if isinstance(error, FileNotFoundError) and str(error.filename) == str(mark):
                 return Reason("absent", "there is none yet")
@@ -129,12 +130,14 @@ class Contents(NamedTuple):
 
     Attributes:
         key: What it was made from.
+        compiler: Digest of the compiler that made its kernels; empty: a release brings all of them.
         record: What the runtime stored.
         library: Its shared library; empty if only the record was read.
         constants: Its small constants; empty if only the record was read.
     """
 
     key: ImageKey
+    compiler: str
     record: Any
     library: bytes | memoryview = b""
     constants: bytes | memoryview = b""
@@ -156,14 +159,14 @@ def read_network(name: str, read_file: ReadFile, trust: Trust = PRIVATE, *, whol
     mark = f"{name}.json"
     try:
         content = unseal(bytes(read_file(mark, NETWORK)), mark, trust)
-        key = ImageKey(name.rpartition("_")[0], dict(content["key"]), str(content["compiler"]))
+        key = ImageKey(name.rpartition("_")[0], dict(content["key"]))
         parts = []
         for suffix in (".so", ".bin") if whole else ():
             nbytes, digest = _size_and_digest(content[suffix[1:]])
             parts.append(read_file(name + suffix, nbytes))
             if (len(parts[-1]), blake3_of(parts[-1])) != (nbytes, digest):
                 return Reason("damaged", f"{suffix} is not what was written")
-        return Contents(key, content["record"], *parts)
+        return Contents(key, str(content["compiler"]), content["record"], *parts)
     except REFUSED as error:
         return reason_of(error)
 

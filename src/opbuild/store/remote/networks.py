@@ -31,7 +31,8 @@ class Manifest(NamedTuple):
     """What a network consists of.
 
     Attributes:
-        key: What it was made from, and by which compiler.
+        key: What it was made from.
+        compiler: Digest of the compiler that made its kernels; empty: a release brings all of them.
         record: What the runtime stored.
         library: Its shared library.
         constants: Its small constants.
@@ -40,6 +41,7 @@ class Manifest(NamedTuple):
     """
 
     key: ImageKey
+    compiler: str
     record: Any
     library: Contents
     constants: Contents
@@ -73,7 +75,7 @@ class RemoteNetworks:
         if isinstance(manifest, Manifest):
             if canonical_json(dict(manifest.key.components)) != canonical_json(dict(key.components)):
                 manifest = Reason("other-key", "it was made from something else")
-            elif key.compiler and manifest.key.compiler != key.compiler:
+            elif not key.suits(manifest.compiler):
                 manifest = Reason("other-compiler", "another compiler made it")
         return manifest._replace(elsewhere=told(manifest)) if isinstance(manifest, Reason) else manifest
 
@@ -106,7 +108,7 @@ class RemoteNetworks:
         if problem is not None:
             return problem._replace(elsewhere=told(problem))
         constants.flags.writeable = False
-        return StoredNetwork(manifest.record, library.tobytes(), constants)
+        return StoredNetwork(manifest.record, library.tobytes(), constants, compiler=manifest.compiler)
 
     def publish(self, key: ImageKey, network: StoredNetwork, weights: Mapping[str, Bytes] | None = None) -> str | None:
         """Add or replace a network with its weights, by BLAKE3; return None, or why it could not be stored."""
@@ -122,7 +124,7 @@ class RemoteNetworks:
             problem = next((each for _, each in answers if each is not None), None)
         library, constants = contents.pop("library"), contents.pop("constants")
         said = {
-            "key": dict(key.components), "compiler": key.compiler, "record": network.record, "library": library,
+            "key": dict(key.components), "compiler": network.compiler, "record": network.record, "library": library,
             "constants": constants, "weights": contents, "operators": operators_of(network.record),
         }  # fmt: skip
         problem = problem or self.objects.put(NETWORKS + key.stem, json.dumps(said).encode())
@@ -183,5 +185,6 @@ def _parsed(stem: str, said: Any) -> Manifest:
     if max(library.nbytes, constants.nbytes) > LARGEST:
         raise ValueError("it is too large")
     weights = {str(digest): Contents.from_json(parts) for digest, parts in said["weights"].items()}
-    key = ImageKey(stem.rpartition("_")[0], dict(said["key"]), str(said["compiler"]))
-    return Manifest(key, said["record"], library, constants, weights, tuple(map(str, said["operators"])))
+    key = ImageKey(stem.rpartition("_")[0], dict(said["key"]))
+    operators = tuple(map(str, said["operators"]))
+    return Manifest(key, str(said["compiler"]), said["record"], library, constants, weights, operators)
