@@ -77,6 +77,7 @@ format: $(STAMP) ## Format the sources and mend what can be mended by itself
 # Freestanding: no functions of headers and nothing of the compiler's own libraries, so that the objects link wherever
 # networks do, and the pool's library finds what it needs in any C library.
 SUPPORT := tasks memory call
+LIBRARIES := pool arrange
 SUPPORT_FLAGS = -std=c11 -Wall -Wextra -Werror -O2 -fPIC -ffreestanding -fno-stack-protector \
   -fno-asynchronous-unwind-tables -DSOURCE_DIGEST='"$(shell cat $(1) $(2) | sha256sum | cut -d ' ' -f 1)"'
 LIBRARY_FLAGS := -shared -nostdlib -Wl,-Bsymbolic,-z,now,-z,noexecstack,--build-id=none,-s
@@ -84,12 +85,12 @@ FOR_X86 := x86_64-linux-gnu-gcc -maccumulate-outgoing-args
 FOR_ARM := aarch64-linux-gnu-gcc -mno-outline-atomics
 NATIVE := src/opbuild/native
 
-support: $(SUPPORT:%=support-%) support-pool ## Compile what networks are linked with, and the pool of threads, again after a change; needs gcc for x86-64 and for Arm
+support: $(SUPPORT:%=support-%) $(LIBRARIES:%=support-library-%) ## Compile what networks are linked with, the pool of threads and what packs weights, again after a change; needs gcc for x86-64 and for Arm
 
-support-pool: FLAGS = $(call SUPPORT_FLAGS,$(NATIVE)/opbuild_pool.c,$(NATIVE)/opbuild_pool.h) $(LIBRARY_FLAGS)
-support-pool: $(NATIVE)/opbuild_pool.c
-	$(FOR_X86) $(FLAGS) $< -o $(NATIVE)/support/pool_x86_64.so
-	$(FOR_ARM) $(FLAGS) $< -o $(NATIVE)/support/pool_aarch64.so
+support-library-%: FLAGS = $(call SUPPORT_FLAGS,$<,$(<:.c=.h)) $(LIBRARY_FLAGS)
+support-library-%: $(NATIVE)/opbuild_%.c
+	$(FOR_X86) $(FLAGS) $< -o $(NATIVE)/support/$*_x86_64.so
+	$(FOR_ARM) $(FLAGS) $< -o $(NATIVE)/support/$*_aarch64.so
 
 support-%: FLAGS = $(call SUPPORT_FLAGS,$<,$(NATIVE)/support/page.h) -c
 support-%: $(NATIVE)/support/%.c

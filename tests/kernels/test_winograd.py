@@ -150,7 +150,7 @@ def _check(
     image, w = numbers(1, 16 * inputs, rows + 2, columns + 2), numbers(16 * count, 16 * inputs, 3, 3, seed=1)
     x = np.zeros((inputs, height + 2, width + 2, 16), np.float32)
     x[:, : rows + 2, : columns + 2] = image[0].reshape(inputs, 16, rows + 2, columns + 2).transpose(0, 2, 3, 1)
-    u = conv_weights.pack_winograd(w, variant["tile"])
+    u = conv_weights.pack_winograd(w, tile=variant["tile"])
     out, bias = guarded((count, height, width, 16)), numbers(count, 16, seed=2)
     desc = winograd.describe(Epilogue(), variant)
     run_desc(desc, x[:, : rows + 2, : columns + 2], u, bias, out, level=level, tasks=tasks)
@@ -195,6 +195,6 @@ def test_tasks_of_any_number_are_about_equal(extent: int, outputs: int, level: s
 def test_uniform_weights_are_packed_as_one_number(tile: int) -> None:
     """A broadcast view packs to a broadcast view that equals what the same numbers pack to one by one."""
     view = np.broadcast_to(np.float32(0.3), (32, 16, 3, 3))
-    packed = conv_weights.pack_winograd(view, tile)
-    np.testing.assert_allclose(packed, conv_weights.pack_winograd(view.copy(), tile), rtol=1e-6, atol=1e-8)
+    packed = conv_weights.pack_winograd(view, tile=tile)
+    np.testing.assert_allclose(packed, conv_weights.pack_winograd(view.copy(), tile=tile), rtol=1e-6, atol=1e-8)
     assert not any(packed.strides[1:])

@@ -16,6 +16,7 @@ from opbuild.graph.passes import batchnorm
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.kernel.soc_version import parse_level
+from opbuild.lowering import conv_weights
 from opbuild.lowering.lower import lower
 from opbuild.program import Buffer
 
@@ -49,13 +50,17 @@ def constants_of(graph: Graph) -> list[Buffer]:
 
 def test_weights_are_not_folded_before_they_are_packed() -> None:
     """What is compiled is known without them: a whole network is lowered, and each weight is made once, when packed."""
-    with mock.patch.object(batchnorm, "_scaled", wraps=batchnorm._scaled) as scaled:
+    with (
+        mock.patch.object(batchnorm, "scaled") as made,
+        mock.patch.object(conv_weights, "arrange", wraps=conv_weights.arrange) as arranged,
+    ):
         buffers = constants_of(network(3.0))
-        assert scaled.call_count == 0
+        assert arranged.call_count == 0
         for buffer in buffers:
             assert buffer.pack is not None
             buffer.pack()
-        assert scaled.call_count == 1
+        assert arranged.call_count == 1
+        assert made.call_count == 0
 
 
 def test_folded_weights_are_known_by_what_they_are_made_of() -> None:

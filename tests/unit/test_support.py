@@ -67,11 +67,20 @@ def test_the_objects_were_compiled_from_the_sources_beside_them(triple: str, par
     assert hashlib.sha256(source).hexdigest().encode() in support_parts(triple)[part]
 
 
+def test_what_packs_weights_needs_no_library() -> None:
+    """It loads beside any C library."""
+    for machine in ("x86_64", "aarch64"):
+        undefined, defined = dynamic_symbols(SUPPORT / f"arrange_{machine}.so")
+        assert "opbuild_arrange" in defined
+        assert not undefined
+
+
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_the_pool_was_compiled_from_the_source_beside_it(machine: str) -> None:
+@pytest.mark.parametrize("library", ["pool", "arrange"])
+def test_the_libraries_were_compiled_from_the_sources_beside_them(library: str, machine: str) -> None:
     """As the objects were."""
-    source = b"".join((SUPPORT.parent / f"opbuild_pool.{kind}").read_bytes() for kind in "ch")
-    assert hashlib.sha256(source).hexdigest().encode() in (SUPPORT / f"pool_{machine}.so").read_bytes()
+    source = b"".join((SUPPORT.parent / f"opbuild_{library}.{kind}").read_bytes() for kind in "ch")
+    assert hashlib.sha256(source).hexdigest().encode() in (SUPPORT / f"{library}_{machine}.so").read_bytes()
 
 
 def test_only_what_is_called_is_linked() -> None:

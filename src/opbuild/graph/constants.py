@@ -80,6 +80,27 @@ def numbers_of(values: Mapping[str, Array], name: str) -> str:
     return value.numbers if isinstance(value, Deferred) else ""
 
 
+SCALED = "scaled"
+"""The recipe of a deferred constant that is an array multiplied by others' numbers, in float64."""
+
+
+def scaled(array: Array, factors: Array | None) -> Array:
+    """Return an array multiplied by factors that broadcast to it, each product rounded to its own type."""
+    if factors is None:
+        return array
+    out = np.empty(array.shape, array.dtype)
+    return np.asarray(np.multiply(array, factors, out=out, casting="same_kind"))
+
+
+def factors_of(values: Mapping[str, Array], name: str) -> tuple[Array, Array | None]:
+    """Return a constant as what ``scaled`` makes it of: who moves its elements anyway multiplies them on the way."""
+    value = values.data.get(name) if isinstance(values, Constants) else None
+    if isinstance(value, Deferred) and value.recipe == SCALED:
+        array, factors = value.made_of
+        return array, factors
+    return values[name], None
+
+
 _remembered: ContextVar[dict[Any, tuple[Array, str]] | None] = ContextVar("opbuild_digests", default=None)
 
 

@@ -1,7 +1,8 @@
 """Packing of convolution weights: from ONNX's ``(co, ci, kh, kw)`` to what each family reads.
 
-Lanes beyond the channels hold zero weights. A weight that is one number throughout (a broadcast view) is packed as
-one, so that a network of generated weights costs no time.
+Weights may come with a factor for each output channel, by which they are multiplied on the way: folded steps by channel
+cost no pass of their own. Lanes beyond the channels hold zero weights. A weight that is one number throughout (a
+broadcast view) is packed as one, so that a network of generated weights costs no time.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import numpy as np
 
 from opbuild.dtypes import numpy_dtype
 from opbuild.families.blocked import BLOCK, blocks
+from opbuild.graph.constants import scaled
 from opbuild.graph.types import Array
+from opbuild.platform.arrange import arrange
 
 TRANSFORMS: dict[int, Array] = {
     2: np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]]),
@@ -36,14 +39,15 @@ def four_dimensional(weights: Array) -> Array:
     return weights if weights.ndim == 4 else weights[:, :, None, :]
 
 
-def pack_direct(weights: Array) -> Array:
+def pack_direct(weights: Array, factors: Array | None = None) -> Array:
     """Return ``(C1 out, C1 in, ky, kx, 16 in, 16 out)``."""
     co, ci, kh, kw = weights.shape
     shape = (blocks(co), blocks(ci), kh, kw, BLOCK, BLOCK)
-    if _uniform(weights) and co % BLOCK == 0 and ci % BLOCK == 0:
+    if _uniform(weights, factors) and co % BLOCK == 0 and ci % BLOCK == 0:
         return np.broadcast_to(np.float32(weights.flat[0]), shape)
-    split = _padded(weights, 0, 1).reshape(shape[0], BLOCK, shape[1], BLOCK, kh, kw)
-    return np.ascontiguousarray(split.transpose(0, 2, 4, 5, 3, 1))
+    packed = np.empty(shape, np.float32)
+    _arrange(weights, factors, packed.reshape(*shape[:2], kh * kw, BLOCK, BLOCK).transpose(0, 4, 1, 3, 2))
+    return packed
 
 
 def pack_pairs(weights: Array) -> Array:
@@ -53,23 +57,24 @@ def pack_pairs(weights: Array) -> Array:
     return np.ascontiguousarray(paired.astype(numpy_dtype("bfloat16")))
 
 
-def pack_first(weights: Array) -> Array:
+def pack_first(weights: Array, factors: Array | None = None) -> Array:
     """Return ``(C1 out, C in, ky, kx, 16 out)``."""
     co, ci, kh, kw = weights.shape
-    split = _padded(weights, 0).reshape(blocks(co), BLOCK, ci, kh, kw)
+    split = _padded(scaled(weights, factors), 0).reshape(blocks(co), BLOCK, ci, kh, kw)
     return np.ascontiguousarray(split.transpose(0, 2, 3, 4, 1))
 
 
-def pack_depthwise(weights: Array, order: Array | None = None) -> Array:
+def pack_depthwise(weights: Array, factors: Array | None = None, order: Array | None = None) -> Array:
     """Return ``(C1, ky, kx, 16)``; with an ``order``, the weights of channel c at ``order[c]``."""
     c, _, kh, kw = weights.shape
+    weights = scaled(weights, factors)
     if order is not None:
         weights = weights[np.argsort(order)]
     split = _padded(weights, 0).reshape(blocks(c), BLOCK, kh, kw)
     return np.ascontiguousarray(split.transpose(0, 2, 3, 1))
 
 
-def pack_winograd(weights: Array, tile: int) -> Array:
+def pack_winograd(weights: Array, factors: Array | None = None, *, tile: int) -> Array:
     """Return ``(n * n, C1 out, C in, 16 out)``, transformed, for tiles of ``tile`` outputs in each direction.
 
     All transforms are one matrix product, in the order of its result: no large transpose follows. It is done in pieces
@@ -79,11 +84,12 @@ def pack_winograd(weights: Array, tile: int) -> Array:
     transform = TRANSFORMS[tile]
     both = np.einsum("ak,bl->abkl", transform, transform).reshape(transform.shape[0] ** 2, 9).astype(np.float32)
     shape = (both.shape[0], blocks(co), blocks(ci) * BLOCK, BLOCK)
-    if _uniform(weights) and co % BLOCK == 0 and ci % BLOCK == 0:
+    if _uniform(weights, factors) and co % BLOCK == 0 and ci % BLOCK == 0:
         column = both.sum(1) * np.float32(weights.flat[0])
         return np.broadcast_to(column[:, None, None, None], shape)
-    taps = _padded(weights, 0, 1).reshape(shape[1], BLOCK, shape[2], 9).transpose(3, 0, 2, 1)
-    columns = np.ascontiguousarray(taps).reshape(9, -1)
+    taps = np.empty((9, shape[1], blocks(ci), BLOCK, BLOCK), np.float32)
+    _arrange(weights, factors, taps.transpose(1, 4, 2, 3, 0))
+    columns = taps.reshape(9, -1)
     product = np.empty((both.shape[0], columns.shape[1]), np.float32)
     for start in range(0, columns.shape[1], _COLUMNS):
         piece = slice(start, start + _COLUMNS)
@@ -99,16 +105,25 @@ def group_lanes(outputs: int, groups: int) -> tuple[Array, Array]:
     return lanes, (lanes.max(1) - lanes[:, 0] + 1).astype(np.int32)
 
 
-def pack_grouped(weights: Array) -> Array:
+def pack_grouped(weights: Array, factors: Array | None = None) -> Array:
     """Return ``(C1 out, ky, kx, C in of a group, 16 out)``."""
     co, ins, kh, kw = weights.shape
-    split = _padded(weights, 0).reshape(blocks(co), BLOCK, ins, kh, kw)
+    split = _padded(scaled(weights, factors), 0).reshape(blocks(co), BLOCK, ins, kh, kw)
     return np.ascontiguousarray(split.transpose(0, 3, 4, 2, 1))
 
 
-def _uniform(weights: Array) -> bool:
+def _uniform(weights: Array, factors: Array | None) -> bool:
     """Return whether the weights are a broadcast view of one number."""
-    return weights.size > 0 and not any(weights.strides)
+    return factors is None and weights.size > 0 and not any(weights.strides)
+
+
+def _arrange(weights: Array, factors: Array | None, places: Array) -> None:
+    """Write weights, filled up, to the places of ``(C1 out, 16, C1 in, 16, taps)``: blocks stay in the first cache."""
+    co, ci = weights.shape[:2]
+    if weights.dtype != np.float32 or co % BLOCK or ci % BLOCK or (factors is not None and factors.size != co):
+        weights, factors = _padded(scaled(weights, factors), 0, 1), None
+    by_channel = None if factors is None else factors.reshape(-1, 1, BLOCK, 1, 1)
+    arrange(weights.reshape(places.shape).swapaxes(1, 2), places.swapaxes(1, 2), by_channel)
 
 
 def _padded(weights: Array, *axes: int) -> Array:

@@ -13,7 +13,7 @@ import numpy as np
 
 from opbuild.dtypes import greatest as greatest_of
 from opbuild.dtypes import numpy_dtype
-from opbuild.graph.constants import Deferred
+from opbuild.graph.constants import SCALED, Deferred, scaled
 from opbuild.graph.extents import is_open
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.cleanup import eliminate_dead
@@ -173,7 +173,7 @@ def _weights(node: Node, graph: Graph, step: Step) -> Array | Deferred:
     weight, scale = graph.constants[node.inputs[1]], _aligned(node, graph, step.scale)
     if weight.size and not any(weight.strides):  # one number everywhere: keep a view instead of a hundred megabytes
         return np.broadcast_to((weight.reshape(-1)[0].astype(np.float64) * scale).astype(weight.dtype), weight.shape)
-    return Deferred(kind, "scaled", (weight, scale), lambda: _scaled(weight, scale))
+    return Deferred(kind, SCALED, (weight, scale), lambda: scaled(weight, scale))
 
 
 def _aligned(node: Node, graph: Graph, scale: Array) -> Array:
@@ -188,11 +188,6 @@ def _aligned(node: Node, graph: Graph, scale: Array) -> Array:
     by_group = scale.reshape(group, 1, weight.shape[1])
     rows = np.broadcast_to(by_group, (group, weight.shape[0] // group, weight.shape[1]))
     return rows.reshape(weight.shape[0], weight.shape[1], *spatial)
-
-
-def _scaled(weight: Array, scale: Array) -> Array:
-    out = np.empty(weight.shape, weight.dtype)
-    return np.asarray(np.multiply(weight, scale, out=out, casting="same_kind"))
 
 
 def _rebuilt(graph: Graph, nodes: dict[str, Node], steps: dict[str, Step]) -> Graph:

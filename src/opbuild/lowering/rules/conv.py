@@ -15,7 +15,7 @@ from opbuild.families.conv_grouped import family as grouped
 from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import Variant
 from opbuild.families.winograd import family as winograd
-from opbuild.graph.constants import numbers_of
+from opbuild.graph.constants import factors_of, numbers_of
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.opdesc import HIGH_PRECISION, OpDesc
 from opbuild.lowering import conv_weights as packing
@@ -217,7 +217,7 @@ def _winograd(lowering: Lowering, conv: Convolution, variant: Variant) -> None:
     window, tile = conv.window, variant["tile"]
     desc = winograd.describe(conv.epilogue, variant)
     shape = ((tile + 2) ** 2, blocks(conv.outputs), blocks(conv.inputs) * BLOCK, BLOCK)
-    weights = _packed(lowering, conv, f"winograd {tile}", lambda array: packing.pack_winograd(array, tile), shape, ())
+    weights = _packed(lowering, conv, f"winograd {tile}", partial(packing.pack_winograd, tile=tile), shape, ())
     width, height = winograd.rounded(variant, window.out)
     left, top = window.before
     source = lowering.blocked(
@@ -275,7 +275,7 @@ def _packed(
     lowering: Lowering,
     conv: Convolution,
     recipe: str,
-    pack: Callable[[Array], Array],
+    pack: Callable[[Array, Array | None], Array],
     shape: tuple[int, ...],
     layout: Sequence[run_time_weights.Place],
 ) -> Plain:
@@ -287,8 +287,9 @@ def _packed(
         return run_time_weights.packed(lowering, flat, layout, conv.node.name)
 
     def late() -> Array:
-        array = lowering.constant(conv.weights)
-        return pack(packing.four_dimensional(np.asarray(array)))
+        array, factors = factors_of(lowering.graph.constants, conv.weights)
+        four = packing.four_dimensional
+        return pack(four(np.asarray(array)), None if factors is None else four(factors))
 
     return lowering.packed((conv.weights,), recipe, shape, "float32", late)
 
