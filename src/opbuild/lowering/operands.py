@@ -220,7 +220,7 @@ class BlockedPlanes:
         images, c1, *spatial = self.value.shape
         dims = list(zip((images, *spatial), (image, row, BLOCK), strict=True))
         if self.shape is not None:
-            dims = [(to, 0) if own == 1 else (own, step) for (own, step), to in zip(dims, self.shape, strict=True)]
+            dims = [(own, step) if own == to else (to, 0) for (own, step), to in zip(dims, self.shape, strict=True)]
         n, h, w = dims
         return View(index_of(owner), first_block * plane + origin, ((BLOCK, 1), w, h, (c1, plane), n))
 

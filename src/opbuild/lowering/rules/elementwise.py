@@ -116,7 +116,7 @@ def _lane_value(lowering: Lowering, name: str, shape: tuple[int, ...]) -> float 
 
 def _is_repeated(own: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     """Return whether images, rows or columns of a value are repeated where it is broadcast, and channels are not."""
-    return len(own) == len(shape) and own[1] == shape[1] and all(a in (1, b) for a, b in zip(own, shape, strict=True))
+    return len(own) == len(shape) and own[1] == shape[1] and all(a in (b, 1) for a, b in zip(own, shape, strict=True))
 
 
 def _blocked_operand(lowering: Lowering, name: str, output: str) -> OperandRef:
