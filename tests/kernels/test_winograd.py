@@ -114,6 +114,17 @@ def test_extents_that_are_not_whole_chunks_are_refused() -> None:
     assert desc.outputs[0].dims[2].problem(6, 1) is not None
 
 
+def test_the_variant_without_limits_takes_any_number_of_tiles() -> None:
+    """A size whose tiles no chunk that is there divides is computed tile by tile, and nothing is compiled for it."""
+    large = {"tile": 4, "chunk_x": 7, "chunk_y": 7, "width": 5, "blocks": 4}
+    open_ = winograd.FAMILY.without_limits(winograd.describe(Epilogue(), large))
+    assert open_ == winograd.describe(
+        Epilogue(), {name: value if name == "tile" else 1 for name, value in large.items()}
+    )
+    assert all(open_.outputs[0].dims[axis].problem(4 * count, 16) is None for axis in (1, 2) for count in (1, 6, 7, 13))
+    _check(open_.variant, (21, 10), 1, 2, TRIED[0], (1, 2, 16))
+
+
 TILES = [(level, *tile[:2]) for level in TRIED for tile in winograd.tiles(Machine.of(level))]
 """Levels with their register tiles."""
 

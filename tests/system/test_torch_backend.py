@@ -137,6 +137,25 @@ def test_a_graph_that_dynamo_compiles_again_for_another_size_is_bound_by_numbers
     assert all("bound by numbers" in build.image_reason for graph in graphs[1:] for build in graph.builds)
 
 
+@torch.no_grad()
+def test_images_of_another_size_are_computed_by_what_was_built_behind_the_first_call(tmp_path: Path) -> None:
+    """No chunk of tiles of the first size divides those of the second."""
+    layers = (
+        nn.Conv2d(16, 16, 3, padding=1),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 16, 3, padding=1),
+        nn.Upsample(scale_factor=2),
+    )
+    model, counts = ready(nn.Sequential(*layers)), []
+    fast = torch.compile(model, backend=backend, options={"cache_path": tmp_path})
+    for size in (32, 48):
+        x = images(1, 16, size, size)
+        torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-4)
+        until(lambda: not any(thread.name == "opbuild-any-size" for thread in threading.enumerate()))
+        counts.append(entries(tmp_path))
+    assert counts[0] == counts[1]
+
+
 def up_to_each_place(x: torch.Tensor) -> torch.Tensor:
     """Sum up to each place: the mask is a constant where sizes are fixed, and computed where they are open."""
     places = torch.arange(x.shape[1])

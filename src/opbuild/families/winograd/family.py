@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 from opbuild.families.blocked import BIAS, BLOCK, IMAGE, LANE, blocks
@@ -146,14 +147,20 @@ def _made(m: int, chunk: Pair, tile: Pair) -> Variant:
     return {"tile": m, "chunk_x": chunk[0], "chunk_y": chunk[1], "width": tile[0], "blocks": tile[1]}
 
 
+def _opened(desc: OpDesc, operand: Operand, number: int, dim: Dim) -> Dim:
+    return replace(dim, multiple=desc.variant["tile"]) if operand.name == "out" and number in (1, 2) else dim
+
+
 FAMILY = Family(
     "winograd",
     choose,
     attributes=("epilogue",),
-    variant={name: Part() for name in ("tile", "chunk_x", "chunk_y", "width", "blocks")},
+    variant={"tile": Part()} | {name: Part(least=1) for name in ("chunk_x", "chunk_y", "width", "blocks")},
     types=("float32",),
     implied={"kernel": list(KERNEL)},
     milliseconds=290,
+    least_extent=1,
+    opened=_opened,
     work=work,
     candidates=candidates,
 )
