@@ -1,12 +1,13 @@
 """Pods that start cold together, on a simulated clock.
 
-The builder's queue, the claims and the leases are the real ones; compiling, the service and time are made up. Each pod
-is a thread, and one of them runs at a time: the one whose time has come. Whatever takes time, a request or a compile,
-lets the others go on first, so their requests interleave as those of machines would.
+The builder's queue, the claims, the leases and the remote store's operators are the real ones; compiling, the service
+and time are made up. Each pod is a thread, and one of them runs at a time: the one whose time has come. Whatever takes
+time, a request or a compile, lets the others go on first, so their requests interleave as those of machines would.
 """
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import math
@@ -18,21 +19,24 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
-from typing import TypeVar
+from typing import Any, TypeVar
 from unittest import mock
 
 from opbuild.builder.job import Job
 from opbuild.builder.queue import Queue
+from opbuild.files.trust import PRIVATE
 from opbuild.kernel.entry import Entry
-from opbuild.kernel.interfaces import UNCLAIMED, Claim, Found, Holder, Missing
+from opbuild.kernel.interfaces import UNCLAIMED, Claim, Found, Holder
 from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
 from opbuild.store import fleet as store_fleet
 from opbuild.store.fleet import FleetClaims
 from opbuild.store.memory import MemoryStore
-from opbuild.store.remote import leases
+from opbuild.store.remote import groups, leases, operators
 from opbuild.store.remote.breaker import Breaker
-from opbuild.store.remote.operators import first_few
+from opbuild.store.remote.groups import write_group
+from opbuild.store.remote.objects import CLAIMS, NAMESPACE, Objects
+from opbuild.store.remote.operators import RemoteStore
 from opbuild.store.tiers import TieredStore
 from samples import conv, entry_of
 
@@ -40,6 +44,9 @@ T, R = TypeVar("T"), TypeVar("R")
 
 WORKERS = 2
 """Compiles at once in a pod."""
+
+OBJECT_BYTES = 10_000
+"""Bytes of code that an operator mostly has."""
 
 ROUND_TRIP, PATIENCE = 0.004, 1.0
 """Seconds that a request takes at least and at most, as ``store.remote.service`` has it."""
@@ -149,7 +156,7 @@ class SharedService:
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
-        self._breaker = Breaker(PATIENCE, lambda: shared.world.now)
+        self.reading = self.writing = Breaker(PATIENCE, lambda: shared.world.now)
 
     def read(self, path: str, most: int) -> bytes | Reason:
         """Return an object."""
@@ -158,6 +165,11 @@ class SharedService:
         data = self._shared.objects.get(path)
         self._shared.nbytes += len(data or b"")
         return data if data is not None else Reason("absent", "it has no such object")
+
+    def exists(self, path: str) -> bool | Reason:
+        """Return whether there is an object."""
+        problem = self._ask("look", path)
+        return path in self._shared.objects if problem is None else problem
 
     def write(self, path: str, data: bytes, *, only_new: bool = False) -> Reason | None:
         """Write an object."""
@@ -180,54 +192,26 @@ class SharedService:
         """Whether of many writers one succeeds."""
         return self._shared.exclusive
 
+    def take_warning(self) -> None:
+        """Nobody is told."""
+
     def _ask(self, kind: str, path: str) -> Reason | None:
         """Let a request take its time; return why it failed: a server that is slow is asked no more."""
         shared = self._shared
-        if (refused := self._breaker.refuses()) is not None:
+        if (refused := self.reading.refuses()) is not None:
             return refused
         now = shared.world.now
         shared.requests.append(now)
-        shared.kinds[f"{kind} {path.partition('/')[0]}"] += 1
+        shared.kinds[f"{kind} {path.removeprefix(NAMESPACE).partition('/')[0]}"] += 1
         shared.free = max(shared.free, now) + 1.0 / shared.per_second
         seconds = shared.free - now + ROUND_TRIP
         shared.world.sleep(min(seconds, PATIENCE))
         if seconds <= PATIENCE:
-            self._breaker.succeeded()
+            self.reading.succeeded()
             return None
         slow = Reason("slow", "no answer in time")
-        self._breaker.failed(slow, PATIENCE)
+        self.reading.failed(slow, PATIENCE)
         return slow
-
-
-class Operators:
-    """Operators in the remote store, each an object; entries are made up, and not packed each time.
-
-    Args:
-        world: The time.
-        service: The store.
-        entries: What an object's bytes are the number of.
-    """
-
-    def __init__(self, world: World, service: SharedService, entries: Sequence[Entry]) -> None:
-        self._world = world
-        self._service = service
-        self._entries = entries
-
-    def lookup(self, key: Key) -> Found | Missing:
-        """Return the entry, or why there is none."""
-        data = self._service.read(f"operators/{key.stem}", 2**20)
-        if isinstance(data, Reason):
-            return Missing(data)
-        return Found(self._entries[int(data[:8])], "the remote store")
-
-    def lookup_all(self, keys: Sequence[Key]) -> list[Found | Missing]:
-        """Ask for a few first, and for each of them at once."""
-        return first_few(keys, lambda some: [found for _, found in self._world.together(some, self.lookup)])
-
-    def publish(self, number: int) -> None:
-        """Send an entry; it has as many bytes as operators mostly have."""
-        name = self._entries[number].name.rpartition("_")[0]
-        self._service.write(f"operators/{name}", b"%08d" % number + bytes(12_000))
 
 
 class NoClaims:
@@ -282,10 +266,11 @@ class Pod:
         self._dies = None if dies is None else fleet.world.now + dies
         self._sent: list[Callable[[], None]] = []
         self._sends = False
-        service = SharedService(fleet.shared)
-        remote = self._remote = Operators(self._world, service, fleet.entries)
-        self._store = TieredStore(MemoryStore(), (remote,))
-        far = leases.Leases(service, "claims/", number, lambda: fleet.world.now)  # type: ignore[arg-type]
+        service: Any = SharedService(fleet.shared)
+        self._objects = Objects(service, PRIVATE)
+        far = leases.Leases(service, CLAIMS, number, lambda: fleet.world.now)
+        self._remote = RemoteStore(self._objects, 0.0, far if fleet.claims else None, self._offer_group)
+        self._store = TieredStore(MemoryStore(), (self._remote,))
         self._claims = FleetClaims(NoClaims(), far, self._sent.append) if fleet.claims else None
 
     def run(self) -> None:
@@ -317,9 +302,16 @@ class Pod:
                 fleet.built[number] += 1
                 job.entry = fleet.entries[number]
                 queue.answered(job)
-                self._send(lambda number=number: self._remote.publish(number))  # type: ignore[misc]
+                self._send(lambda entry=job.entry: self._publish(entry))  # type: ignore[misc]
                 job.release()
+                self._remote.built(job.entry)
         fleet.ready.append(self._world.now - began)
+
+    def _publish(self, entry: Entry) -> None:
+        self._remote.publish(entry)
+
+    def _offer_group(self, name: str, entries: Sequence[Entry], claim: Claim | None) -> None:
+        self._send(lambda: write_group(self._objects, name, entries, claim) and None)
 
     def _is_dead(self) -> bool:
         return self._dies is not None and self._world.now >= self._dies
@@ -368,7 +360,8 @@ class Fleet:
         self.world = World()
         self.shared = Shared(self.world, exclusive, per_second)
         self.seconds = [chance.uniform(0.04, 0.15) for _ in range(operators)]
-        made = [entry_of(conv(number), milliseconds=1e3 * each) for number, each in enumerate(self.seconds)]
+        code = bytes(OBJECT_BYTES)
+        made = [entry_of(conv(number), code=code, milliseconds=1e3 * each) for number, each in enumerate(self.seconds)]
         self.keys, self.entries = [key for key, _ in made], [entry for _, entry in made]
         self.claims = claims
         self.built: Counter[int] = Counter(dict.fromkeys(range(operators), 0))
@@ -381,8 +374,11 @@ class Fleet:
     def run(self) -> Outcome:
         """Let all pods start and build; return what they did."""
         simulated = SimpleNamespace(monotonic=lambda: self.world.now, sleep=self.world.sleep)
-        together = mock.patch.object(store_fleet, "at_once", self.world.together)
-        with mock.patch.object(leases, "time", simulated), together:
+        with contextlib.ExitStack() as patches:
+            for module in (leases, groups, operators):
+                patches.enter_context(mock.patch.object(module, "time", simulated))
+            for module in (store_fleet, operators):
+                patches.enter_context(mock.patch.object(module, "at_once", self.world.together))
             self.world.run()
         return Outcome(self.built, self.ready, self.shared, sum(self.seconds) / WORKERS)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from typing import Any
 
 import pytest
@@ -58,13 +57,23 @@ def test_a_service_that_is_too_slow_for_all_leaves_each_pod_to_itself() -> None:
     assert max(done.ready) < done.alone + 30
 
 
+def test_pods_that_are_far_from_their_service_are_ready_as_early_as_one_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten pods at fifty milliseconds a request: operators come together, and no claim is asked for what is there."""
+    monkeypatch.setattr(pods, "ROUND_TRIP", 0.05)
+    done = Fleet(10, 60).run()
+    assert done.each < 1.5
+    assert max(done.ready) < done.alone + 1.0
+
+
 def test_a_service_that_is_busy_with_a_fleet_is_asked_little() -> None:
-    """A hundred pods and twenty requests a second for each: hardly later than alone, and little is built twice."""
+    """A hundred pods and twenty requests a second for each: earlier than alone, and little is built twice.
+
+    Each pod makes fewer requests than it needs operators.
+    """
     done = Fleet(100, 60, per_second=2000.0).run()
-    assert len(done.shared.requests) < 100 * 60 * 1.7
-    assert done.each < 10
-    assert statistics.median(done.ready) < 1.4 * done.alone
-    assert max(done.ready) < done.alone + 3.0
+    assert len(done.shared.requests) < 100 * 60 * 0.75
+    assert done.each < 1.5
+    assert max(done.ready) < done.alone
 
 
 def test_without_claims_every_pod_builds_everything() -> None:

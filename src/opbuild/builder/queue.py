@@ -102,10 +102,12 @@ class _FarTurns:
 
     Attributes:
         next: When they are.
+        has_looked: Whether the entries were looked up since then.
     """
 
     def __init__(self) -> None:
         self.next = 0.0
+        self.has_looked = True
         self._in_vain = 0
         self._pause = _LEAST_FAR_PAUSE
 
@@ -113,11 +115,15 @@ class _FarTurns:
         """Take note that a question brought a claim or an entry."""
         self._in_vain, self._pause = 0, _LEAST_FAR_PAUSE
 
+    def found(self) -> None:
+        """Take note of an entry that others built: now is the time to look for more."""
+        self.has_looked = False
+
     def failed(self, now: float, left: int) -> None:
-        """Take note that one brought nothing; ``left``: for how many operators there are questions."""
+        """Take note that one brought nothing; ``left``: for how many operators there are more questions."""
         self._in_vain += 1
-        if self._in_vain >= min(_IN_VAIN, left):
-            self._in_vain = 0
+        if self._in_vain >= _IN_VAIN or not left:
+            self._in_vain, self.has_looked = 0, False
             self.next = now + self._pause * random.uniform(0.75, 1.25)  # noqa: S311  no secret
             self._pause = min(self._pause * _PAUSES_GROW, _LONGEST_FAR_PAUSE)
 
@@ -164,6 +170,7 @@ class Queue:
 
     def next(self) -> Job | None:
         """Return the next job to compile, which is under way then; None if there is no room or others have the rest."""
+        self._look_far()
         self._claim_ahead()
         if len(self._under_way) >= self._limit:
             return None
@@ -174,7 +181,7 @@ class Queue:
                 self._open.remove(job)
                 self._under_way.append(job)
                 return job
-            if met != self._meets_far:
+            if met != self._meets_far or self._clock() >= self._far_at():
                 return self.next()
         return None
 
@@ -197,7 +204,7 @@ class Queue:
         """Return seconds after which ``next`` may have something that it has not now; None: only an answer helps."""
         if len(self._under_way) >= self._limit or not self._open:
             return None
-        return max(0.0, min(map(self._due_at, self._open)) - self._clock())
+        return max(0.0, min(self._far_at(), *map(self._due_at, self._open)) - self._clock())
 
     def overdue(self) -> list[tuple[Job, Holder, float]]:
         """Return for what, for whom and for how many seconds this process waits, where it is time to say so."""
@@ -210,20 +217,50 @@ class Queue:
                 due.append((job, wait.holder, waited))
         return due
 
+    def _look_far(self) -> None:
+        """Look up all that far processes may have built, together, after a pause."""
+        if self._clock() < self._far_at():
+            return
+        jobs = [job for job in self._in_turn() if self._is_far(job)]
+        found = look_up(jobs[0].store, [job.key for job in jobs]) if jobs else []
+        for job, answer in zip(jobs, found, strict=True):
+            if isinstance(answer, Found):
+                self._settle(job, answer)
+        self._far.has_looked = True
+        if not self._unasked():
+            self._far.failed(self._clock(), 0)
+
+    def _far_at(self) -> float:
+        """Return when to look up what far processes may have built: after a pause, and again once all is claimed."""
+        return math.inf if not self._meets_far or (self._far.has_looked and self._unasked()) else self._far.next
+
+    def _is_far(self, job: Job) -> bool:
+        """Return whether far processes may build an open job."""
+        wait = self._waits.get(job)
+        return job.claim is None and job.debug is None and (wait is None or wait.holder.is_far)
+
+    def _unasked(self) -> list[Job]:
+        """Return the open jobs whose claims nobody was met with."""
+        return [job for job in self._open if job.claim is None and job.debug is None and job not in self._waits]
+
     def _claim_ahead(self) -> None:
         """Claim several operators at once where a claim takes time: as many as are compiled meanwhile, or begun now.
 
-        Not where far processes build the same: most of these they have.
+        Not more than that where far processes build the same: most of these they have.
         """
-        if self._meets_far or not isinstance(self._claims, ManyClaims):
+        if not isinstance(self._claims, ManyClaims) or any(job.claim is not None for job in self._open):
             return
-        if any(job.claim is not None for job in self._open):
+        if self._meets_far and self._clock() < self._far.next:
             return
-        soon = min(_MOST_AHEAD, round(self._asking * max(1, self._limit - 1) / self._each()))
-        fresh = [job for job in self._open if job not in self._waits and job.debug is None]
+        workers = max(1, self._limit - 1)
+        soon = min(_MOST_AHEAD, round(self._asking * workers / self._each())) if self._asking else workers
+        fresh = self._unasked()
         if min(soon, len(fresh)) < 2:
             return
-        jobs = fresh[: max(soon, self._limit - len(self._under_way))]
+        if self._meets_far or not self._asking:  # all begin at the same end
+            jobs = random.sample(fresh, min(soon, len(fresh)))
+        else:
+            jobs = fresh[: max(soon, self._limit - len(self._under_way))]
         began = self._clock()
         for job, answer in zip(jobs, turns(self._claims, jobs[0].store, [job.key for job in jobs]), strict=True):
             self._settle(job, self._wait(job, answer, began) if isinstance(answer, Holder) else answer)
@@ -231,16 +268,17 @@ class Queue:
 
     def _in_turn(self) -> list[Job]:
         """Return the open jobs in the order in which to ask for them: anywhere, where others have begun as well."""
-        return random.sample(self._open, len(self._open)) if self._meets_far else list(self._open)
+        jobs = random.sample(self._open, len(self._open)) if self._meets_far else self._open
+        return sorted(jobs, key=lambda job: job.claim is None)
 
     def _due_at(self, job: Job) -> float:
-        """Return when to ask for a job."""
+        """Return when to ask for the claim on a job."""
         wait = self._waits.get(job)
         if wait is not None and not wait.holder.is_far:
             return wait.next
         if job.claim is not None or job.debug is not None or not self._meets_far:
             return 0.0
-        return min(self._far.next, self._behind_at(wait))
+        return min(self._far.next, self._behind_at(wait)) if wait is None else self._behind_at(wait)
 
     def _behind_at(self, wait: _Wait | None) -> float:
         """Return when it is to build, whoever has the claim: a little after it would have had one operator more, alone.
@@ -273,6 +311,8 @@ class Queue:
         self._far.brought()
         wait = self._waits.pop(job, None)
         if isinstance(answer, Found):
+            if self._meets_far:
+                self._far.found()
             self._open.remove(job)
             job.take(answer, wait.holder if wait else "another process")
             self._taken.append((job, answer))
@@ -285,16 +325,9 @@ class Queue:
         if job.debug is not None:
             return UNCLAIMED
         wait = self._waits.get(job)
-        if self._meets_far and (wait is None or wait.holder.is_far):
-            behind = now >= self._behind_at(wait)
-            if behind or wait is not None or self._far.next:  # others have had time to build it
-                found = job.store.lookup(job.key)
-                if isinstance(found, Found):
-                    return found
-            if behind:
-                return self._taken_over(job, wait, now)
-            if wait is not None:
-                return wait.holder
+        if self._meets_far and self._is_far(job) and now >= self._behind_at(wait):
+            found = job.store.lookup(job.key)
+            return found if isinstance(found, Found) else self._taken_over(job, wait, now)
         answer = turn(self._claims, job.store, job.key)
         self._asking = self._clock() - now
         return answer
@@ -321,7 +354,7 @@ class Queue:
         wait.holder = holder
         if holder.is_far:
             self._meets_far = True
-            self._far.failed(self._clock(), len(self._open))
+            self._far.failed(self._clock(), len(self._unasked()))
             return holder
         patient = now - wait.since < self._patience
         if not patient or now - wait.looked >= _LOOK_EVERY:

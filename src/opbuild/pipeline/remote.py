@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from urllib.parse import urlsplit
 
@@ -11,17 +11,19 @@ from opbuild.config import netrc_file, redis_credentials
 from opbuild.events import Warned, log_warnings
 from opbuild.files.trust import Trust
 from opbuild.kernel.entry import Entry
+from opbuild.kernel.interfaces import Claim
 from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork
 from opbuild.pipeline.setup import Setup
 from opbuild.platform.lazily import lazily
 from opbuild.platform.records import dataclass
 from opbuild.store.networks import DiskNetworks
 from opbuild.store.remote.address import Address, parse_address
+from opbuild.store.remote.groups import write_group
 from opbuild.store.remote.leases import Leases
 from opbuild.store.remote.networks import RemoteNetworks
 from opbuild.store.remote.objects import CLAIMS, Objects
 from opbuild.store.remote.operators import RemoteStore
-from opbuild.store.remote.service import Service
+from opbuild.store.remote.service import Service, described
 from opbuild.store.remote.tiered import TieredNetworks, TieredWeights
 from opbuild.store.remote.uploads import UPLOAD_SECONDS, Uploads
 from opbuild.store.turns import Turns
@@ -44,11 +46,11 @@ def open_remote(name: str, url: str, setup: Setup) -> Remote:
         OptionError: If the URL is none of a remote store.
     """
     address = parse_address(name, url)
-    writes = setup.config.remote_mode == "write"
-    if writes and not address.is_written:
+    writes, service = setup.config.remote_mode == "write", service_at(url.strip())
+    if writes and not address.is_written and service.is_first_told("read-only"):
         setup.observer(Warned(f"the remote store {address.url} is only read: nothing can be written there"))
     return Remote(
-        service_at(url.strip()),
+        service,
         setup.trust,
         lambda text: setup.observer(Warned(text)),
         writes=writes and address.is_written,
@@ -129,7 +131,7 @@ class Remote:
     def operators(self) -> RemoteStore:
         """Its operators; who claims what he builds asks again at once, and learns what the last holder wrote."""
         objects = Objects(self.service, self.trust, self.tell)
-        return RemoteStore(objects, 0.0) if self.writes else RemoteStore(objects)
+        return RemoteStore(objects, 0.0, self.claims, self._offer_group) if self.writes else RemoteStore(objects)
 
     @lazily
     def _sent(self) -> Objects:
@@ -180,6 +182,17 @@ class Remote:
             uploads = _uploads(self.service)
             store = RemoteStore(self._sent)
             uploads.add(lambda: store.publish(entry) if uploads.goes_on() else None)
+            self.operators.built(entry)
+
+    def _offer_group(self, name: str, entries: Sequence[Entry], claim: Claim | None) -> None:
+        """Write operators that a network needs as one object, in the background."""
+        uploads = _uploads(self.service)
+
+        def write() -> str | None:
+            problem = write_group(self._sent, name, entries, claim) if uploads.goes_on() else None
+            return problem and described(problem)
+
+        uploads.add(write)
 
     def offer_network(self, key: ImageKey, network: StoredNetwork, weights: Mapping[str, Bytes]) -> None:
         """Write a network in the background, unless nothing is written."""

@@ -13,7 +13,10 @@ from opbuild.store.remote.failures import ABSENT
 from opbuild.store.remote.operators import RemoteStore, missing
 from opbuild.store.turns import Turns
 
-_KEPT = "kept"
+_KEPT = "kept "
+"""What a turn ends with where all that there is was kept, and what it was."""
+
+_DIGITS = 32
 
 
 class InTurn:
@@ -33,13 +36,20 @@ class InTurn:
         return self.lookup_all([key])[0]
 
     def lookup_all(self, keys: Sequence[Key]) -> list[Found | Missing]:
-        """Return what ``lookup`` does for each of several keys, asked for together."""
-        with self._turns.turn(_name(keys)) as turn:
-            if turn.said == _KEPT:
-                return [self._looked_up_near(key) for key in keys]
-            answers = [self._kept(answer) for answer in self._remote.lookup_all(keys)]
+        """Return what ``lookup`` does for each of several keys, asked for together.
+
+        Several are asked for by one process at a time, whatever they are: another one may have found some already.
+        """
+        wanted = _digest(keys)
+        with self._turns.turn(f"fetch_{wanted if len(keys) == 1 else 'operators'}") as turn:
+            answers = [self._looked_up_near(key) for key in keys]
+            if turn.said != _KEPT + wanted:
+                lacking = [number for number, answer in enumerate(answers) if isinstance(answer, Missing)]
+                asked = self._remote.lookup_all([keys[number] for number in lacking]) if lacking else []
+                for number, answer in zip(lacking, asked, strict=True):
+                    answers[number] = self._kept(answer)
             if all(_is_final(answer) for answer in answers):
-                turn.end(_KEPT)
+                turn.end(_KEPT + wanted)
         return answers
 
     def _looked_up_near(self, key: Key) -> Found | Missing:
@@ -58,5 +68,5 @@ def _is_final(answer: Found | Missing) -> bool:
     return answer.is_kept if isinstance(answer, Found) else answer.reason.code == ABSENT
 
 
-def _name(keys: Sequence[Key]) -> str:
-    return f"fetch_{hashlib.sha256(' '.join(key.sha256 for key in keys).encode()).hexdigest()}"
+def _digest(keys: Sequence[Key]) -> str:
+    return hashlib.sha256(" ".join(sorted(key.sha256 for key in keys)).encode()).hexdigest()[:_DIGITS]

@@ -1,6 +1,7 @@
 """Objects of a remote store: sealed by SHA-256 and, where there is a key, by a signature of that and of their place.
 
     opbuild/<formats>/operators/<optype>_<number>    one operator
+    opbuild/<formats>/groups/<SHA-256 of keys>       several operators that a network needs, see ``groups``
     opbuild/<formats>/networks/<name>_<number>       one network: what it consists of
     opbuild/<formats>/blobs/<SHA-256>                bytes that a network names
     opbuild/<formats>/claims/                        see ``leases``
@@ -25,7 +26,9 @@ FORMAT = 1
 """Raised whenever the meaning of what only remote stores hold changes."""
 
 NAMESPACE = f"opbuild/{FORMAT}.{KEY_FORMAT}.{NETWORK_FORMAT}/"
-OPERATORS, NETWORKS, BLOBS, CLAIMS = (NAMESPACE + name for name in ("operators/", "networks/", "blobs/", "claims/"))
+OPERATORS, GROUPS, NETWORKS, BLOBS, CLAIMS = (
+    f"{NAMESPACE}{name}/" for name in ("operators", "groups", "networks", "blobs", "claims")
+)
 
 _HEAD = re.compile(rb"opbuild ([0-9a-f]{64}) ([0-9a-f]{64}|-)\n")
 _HEAD_BYTES = 139

@@ -1,30 +1,29 @@
-"""Operators in a remote store, an object each: a line of JSON with name and sizes, then the entry's three files."""
+"""Operators in a remote store: each is an object, and those that a build lacks together are another one."""
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-from opbuild.files.trust import ENTRY, parse_json
-from opbuild.kernel.entry import SUFFIXES, Entry
+from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
 from opbuild.store.at_once import at_once
-from opbuild.store.inspect import check
-from opbuild.store.items import REFUSED
 from opbuild.store.remote.failures import ABSENT
+from opbuild.store.remote.groups import AGAIN_SECONDS, Groups, Write
+from opbuild.store.remote.leases import Leases
 from opbuild.store.remote.objects import OPERATORS, Objects
+from opbuild.store.remote.packing import packed, unpacked
 from opbuild.store.remote.service import described
 
 SOURCE = "the remote store"
 """What people call it."""
 
-FIRST = 8
+FIRST = 4
 """Operators that are asked for first, where others are asked for again before they are compiled."""
 
 ABSENT_SECONDS = 1.0
@@ -40,11 +39,20 @@ class RemoteStore:
     Args:
         objects: The remote store's objects.
         absent_seconds: For how long what was absent is not asked for again.
+        claims: See ``Groups``.
+        write: See ``Groups``.
     """
 
-    def __init__(self, objects: Objects, absent_seconds: float = ABSENT_SECONDS) -> None:
+    def __init__(
+        self,
+        objects: Objects,
+        absent_seconds: float = ABSENT_SECONDS,
+        claims: Leases | None = None,
+        write: Write | None = None,
+    ) -> None:
         self._objects = objects
         self._absent_seconds = absent_seconds
+        self._groups = Groups(objects, max(absent_seconds, AGAIN_SECONDS), claims, write)
         self._lock = threading.Lock()
         self._absent: dict[str, float] = {}
         self._lent: set[str] = set()
@@ -54,19 +62,7 @@ class RemoteStore:
 
         Codes of the reason are those of ``Objects.get`` and of ``store.inspect.check``.
         """
-        now = time.monotonic()
-        with self._lock:
-            if now - self._absent.get(key.stem, -self._absent_seconds) < self._absent_seconds:
-                return missing(Reason(ABSENT, ""))
-        answer = self.entry(key.stem, key)
-        if isinstance(answer, Reason):
-            if answer.code == ABSENT:
-                with self._lock:
-                    self._absent[key.stem] = time.monotonic()
-            return missing(answer)
-        with self._lock:
-            self._lent.add(answer.sha256)
-        return Found(answer, SOURCE)
+        return self.lookup_all([key])[0]
 
     def lookup_all(self, keys: Sequence[Key]) -> list[Found | Missing]:
         """Return what ``lookup`` does for each of several keys, asking for them together.
@@ -74,15 +70,50 @@ class RemoteStore:
         Who looks again for each before he compiles it asks for a few first: where most of them are absent the others
         are too, and need no request now.
         """
-        if self._absent_seconds:
-            return self._look_up(keys)
-        return first_few(keys, self._look_up)
+        is_first = not self._groups.knows(keys)
+        answers: dict[str, Found | Missing] = {
+            stem: self._lend(entry) for stem, entry in self._groups.take(keys).items()
+        }
+        alone = [key for key in keys if key.stem not in answers]
+        few, rest = (alone, []) if self._absent_seconds else (alone[:FIRST], alone[FIRST:])
+        answers |= zip([key.stem for key in few], self._look_up(few), strict=True)
+        if rest and _most_are_there([answers[key.stem] for key in few]):
+            came = self._groups.collected(rest, waits=is_first)
+            if came is None:
+                answers |= zip([key.stem for key in rest], self._look_up(rest), strict=True)
+                self._groups.offer(keys)
+            else:
+                answers |= {stem: self._lend(entry) for stem, entry in came.items()}
+        return [answers.get(key.stem, missing(Reason(ABSENT, ""))) for key in keys]
 
     def _look_up(self, keys: Sequence[Key]) -> list[Found | Missing]:
-        if len(keys) == 1:
-            return [self.lookup(keys[0])]
-        with closing(at_once(keys, self.lookup)) as answers:
+        if len(keys) < 2:
+            return [self._one(key) for key in keys]
+        with closing(at_once(keys, self._one)) as answers:
             return [answer for _, answer in answers]
+
+    def _one(self, key: Key) -> Found | Missing:
+        now = time.monotonic()
+        with self._lock:
+            if now - self._absent.get(key.stem, -self._absent_seconds) < self._absent_seconds:
+                return missing(Reason(ABSENT, ""))
+        answer = self.entry(key.stem, key)
+        if isinstance(answer, Entry):
+            self._groups.add(answer)
+            return self._lend(answer)
+        if answer.code == ABSENT:
+            with self._lock:
+                self._absent[key.stem] = time.monotonic()
+        return missing(answer)
+
+    def _lend(self, entry: Entry) -> Found:
+        with self._lock:
+            self._lent.add(entry.sha256)
+        return Found(entry, SOURCE)
+
+    def built(self, entry: Entry) -> None:
+        """Take note of an operator that was built here, and with which a group may be whole."""
+        self._groups.add(entry, is_ours=True)
 
     def lent(self, entry: Entry) -> bool:
         """Return whether an entry came from here."""
@@ -93,21 +124,15 @@ class RemoteStore:
         body = self._objects.get(OPERATORS + stem, _MOST)
         if isinstance(body, Reason):
             return body
-        try:
-            name, files = _unpacked(body)
-        except REFUSED:
-            return Reason("damaged", "it is no operator")
-        if name.rpartition("_")[0] != stem:
-            return Reason("other-key", f"it is {name[:100]}")
-        return check(name, files, key)
+        return unpacked(body, stem, key)
 
     def publish(self, entry: Entry) -> str | None:
         """Add or replace an entry; return None, or why it could not be stored."""
         stem = entry.name.rpartition("_")[0]
-        packed = _packed(entry)
-        if len(packed) > _MOST:
-            return f"{entry.name} has {len(packed)} bytes, more than a look-up reads"
-        problem = self._objects.put(OPERATORS + stem, packed)
+        body = packed(entry)
+        if len(body) > _MOST:
+            return f"{entry.name} has {len(body)} bytes, more than a look-up reads"
+        problem = self._objects.put(OPERATORS + stem, body)
         with self._lock:
             self._absent.pop(stem, None)
         return None if problem is None else described(problem)
@@ -136,14 +161,9 @@ class RemoteStore:
         self._objects.service.delete(OPERATORS + name.rpartition("_")[0])
 
 
-def first_few(keys: Sequence[Key], look_up: Callable[[Sequence[Key]], list[Found | Missing]]) -> list[Found | Missing]:
-    """Return what ``look_up`` does, or where most of the first few keys are absent, that the rest is."""
-    answers = look_up(keys[:FIRST])
-    rest = keys[FIRST:]
+def _most_are_there(answers: Sequence[Found | Missing]) -> bool:
     absent = sum(isinstance(answer, Missing) and answer.reason.code == ABSENT for answer in answers)
-    if 2 * absent <= len(answers):
-        return answers + look_up(rest) if rest else answers
-    return answers + [missing(Reason(ABSENT, "")) for _ in rest]
+    return 2 * absent <= len(answers)
 
 
 def told(reason: Reason) -> str:
@@ -156,29 +176,3 @@ def told(reason: Reason) -> str:
 def missing(reason: Reason) -> Missing:
     """Return the answer that there is no entry; what is told of it is for people."""
     return Missing(reason._replace(elsewhere=told(reason)))
-
-
-def _packed(entry: Entry) -> bytes:
-    contents = [content for _, content in entry.files()]
-    head = json.dumps({"name": entry.name, "sizes": [len(content) for content in contents]})
-    return b"".join([head.encode(), b"\n", *contents])
-
-
-def _unpacked(body: bytes) -> tuple[str, dict[str, bytes]]:
-    """Return an entry's name and its files by suffix.
-
-    Raises:
-        ValueError: If it is none; or ``KeyError``, ``TypeError``.
-    """
-    head, _, rest = body.partition(b"\n")
-    said = parse_json(head)
-    name, sizes = str(said["name"]), [int(size) for size in said["sizes"]]
-    files, start = {}, 0
-    for suffix, size in zip(SUFFIXES, sizes, strict=True):
-        if not 0 <= size <= ENTRY[suffix]:
-            raise ValueError(f"{suffix} has {size} bytes")
-        files[suffix] = rest[start : start + size]
-        start += size
-    if start != len(rest):
-        raise ValueError("the sizes are not those of the files")
-    return name, files

@@ -68,19 +68,25 @@ class Service:
         self._lock = threading.Lock()
         self._operators: dict[bool, opendal.Operator] = {}
         self._untold: Reason | None = None
-        self._told = False
+        self._told: set[str] = set()
         _SERVICES.add(self)
 
     def __repr__(self) -> str:
         return f"Service({self.address.url})"
 
+    def is_first_told(self, what: str) -> bool:
+        """Return whether something is to be told of this store, which is once in a process."""
+        with self._lock:
+            is_first = what not in self._told
+            self._told.add(what)
+            return is_first
+
     def take_warning(self) -> str | None:
         """Return once, after the first failure, what to tell the user."""
-        with self._lock:
-            if self._untold is None or self._told:
-                return None
-            self._told = True
-            return f"the remote store {self.address.url} is not used where it fails: {described(self._untold)}"
+        reason = self._untold
+        if reason is None or not self.is_first_told("failure"):
+            return None
+        return f"the remote store {self.address.url} is not used where it fails: {described(reason)}"
 
     def read(self, path: str, most: int) -> bytes | Reason:
         """Return an object, or why not; one of more than ``most`` bytes is not read to its end.
