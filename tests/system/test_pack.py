@@ -93,6 +93,10 @@ NEEDLESS = {
     *("opbuild.pipeline.tuned", "opbuild.store.bank"),
     *(f"opbuild.lowering.rules.{name}" for name in ("attention", "conv_integer", "recurrent", "resize", "scatter")),
     *(f"opbuild.families.{name}.family" for name in ("recurrent", "roi_align", "scan", "grid_sample", "top_k")),
+    *("opbuild.families.user.family", "opbuild.families.matmul_integer.family", "opbuild.lowering.rules.conv_product"),
+    *("opbuild.frontend.microsoft", "opbuild.frontend.onnx_single", "opbuild.frontend.portable"),
+    *("opbuild.runtime.template", "opbuild.runtime.sized", "opbuild.runtime.in_parts", "opbuild.backend.host.trees"),
+    *(f"opbuild.graph.passes.composite.{name}" for name in ("axes", "einsum", "images", "signal")),
     *("opbuild.families.conv.definition", "opbuild.families.conv.schedule", "opbuild.backend.halide.emission"),
 }
 """What a first start of a network of convolutions has no use for; each would make it longer."""
