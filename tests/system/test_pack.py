@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
@@ -15,6 +16,7 @@ from kernels.compiler import PackCompiler
 from opbuild.builder.build import Builder
 from opbuild.config import Config
 from opbuild.frontend.example_models import light_path
+from opbuild.frontend.onnx_schemas import TABLE
 from opbuild.kernel.host import host_level
 from opbuild.kernel.identity import identify
 from opbuild.kernel.key import Key
@@ -86,16 +88,23 @@ print(net.report.built, reasons, sorted({needless!r} & set(sys.modules)))
 """
 
 NEEDLESS = {
-    *("halide", "torch", "onnxruntime", "onnx", "ml_dtypes", "click", "rich", "jinja2"),
+    *("halide", "torch", "onnxruntime", "onnx.reference", "click", "rich", "jinja2"),
     *("multiprocessing", "concurrent.futures", "asyncio", "http.client"),
-    *("importlib.metadata", "importlib.resources", "email", "zipfile", "pkgutil", "argparse", "graphlib"),
+    *("importlib.resources", "zipfile", "graphlib"),
     *("opbuild.cli", "opbuild.mindspore", "opbuild.offline", "opbuild.builder.server", "opbuild.pipeline.remote"),
     *("opbuild.pipeline.tuned", "opbuild.store.bank"),
     *(f"opbuild.lowering.rules.{name}" for name in ("attention", "conv_integer", "recurrent", "resize", "scatter")),
     *(f"opbuild.families.{name}.family" for name in ("recurrent", "roi_align", "scan", "grid_sample", "top_k")),
+    *("opbuild.families.user.family", "opbuild.families.matmul_integer.family", "opbuild.lowering.rules.conv_product"),
+    *("opbuild.frontend.microsoft", "opbuild.frontend.onnx_single", "opbuild.frontend.portable"),
+    *("opbuild.runtime.template", "opbuild.runtime.sized", "opbuild.runtime.in_parts", "opbuild.backend.host.trees"),
+    *(f"opbuild.graph.passes.composite.{name}" for name in ("axes", "einsum", "images", "signal")),
     *("opbuild.families.conv.definition", "opbuild.families.conv.schedule", "opbuild.backend.halide.emission"),
 }
 """What a first start of a network of convolutions has no use for; each would make it longer."""
+
+if f'"release":"{onnx.__version__}"' in TABLE.read_text(encoding="utf-8"):  # else onnx is asked for its schemas
+    NEEDLESS |= {"onnx", "onnx.onnx_cpp2py_export", "ml_dtypes", "importlib.metadata", "email", "argparse"}
 
 
 def started(gone: tuple[str, ...], pack: str, cache: Path, output: Path, name: str = "squeezenet") -> str:

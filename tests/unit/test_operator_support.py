@@ -19,6 +19,7 @@ from opbuild.errors import OptionError
 from opbuild.frontend.expansion import has_body
 from opbuild.frontend.onnx_examples import Example, operator_types
 from opbuild.graph.passes import quantization
+from opbuild.graph.passes.composite import MODULES as COMPOSITE
 from opbuild.graph.passes.decompose import REWRITES as DECOMPOSED
 from opbuild.graph.passes.integers.registry import REWRITES as INTEGERS
 from opbuild.graph.types import Node
@@ -77,7 +78,7 @@ def test_every_lowering_rule_shows_as_a_kernel() -> None:
     assert rules - kernels == set()
     made_of_others = {name for name in kernels - rules if has_body(Node(name, (), ()), onnx.defs.onnx_opset_version())}
     integers = {op_type for domain, op_type in INTEGERS if not domain} - rules
-    rewritten = {*DECOMPOSED, *quantization.REWRITES, *integers}
+    rewritten = {*DECOMPOSED, *COMPOSITE, *quantization.REWRITES, *integers}
     between_parts = {"If", "Loop", "Scan"}
     assert kernels - rules - made_of_others <= rewritten | between_parts  # passes make others of them
 

@@ -16,10 +16,10 @@ from opbuild.dtypes import numpy_dtype
 from opbuild.errors import InvalidModelError, ModelError, RunError, UnsupportedOperatorError
 from opbuild.frontend.block import Block
 from opbuild.frontend.known import Known, Names, computed
-from opbuild.frontend.microsoft import rewrite, rewrites
 from opbuild.frontend.onnx_upgrade import upgrade
 from opbuild.frontend.open_binder import OpenBinder
 from opbuild.frontend.open_values import evaluate_open, is_open_value
+from opbuild.frontend.rewritten import rewrites
 from opbuild.graph.cut import HOST_VALUE
 from opbuild.graph.extents import is_open
 from opbuild.graph.passes.blame import blaming
@@ -167,6 +167,8 @@ class NodeBinder(OpenBinder):
         if not rewrites(node.domain, node.op_type):
             return self.add(upgrade(node, self.source_opset, self))
         try:
+            from opbuild.frontend.microsoft import rewrite
+
             written = rewrite(node, self)
         except UnknownTypeError as error:
             error.stopped = node

@@ -197,13 +197,6 @@ REWRITES: dict[str, Rewrite] = {
 """How each operator is written with ONNX's own."""
 
 
-def rewrites(domain: str, op_type: str) -> bool:
-    """Return whether an operator is written with others here."""
-    if op_type == "SimplifiedLayerNormalization":
-        return True  # ONNX Runtime writes it into ONNX's own domain as well
-    return domain == "com.microsoft" and op_type in REWRITES
-
-
 def rewrite(node: Node, scope: Scope) -> Sequence[Node]:
     """Return nodes of ONNX's newest operator set that compute what a node does.
 

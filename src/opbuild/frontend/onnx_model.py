@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from opbuild.errors import DTypeError, InvalidModelError, OpbuildError, ShapeError, UnsupportedOperatorError
 from opbuild.frontend.block import Block
@@ -14,10 +14,8 @@ from opbuild.frontend.onnx_bind import to_block
 from opbuild.frontend.onnx_expand import ExpandingBinder
 from opbuild.frontend.onnx_messages import GraphProto, ModelProto, TensorProto, TensorShapeProto, ValueInfoProto
 from opbuild.frontend.onnx_order import in_order
-from opbuild.frontend.onnx_portable import Runs, to_portable
 from opbuild.frontend.onnx_read import DataFiles, Source, dtype_name, external_tensors, opsets, read_model
 from opbuild.frontend.onnx_schemas import newest_opset
-from opbuild.frontend.portable import PortableModel
 from opbuild.frontend.rest import Rest, begin
 from opbuild.frontend.walk import Walked, walk
 from opbuild.graph.cut import HOST_VALUE
@@ -26,6 +24,10 @@ from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.opdesc import FREE
 from opbuild.platform.lazily import lazily
 from opbuild.platform.records import dataclass
+
+if TYPE_CHECKING:
+    from opbuild.frontend.onnx_portable import Runs
+    from opbuild.frontend.portable import PortableModel
 
 
 class DeclaredValue(NamedTuple):
@@ -139,6 +141,8 @@ class OnnxModel:
             UnsupportedOperatorError: If some of its nodes need onnx; the message names them.
             InvalidModelError: If the graph is not valid.
         """
+        from opbuild.frontend.onnx_portable import to_portable
+
         with only_own_errors():
             inputs = tuple((name, declared.dtype) for name, declared in self.inputs.items())
             return to_portable(self._proto, self._files, self.name, inputs, runs)

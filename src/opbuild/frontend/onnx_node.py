@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from opbuild.errors import InvalidModelError, UnsupportedOperatorError
-from opbuild.frontend.microsoft import rewrites
 from opbuild.frontend.onnx_messages import AttributeProto, GraphProto, NodeProto
 from opbuild.frontend.onnx_read import DataFiles, to_array
 from opbuild.frontend.onnx_schemas import Schema, schema
+from opbuild.frontend.rewritten import rewrites
 from opbuild.graph import user_operators
 from opbuild.graph.passes.infer import has_rule
 from opbuild.graph.types import Node

@@ -8,13 +8,13 @@ from functools import partial
 import numpy as np
 
 from opbuild.frontend.block import Block, blocks
-from opbuild.frontend.microsoft import rewrites
 from opbuild.frontend.onnx_bind import to_block
 from opbuild.frontend.onnx_messages import ModelProto
 from opbuild.frontend.onnx_read import DataFiles, opsets
 from opbuild.frontend.onnx_schemas import newest_opset
 from opbuild.frontend.onnx_upgrade import upgrades
 from opbuild.frontend.portable import NotPortableError, PortableModel
+from opbuild.frontend.rewritten import rewrites
 from opbuild.graph import user_operators
 from opbuild.graph.passes.infer import has_rule
 from opbuild.graph.types import Array, Node

@@ -12,15 +12,12 @@ from opbuild.graph.user_operators import find
 from opbuild.kernel.level import Level
 from opbuild.lowering import rules
 from opbuild.lowering.context import RULES, Lowering, NotServedError, Options, Rule
-from opbuild.lowering.rules.user import lower_user
 from opbuild.program import Program
 
 
 def find_rule(domain: str, op_type: str) -> Rule | None:
     """Return the rule of an operator, None if there is none."""
-    module = rules.MODULES.get((domain, op_type))
-    if module is not None:
-        import_module(f"{rules.__name__}.{module}")
+    import_module(f"{rules.__name__}.{rules.MODULES.get((domain, op_type), rules.OTHERS)}")
     return RULES.get((domain, op_type))
 
 
@@ -57,6 +54,8 @@ def _lower_node(lowering: Lowering, node: Node) -> None:
     serve = find_rule(node.domain, node.op_type)
     user = find(node.domain, node.op_type)
     if user is not None:
+        from opbuild.lowering.rules.user import lower_user
+
         lower_user(lowering, node, user)
         return
     try:

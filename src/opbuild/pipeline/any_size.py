@@ -29,7 +29,6 @@ from opbuild.platform.background import Background, begin
 from opbuild.report import Clock, OperatorReport, Report
 from opbuild.runtime.binding import Binding, Bound, Shapes
 from opbuild.runtime.library import Library
-from opbuild.runtime.template import OpenKernel
 
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder
@@ -229,6 +228,8 @@ class AnySize(Ahead):
             return None
 
     def _report(self, template: Template, decision: Decision, arena: int, clock: Clock) -> Report:
+        from opbuild.runtime.template import OpenKernel
+
         nodes: dict[int, dict[str, None]] = {}
         host: dict[str, int] = {}
         for step in template.steps:
@@ -294,14 +295,14 @@ class AnySize(Ahead):
         if self._is_loaded:
             return bool(self._opened)
         self._is_loaded = True
-        from opbuild.runtime.sized import Layout
-
         images = self._stores.images
         try:
             for number in range(MOST_TEMPLATES):
                 found = images.load_open(images.open_key(self._source, number))
                 if found is None:
                     break
+                from opbuild.runtime.sized import Layout  # a network of one size has none
+
                 self._add(found.symbols, self._library(found.library))
                 self._opened.append(Layout(found.template, found.constants))
         except Exception as error:  # it may be damaged in a way that no digest shows

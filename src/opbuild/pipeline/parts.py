@@ -16,7 +16,6 @@ from opbuild.platform.lazily import lazily
 from opbuild.report import Clock
 from opbuild.runtime.binding import Binding, Bound, Shapes
 from opbuild.runtime.executor import Executor
-from opbuild.runtime.in_parts import InParts
 from opbuild.runtime.parts import MOST_STATES, Part, Parts
 
 if TYPE_CHECKING:
@@ -88,6 +87,8 @@ class PartBinder:
             part = self._first_sizes.bind("", tensors, build, walk_open, walked)
         except _WholeError as whole:
             return whole.binding
+        from opbuild.runtime.in_parts import InParts
+
         results = [output.name for output in self._source.declaration.outputs]
         return InParts(part, self._parts, types, results)
 

@@ -6,42 +6,38 @@ It serves operators that have no kernel, folds constants, and is what compiled k
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from opbuild.backend.host import (
-    arithmetic,
-    images,
-    ml,
-    normalization,
-    pooling,
-    quantization,
-    random,
-    recurrent,
-    reduction,
-    sampling,
-    selection,
-    sequences,
-    strings,
-    terms,
-    trees,
-)
-from opbuild.backend.host.movement import IMPLEMENTATIONS, ON_TEXT, Implementation
-from opbuild.backend.host.reference import evaluate_reference
+from opbuild.backend.host.movement import IMPLEMENTATIONS, ON_TEXT, TEXT, Implementation
 from opbuild.errors import RunError, UnsupportedOperatorError
-from opbuild.graph.resampling import is_plain
 from opbuild.graph.types import Array, Node
 from opbuild.operations.evaluation import apply
 from opbuild.operations.table import BY_TYPE
 
 __all__ = ["evaluate", "evaluate_native", "is_native"]
 
-_REGISTERING = (
-    arithmetic, images, ml, normalization, pooling, quantization, random, recurrent, reduction, sampling, selection,
-    sequences, strings, terms, trees,
-)  # fmt: skip
-"""Importing a module registers its implementations."""
+_OTHERS = (
+    *("arithmetic", "images", "ml", "normalization", "pooling", "quantization", "random", "recurrent", "reduction"),
+    *("sampling", "selection", "sequences", "strings", "terms", "trees"),
+)
+"""Modules that register implementations when they are loaded, which happens when ``movement`` does not have one: what
+most networks have folded moves elements only."""
+
+
+@cache
+def _load_others() -> None:
+    for name in _OTHERS:
+        import_module(f"{__package__}.{name}")
+
+
+def _is_known(domain: str, op_type: str) -> bool:
+    if (domain, op_type) not in IMPLEMENTATIONS:
+        _load_others()
+    return (domain, op_type) in IMPLEMENTATIONS
 
 
 def is_native(node: Node) -> bool:
@@ -50,9 +46,12 @@ def is_native(node: Node) -> bool:
         return node.op_type in BY_TYPE
     if node.op_type == "BatchNormalization" and node.attrs.get("training_mode", 0):
         return False
-    if node.op_type == "Resize" and not is_plain(node):
-        return False
-    return (node.domain, node.op_type) in IMPLEMENTATIONS
+    if node.op_type == "Resize":
+        from opbuild.graph.resampling import is_plain
+
+        if not is_plain(node):
+            return False
+    return _is_known(node.domain, node.op_type)
 
 
 def evaluate_native(node: Node, inputs: Sequence[Array | None], opset: int) -> list[Array]:
@@ -91,6 +90,8 @@ def evaluate(node: Node, inputs: Sequence[Any], opset: int) -> list[Any]:
             raise UnsupportedOperatorError(
                 f"{node.op_type} node {node.name!r}: the host backend has no such operator", "give it a kernel"
             )
+        from opbuild.backend.host.reference import evaluate_reference
+
         return evaluate_reference(node, inputs, opset)
     try:
         if node.domain == "opbuild":
@@ -107,13 +108,14 @@ def evaluate(node: Node, inputs: Sequence[Any], opset: int) -> list[Any]:
 
 def _implementation(node: Node, inputs: Sequence[Any]) -> Implementation:
     known = node.domain, node.op_type
-    if known in ON_TEXT and (_makes_text(node) or any(map(_is_text, inputs))):
-        return ON_TEXT[known]
+    if _makes_text(node) or any(map(_is_text, inputs)):
+        _load_others()
+        return ON_TEXT.get(known, IMPLEMENTATIONS[known])
     return IMPLEMENTATIONS[known]
 
 
 def _makes_text(node: Node) -> bool:
-    return node.op_type == "Cast" and node.attrs["to"] == strings.STRING
+    return node.op_type == "Cast" and node.attrs["to"] == TEXT
 
 
 def _is_text(value: Any) -> bool:
@@ -129,5 +131,7 @@ def _shown(value: Any) -> str:
 def _value(value: Any) -> Any:
     """Return a result as a value of a network: an array, a sequence, or None for an empty optional value."""
     if isinstance(value, str):  # numpy gives an element of a tensor of text without dimensions
-        return strings.text_array([value], ())
+        from opbuild.backend.host.strings import text_array
+
+        return text_array([value], ())
     return value if value is None or isinstance(value, list) else np.asarray(value)

@@ -21,6 +21,9 @@ IMPLEMENTATIONS: dict[tuple[str, str], Implementation] = {}
 ON_TEXT: dict[tuple[str, str], Implementation] = {}
 """Those of operators that are computed otherwise if tensors of text are among their inputs or outputs."""
 
+TEXT = 8
+"""ONNX's number of the element type text."""
+
 
 def implements(*op_types: str, domain: str = "", on_text: bool = False) -> Callable[[Implementation], Implementation]:
     """Register the decorated function for operator types."""

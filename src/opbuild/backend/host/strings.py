@@ -9,12 +9,9 @@ from typing import Any
 import numpy as np
 
 from opbuild.backend.host.full_match import pattern_of
-from opbuild.backend.host.movement import implements
+from opbuild.backend.host.movement import TEXT, implements
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import Array, Node
-
-STRING = 8
-"""ONNX's number of the element type text."""
 
 
 def text_array(values: Iterable[str], shape: Sequence[int]) -> Array:
@@ -85,7 +82,7 @@ def _where(node: Node, inputs: Any) -> Sequence[Array]:
 @implements("Cast", on_text=True)
 def _cast(node: Node, inputs: Any) -> Sequence[Array]:
     x, number = inputs[0], int(node.attrs["to"])
-    return (_as_text(x) if number == STRING else from_text(x, np.dtype(ONNX_DTYPES[number])),)
+    return (_as_text(x) if number == TEXT else from_text(x, np.dtype(ONNX_DTYPES[number])),)
 
 
 @implements("CastLike", on_text=True)

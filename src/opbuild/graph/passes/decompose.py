@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import numpy as np
 
+from opbuild.graph.passes import composite
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.cleanup import eliminate_dead
-from opbuild.graph.passes.composite import axes, einsum, images, selection, signal, statistics
 from opbuild.graph.passes.composite.rewrite import KeptError, Rewrite
 from opbuild.graph.passes.rewriter import Rewriter
 from opbuild.graph.types import Graph, Node, TensorType
@@ -16,7 +18,7 @@ def decompose(graph: Graph) -> Graph:
     """Rewrite variadic Sum, Mean, Max and Min, MeanVarianceNormalization, and the operators of ``composite``."""
     rewriter = Rewriter(graph)
     for node in graph.nodes:
-        rewrite = None if node.domain else REWRITES.get(node.op_type)
+        rewrite = None if node.domain else find_rewrite(node.op_type)
         if rewrite is None:
             rewriter.nodes.append(node)
             continue
@@ -76,11 +78,14 @@ _SUMS, _SMALL = ("Col2Im", "Einsum"), ("int8", "uint8", "int16", "uint16")
 REWRITES: dict[str, Rewrite] = {
     **dict.fromkeys(_BINARY, _variadic),
     "MeanVarianceNormalization": _mean_variance,
-    **axes.REWRITES,
-    **einsum.REWRITES,
-    **images.REWRITES,
-    **selection.REWRITES,
-    **signal.REWRITES,
-    **statistics.REWRITES,
 }
-"""The rewrite of each composite operator."""
+"""The rewrites of operators that are here; ``composite`` has others."""
+
+
+def find_rewrite(op_type: str) -> Rewrite | None:
+    """Return the rewrite of a composite operator, None of another one."""
+    module = composite.MODULES.get(op_type)
+    if module is None:
+        return REWRITES.get(op_type)
+    found: Rewrite = import_module(f"{composite.__name__}.{module}").REWRITES[op_type]
+    return found

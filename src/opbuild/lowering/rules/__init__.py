@@ -48,5 +48,7 @@ MODULES = {
     for domain, op_types in served.items()
     for op_type in op_types
 }
-"""By domain and operator type the module that has the rule. Elementwise operators are served without being asked for:
-their rule, of which most networks need some, is loaded with lowering itself."""
+"""By domain and operator type the module that has the rule."""
+
+OTHERS = "elementwise"
+"""The module that has the rule of operators that are not listed, if they have one."""

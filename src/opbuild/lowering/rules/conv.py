@@ -23,7 +23,6 @@ from opbuild.lowering import run_time_weights
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.epilogue import epilogue_of, order_recipe, pack_channels, padding, references
 from opbuild.lowering.operands import Blocked, BlockedTaps, OperandRef, Plain
-from opbuild.lowering.rules import conv_product
 from opbuild.lowering.strided import viewed_as, with_inner_stride
 from opbuild.lowering.windows import Window, image_shape, window_of
 from opbuild.platform.records import dataclass
@@ -59,8 +58,10 @@ class Convolution:
 @rule("Conv")
 def lower_conv(lowering: Lowering, node: Node) -> None:
     """Lower a Conv of one or two spatial dimensions to the fastest family that serves it."""
-    if lowering.type(node.inputs[0]).dtype == conv_product.DTYPE:
-        conv_product.conv_by_product(lowering, node)
+    if lowering.type(node.inputs[0]).dtype == "float64":
+        from opbuild.lowering.rules.conv_product import conv_by_product
+
+        conv_by_product(lowering, node)
         return
     conv = _conv(lowering, node)
     window = conv.window

@@ -6,7 +6,6 @@ from opbuild.dtypes import NARROW_FLOATS
 from opbuild.families.matmul.family import FAMILY
 from opbuild.graph.types import Node
 from opbuild.lowering.context import Lowering, NotServedError, rule
-from opbuild.lowering.integer_matrix import emit_integer_product
 from opbuild.lowering.matrix import Product, emit_product
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.strided import broadcast, transposed, viewed_as
@@ -23,6 +22,8 @@ def matmul(lowering: Lowering, node: Node) -> None:
 @rule("IntegerMatMul", domain="opbuild")
 def integer_matmul(lowering: Lowering, node: Node) -> None:
     """Lower a product of uint8 by int8 with its sums in int32; inputs beyond two are the epilogue's operands."""
+    from opbuild.lowering.integer_matrix import emit_integer_product  # few networks are quantised
+
     emit_integer_product(lowering, _product(lowering, node))
 
 
