@@ -16,8 +16,11 @@ from opbuild.files.mapping import Array, read_file
 from opbuild.frontend.onnx_model import load_model
 from opbuild.frontend.onnx_read import ModelFile
 from opbuild.graph.constants import array_digest
+from opbuild.kernel.reason import Reason
 from opbuild.models.digest import digest_model
 from opbuild.platform.digest import blake3_of
+from opbuild.runtime.weights import Packer
+from opbuild.store.weights import DiskWeights
 
 PLACES = [(0, 10), (10, 90_000), (100_000, 70_000), (170_000, 70_000)]
 
@@ -68,6 +71,20 @@ def test_a_view_keeps_what_is_known(taken: list[int]) -> None:
     taken.clear()
     digest_of(view.view(np.uint8))
     assert not taken
+
+
+def test_a_tensor_that_is_stored_as_the_model_has_it_is_not_digested_again(taken: list[int], tmp_path: Path) -> None:
+    """It has the digest of its bytes, by which the store finds it."""
+    contents = memory()
+    expected = digest_parts(contents, PLACES)
+    taken.clear()
+    weights = DiskWeights(tmp_path)
+    stored = Packer(weights).put(contents[100_000:170_000], None)
+    assert stored.digest == expected[2]
+    assert not taken
+    found = weights.get(stored.digest, 70_000)
+    assert not isinstance(found, Reason)
+    np.testing.assert_array_equal(found.array, contents[100_000:170_000])
 
 
 def model(*arrays: Array) -> onnx.ModelProto:

@@ -16,7 +16,8 @@ import opbuild
 from forked import in_fork
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.errors import InvalidModelError, ModelError
-from opbuild.files import held, writers
+from opbuild.files import digested, held, writers
+from opbuild.files.digested import digest_parts
 from opbuild.files.held import LEAST, HeldFile, hold_file
 from opbuild.files.trust import PRIVATE
 from opbuild.frontend.onnx_model import load_model
@@ -123,6 +124,20 @@ def test_what_is_used_after_the_release_stays(disk: Path, change: Callable[..., 
         return part.tobytes() == contents[5000:-3]
 
     assert in_fork(work)
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_digests_of_a_file_that_somebody_waited_for_are_forgotten(disk: Path, wanted: bool) -> None:
+    """What was mapped may have been changed by then; else they are known for as long as a part of it is used."""
+    path, _ = write(disk)
+    file = hold_file(path)
+    whole = file.contents
+    digest_parts(whole, [(0, 100)])
+    place = whole.ctypes.data, 100
+    if wanted:
+        assert not may_write(path)
+    file.release()
+    assert (place in digested._known) is not wanted
 
 
 def test_a_forgotten_file_is_released(disk: Path) -> None:

@@ -51,6 +51,13 @@ def digest_of(array: Array) -> str:
     return digest if owner is not None and owner() is not None else blake3_of(array.data)
 
 
+def forget(contents: Array) -> None:
+    """Drop what is known of memory that somebody may have written to."""
+    start = contents.__array_interface__["data"][0]
+    for place in [place for place in list(_known) if start <= place[0] < start + contents.nbytes]:
+        _known.pop(place, None)
+
+
 def _forget(places: Sequence[_Place], owner: weakref.ref[Array]) -> None:
     """Drop what was known of memory that is gone, but for places that are known anew."""
     for place in places:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from opbuild.files.digested import forget
 from opbuild.files.mapping import Array, read_file
 from opbuild.files.writers import give_back_lease, has_lease, take_lease
 
@@ -74,6 +75,8 @@ class HeldFile:
         mapped = None if self._mapped is None else self._mapped()
         if self._descriptor is not None:
             if mapped is not None:
+                if not self.is_certain():
+                    forget(np.frombuffer(mapped, np.uint8))
                 _replace(mapped)
             give_back_lease(self._descriptor)
             self._close()

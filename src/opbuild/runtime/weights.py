@@ -15,6 +15,7 @@ from opbuild.config import available_cores
 from opbuild.dtypes import itemsize, numpy_dtype
 from opbuild.errors import BuildError
 from opbuild.events import Watch, unwatched
+from opbuild.files.digested import digest_of
 from opbuild.files.mapping import anonymous
 from opbuild.graph.types import Array
 from opbuild.kernel.networks import Weight
@@ -94,7 +95,7 @@ class Packer:
         """Store packed bytes; return them as they are stored, or as they are if they can not be."""
         if self._copies:
             array = array.copy()  # it may be the mapping of a model's data
-        weight = Weight(blake3_of(array.data), array)
+        weight = Weight(digest_of(array), array)  # known, if it is a tensor as the model has it
         stored = self._store.put(weight.digest, array) if self._store is not None else weight
         if isinstance(stored, Reason):
             self.problem = self.problem or f"packed weights can not be stored: {stored.text}"
