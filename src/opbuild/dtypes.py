@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,6 @@ def numpy_dtype(name: Any) -> np.dtype[Any]:
     return dtype
 
 
-@cache
 def itemsize(name: str) -> int:
     """Return the bytes of an element in memory."""
     return ADDED.get(name) or np.dtype(name).itemsize

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
-from opbuild.dtypes import itemsize, numpy_dtype
+from opbuild.dtypes import numpy_dtype
 from opbuild.errors import LinkError, OpbuildError, RunError
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.host import here
@@ -22,7 +22,7 @@ from opbuild.program import HostCall, Port, View
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.buffers import HEADER, HEADER_WORDS, HOST_WORD, make_headers
 from opbuild.runtime.library import MOST_OPERANDS, Library, last_error
-from opbuild.runtime.record import CHECKED_ORDER, KERNELS, KernelStep, Record
+from opbuild.runtime.record import CHECKED_ORDER, KERNELS, KernelStep, Record, itemsize
 from opbuild.runtime.timing import TIMER
 
 if TYPE_CHECKING:

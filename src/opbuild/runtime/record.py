@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import prod
 from typing import Any, NamedTuple, get_args
 
-from opbuild.dtypes import itemsize
+from opbuild import dtypes
 from opbuild.graph.cut import Cut, cut_from_json, cut_to_json
 from opbuild.graph.node_json import node_from_json, node_to_json
 from opbuild.graph.types import DTYPES, TensorType
@@ -29,6 +29,7 @@ KERNELS = "kernels"
 """The note of a record that has the family and the variant of each kernel, by symbol."""
 INT32_MAX = 2**31 - 1
 """Extents and strides travel in 32 bits."""
+itemsize = cache(dtypes.itemsize)
 _KINDS, _TYPES = frozenset(get_args(BufferKind)), frozenset(DTYPES)
 
 
