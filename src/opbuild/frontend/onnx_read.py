@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
@@ -215,7 +216,7 @@ def _external(tensor: TensorProto, dtype: np.dtype[np.generic], shape: tuple[int
             f"tensor {tensor.name!r} needs the external file {str(path)!r}, which is missing",
             "copy the model's data files beside the model",
         )
-    nbytes = -(-int(np.prod(shape, dtype=np.int64)) * stored_bits(dtype.name) // 8)
+    nbytes = -(-prod(shape) * stored_bits(dtype.name) // 8)
     offset = int(entries.get("offset", 0))
     if offset < 0 or path.stat().st_size < offset + nbytes:
         raise InvalidModelError(
@@ -247,10 +248,10 @@ def _from_numbers(tensor: TensorProto, dtype: np.dtype[np.generic], shape: tuple
 
 def _from_bytes(data: bytes | memoryview | Array, dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> Array:
     """Return the values that ONNX's raw data are, in place where it can; elements of fewer than 8 bits are packed."""
-    bits, count = stored_bits(dtype.name), int(np.prod(shape, dtype=np.int64))
+    bits = stored_bits(dtype.name)
     if bits >= 8:
         return np.frombuffer(data, dtype.newbyteorder("<")).astype(dtype, copy=False).reshape(shape)
-    packed = np.frombuffer(data, np.uint8)
+    packed, count = np.frombuffer(data, np.uint8), prod(shape)
     if packed.size != -(-count * bits // 8):
         raise ValueError(f"{packed.size} bytes for {count} elements of {bits} bits")
     codes = packed[:, None] >> np.arange(0, 8, bits, dtype=np.uint8) & (2**bits - 1)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
-from opbuild.dtypes import itemsize, numpy_dtype
+from opbuild.dtypes import numpy_dtype
 from opbuild.errors import LinkError, OpbuildError, RunError
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.host import here
@@ -22,7 +22,7 @@ from opbuild.program import HostCall, Port, View
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.buffers import HEADER, HEADER_WORDS, HOST_WORD, make_headers
 from opbuild.runtime.library import MOST_OPERANDS, Library, last_error
-from opbuild.runtime.record import CHECKED_ORDER, KERNELS, KernelStep, Record
+from opbuild.runtime.record import CHECKED_ORDER, KERNELS, KernelStep, Record, itemsize
 from opbuild.runtime.timing import TIMER
 
 if TYPE_CHECKING:
@@ -172,6 +172,13 @@ class Executor(Runner):
         self._headers, self._dimensions = make_headers(zip(views, types, strict=True))
         self._symbols = [step.symbol for step in kernels]
         self._views = views
+        self._of_host = frozenset(
+            view.buffer
+            for step in record.steps
+            if not isinstance(step, KernelStep)
+            for view in (*step.inputs, *step.outputs)
+            if view is not None
+        )
         if library is None and self._symbols:
             raise LinkError(f"the network {record.name} calls kernels and has no library", "build it again")
         self._functions = {symbol: library.kernel(symbol) for symbol in self._symbols} if library is not None else {}
@@ -215,11 +222,13 @@ class Arena:
 
     def __init__(self, owner: Executor, memory: Array) -> None:
         record, views = owner.record, owner._views
-        self.memory = memory
+        self._owner, self.memory = owner, memory
         self.headers = owner._headers.copy()
         self._words = self.headers.view(np.uint64)
-        self._arrays: list[Array | None] = [self._storage(index, owner) for index in range(len(record.buffers))]
-        self._set_addresses(views, record)
+        self._arrays: list[Array | None] = [None] * len(record.buffers)
+        for index in owner._of_host:
+            self._arrays[index] = self._storage(index, owner)
+        self._set_addresses(views, owner)
         self._ports = [_PortArguments(port, views, record) for port in (*record.inputs, *record.outputs)]
         self.steps = self._steps(owner)
 
@@ -240,7 +249,8 @@ class Arena:
 
     def array(self, buffer: int) -> Array | None:
         """Return the memory of a buffer; None for the caller's while none is attached."""
-        return self._arrays[buffer]
+        array = self._arrays[buffer]
+        return self._storage(buffer, self._owner) if array is None else array
 
     def _storage(self, index: int, owner: Executor) -> Array | None:
         """Return the memory of a buffer as a flat array; None for the caller's."""
@@ -251,10 +261,13 @@ class Arena:
             return owner._constants[buffer.place].view(numpy_dtype(buffer.dtype))
         return None
 
-    def _set_addresses(self, views: Sequence[View], record: Record) -> None:
+    def _set_addresses(self, views: Sequence[View], owner: Executor) -> None:
         """Fill in the addresses of all views but those of the caller's arrays."""
-        bases = [0 if array is None else array.ctypes.data for array in self._arrays]
-        sizes = [itemsize(buffer.dtype) for buffer in record.buffers]
+        memory, constants = self.memory.ctypes.data, [each.ctypes.data for each in owner._constants]
+        bases, sizes = [], []
+        for kind, dtype, _, place in owner.record.buffers:
+            bases.append(memory + place if kind == "temporary" else constants[place] if kind == "constant" else 0)
+            sizes.append(itemsize(dtype))
         if views:
             self.headers["host"] = [bases[view.buffer] + view.offset * sizes[view.buffer] for view in views]
 
@@ -265,13 +278,13 @@ class Arena:
             if isinstance(step, KernelStep):
                 last = first + len(step.views)
                 addresses = [headers + offset * HEADER.itemsize for offset in range(first, last)]
-                steps.append(self._kernel_step(step, self.headers[first:last], addresses, owner))
+                steps.append(self._kernel_step(step, first, addresses, owner))
                 first = last
             else:
                 steps.append((evaluate_step, (step, self._arrays, owner._evaluate)))
         return steps
 
-    def _kernel_step(self, step: KernelStep, headers: Array, addresses: list[int], owner: Executor) -> Step:
+    def _kernel_step(self, step: KernelStep, first: int, addresses: list[int], owner: Executor) -> Step:
         """Return what runs a kernel: the kernel itself, what calls it, or what checks it."""
         kernel: Any = owner._functions[step.symbol]
         library = cast("Library", owner.library)
@@ -280,7 +293,7 @@ class Arena:
         from opbuild.runtime.order_check import OrderCheck  # only for who debugs
 
         sizes = [itemsize(owner.record.buffers[view.buffer].dtype) for view in step.views]
-        check = OrderCheck(library, kernel, headers, step.views, sizes)
+        check = OrderCheck(library, kernel, self.headers[first : first + len(step.views)], step.views, sizes)
         return check, _arguments(library.num_threads, addresses)
 
 

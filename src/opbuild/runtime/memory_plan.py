@@ -64,10 +64,7 @@ class Lives:
         padded = [life for life in lives if life.buffer in zeroed]
         self._zeroed = sorted(padded, key=lambda life: (life.first, life.buffer))
         self._others = sorted((life for life in lives if life.buffer not in zeroed), key=lambda life: life[1::-1])
-        self._meeting = [
-            [number for number, other in enumerate(self._others) if one.first <= other.last and other.first <= one.last]
-            for one in self._others
-        ]
+        self._meeting = _meetings(self._others)
 
     def plan(self, nbytes: Sequence[int], geometries: Mapping[int, Hashable]) -> MemoryPlan:
         """Place all buffers in one arena.
@@ -109,6 +106,19 @@ class Lives:
             offsets[self._others[number].buffer] = offset
             end = max(end, offset + nbytes[number])
         return end
+
+
+def _meetings(lives: Sequence[Life]) -> list[list[int]]:
+    """Return for each life, in order of their first calls, the numbers of the others that share a call with it."""
+    meeting: list[list[int]] = [[] for _ in lives]
+    living: list[int] = []
+    for number, life in enumerate(lives):
+        living = [other for other in living if lives[other].last >= life.first]
+        meeting[number] += living
+        for other in living:
+            meeting[other].append(number)
+        living.append(number)
+    return meeting
 
 
 def plan(program: Program) -> MemoryPlan:

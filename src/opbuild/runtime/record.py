@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from functools import cache, lru_cache
 from math import prod
 from typing import Any, NamedTuple, get_args
 
-from opbuild.dtypes import itemsize
+from opbuild import dtypes
 from opbuild.graph.cut import Cut, cut_from_json, cut_to_json
 from opbuild.graph.node_json import node_from_json, node_to_json
 from opbuild.graph.types import DTYPES, TensorType
@@ -28,6 +29,12 @@ KERNELS = "kernels"
 """The note of a record that has the family and the variant of each kernel, by symbol."""
 INT32_MAX = 2**31 - 1
 """Extents and strides travel in 32 bits."""
+itemsize = cache(dtypes.itemsize)
+_KINDS, _TYPES = frozenset(get_args(BufferKind)), frozenset(DTYPES)
+
+
+Dims = tuple[tuple[int, int], ...]
+"""Extents and strides of a view, as ``View.dims``."""
 
 
 class Storage(NamedTuple):
@@ -145,17 +152,25 @@ def problem(record: Record) -> str | None:
             if wrong:
                 return f"{port.name} {wrong}"
     for step in record.steps:
-        views = step.views if isinstance(step, KernelStep) else (*step.inputs, *step.outputs)
-        for view in views:
-            wrong = _outside(view, record.buffers) if view is not None else None
-            if wrong:
-                return f"{', '.join(step.nodes)}: {wrong}"
-        written = step.wrote if isinstance(step, KernelStep) else step.outputs
-        if any(view is not None and record.buffers[view.buffer].kind in ("input", "constant") for view in written):
-            return f"{', '.join(step.nodes)}: it would write to an input or a constant"
-        if isinstance(step, HostCall) and not _fits_types(step):
-            return f"{step.node.name}: a view does not fit the type of its value"
+        wrong = _wrong_step(step, record.buffers)
+        if wrong:
+            return wrong
     return _unwritten(record)
+
+
+def _wrong_step(step: KernelStep | HostCall, buffers: Sequence[Storage]) -> str | None:
+    """Return why a step can not be run safely on its own."""
+    views = step.views if isinstance(step, KernelStep) else (*step.inputs, *step.outputs)
+    for view in views:
+        wrong = _outside(view, buffers) if view is not None else None
+        if wrong:
+            return f"{', '.join(step.nodes)}: {wrong}"
+    for view in step.wrote if isinstance(step, KernelStep) else step.outputs:
+        if view is not None and buffers[view.buffer].kind in ("input", "constant"):
+            return f"{', '.join(step.nodes)}: it would write to an input or a constant"
+    if isinstance(step, HostCall) and not _fits_types(step):
+        return f"{step.node.name}: a view does not fit the type of its value"
+    return None
 
 
 def _unwritten(record: Record) -> str | None:
@@ -167,12 +182,13 @@ def _unwritten(record: Record) -> str | None:
     for step in record.steps:
         read, wrote = (step.read, step.wrote) if isinstance(step, KernelStep) else (step.inputs, step.outputs)
         for view in read:
-            unwritten = view is not None and view.buffer not in written and _elements(view)
-            if view is not None and unwritten and record.buffers[view.buffer].kind in ("temporary", "output"):
+            if view is None or view.buffer in written or not _elements(view.dims):
+                continue
+            if record.buffers[view.buffer].kind in ("temporary", "output"):
                 return f"{', '.join(step.nodes)}: it reads buffer {view.buffer}, which nothing wrote before"
         for view in wrote:
             if view is not None:
-                written[view.buffer] = written.get(view.buffer, 0) + _elements(view)
+                written[view.buffer] = written.get(view.buffer, 0) + _elements(view.dims)
     for port in record.outputs:
         if written.get(port.buffer, 0) < port.type.size:
             return f"{port.name} has {port.type.size} elements, {written.get(port.buffer, 0)} of them are written"
@@ -180,8 +196,9 @@ def _unwritten(record: Record) -> str | None:
     return "two outputs are one buffer" if shared else None
 
 
-def _elements(view: View) -> int:
-    return prod(extent for extent, stride in view.dims if stride or not extent)
+@lru_cache(maxsize=4096)
+def _elements(dims: Dims) -> int:
+    return prod(extent for extent, stride in dims if stride or not extent)
 
 
 def _wrong_port(port: Port, kind: str, buffers: Sequence[Storage]) -> str | None:
@@ -231,18 +248,26 @@ def _outside(view: View, buffers: Sequence[Storage]) -> str | None:
     """Return why a view reaches outside its buffer, or None."""
     if not 0 <= view.buffer < len(buffers):
         return f"a view names buffer {view.buffer}"
-    low = high = view.offset
-    empty = False
-    for extent, stride in view.dims:
+    reach = _reach(view.dims)
+    if isinstance(reach, str):
+        return reach
+    size = buffers[view.buffer].size
+    if reach is None:
+        return None if 0 <= view.offset <= size else f"an empty view begins at element {view.offset} of {size}"
+    low, high = view.offset + reach[0], view.offset + reach[1]
+    return None if low >= 0 and high < size else f"a view covers elements {low} to {high} of a buffer of {size}"
+
+
+@lru_cache(maxsize=4096)
+def _reach(dims: Dims) -> tuple[int, int] | str | None:
+    """Return the first and the last element of a view relative to its offset, None if it is empty; or what is wrong."""
+    low = high = 0
+    for extent, stride in dims:
         if not (0 <= extent <= INT32_MAX and -INT32_MAX <= stride <= INT32_MAX):
             return f"a view has extent {extent} and stride {stride}"
-        empty = empty or extent == 0
         reach = (extent - 1) * stride
         low, high = (low + reach, high) if reach < 0 else (low, high + reach)
-    size = buffers[view.buffer].size
-    if empty:
-        return None if 0 <= view.offset <= size else f"an empty view begins at element {view.offset} of {size}"
-    return None if low >= 0 and high < size else f"a view covers elements {low} to {high} of a buffer of {size}"
+    return (low, high) if all(extent for extent, _ in dims) else None
 
 
 def type_to_json(type_: TensorType) -> list[Any]:
@@ -304,7 +329,7 @@ def from_json(parts: Any) -> Record:
 
 
 def _storage(kind: Any, dtype: Any, size: Any, place: Any) -> Storage:
-    if kind not in get_args(BufferKind) or dtype not in DTYPES:
+    if kind not in _KINDS or dtype not in _TYPES:
         raise ValueError(f"a buffer is of kind {kind!r} and type {dtype!r}")
     return Storage(kind, dtype, int(size), int(place))
 
@@ -330,7 +355,13 @@ def _view_to_json(view: View | None) -> list[Any] | None:
 
 def _view_from_json(parts: Any) -> View:
     buffer, offset, dims = parts
-    return View(int(buffer), int(offset), tuple((int(extent), int(stride)) for extent, stride in dims))
+    return View(int(buffer), int(offset), _dims(tuple(map(tuple, dims))))
+
+
+@lru_cache(maxsize=4096)
+def _dims(parts: tuple[tuple[Any, ...], ...]) -> Dims:
+    """Return extents and strides as numbers; a long record has few that differ."""
+    return tuple((int(extent), int(stride)) for extent, stride in parts)
 
 
 def _step_to_json(step: KernelStep | HostCall) -> dict[str, Any]:
@@ -350,9 +381,9 @@ def _step_to_json(step: KernelStep | HostCall) -> dict[str, Any]:
 
 def _step_from_json(parts: Any) -> KernelStep | HostCall:
     if "kernel" in parts:
-        views = tuple(_view_from_json(view) for view in parts["views"])
+        views = tuple(map(_view_from_json, parts["views"]))
         dtypes = tuple(map(str, parts.get("dtypes", ())))
-        if (dtypes and len(dtypes) != len(views)) or not set(dtypes) <= set(DTYPES):
+        if (dtypes and len(dtypes) != len(views)) or not _TYPES.issuperset(dtypes):
             raise ValueError(f"a kernel's arguments have the types {dtypes}")
         nodes, work = tuple(map(str, parts["nodes"])), int(parts.get("work", 0))
         writes = int(parts.get("writes", 1))
