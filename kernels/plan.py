@@ -39,7 +39,7 @@ def descriptors(graphs: list[Graph], level: Level) -> dict[OpDesc, None]:
     """Return the kernels that graphs of one structure need for a level, in the order in which they need them.
 
     First come those of each size, then those that sizes between them choose, then those without limits. A single
-    operator has few sizes, and those between them are not looked at.
+    operator has few sizes, and those between them are not looked at. Attention comes as torch's modules have it, too.
     """
     found: dict[OpDesc, None] = {}
     alternatives = Alternatives()
@@ -51,6 +51,7 @@ def descriptors(graphs: list[Graph], level: Level) -> dict[OpDesc, None]:
         for _ in alternatives.turns():
             lower(graphs[0], level, options)
     found |= alternatives.wanted
+    found |= dict.fromkeys(_hiding(desc) for desc in tuple(found) if _attends(desc))
     found |= dict.fromkeys(find(desc.family).without_limits(desc) for desc in tuple(found))
     return found
 
@@ -60,6 +61,16 @@ def of_every_network(level: Level) -> dict[OpDesc, None]:
     found = dict.fromkeys(conversions(Machine.of(level)))
     found |= dict.fromkeys(_dense(desc) for desc in tuple(found))
     return found | dict.fromkeys(find(desc.family).without_limits(desc) for desc in found)
+
+
+def _attends(desc: OpDesc) -> bool:
+    """Return whether a kernel is one of attention, or of a softmax that only attention has."""
+    return desc.family == "attention" or (desc.family == "softmax" and "zeros" in desc.attrs)
+
+
+def _hiding(desc: OpDesc) -> OpDesc:
+    """Return a kernel of attention as torch's own operators are: 0 for queries that see nothing, and only for these."""
+    return replace(desc, attrs={**desc.attrs, "zeros": "hidden"})
 
 
 def _dense(desc: OpDesc) -> OpDesc:

@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from kernels.models import structures
-from kernels.plan import graphs_of
+from kernels.plan import descriptors, graphs_of
 from networks import bert
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.soc_version import parse_level
@@ -31,3 +31,11 @@ def test_an_encoder_whose_scores_are_divided_is_covered(decomposed: bool) -> Non
     for name in ("BERT 0, scores divided", "BERT 1, scores divided", "Add, broadcast False"):
         there |= kernels(iter([next(known[name]())]))
     assert not needed - there
+
+
+def test_attention_as_torch_has_it_is_there_beside_that_of_files() -> None:
+    """Its kernels say what becomes of queries that see nothing; those of files do not, or say it otherwise."""
+    found = descriptors(graphs_of(iter([next(structures()["BERT 0"]())])), LEVEL)
+    kinds = {(desc.family, desc.attrs.get("zeros", "")) for desc in found if desc.family in ("attention", "softmax")}
+    assert ("attention", "hidden") in kinds
+    assert len({zeros for family, zeros in kinds if family == "attention"}) > 1

@@ -8,6 +8,7 @@ import pytest
 from graph_runner import run_graph
 from opbuild.graph.passes.cleanup import remove_identities
 from opbuild.graph.passes.gathers import reshape_whole_gathers
+from opbuild.graph.passes.groups import fuse_group_normalization
 from opbuild.graph.passes.infer import infer_node
 from opbuild.graph.passes.scales import merge_scales
 from opbuild.graph.passes.zeros import zero_softmax
@@ -152,3 +153,56 @@ def test_other_choices_stay_behind_a_softmax(nodes: list[tuple[str, str, str, di
     """Only 0 in place of NaN, where nothing else reads the weights."""
     graph = graph_of(nodes, special_rows(), {"a": np.asarray(zero)})
     assert [node.attrs for node in zero_softmax(graph).nodes] == [node.attrs for node in graph.nodes]
+
+
+SCALE, SHIFT = (RANDOM.standard_normal((8, 1, 1), np.float32) for _ in range(2))
+NORMALISED: dict[str, Array] = {
+    "whole": np.array([0, 4, -1]),
+    "back": np.array([2, 8, 3, 5]),
+    "ones": np.ones(4, np.float32),
+    "zeros": np.zeros(4, np.float32),
+    "scale": SCALE,
+    "shift": SHIFT,
+}
+
+
+def groups(**changed: Array) -> Graph:
+    """Return a group normalisation as torch's exporter writes it."""
+    nodes = [
+        ("Reshape", "x whole", "rows", {}),
+        ("InstanceNormalization", "rows ones zeros", "norm", {"epsilon": 1e-3}),
+        ("Reshape", "norm back", "same", {}),
+        ("Mul", "same scale", "scaled", {}),
+        ("Add", "shift scaled", "y", {}),
+    ]
+    return graph_of(nodes, RANDOM.standard_normal((2, 8, 3, 5), np.float32), NORMALISED | changed)
+
+
+@pytest.mark.parametrize("lead", [(), (1,)])
+def test_a_written_out_group_normalisation_becomes_one_node(lead: tuple[int, ...]) -> None:
+    """Its scale and shift are those of the channels, and its results are those of the nodes."""
+    graph = groups(scale=SCALE.reshape(*lead, 8, 1, 1))
+    fused = fuse_group_normalization(graph)
+    assert [(node.op_type, node.attrs) for node in fused.nodes] == [
+        ("GroupNormalization", {"num_groups": 4, "epsilon": 1e-3})
+    ]
+    feeds = {"x": RANDOM.standard_normal((2, 8, 3, 5), np.float32)}
+    np.testing.assert_allclose(run_graph(fused, feeds)[0], run_graph(graph, feeds)[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"ones": np.full(4, 2, np.float32)},
+        {"zeros": np.ones(4, np.float32)},
+        {"scale": np.ones((1, 1, 5), np.float32)},
+        {"shift": np.ones((8, 3, 1), np.float32)},
+        {"whole": np.array([4, 4, -1]), "back": np.array([2, 8, 3, 5])},
+        {"back": np.array([2, 8, 5, 3])},
+    ],
+    ids=str,
+)
+def test_what_is_like_a_group_normalisation_stays(changed: dict[str, Array]) -> None:
+    """Scales of groups, numbers of positions, groups across batches, and another shape behind it."""
+    graph = groups(**changed)
+    assert fuse_group_normalization(graph).nodes == graph.nodes

@@ -10,6 +10,7 @@ from opbuild.graph.passes.decompose import decompose
 from opbuild.graph.passes.fold import DEQUANTIZE, Evaluate, fold
 from opbuild.graph.passes.fuse import fuse
 from opbuild.graph.passes.gathers import reshape_whole_gathers
+from opbuild.graph.passes.groups import fuse_group_normalization
 from opbuild.graph.passes.integers.rewrite import rewrite_integers
 from opbuild.graph.passes.narrow import widen_narrow_floats
 from opbuild.graph.passes.patterns import fuse_gelu, fuse_layer_normalization
@@ -45,7 +46,7 @@ def simplify(graph: Graph, evaluate: Evaluate) -> Graph:
     graph = fold(rewrite_integers(graph), evaluate)
     graph = remove_identities(widen_narrow_floats(zero_softmax(graph)))
     graph = fuse_layer_normalization(graph)
-    graph = fuse_gelu(graph)
+    graph = fuse_group_normalization(fuse_gelu(graph))
     graph = merge_scales(reshape_whole_gathers(decompose(graph)))
     graph = fold_batchnorm(graph)
     graph = fold(graph, evaluate)

@@ -25,8 +25,8 @@ def attention(
 ) -> tuple[Value, None]:
     """Softmax of scaled and masked scores, times the values; without their logarithms.
 
-    Where heads of queries share keys, they are rows of one product: keys are not repeated. Queries from which a mask
-    hides all keys get 0; without one they see some, and their kernels are those of other front ends.
+    Where heads of queries share keys, they are rows of one product: keys are not repeated. Queries with scores of -inf
+    alone get 0, whether a mask hides all keys or the scores overflowed.
     """
     if dropout:
         of.refuse("dropout")
@@ -47,7 +47,7 @@ def attention(
             hidden = of.constant(-np.inf, query.dtype)
             attn_mask = of("Where", attn_mask, of.constant(0, query.dtype), hidden)
         scores = of("Add", scores, of.cast(attn_mask, query.dtype))
-    weights = of("Softmax", scores, axis=-1, **({} if attn_mask is None else {"zeros": "hidden"}))
+    weights = of("Softmax", scores, axis=-1, zeros="hidden")
     if not grouped:
         return of("MatMul", weights, value), None
     result = of("MatMul", of.reshape(weights, (batch, shared, heads // shared * rows, columns)), value)
