@@ -21,18 +21,22 @@ import pytest
 from opbuild.backend.fake import FakeCompiler
 from opbuild.builder.build import Builder
 from opbuild.config import Config
+from opbuild.events import Event, Warned
 from opbuild.files.trust import PRIVATE
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.reason import Reason
+from opbuild.pipeline.setup import set_up
+from opbuild.pipeline.stores import Stores
 from opbuild.store.disk import DiskStore
 from opbuild.store.memory import MemoryStore
+from opbuild.store.remote.address import parse_address
 from opbuild.store.remote.breaker import FAILURES
 from opbuild.store.remote.objects import OPERATORS, Objects
 from opbuild.store.remote.operators import RemoteStore
 from opbuild.store.remote.service import Service
 from opbuild.store.remote.uploads import Uploads
 from opbuild.store.tiers import TieredStore
-from remote_servers import PATIENT, answering, free_port, redis_server, servers, service
+from remote_servers import PATIENT, Servers, answering, free_port, redis_server, servers, service
 from samples import LEVEL, conv, entry_of, needed
 
 __all__ = ["servers"]
@@ -257,6 +261,47 @@ def test_who_is_not_there_is_refused_at_once() -> None:
     for scheme in ("redis", "http", "webdav"):
         remote = service(f"{scheme}://127.0.0.1:{free_port()}", 30.0)
         assert remote.read("x", 10) == Reason("refused", "nobody listens there")
+
+
+@pytest.mark.parametrize("secrets", [{}, {"password": "wrong"}, {"username": "nobody", "password": "wrong"}])
+def test_redis_that_wants_other_credentials_says_so_at_once(secrets: dict[str, str]) -> None:
+    """Its pool of connections would try the wrong ones until its time is over; the right ones are taken."""
+    with redis_server("--requirepass", "right") as (url, _):
+        refused = Service(parse_address("remote", url), secrets, PATIENT)
+        for problem in (refused.read("x", 10), refused.write("x", b"x"), refused.exists("x")):
+            assert problem == Reason("refused", "it wants other credentials")
+        allowed = Service(parse_address("remote", url), {"password": "right"}, PATIENT)
+        assert allowed.write("x", b"x") is None
+
+
+def test_a_bucket_that_is_not_there_is_named(servers: Servers) -> None:
+    """An S3 server that has no such bucket has not to be set up otherwise."""
+    url = "s3://no-such-bucket/x"
+    sound = servers("s3").address
+    address = sound._replace(url=url, options={**sound.options, "bucket": "no-such-bucket"})
+    remote = Service(address, seconds=PATIENT)
+    assert remote.read("x", 10) == Reason("refused", "there is no such bucket")
+    assert remote.write("x", b"x") == Reason("refused", "there is no such bucket")
+
+
+@pytest.mark.parametrize("scheme", ["https", "webdavs"])
+def test_a_server_without_tls_is_told_apart(scheme: str, written: Path) -> None:
+    """Nothing is sent to it unencrypted."""
+    with faulty(written, _hang, 0) as (url, asked):
+        remote = service(url.replace("http", scheme))
+        assert remote.read("x", 10) == Reason("refused", "it does not speak TLS")
+        assert asked == [0]
+
+
+def test_a_store_that_is_only_read_is_told_of_once_and_counts_as_not_sent(tmp_path: Path) -> None:
+    """Of all builds of a process that would write; so ``--strict`` fails."""
+    told: list[Event] = []
+    config = Config(cache_path=tmp_path, remote="http://127.0.0.1:9/once", remote_mode="write")
+    for _ in range(3):
+        remote = Stores(set_up(config, None, told.append)).remote
+        assert remote is not None
+        assert not remote.writes
+    assert [(type(each), getattr(each, "not_sent", 0)) for each in told] == [(Warned, 1)]
 
 
 def test_a_folder_that_can_not_be_written_refuses(tmp_path: Path) -> None:

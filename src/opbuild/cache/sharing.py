@@ -49,6 +49,7 @@ class Moved:
         operators: Numbers of operators that were written there or here.
         present: Those that were there already.
         networks: Networks, with their weights.
+        records: Records of what tuning found.
         left_out: What did not go or come, and why.
         warnings: What the user should know.
         nbytes: Bytes that were sent and received.
@@ -57,6 +58,7 @@ class Moved:
     operators: int
     present: int
     networks: int
+    records: int = 0
     left_out: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
     nbytes: int = 0
@@ -99,8 +101,9 @@ def push(models: Sequence[Path], url: str, config: Config, level: Level, shapes:
         problem = remote.networks.publish(key, network, weights)
         if problem is not None:
             raise _refused(remote, problem)
+    records = _pushed_records(setup, remote)
     nbytes = remote.service.traffic.bytes_written
-    return Moved(len(entries) - present, present, len(networks), tuple(left_out), nbytes=nbytes)
+    return Moved(len(entries) - present, present, len(networks), records, tuple(left_out), nbytes=nbytes)
 
 
 def pull(url: str, models: Sequence[Path], config: Config, level: Level, shapes: InputShapes | None = None) -> Moved:
@@ -142,8 +145,12 @@ def pull(url: str, models: Sequence[Path], config: Config, level: Level, shapes:
         else:
             taken += 1
     warnings = note_compilers(sorted({compiler_of(entry) for entry in entries}, key=str), setup.config, setup.trust)
+    records = remote.bank.take(setup.config.tune_bank)
+    if isinstance(records, Reason):
+        left_out.append(("what tuning found", described(records)))
+        records = 0
     nbytes = remote.service.traffic.bytes_read
-    return Moved(len(added), len(entries) - len(added), taken, tuple(left_out), warnings, nbytes)
+    return Moved(len(added), len(entries) - len(added), taken, records, tuple(left_out), warnings, nbytes)
 
 
 def _opened(url: str, config: Config, level: Level) -> tuple[Setup, Remote]:
@@ -187,6 +194,18 @@ def _push(entry: Entry, remote: Remote) -> bool:
     if problem := remote.operators.publish(entry):
         raise _refused(remote, problem)
     return False
+
+
+def _pushed_records(setup: Setup, remote: Remote) -> int:
+    """Write what tuning found here, if there is anything; return how many records the remote store lacked."""
+    if not setup.has_bank:
+        return 0
+    from opbuild.store.bank import read_bank  # few have a bank
+
+    added = remote.bank.publish(read_bank(setup.config.tune_bank, setup.trust))
+    if isinstance(added, Reason):
+        raise _refused(remote, described(added))
+    return added
 
 
 def _of_models(

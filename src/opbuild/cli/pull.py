@@ -36,8 +36,8 @@ def pull(url: str, models: tuple[Path, ...], input_shapes: dict[str, tuple[int, 
     done = pull_models(url, models, config, level, input_shapes)
     if as_json:
         print_json({"operators": done.operators, "present": done.present, "networks": done.networks,
-                    "left_out": dict(done.left_out), "bytes": done.nbytes, "target": level.name,
-                    "warnings": list(done.warnings)})  # fmt: skip
+                    "records": done.records, "left_out": dict(done.left_out), "bytes": done.nbytes,
+                    "target": level.name, "warnings": list(done.warnings)})  # fmt: skip
     else:
         _show(done, level)
     if models and not done.operators + done.networks + done.present:
@@ -56,5 +56,7 @@ def _show(done: Moved, level: Level) -> None:
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         click.echo(f"left out {names[0]}{more}: {why}")
     operators = f"{counted(done.operators, 'operator')} and {counted(done.networks, 'network')}"
+    if done.records:
+        operators = f"{counted(done.records, 'record')} of tuning, {operators}"
     present = f"{counted(done.present, 'operator')} {verb(done.present, 'was', 'were')}"
     click.echo(f"{operators} taken, {present} here, {size(done.nbytes)} received, for {level}")

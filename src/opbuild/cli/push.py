@@ -31,10 +31,13 @@ def push(models: tuple[Path, ...], url: str, input_shapes: dict[str, tuple[int, 
     done = push_models(models, url, config, level, input_shapes)
     if as_json:
         print_json({"operators": done.operators, "present": done.present, "networks": done.networks,
-                    "left_out": dict(done.left_out), "bytes": done.nbytes, "target": level.name})  # fmt: skip
+                    "records": done.records, "left_out": dict(done.left_out), "bytes": done.nbytes,
+                    "target": level.name})  # fmt: skip
         return
     for name, why in done.left_out:
         click.echo(f"left out {name}: {why}")
     operators = f"{counted(done.operators, 'operator')} and {counted(done.networks, 'network')}"
+    if done.records:
+        operators = f"{counted(done.records, 'record')} of tuning, {operators}"
     present = f"{counted(done.present, 'operator')} {verb(done.present, 'was', 'were')}"
     click.echo(f"{operators} written, {present} there, {size(done.nbytes)} sent, for {level}")

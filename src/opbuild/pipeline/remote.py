@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from opbuild.config import netrc_file, redis_credentials
@@ -13,6 +15,7 @@ from opbuild.files.trust import Trust
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import Claim
 from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork
+from opbuild.kernel.reason import Reason
 from opbuild.pipeline.setup import Setup
 from opbuild.platform.lazily import lazily
 from opbuild.platform.records import dataclass
@@ -29,6 +32,9 @@ from opbuild.store.remote.uploads import UPLOAD_SECONDS, Uploads
 from opbuild.store.turns import Turns
 from opbuild.store.weights import DiskWeights
 from opbuild.text.plural import counted, verb
+
+if TYPE_CHECKING:
+    from opbuild.store.remote.banks import RemoteBank
 
 TRANSFER_SECONDS = 30.0
 """How long commands wait for an answer."""
@@ -48,7 +54,8 @@ def open_remote(name: str, url: str, setup: Setup) -> Remote:
     address = parse_address(name, url)
     writes, service = setup.config.remote_mode == "write", service_at(url.strip())
     if writes and not address.is_written and service.is_first_told("read-only"):
-        setup.observer(Warned(f"the remote store {address.url} is only read: nothing can be written there"))
+        text = f"the remote store {address.url} is only read: nothing can be written there"
+        setup.observer(Warned(text, not_sent=1))
     return Remote(
         service,
         setup.trust,
@@ -142,6 +149,18 @@ class Remote:
     def networks(self) -> RemoteNetworks:
         """Its networks."""
         return RemoteNetworks(Objects(self.service, self.trust, self.tell))
+
+    @lazily
+    def bank(self) -> RemoteBank:
+        """What tuning found, wherever; few have a bank."""
+        from opbuild.store.remote.banks import RemoteBank
+
+        return RemoteBank(Objects(self.service, self.trust, self.tell), self.trust)
+
+    def take_bank(self, path: Path) -> None:
+        """Add what tuning found elsewhere to the bank in a file, once in a process."""
+        if self.service.is_first_told(f"bank {path}") and isinstance(found := self.bank.take(path), Reason):
+            self.tell(f"the tuning bank of the remote store {self.service.address.url} is not used: {described(found)}")
 
     @lazily
     def claims(self) -> Leases:

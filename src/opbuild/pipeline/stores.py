@@ -142,7 +142,10 @@ class Stores:
 
     @lazily
     def images(self) -> Images:
-        """The networks that are stored whole."""
+        """The networks that are stored whole; their keys say what tuning found, here or elsewhere."""
+        config = self._config
+        if config.tune_bank_path.strip() and self.setup.uses_bank and self.remote is not None:
+            self.remote.take_bank(config.tune_bank)
         return Images(self.setup, self._image_store, None if self._like is None else self._like.images.blocks)
 
     @lazily

@@ -51,6 +51,11 @@ class Address(NamedTuple):
         """Whether anything can be written there."""
         return self.service != "http"
 
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether connections to the host are encrypted."""
+        return self.url.startswith(("https:", "webdavs:", "rediss:"))
+
 
 def parse_address(name: str, text: str) -> Address:
     """Return what a URL says.

@@ -48,12 +48,17 @@ _HELD = (
     ("maxmemory", REFUSED, "it is full"),
     ("quota", REFUSED, "it is full"),
     ("not a directory", REFUSED, "its folder is a file"),
+    ("nosuchbucket", REFUSED, "there is no such bucket"),
     ("region is missing", REFUSED, "its region is not known: set AWS_REGION"),
     ("credential", REFUSED, "there are no credentials for it"),
     ("ratelimited", REFUSED, "it asks for fewer requests"),
     ("no module named", REFUSED, "the package opendal is not installed: pip install 'opbuild[remote]'"),
     ("configinvalid", REFUSED, "its settings are not complete"),
     ("unsupported (", REFUSED, "it can not do that"),
+    ("corrupt message", REFUSED, "it does not speak TLS"),
+    ("wrong_version_number", REFUSED, "it does not speak TLS"),
+    ("record_layer_failure", REFUSED, "it does not speak TLS"),
+    ("sslerror", REFUSED, "no TLS connection can be made with it"),
 )
 """What the text of an error holds, in lower case, the word for it and what to tell; the first that fits counts."""
 

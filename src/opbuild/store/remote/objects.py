@@ -5,6 +5,7 @@
     opbuild/<formats>/networks/<name>_<number>       one network: what it consists of
     opbuild/<formats>/blobs/<SHA-256>                bytes that a network names
     opbuild/<formats>/claims/                        see ``leases``
+    opbuild/<formats>/bank                           what tuning found, see ``banks``
 
 Releases that would not understand each other's objects have folders of their own. What is sealed begins with a line,
 ``opbuild <SHA-256> <signature>``; blobs are only what their name says, and are asked for by what is sealed.
@@ -29,6 +30,7 @@ NAMESPACE = f"opbuild/{FORMAT}.{KEY_FORMAT}.{NETWORK_FORMAT}/"
 OPERATORS, GROUPS, NETWORKS, BLOBS, CLAIMS = (
     f"{NAMESPACE}{name}/" for name in ("operators", "groups", "networks", "blobs", "claims")
 )
+BANK = f"{NAMESPACE}bank"
 
 _HEAD = re.compile(rb"opbuild ([0-9a-f]{64}) ([0-9a-f]{64}|-)\n")
 _HEAD_BYTES = 139

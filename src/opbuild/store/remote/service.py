@@ -198,19 +198,41 @@ class Service:
     def _refined(self, reason: Reason) -> Reason:
         """Return a better reason where connecting gives one.
 
-        A pool of connections waits for a server that is not there, and OpenDAL does not always say what it met.
+        A pool of connections waits for a server that is not there, and OpenDAL does not always say what it met. A
+        server that breaks off has often said before why.
         """
         if reason == UNKNOWN or (reason.code == SLOW and self._has_pool):
             try:
                 self._knock()
             except OSError as error:
                 return failure_of(error).reason
-        return reason
+        before = self._untold
+        return before if reason == UNKNOWN and before is not None and before.code == REFUSED else reason
 
     def _knock(self) -> None:
-        """Raise what connecting raises."""
-        if self.address.host:
-            socket.create_connection((self.address.host, self.address.port), self._seconds).close()
+        """Raise what connecting raises, or that Redis wants other credentials: a pool tries them again and again."""
+        if not self.address.host:
+            return
+        with socket.create_connection((self.address.host, self.address.port), self._seconds) as plain:
+            if self.address.is_encrypted:
+                import ssl
+
+                with ssl.create_default_context().wrap_socket(plain, server_hostname=self.address.host) as encrypted:
+                    self._ask_redis(encrypted)
+            else:
+                self._ask_redis(plain)
+
+    def _ask_redis(self, connection: socket.socket) -> None:
+        """Raise ``PermissionError`` with what Redis says if it takes no commands with these credentials."""
+        if not self._has_pool:
+            return
+        user, password = self._secrets.get("username"), self._secrets.get("password")
+        words = ["AUTH", *([user] if user else []), password] if password else ["PING"]
+        parts = [f"${len(word.encode())}\r\n{word}\r\n" for word in words]
+        connection.sendall(f"*{len(words)}\r\n{''.join(parts)}".encode())
+        said = connection.recv(200).decode(errors="replace")
+        if said.startswith(("-NOAUTH", "-WRONGPASS")):
+            raise PermissionError(said.split()[0])
 
     @property
     def _has_pool(self) -> bool:
@@ -232,7 +254,7 @@ class Service:
             import opendal
             from opendal.layers import TimeoutLayer
 
-            if self._has_pool:
+            if self._has_pool:  # else it waits for a server that is not there, or does not want these credentials
                 self._knock()
             options = {**self.address.options, **self._secrets}
             if exclusive:

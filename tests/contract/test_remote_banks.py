@@ -1,0 +1,142 @@
+"""What tuning found, in every remote store that is written to: merged, checked, never fatal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from opbuild.config import Config
+from opbuild.events import Event, Warned
+from opbuild.files.trust import PRIVATE, Trust
+from opbuild.kernel.reason import Reason
+from opbuild.pipeline.remote import service_at
+from opbuild.pipeline.setup import set_up
+from opbuild.pipeline.stores import Stores
+from opbuild.store.bank import Bank, Record, append_records, line_of, read_bank
+from opbuild.store.remote.banks import MOST, RemoteBank
+from opbuild.store.remote.objects import BANK, Objects
+from opbuild.store.remote.service import Service
+from remote_servers import KINDS, Servers, servers, service
+from tuned_records import product, record
+
+__all__ = ["servers"]
+
+SIGNED = Trust(key=b"a key of sixteen bytes")
+ONE, TWO, LATER = (
+    record(product("nn", 64, 64, 64), {"tile": 1}, {"tile": 2}),
+    record(product("nn", 128, 64, 64), {"tile": 1}, {"tile": 4}),
+    record(product("nn", 64, 64, 64), {"tile": 1}, {"tile": 8}, date="2026-12-01T00:00:00Z"),
+)
+
+
+@pytest.fixture(params=KINDS)
+def far(request: pytest.FixtureRequest, servers: Servers) -> Service:
+    """A service of each kind, empty."""
+    return servers(request.param)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Service:
+    """A remote store in a folder."""
+    return service(f"file://{tmp_path / 'shared'}")
+
+
+def bank(far: Service, trust: Trust = PRIVATE) -> RemoteBank:
+    """Return the bank of a service."""
+    return RemoteBank(Objects(far, trust), trust)
+
+
+def records(far: Service, trust: Trust = PRIVATE) -> set[Record]:
+    """Return what the bank of a service has."""
+    found = bank(far, trust).read()
+    assert isinstance(found, Bank)
+    return {*map(_hashable, found.records)}
+
+
+def _hashable(each: Record) -> Record:
+    return replace(each, default=str(each.default), choice=str(each.choice))  # type: ignore[arg-type]
+
+
+def test_records_of_two_machines_are_merged_and_come_back(far: Service, tmp_path: Path) -> None:
+    """The later of two for one question counts, there and here; what is there is not written again."""
+    assert bank(far).read() == Bank()
+    assert bank(far).publish(Bank((ONE,))) == 1
+    assert bank(far).publish(Bank((TWO, LATER))) == 2
+    assert bank(far).publish(Bank((ONE, TWO))) == 0
+    assert records(far) == {_hashable(TWO), _hashable(LATER)}
+    own = tmp_path / "bank" / "records"
+    append_records(own, [ONE], PRIVATE)
+    assert bank(far).take(own) == 2
+    assert bank(far).take(own) == 0
+    assert {*map(_hashable, read_bank(own, PRIVATE).latest().values())} == {_hashable(TWO), _hashable(LATER)}
+
+
+def test_of_two_who_write_at_once_nothing_is_lost(folder: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who was overwritten sees that, and writes again."""
+    put, others = Objects.put, [ONE]
+
+    def late(self: Objects, path: str, body: bytes) -> Reason | None:
+        problem = put(self, path, body)
+        if others:  # another writer, who read before this one wrote
+            put(self, path, line_of(others.pop(), PRIVATE))
+        return problem
+
+    monkeypatch.setattr(Objects, "put", late)
+    assert bank(folder).publish(Bank((TWO,))) == 1
+    assert records(folder) == {_hashable(ONE), _hashable(TWO)}
+
+
+def test_only_what_is_signed_with_the_key_counts(folder: Service) -> None:
+    """As of every object; a bank that somebody wrote without the key is refused, and not fatal."""
+    bank(folder).publish(Bank((ONE,)))
+    refused = bank(folder, SIGNED).read()
+    assert isinstance(refused, Reason)
+    assert "sign" in refused.code
+
+
+def test_a_line_that_is_damaged_costs_itself_and_too_large_a_bank_is_not_read(folder: Service) -> None:
+    """The object's seal is sound, one of its lines is not."""
+    objects = Objects(folder, PRIVATE)
+    objects.put(BANK, b"no line\n" + line_of(ONE, PRIVATE))
+    assert records(folder) == {_hashable(ONE)}
+    objects.put(BANK, bytes(MOST + 1000))
+    refused = bank(folder).read()
+    assert isinstance(refused, Reason)
+    assert refused.code == "damaged"
+
+
+def _images(tmp_path: Path, far: Service, **settings: str) -> tuple[Config, list[Event]]:
+    """Open the stores of a build that reads a remote store."""
+    told: list[Event] = []
+    config = Config(cache_path=tmp_path / "cache", remote=far.address.url, **settings)  # type: ignore[arg-type]
+    setup = set_up(config, None, told.append)
+    assert Stores(setup).images is not None
+    assert Stores(setup).images is not None
+    return config, told
+
+
+def test_a_build_takes_what_others_found_once_where_it_is_told_of_a_bank(tmp_path: Path, folder: Service) -> None:
+    """One request a process; its own bank has it then."""
+    bank(folder).publish(Bank((ONE,)))
+    config, told = _images(tmp_path, folder, tune_bank_path=str(tmp_path / "bank"))
+    assert [_hashable(each) for each in read_bank(config.tune_bank, PRIVATE).records] == [_hashable(ONE)]
+    assert service_at(folder.address.url).traffic.requests == 1
+    assert told == []
+
+
+def test_a_build_that_is_told_of_no_bank_asks_for_none(tmp_path: Path, folder: Service) -> None:
+    """A start without a bank costs no request."""
+    bank(folder).publish(Bank((ONE,)))
+    config, _ = _images(tmp_path, folder)
+    assert not config.tune_bank.exists()
+    assert service_at(folder.address.url).traffic.requests == 0
+
+
+def test_a_bank_that_can_not_be_used_is_told_and_stops_nothing(tmp_path: Path, folder: Service) -> None:
+    """What is there is no bank."""
+    folder.write(BANK, b"garbage")
+    _, told = _images(tmp_path, folder, tune_bank_path=str(tmp_path / "bank"))
+    assert [type(each) for each in told] == [Warned] * len(told)
+    assert any("tuning bank" in str(each) for each in told)
