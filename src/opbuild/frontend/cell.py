@@ -69,7 +69,7 @@ class Trace:
         key: object = (array.dtype.name, array.shape, array.tobytes()) if small else id(array)
         known = self._symbols.get(key)
         if known is None:
-            name = self._unique(name or f"constant_{len(self._constants)}")
+            name = self.unique(name or f"constant_{len(self._constants)}")
             self._constants[name] = array
             known = self._value(name, TensorType(array.dtype.name, array.shape))
             self._symbols[key] = known
@@ -106,6 +106,40 @@ class Trace:
         )
         self._nodes.append(node)
         return tuple(self._value(name, type_) for name, type_ in zip(names, types, strict=True))
+
+    def append(self, node: Node) -> None:
+        """Append a node that has its names; its outputs get their types."""
+        types = [self._types[name] if name else None for name in node.inputs]
+        found = self.infer(node, types, [self._constants.get(name) for name in node.inputs])
+        self._types.update(zip(node.outputs, found, strict=True))
+        self._nodes.append(node)
+
+    def unique(self, name: str) -> str:
+        """Return an unused name that begins with ``name``."""
+        names = chain((name,), (f"{name}_{number}" for number in count(1)))
+        return next(each for each in names if each not in self._types)
+
+    def type_of(self, name: str) -> TensorType:
+        """Return the type of a value."""
+        return self._types[name]
+
+    def value_of(self, name: str) -> Array | None:
+        """Return a value that is known now."""
+        return self._constants.get(name)
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """The operators recorded so far."""
+        return self._nodes
+
+    def rewrite(self, start: int, change: Callable[[Graph], Graph]) -> None:
+        """Replace the operators from ``start`` on by what a pass makes of them; their results keep their names."""
+        nodes = self._nodes[start:]
+        names = tuple(name for node in nodes for name in node.outputs)
+        graph = change(Graph(self.name, tuple(nodes), (), names, self._types, self._constants, _OPSET))
+        self._nodes[start:] = graph.nodes
+        self._types.update(graph.types)
+        self._constants.update(graph.constants)
 
     def symbol(self, name: str) -> Symbol | None:
         """Return the value of a name that this trace gave; None if it gave none."""
@@ -148,10 +182,6 @@ class Trace:
     def _value(self, name: str, type_: TensorType) -> Symbol:
         self._types[name] = type_
         return Symbol(name, type_, self)
-
-    def _unique(self, name: str) -> str:
-        names = chain((name,), (f"{name}_{number}" for number in count(1)))
-        return next(each for each in names if each not in self._types)
 
 
 class _Local(threading.local):

@@ -1,7 +1,6 @@
 """MindSpore's interface on opbuild: ``Tensor``, ``Parameter``, ``nn``, ``ops``, ``context`` and element types.
 
-``opbuild run SCRIPT.py`` lets ``import mindspore`` find this package. It builds and runs networks and does not
-train them.
+``opbuild run SCRIPT.py`` lets ``import mindspore`` find this package. It builds, runs and trains networks.
 """
 
 import sys
@@ -12,6 +11,7 @@ from opbuild.mindspore.checkpoint import load_checkpoint, load_param_into_net, s
 from opbuild.mindspore.context import *
 from opbuild.mindspore.conversion import ckpt_to_safetensors, load_checkpoint_async, safetensors_to_ckpt
 from opbuild.mindspore.dtype import *
+from opbuild.mindspore.gradients import grad, value_and_grad
 from opbuild.mindspore.initializer import get_seed, set_seed
 from opbuild.mindspore.jit import jit, jit_class, ms_function, mutable
 from opbuild.mindspore.model import Model
@@ -32,9 +32,10 @@ __version__ = "2.10.0"
 
 __all__ = [
     "Model", "Parameter", "ParameterTuple", "Tensor", "ckpt_to_safetensors", "communication", "context", "dtype",
-    "from_numpy", "frombuffer", "get_seed", "is_tensor", "jit", "jit_class", "load_checkpoint",
+    "from_numpy", "frombuffer", "get_seed", "grad", "is_tensor", "jit", "jit_class", "load_checkpoint",
     "load_checkpoint_async", "load_param_into_net", "ms_function", "mutable", "nn", "ops", "run_check",
     "safetensors_to_ckpt", "save_checkpoint", "set_seed", "tensor",
+    "value_and_grad",
 ]  # fmt: skip
 __all__ += context.__all__
 __all__ += dtype.__all__

@@ -16,6 +16,8 @@ from opbuild.graph.types import Array, Attribute, Graph
 from opbuild.mindspore.arguments import TensorShapeError, TensorTypeError
 from opbuild.mindspore.context import build_config
 from opbuild.mindspore.dtype import to_type
+from opbuild.mindspore.parameter import Parameter
+from opbuild.mindspore.states import current_states
 from opbuild.mindspore.tensor import Tensor
 
 Call = Callable[[Sequence[Array]], Sequence[Array]]
@@ -105,15 +107,21 @@ def cast(tensor: Tensor, dtype: str) -> Tensor:
     return emit("Cast", tensor, to=to_type(dtype).code)
 
 
-def _symbol(trace: Trace, operand: Operand) -> Symbol | None:
-    if operand is None:
-        return None
+def symbol_of(trace: Trace, operand: Tensor | Array) -> Symbol:
+    """Return what a tensor or array is in a trace: a value of it, a state, or a constant."""
     if isinstance(operand, np.ndarray):
         return trace.constant(operand)
     symbol = operand.symbol
     if symbol is not None:
         return symbol
+    states = current_states()
+    if states is not None and isinstance(operand, Parameter):
+        return states.read(operand)
     return trace.constant(operand.asnumpy(), getattr(operand, "name", ""))
+
+
+def _symbol(trace: Trace, operand: Operand) -> Symbol | None:
+    return None if operand is None else symbol_of(trace, operand)
 
 
 def _run(

@@ -26,7 +26,8 @@ _IMPORT_FROM = opcode.opmap["IMPORT_FROM"]
 
 _ADVICE = {
     "inference": "MindSpore has it; opbuild has it not yet",
-    "training": "it is for training: train with MindSpore and load the parameters; opbuild builds and runs networks",
+    "training": "it is for training, of which opbuild has a part (value_and_grad, nn.TrainOneStepCell, nn.Adam): train "
+    "with MindSpore and load the parameters",
     "data": "reading data sets is MindSpore's: install it for that, and give opbuild's networks arrays or tensors",
     "parallel": "it splits work over many devices: opbuild has mindspore.communication and "
     "ops.AllReduce, AllGather, ReduceScatter and Broadcast",

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.frontend.cell import Trace, location
+from opbuild.frontend.cell import location
 from opbuild.mindspore import execution, printing
 from opbuild.mindspore.arguments import ArgumentTypeError
-from opbuild.mindspore.execution import Call, new_trace
+from opbuild.mindspore.execution import Call, new_trace, symbol_of
+from opbuild.mindspore.parameter import Parameter
+from opbuild.mindspore.states import States, StatesNeededError, active
 from opbuild.mindspore.tensor import Tensor
 from opbuild.platform.records import dataclass
 
@@ -28,6 +30,10 @@ class _Built:
     """What it printed."""
     marks: Sequence[str]
     """The marks in these lines whose values are the last outputs."""
+    reads: Sequence[Parameter] = ()
+    """Parameters that are inputs, behind the arguments."""
+    writes: Sequence[Parameter] = ()
+    """Parameters whose new elements are the first outputs."""
 
 
 @dataclass(frozen=True)
@@ -41,34 +47,41 @@ class Networks:
     Args:
         name: The networks' name.
         function: What is traced.
+        has_states: Whether parameters are states from the start; else they become it when one is assigned.
     """
 
-    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+    def __init__(self, name: str, function: Callable[..., Any], has_states: bool = False) -> None:
         self._name = name
         self._function = function
+        self._has_states = has_states
         self._built: OrderedDict[Hashable, _Built] = OrderedDict()
         self._lock = threading.RLock()
 
-    def call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], state: Hashable = ()) -> Any:
+    def call(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], state: Hashable = (), versions: Hashable = ()
+    ) -> Any:
         """Run the network of this signature; trace and build it first if it is new.
 
         Args:
             args: Positional arguments: tensors, nests of them, and plain values that become part of the signature.
             kwargs: Arguments by name.
-            state: What else decides the network: versions of parameters, training flags.
+            state: What else decides the network, such as training flags.
+            versions: The versions of the parameters, which decide it where they are constants.
         """
         leaves: list[Tensor] = []
         nest = _split((args, dict(kwargs)), leaves)
-        key = (_signature(nest), tuple(leaf.type for leaf in leaves), state)
+        signature = (_signature(nest), tuple(leaf.type for leaf in leaves), state)
         with self._lock:
-            built = self._built.get(key)
+            built = self._built.get((signature, () if self._has_states else versions))
             if built is None:
-                built = self._trace(nest, leaves)
-                self._built[key] = built
+                built = self._build(nest, leaves)
+                self._built[signature, () if self._has_states else versions] = built
                 if len(self._built) > _LIMIT:
                     self._built.popitem(last=False)
-        arrays = built.call([leaf.asnumpy() for leaf in leaves]) if built.call else ()
-        tensors = [Tensor.of(array) for array in arrays]
+            arrays = built.call([each.asnumpy() for each in (*leaves, *built.reads)]) if built.call else ()
+            for parameter, array in zip(built.writes, arrays, strict=False):
+                parameter.take(array)
+        tensors = [Tensor.of(array) for array in arrays[len(built.writes) :]]
         printed = dict(zip(built.marks, tensors[len(tensors) - len(built.marks) :], strict=True))
         for line in built.lines:
             line.show(printed)
@@ -79,23 +92,30 @@ class Networks:
         with self._lock:
             self._built.clear()
 
+    def _build(self, nest: Any, leaves: Sequence[Tensor]) -> _Built:
+        try:
+            return self._trace(nest, leaves)
+        except StatesNeededError:
+            self._has_states = True
+            return self._trace(nest, leaves)
+
     def _trace(self, nest: Any, leaves: Sequence[Tensor]) -> _Built:
         trace = new_trace(self._name)
+        states = States(trace) if self._has_states else None
         traced = [Tensor.of(trace.input(leaf.type)) for leaf in leaves]
-        with trace.active(), printing.kept() as lines:
+        with trace.active(), active(states), printing.kept() as lines:
             args, kwargs = _fill(nest, traced)
             returned = self._function(*args, **kwargs)
             outputs: list[Tensor] = []
             result = _split(returned, outputs)
-            symbols = [output.symbol or _constant(trace, output) for output in outputs]
+            symbols = [symbol_of(trace, output) for output in outputs]
         printed = printing.marked(lines, trace.symbol)
         symbols += printed.values()
+        written = states.outputs if states else []
+        symbols = [symbol for _, symbol in written] + symbols
         call = execution.build(trace.finish(symbols)) if symbols else None
-        return _Built(call, result, lines, list(printed))
-
-
-def _constant(trace: Trace, output: Tensor) -> Any:
-    return trace.constant(output.asnumpy())
+        reads = states.inputs if states else []
+        return _Built(call, result, lines, list(printed), reads, [parameter for parameter, _ in written])
 
 
 def _split(value: Any, leaves: list[Tensor]) -> Any:

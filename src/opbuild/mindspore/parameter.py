@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from opbuild.graph.types import Array
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.tensor import Tensor
 
@@ -15,7 +16,7 @@ class Parameter(Tensor):
     Args:
         default_input: The data: anything that ``Tensor`` takes.
         name: Its name; the cell that it is assigned to names it after the attribute if none is given.
-        requires_grad: Kept for programs that ask; nothing is trained here.
+        requires_grad: Whether ``trainable_params`` names it.
         layerwise_parallel: Kept for programs that ask.
         parallel_optimizer: Kept for programs that ask.
     """
@@ -47,6 +48,11 @@ class Parameter(Tensor):
         self._value = new.asnumpy()
         self.version += 1
         return self
+
+    def take(self, array: Array) -> None:
+        """Take an array that a network made as the data: nothing is copied."""
+        self._value = array
+        self.version += 1
 
     def assign_value(self, value: Any) -> Parameter:
         """Replace the data."""

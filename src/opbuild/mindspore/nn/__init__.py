@@ -14,9 +14,12 @@ from opbuild.mindspore.nn.image import *
 from opbuild.mindspore.nn.loss import *
 from opbuild.mindspore.nn.matrix import *
 from opbuild.mindspore.nn.normalization import *
+from opbuild.mindspore.nn.optimizer import *
 from opbuild.mindspore.nn.padding import *
 from opbuild.mindspore.nn.pooling import *
 from opbuild.mindspore.nn.recurrent import *
+from opbuild.mindspore.nn.schedule import *
+from opbuild.mindspore.nn.training import *
 from opbuild.mindspore.nn.transformer import *
 
 __getattr__ = names.getter(__name__)

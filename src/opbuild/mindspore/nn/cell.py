@@ -16,7 +16,7 @@ from opbuild.mindspore.parameter import Parameter, ParameterTuple
 
 __all__ = ["Cell", "no_init_parameters"]
 
-NO_TRAINING = "opbuild builds and runs networks and does not train them; train with MindSpore and load the parameters"
+NO_TRAINING = "this layer is for inference only here: call its set_train(False), or train with MindSpore"
 
 
 class Cell:
@@ -49,6 +49,8 @@ class Cell:
     _version: int
     _scope: str
     _auto_prefix: bool
+    _is_step = False
+    """Whether a call changes parameters: it is one network in both modes, and they are its states."""
     _shown = ""
     """The attributes that ``repr`` shows: ``attribute``, or ``label=attribute``."""
     _constructor_takes: tuple[str, ...] = ()
@@ -68,22 +70,24 @@ class Cell:
         if trace is not None:
             with trace.scope(self._scope):
                 return self.construct(*args, **kwargs)
-        if not is_graph_mode():
+        if not is_graph_mode() and not self._is_step:
             return self.construct(*args, **kwargs)
         networks = self._networks
         if networks is None:
-            networks = Networks(type(self).__name__, self.construct)
+            networks = Networks(type(self).__name__, self.construct, has_states=self._is_step)
             object.__setattr__(self, "_networks", networks)
-        return networks.call(args, kwargs, self._state())
+        return networks.call(args, kwargs, *self._state())
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Build the network for these arguments' signature; it is run once."""
         self(*args, **kwargs)
 
-    def _state(self) -> tuple[Any, ...]:
-        """Return what decides the network beside its inputs: parts, training flags, the parameters' versions."""
+    def _state(self) -> tuple[Any, Any]:
+        """Return what decides the network beside its inputs: parts and training flags, and the parameters' versions."""
         cells = tuple((id(cell), cell._version, cell.training) for _, cell in self.cells_and_names())
-        return cells, tuple((id(parameter), parameter.version) for parameter in self.get_parameters())
+        parameters = list(self.get_parameters())
+        types = tuple((id(parameter), parameter.type) for parameter in parameters)
+        return (cells, types), tuple(parameter.version for parameter in parameters)
 
     # Parts and parameters
 
@@ -223,13 +227,13 @@ class Cell:
     # Modes
 
     def set_train(self, mode: bool = True) -> Cell:
-        """Set ``training`` here and below. Layers that train (BatchNorm, Dropout) refuse to run with it set."""
+        """Set ``training`` here and below; layers with random zeros (Dropout) refuse to run with it set."""
         for _, cell in self.cells_and_names():
             object.__setattr__(cell, "training", bool(mode))
         return self
 
     def set_grad(self, requires_grad: bool = True) -> Cell:
-        """Keep the flag for programs that ask; no gradients are computed."""
+        """Keep the flag for programs that ask: ``value_and_grad`` computes gradients whatever it is."""
         self.requires_grad = requires_grad
         return self
 
@@ -247,7 +251,7 @@ class Cell:
         )
 
     def recompute(self, **options: Any) -> None:
-        """Do nothing: it matters only to training."""
+        """Do nothing: a backward pass keeps what it needs."""
 
     @property
     def cls_name(self) -> str:

@@ -8,7 +8,7 @@ from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, TensorShapeError, positive
 from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import initializer
-from opbuild.mindspore.nn.cell import NO_TRAINING, Cell
+from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.ops.convolution import only_nchw
 from opbuild.mindspore.ops.normalization import batch_norm, group_norm, instance_norm
 from opbuild.mindspore.ops.shaping import reshaped
@@ -44,23 +44,20 @@ class _ChannelNorm(Cell):
 
 
 class _BatchNorm(_ChannelNorm):
-    """Each channel normalized by its stored mean and variance.
+    """Each channel normalized by its stored mean and variance; in training by the batch's, which move the stored ones.
 
     Args:
         num_features: Number of channels (axis 1).
         eps: Added to the variance.
-        momentum: Kept for programs that ask; the stored statistics do not change.
+        momentum: What of the stored statistics stays in a step of training.
         affine: Whether ``gamma`` and ``beta`` have ``requires_grad``.
         gamma_init: Initial scale.
         beta_init: Initial shift.
         moving_mean_init: Initial mean.
         moving_var_init: Initial variance.
-        use_batch_statistics: True would use the batch's own statistics, which is training and refused.
+        use_batch_statistics: Whether to take the batch's statistics; None: while ``training`` is set.
         data_format: ``NCHW``.
         dtype: Element type of the parameters.
-
-    Raises:
-        ArgumentValueError: When called with ``training`` set (unless ``use_batch_statistics`` is False).
     """
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.9, affine: bool = True,
@@ -77,9 +74,9 @@ class _BatchNorm(_ChannelNorm):
     def construct(self, x: Tensor) -> Tensor:
         """Return the normalized tensor."""
         self._check_rank(x)
-        if self.use_batch_statistics or (self.use_batch_statistics is None and self.training):
-            raise ArgumentValueError(f"{type(self).__name__} is called with training set", NO_TRAINING)
-        return batch_norm(x, self.moving_mean, self.moving_variance, self.gamma, self.beta, eps=self.eps)
+        training = self.training if self.use_batch_statistics is None else self.use_batch_statistics
+        return batch_norm(x, self.moving_mean, self.moving_variance, self.gamma, self.beta, training, self.momentum,
+                          self.eps)  # fmt: skip
 
 
 class BatchNorm1d(_BatchNorm):

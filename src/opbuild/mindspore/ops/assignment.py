@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from opbuild.frontend.cell import current
 from opbuild.mindspore.arguments import ArgumentValueError
-from opbuild.mindspore.execution import cast
+from opbuild.mindspore.execution import cast, emit
 from opbuild.mindspore.ops.arithmetic import add, need_tensor, sub
 from opbuild.mindspore.ops.primitive import Primitive
 from opbuild.mindspore.ops.scattering import replaced
@@ -39,8 +40,9 @@ def depend(value: Any, expr: Any) -> Any:
 
 
 def stop_gradient(value: Any) -> Tensor:
-    """Return the tensor: there are no gradients."""
-    return need_tensor(value, "stop_gradient")
+    """Return the tensor, through which no gradient flows back."""
+    tensor = need_tensor(value, "stop_gradient")
+    return emit("Identity", tensor, stop_gradient=1) if current() is not None else tensor
 
 
 class Print(Primitive):

@@ -8,27 +8,42 @@ import numpy as np
 
 from opbuild.mindspore.arguments import ArgumentValueError, one_of
 from opbuild.mindspore.execution import emit
-from opbuild.mindspore.ops.arithmetic import add, mul, need_tensor, square
+from opbuild.mindspore.ops.arithmetic import add, mul, need_tensor, square, sub
+from opbuild.mindspore.ops.assignment import assign, stop_gradient
 from opbuild.mindspore.ops.reduction import reduce
 from opbuild.mindspore.ops.shaping import reshaped
+from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
 __all__ = ["add_rms_norm", "batch_norm", "dropout", "group_norm", "layer_norm", "lrn", "rms_norm"]
 
-NO_TRAINING = "opbuild runs networks and does not train them: call set_train(False), or pass training=False"
+NO_TRAINING = "nothing is drawn at random inside a network: call set_train(False), or pass training=False"
 
 
 def batch_norm(input_x: Any, running_mean: Any, running_var: Any, weight: Any, bias: Any, training: bool = False,
                momentum: float = 0.1, eps: float = 1e-5) -> Tensor:  # fmt: skip
     """Return the tensor normalized by the mean and variance of each channel (axis 1).
 
-    Raises:
-        ArgumentValueError: If ``training`` is set.
+    In training these are the batch's own, and they move the running ones, if those are parameters, by ``momentum``: the
+    variance without bias, as in torch.
     """
-    if training:
-        raise ArgumentValueError("batch_norm was given training=True", NO_TRAINING)
     operands = [need_tensor(item, "batch_norm") for item in (input_x, weight, bias, running_mean, running_var)]
-    return emit("BatchNormalization", *operands, epsilon=float(eps))
+    if not training:
+        return emit("BatchNormalization", *operands, epsilon=float(eps))
+    x, scale, shift = operands[:3]
+    axes = tuple(axis for axis in range(x.ndim) if axis != 1)
+    shape = (x.shape[1],) + (1,) * (x.ndim - 2)
+    mean = reduce("ReduceMean", x, axes, True)
+    centred = sub(x, mean)
+    variance = reduce("ReduceMean", square(centred), axes, True)
+    count = x.size // max(x.shape[1], 1)
+    moved = (mean, 1.0), (variance, count / max(count - 1, 1))
+    for running, (found, factor) in zip((running_mean, running_var), moved, strict=True):
+        if isinstance(running, Parameter):
+            part = mul(stop_gradient(reshaped(found, running.shape)), momentum * factor)
+            assign(running, add(mul(running, 1.0 - momentum), part))
+    root = emit("Rsqrt", add(variance, float(eps)), domain="opbuild")
+    return add(mul(mul(centred, root), reshaped(scale, shape)), reshaped(shift, shape))
 
 
 def layer_norm(input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:

@@ -17,6 +17,7 @@ from opbuild.mindspore.ops.declaration import named, spelled
 from opbuild.mindspore.ops.selection import segment
 from opbuild.mindspore.ops.shaping import broadcast_to, expand_dims, moveaxis, reshaped
 from opbuild.mindspore.parameter import Parameter
+from opbuild.mindspore.states import need_states
 from opbuild.mindspore.tensor import Tensor
 
 __all__ = [
@@ -69,6 +70,9 @@ def replaced(target: Any, result: Tensor, name: str) -> Tensor:
     """
     tensor = need_tensor(target, name)
     if current() is not None:
+        if isinstance(tensor, Parameter) and result.symbol is not None:
+            need_states().write(tensor, result.symbol)
+            return tensor
         if tensor.symbol is None:
             raise ArgumentTypeError(
                 f"construct changes a tensor by {name}", "parameters do not change while a network runs: return it"

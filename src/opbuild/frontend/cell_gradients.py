@@ -1,0 +1,62 @@
+"""Gradients inside a trace: the backward pass is recorded behind what it is the gradient of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from opbuild.frontend.cell import Symbol, Trace
+from opbuild.graph.gradients.broadcasting import filled
+from opbuild.graph.gradients.reverse import gradients
+from opbuild.graph.passes.decompose import decompose
+from opbuild.graph.types import Array, Node, TensorType
+from opbuild.graph.writing import Writing
+
+
+def record_gradients(trace: Trace, start: int, output: Symbol, wanted: Sequence[Symbol]) -> list[Symbol]:
+    """Record the gradients of a value, whose elements count as their sum.
+
+    Args:
+        trace: What is recorded.
+        start: The number of operators that were recorded before those that are differentiated.
+        output: The value.
+        wanted: What its gradients are asked for by.
+
+    Returns:
+        The gradients, zeros where nothing flows back.
+
+    Raises:
+        UnsupportedOperatorError: If an operator on the way has no gradient; the message names it and its node.
+    """
+    trace.rewrite(start, decompose)
+    nodes = tuple(trace.nodes[start:])
+    scope = _Scope(trace, nodes)
+    seed = filled(Writing("gradient", scope), 1.0, output.type.dtype, output.type.shape)
+    found = gradients(nodes, scope, {output.name: seed}, [each.name for each in wanted])
+    return [Symbol(each.name, each.type, trace) for each in found]
+
+
+class _Scope:
+    """A trace as functions that write operators see it."""
+
+    def __init__(self, trace: Trace, nodes: Sequence[Node]) -> None:
+        self._trace = trace
+        self._producers = {name: node for node in nodes for name in node.outputs}
+
+    def constant(self, value: Array) -> str:
+        return self._trace.constant(value).name
+
+    def type_of(self, name: str) -> TensorType:
+        return self._trace.type_of(name)
+
+    def append(self, node: Node) -> None:
+        self._trace.append(node)
+        self._producers.update(dict.fromkeys(node.outputs, node))
+
+    def fresh(self, name: str) -> str:
+        return self._trace.unique(name)
+
+    def producer(self, name: str) -> Node | None:
+        return self._producers.get(name)
+
+    def value_of(self, name: str) -> Array | None:
+        return self._trace.value_of(name)

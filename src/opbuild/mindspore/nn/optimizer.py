@@ -1,0 +1,303 @@
+"""Optimizers: cells that change parameters by their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from opbuild.mindspore import names
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
+from opbuild.mindspore.dtype import float32, int32
+from opbuild.mindspore.execution import cast
+from opbuild.mindspore.nn.cell import Cell
+from opbuild.mindspore.nn.schedule import LearningRateSchedule
+from opbuild.mindspore.ops.arithmetic import add, div, minimum, mul, neg, sqrt, square, sub
+from opbuild.mindspore.ops.arithmetic import pow as power
+from opbuild.mindspore.ops.assignment import assign, assign_add, assign_sub
+from opbuild.mindspore.ops.comparison import equal
+from opbuild.mindspore.ops.gathering import gather
+from opbuild.mindspore.ops.shaping import reshaped
+from opbuild.mindspore.parameter import Parameter, ParameterTuple
+from opbuild.mindspore.tensor import Tensor
+
+
+class Optimizer(Cell):
+    """What optimizers share: a call with the gradients changes the parameters, whose states it keeps.
+
+    Args:
+        learning_rate: A number; one for each step (a list or a tensor; the last one stays); or a
+            ``LearningRateSchedule``.
+        parameters: Parameters; or groups of them, dictionaries of ``params`` and ``lr``, ``weight_decay``.
+        weight_decay: What of each parameter is added to its gradient. As in MindSpore it passes by parameters whose
+            names have ``beta`` or ``gamma``, unless groups are given.
+        loss_scale: What gradients are divided by.
+
+    Raises:
+        ArgumentTypeError: If there are no parameters, or something else is among them.
+    """
+
+    _is_step = True
+
+    def __init__(self, learning_rate: Any, parameters: Any, weight_decay: float = 0.0, loss_scale: float = 1.0) -> None:
+        super().__init__(auto_prefix=False)
+        given = list(parameters)
+        groups = given if given and isinstance(given[0], Mapping) else [{"params": given}]
+        if loss_scale <= 0 or weight_decay < 0:
+            raise ArgumentValueError(
+                f"{type(self).__name__} was given weight_decay={weight_decay}, loss_scale={loss_scale}",
+                "give a weight_decay of at least 0, and a loss_scale above 0",
+            )
+        self.loss_scale, self.is_group = float(loss_scale), groups is given
+        self.global_step = Parameter(Tensor([0], int32), "global_step", requires_grad=False)
+        self._rates: list[Any] = []
+        self._decays: list[float] = []
+        chosen: list[Parameter] = []
+        for number, group in enumerate(groups):
+            rate = self._rate(group.get("lr", learning_rate), number)
+            for parameter in group["params"]:
+                if not isinstance(parameter, Parameter):
+                    raise ArgumentTypeError(f"{type(self).__name__} was given a {type(parameter).__name__}",
+                                            "give net.trainable_params()")  # fmt: skip
+                passed_by = not self.is_group and any(part in parameter.name for part in ("beta", "gamma"))
+                self._rates.append(rate)
+                self._decays.append(0.0 if passed_by else float(group.get("weight_decay", weight_decay)))
+                chosen.append(parameter)
+        if not chosen:
+            raise ArgumentTypeError(f"{type(self).__name__} was given no parameters", "give net.trainable_params()")
+        object.__setattr__(self, "parameters", ParameterTuple(chosen))
+
+    parameters: ParameterTuple
+
+    def _rate(self, given: Any, number: int) -> Any:
+        if isinstance(given, LearningRateSchedule):
+            setattr(self, f"schedule_{number}", given)
+            return given
+        if isinstance(given, Iterable) and not isinstance(given, Tensor):
+            given = [float(each) for each in given]
+        rates = Tensor(given, float32)
+        if rates.ndim > 1 or not rates.size or (rates.asnumpy() < 0).any():
+            raise ArgumentValueError(f"the learning_rate of {type(self).__name__} is {given}", "give numbers from 0 on")
+        name = "learning_rate" if not number else f"learning_rate_{number}"
+        parameter = Parameter(rates, name, requires_grad=False)
+        setattr(self, name, parameter)
+        return parameter
+
+    def get_lr(self) -> Any:
+        """Return the learning rate of the next step, of each parameter if they are in groups."""
+        return tuple(self._now(rate) for rate in self._rates) if self.is_group else self._now(self._rates[0])
+
+    def _now(self, rate: Any) -> Tensor:
+        if isinstance(rate, LearningRateSchedule):
+            found: Tensor = rate(self._step())
+            return found
+        if rate.ndim == 0:
+            plain: Tensor = rate
+            return plain
+        return gather(rate, minimum(self._step(), rate.size - 1), 0)
+
+    def _step(self) -> Tensor:
+        """Return the number of steps before this one."""
+        return reshaped(self.global_step, ())
+
+    def states(self, name: str, start: float = 0.0) -> ParameterTuple:
+        """Return a state for each parameter, of its shape."""
+        made = ParameterTuple(
+            Parameter(Tensor(np.full(each.shape, start, each.type.dtype)), f"{name}.{each.name}", requires_grad=False)
+            for each in self.parameters
+        )
+        setattr(self, name, made)
+        return made
+
+    def construct(self, gradients: Sequence[Tensor]) -> Tensor:
+        """Change the parameters by their gradients, in the parameters' order."""
+        if len(gradients) != len(self.parameters):
+            raise ArgumentValueError(
+                f"{type(self).__name__} was given {len(gradients)} gradients",
+                f"it has {len(self.parameters)} parameters",
+            )
+        rates = {id(rate): self._now(rate) for rate in self._rates}
+        prepared = self.prepared()
+        for index, (parameter, gradient) in enumerate(zip(self.parameters, gradients, strict=True)):
+            given = gradient if self.loss_scale == 1.0 else mul(gradient, 1.0 / self.loss_scale)
+            rate = cast(rates[id(self._rates[index])], parameter.type.dtype)
+            self.update(index, parameter, self.decayed(index, parameter, given), rate, prepared)
+        return assign_add(self.global_step, Tensor([1], int32))
+
+    def decayed(self, index: int, parameter: Parameter, gradient: Tensor) -> Tensor:
+        """Return a gradient with the weight's decay."""
+        decay = self._decays[index]
+        return add(gradient, mul(parameter, decay)) if decay else gradient
+
+    def prepared(self) -> Any:
+        """Return what the updates of all parameters share."""
+        return None
+
+    def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
+        """Change one parameter; every optimizer has its own."""
+        raise ArgumentTypeError(f"{type(self).__name__} has no update", "use nn.SGD or another optimizer")
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent with momentum: ``v = momentum * v + (1 - dampening) * g``, at first ``v = g``.
+
+    Args:
+        params: Parameters, or groups.
+        learning_rate: As of every optimizer.
+        momentum: What of ``v`` stays.
+        dampening: What of a gradient does not go into ``v``.
+        weight_decay: As of every optimizer.
+        nesterov: Whether to step by ``g + momentum * v``.
+        loss_scale: As of every optimizer.
+    """
+
+    def __init__(self, params: Any, learning_rate: Any = 0.1, momentum: float = 0.0, dampening: float = 0.0,
+                 weight_decay: float = 0.0, nesterov: bool = False, loss_scale: float = 1.0) -> None:  # fmt: skip
+        super().__init__(learning_rate, params, weight_decay, loss_scale)
+        if momentum < 0 or (nesterov and (not momentum or dampening)):
+            raise ArgumentValueError(f"SGD was given momentum={momentum}, dampening={dampening}, nesterov={nesterov}",
+                                     "nesterov needs a momentum above 0 and no dampening")  # fmt: skip
+        self.momentum, self.dampening, self.nesterov = float(momentum), float(dampening), nesterov
+        self.accum = self.states("accum") if momentum else None
+
+    def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
+        """Change one parameter."""
+        if self.accum is None:
+            assign_sub(parameter, mul(gradient, rate))
+            return
+        part: Any = gradient
+        if self.dampening:  # the first gradient goes into it whole
+            first = cast(equal(self._step(), 0), parameter.type.dtype)
+            part = mul(gradient, add(mul(first, self.dampening), 1.0 - self.dampening))
+        speed = assign(self.accum[index], add(mul(self.accum[index], self.momentum), part))
+        step = add(gradient, mul(speed, self.momentum)) if self.nesterov else speed
+        assign_sub(parameter, mul(step, rate))
+
+
+class Momentum(Optimizer):
+    """Gradient descent with momentum: ``v = momentum * v + g``."""
+
+    def __init__(self, params: Any, learning_rate: Any, momentum: float, weight_decay: float = 0.0,
+                 loss_scale: float = 1.0, use_nesterov: bool = False) -> None:  # fmt: skip
+        super().__init__(learning_rate, params, weight_decay, loss_scale)
+        if momentum < 0:
+            raise ArgumentValueError(f"the momentum of Momentum is {momentum}", "give a number from 0 on")
+        self.momentum, self.use_nesterov = float(momentum), use_nesterov
+        self.moments = self.states("moments")
+
+    def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
+        """Change one parameter."""
+        speed = assign(self.moments[index], add(mul(self.moments[index], self.momentum), gradient))
+        step = add(gradient, mul(speed, self.momentum)) if self.use_nesterov else speed
+        assign_sub(parameter, mul(step, rate))
+
+
+class _Moments(Optimizer):
+    """What the Adams share: running means of gradients and of their squares."""
+
+    def __init__(self, params: Any, learning_rate: Any, beta1: float, beta2: float, eps: float, weight_decay: float,
+                 loss_scale: float = 1.0) -> None:  # fmt: skip
+        super().__init__(learning_rate, params, weight_decay, loss_scale)
+        if not (0 < beta1 < 1 and 0 < beta2 < 1 and eps > 0):
+            raise ArgumentValueError(f"{type(self).__name__} was given beta1={beta1}, beta2={beta2}, eps={eps}",
+                                     "give betas between 0 and 1, and an eps above 0")  # fmt: skip
+        self.beta1, self.beta2, self.eps = float(beta1), float(beta2), float(eps)
+        self.moment1, self.moment2 = self.states("moment1"), self.states("moment2")
+
+    def moved(self, index: int, gradient: Tensor) -> Tensor:
+        """Take a gradient into the running means; return the one over the root of the other."""
+        one, two = self.moment1[index], self.moment2[index]
+        mean = assign(one, add(mul(one, self.beta1), mul(gradient, 1.0 - self.beta1)))
+        spread = assign(two, add(mul(two, self.beta2), mul(square(gradient), 1.0 - self.beta2)))
+        return div(mean, add(sqrt(spread), self.eps))
+
+
+class Adam(_Moments):
+    """Adam; means that begin with zeros are corrected by the learning rate, as in MindSpore.
+
+    Args:
+        params: Parameters, or groups.
+        learning_rate: As of every optimizer.
+        beta1: What of the mean of gradients stays.
+        beta2: What of the mean of their squares stays.
+        eps: Added to the root of the mean of squares, before it is corrected.
+        use_locking: Kept for programs that give it.
+        weight_decay: As of every optimizer.
+        loss_scale: As of every optimizer.
+    """
+
+    def __init__(self, params: Any, learning_rate: Any = 1e-3, beta1: float = 0.9, beta2: float = 0.999,
+                 eps: float = 1e-8, use_locking: bool = False, *, weight_decay: float = 0.0,
+                 loss_scale: float = 1.0) -> None:  # fmt: skip
+        super().__init__(params, learning_rate, beta1, beta2, eps, weight_decay, loss_scale)
+
+    def prepared(self) -> Tensor:
+        """Return by what this step's learning rate is multiplied."""
+        step = cast(add(self._step(), 1), "float32")
+        kept = [sub(1.0, power(Tensor(np.float32(beta)), step)) for beta in (self.beta1, self.beta2)]
+        return div(sqrt(kept[1]), kept[0])
+
+    def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
+        """Change one parameter."""
+        factor = mul(rate, cast(prepared, parameter.type.dtype))
+        assign_sub(parameter, mul(self.moved(index, gradient), factor))
+
+
+class AdamWeightDecay(_Moments):
+    """Adam without correction of the means, whose decay of weights goes past them."""
+
+    def __init__(self, params: Any, learning_rate: Any = 1e-3, beta1: float = 0.9, beta2: float = 0.999,
+                 eps: float = 1e-6, weight_decay: float = 0.0) -> None:  # fmt: skip
+        super().__init__(params, learning_rate, beta1, beta2, eps, weight_decay)
+
+    def decayed(self, index: int, parameter: Parameter, gradient: Tensor) -> Tensor:
+        """Return the gradient: the decay goes into the step."""
+        return gradient
+
+    def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
+        """Change one parameter."""
+        step, decay = self.moved(index, gradient), self._decays[index]
+        assign_sub(parameter, mul(add(step, mul(parameter, decay)) if decay else step, rate))
+
+
+class RMSProp(Optimizer):
+    """Gradients over the root of the running mean of their squares.
+
+    Args:
+        params: Parameters, or groups.
+        learning_rate: As of every optimizer.
+        decay: What of the mean of squares stays.
+        momentum: What of the last step stays.
+        epsilon: Added to the mean below the root.
+        use_locking: Kept for programs that give it.
+        centered: Whether the square of the running mean of gradients is taken off.
+        loss_scale: As of every optimizer.
+        weight_decay: As of every optimizer.
+    """
+
+    def __init__(self, params: Any, learning_rate: Any = 0.1, decay: float = 0.9, momentum: float = 0.0,
+                 epsilon: float = 1e-10, use_locking: bool = False, centered: bool = False, loss_scale: float = 1.0,
+                 weight_decay: float = 0.0) -> None:  # fmt: skip
+        super().__init__(learning_rate, params, weight_decay, loss_scale)
+        if decay < 0 or momentum < 0 or epsilon <= 0:
+            raise ArgumentValueError(f"RMSProp was given decay={decay}, momentum={momentum}, epsilon={epsilon}",
+                                     "give a decay and a momentum from 0 on, and an epsilon above 0")  # fmt: skip
+        self.decay, self.momentum, self.epsilon = float(decay), float(momentum), float(epsilon)
+        self.mean_square, self.moment = self.states("mean_square"), self.states("moment")
+        self.mean_grad = self.states("mean_grad") if centered else None
+
+    def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
+        """Change one parameter."""
+        spread: Tensor = self._mean(self.mean_square[index], square(gradient))
+        if self.mean_grad is not None:
+            spread = sub(spread, square(self._mean(self.mean_grad[index], gradient)))
+        step = div(mul(gradient, rate), sqrt(add(spread, self.epsilon)))
+        moved = assign(self.moment[index], add(mul(self.moment[index], self.momentum), step))
+        assign_add(parameter, neg(moved))
+
+    def _mean(self, state: Parameter, value: Tensor) -> Tensor:
+        return assign(state, add(mul(state, self.decay), mul(value, 1.0 - self.decay)))
+
+
+__all__ = names.public(vars(), Cell)

@@ -1,0 +1,94 @@
+"""Cells that train: a network with its loss, and one step of an optimizer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opbuild.mindspore import names
+from opbuild.mindspore.arguments import ArgumentTypeError
+from opbuild.mindspore.gradients import value_and_grad
+from opbuild.mindspore.nn.cell import Cell
+from opbuild.mindspore.nn.optimizer import Optimizer
+from opbuild.mindspore.ops.assignment import depend
+from opbuild.mindspore.tensor import Tensor
+
+
+class WithLossCell(Cell):
+    """A network and its loss: ``construct(data, label)`` gives the loss.
+
+    Args:
+        backbone: The network.
+        loss_fn: The loss, of what the network gives and the label.
+    """
+
+    def __init__(self, backbone: Cell, loss_fn: Any) -> None:
+        super().__init__(auto_prefix=False)
+        self._backbone = backbone
+        self._loss_fn = loss_fn
+
+    def construct(self, data: Any, label: Any) -> Tensor:
+        """Return the loss."""
+        loss: Tensor = self._loss_fn(self._backbone(data), label)
+        return loss
+
+    @property
+    def backbone_network(self) -> Cell:
+        """The network."""
+        return self._backbone
+
+
+class WithEvalCell(Cell):
+    """A network and its loss, to measure with: ``construct(data, label)`` gives loss, output and label."""
+
+    def __init__(self, network: Cell, loss_fn: Any, add_cast_fp32: bool = False) -> None:
+        super().__init__(auto_prefix=False)
+        self._network = network
+        self._loss_fn = loss_fn
+
+    def construct(self, data: Any, label: Any) -> tuple[Tensor, Tensor, Any]:
+        """Return the loss, what the network gives, and the label."""
+        outputs = self._network(data)
+        return self._loss_fn(outputs, label), outputs, label
+
+
+class TrainOneStepCell(Cell):
+    """One step of training: a call computes the loss and its gradients, lets the optimizer change the parameters.
+
+    Forward pass, backward pass and optimizer are one network, whose parameters are its states.
+
+    Args:
+        network: A network that gives a loss, such as ``WithLossCell``.
+        optimizer: What changes the parameters.
+        sens: What the loss is multiplied by before its gradients are taken.
+        return_grad: Whether to return the gradients by name, behind the loss.
+    """
+
+    _is_step = True
+
+    def __init__(
+        self, network: Cell, optimizer: Optimizer, sens: float | None = None, return_grad: bool = False
+    ) -> None:
+        super().__init__(auto_prefix=False)
+        if not isinstance(optimizer, Optimizer):
+            raise ArgumentTypeError(f"the optimizer of TrainOneStepCell is a {type(optimizer).__name__}")
+        self.network = network
+        self.optimizer = optimizer
+        self.weights = optimizer.parameters
+        self.sens = 1.0 if sens is None else float(sens)
+        self.return_grad = return_grad
+        self.network.set_train()
+
+    def construct(self, *inputs: Any) -> Any:
+        """Return the loss before the step."""
+        (_, loss), gradients = value_and_grad(self._scaled, None, self.weights, has_aux=True)(*inputs)
+        loss = depend(loss, self.optimizer(gradients))
+        if not self.return_grad:
+            return loss
+        return loss, {each.name: part for each, part in zip(self.weights, gradients, strict=True)}
+
+    def _scaled(self, *inputs: Any) -> tuple[Any, Any]:
+        loss = self.network(*inputs)
+        return (loss if self.sens == 1.0 else loss * self.sens), loss
+
+
+__all__ = names.public(vars(), Cell)
