@@ -22,6 +22,9 @@ PAGE = ROOT / "docs" / "reference" / "torch_operators.md"
 CHOSEN = 25
 """Operators that the suite tries; a campaign tries all."""
 
+WITH_GRADIENTS = 8
+"""Operators of which the suite tries gradients, too."""
+
 STATES = ("compiled whole", "partitioned", "failed")
 
 
@@ -40,6 +43,20 @@ def test_no_operator_of_torch_becomes_worse_than_what_is_written_down(tmp_path: 
     }
     assert worse == {}
     assert [name for name, each in found.items() if each[0] == "failed"] == []
+
+
+@pytest.mark.timeout(3300)
+def test_no_gradient_of_an_operator_of_torch_is_wrong(tmp_path: Path) -> None:
+    """One sample of some operators by the seed, of all in a campaign, forward and backward."""
+    names = sorted(WRITTEN["operators"])
+    chosen = names if CAMPAIGN else random.Random(SEED).sample(names, WITH_GRADIENTS)
+    script, result = Path(__file__).with_name("torch_op_db.py"), tmp_path / "found.json"
+    command = [sys.executable, str(script), "--gradients", "--exact", "--samples", "1", "--json", str(result)]
+    command += ["--cache", str(tmp_path), *chosen]
+    subprocess.run(command, check=False, stdout=subprocess.DEVNULL, timeout=3000)
+    found = json.loads(result.read_text(encoding="utf-8"))
+    assert set(found) <= set(chosen)
+    assert {name: each for name, each in found.items() if each[0] == "failed"} == {}
 
 
 def test_what_is_written_down_is_what_the_page_of_the_documentation_shows() -> None:

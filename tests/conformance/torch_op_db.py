@@ -1,8 +1,9 @@
 """Runs torch's own samples of its operators through the back end and prints what became of them.
 
-    python tests/conformance/torch_op_db.py [--cache FOLDER] [--samples N] [--update] [part of a name ...]
+    python tests/conformance/torch_op_db.py [--cache FOLDER] [--samples N] [--update|--gradients] [part of a name ...]
 
-Without parts of names it runs all operators that take float32. What is not compiled whole is listed with its reason,
+With ``--gradients`` gradients are compared too, of operators that have them. Without parts of names it runs all
+operators that take float32. What is not compiled whole is listed with its reason,
 then the counts. With ``--update`` the golden file and the page of the documentation are written anew.
 """
 
@@ -92,13 +93,13 @@ def operators() -> dict[str, Any]:
     return {f"{each.name}.{each.variant_test_name}".rstrip("."): each for each in op_db if torch.float32 in each.dtypes}
 
 
-def outcome(operator: Any, cache: Path, samples: int) -> Outcome:
+def outcome(operator: Any, cache: Path, samples: int, gradients: bool = False) -> Outcome:
     """Run the first samples of an operator by torch and by the back end, and compare."""
     torch.manual_seed(7)
     left, compiled = Counter[tuple[str, str]](), 0
     for sample in islice(operator.sample_inputs("cpu", torch.float32), samples):
         try:
-            found, expected = _both(operator, sample, cache)
+            found, expected = _both(operator, sample, cache, gradients)
             if expected is not None:
                 _compare(found, expected, values=operator.name not in UNDEFINED | RANDOM)
         except Exception as error:  # whatever comes is a fault
@@ -114,7 +115,7 @@ def outcome(operator: Any, cache: Path, samples: int) -> Outcome:
     return Outcome(WHOLE)
 
 
-def _both(operator: Any, sample: Any, cache: Path) -> tuple[Any, Any]:
+def _both(operator: Any, sample: Any, cache: Path, gradients: bool) -> tuple[Any, Any]:
     """Return what the back end and torch give for a sample; None for both if torch has an error of its own."""
     torch.compiler.reset()
     reset()
@@ -123,18 +124,41 @@ def _both(operator: Any, sample: Any, cache: Path) -> tuple[Any, Any]:
         return operator.op(*args, **kwargs)
 
     given = (sample.input, *sample.args)
-    with torch.no_grad(), warnings.catch_warnings():
+    apply = _with_gradients if gradients else _applied
+    with torch.set_grad_enabled(gradients), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.manual_seed(7)
         try:
-            expected = function(*_copied(given), **_copied(sample.kwargs))
+            expected = apply(function, given, sample.kwargs)
         except Exception:
             return None, None  # not of this installation
         torch.manual_seed(7)
         fast = torch.compile(
             function, backend=backend, dynamic=False, options={"cache_path": cache, "num_threads": 1, "workers": 1}
         )
-        return fast(*_copied(given), **_copied(sample.kwargs)), expected
+        return apply(fast, given, sample.kwargs), expected
+
+
+def _applied(function: Any, args: Any, kwargs: Any) -> Any:
+    return function(*_copied(args), **_copied(kwargs))
+
+
+def _with_gradients(function: Any, args: Any, kwargs: Any) -> Any:
+    """Return results, and the gradients of all arguments that can have one."""
+    args, kwargs = _copied((args, kwargs))
+    leaves = [each for each in pytree.tree_leaves((args, kwargs)) if _is_float(each)]
+    for leaf in leaves:
+        leaf.requires_grad_()
+    copies = pytree.tree_map_only(torch.Tensor, torch.clone, (args, kwargs))  # what writes in place needs no leaf
+    results = function(*copies[0], **copies[1])
+    sources = [each for each in pytree.tree_leaves(results) if _is_float(each) and each.requires_grad]
+    slopes = [torch.linspace(0.5, 1.5, each.numel()).reshape(each.shape) for each in sources]
+    found = torch.autograd.grad(sources, leaves, slopes, allow_unused=True) if sources else ()
+    return pytree.tree_map_only(torch.Tensor, torch.detach, results), found
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype is torch.float32
 
 
 def _copied(value: Any) -> Any:
@@ -158,7 +182,9 @@ def _compare(found: Any, expected: Any, *, values: bool) -> None:
             raise AssertionError(f"{one.dtype} {one.shape} instead of {other.dtype} {other.shape}")
 
 
-def run(names: Sequence[str], cache: Path, processes: int, samples: int = SAMPLES) -> dict[str, Outcome]:
+def run(
+    names: Sequence[str], cache: Path, processes: int, samples: int = SAMPLES, gradients: bool = False
+) -> dict[str, Outcome]:
     """Return what became of each operator, by name, sorted; processes of their own run them."""
     load_rules()  # once, not in each process
     known = operators()
@@ -166,7 +192,7 @@ def run(names: Sequence[str], cache: Path, processes: int, samples: int = SAMPLE
 
         def one(index: int) -> tuple[str, str]:
             torch.set_num_threads(1)
-            found = outcome(known[names[index]], cache, samples)
+            found = outcome(known[names[index]], cache, samples, gradients)
             Path(folder, str(index)).write_text(json.dumps(found), encoding="utf-8")
             return found.state, ""
 
@@ -212,18 +238,20 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--cache", type=Path, help="folder of the store (default: one that is removed again)")
     parser.add_argument("--samples", type=int, default=SAMPLES, help=f"samples of each operator (default: {SAMPLES})")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="operators that run at once")
+    parser.add_argument("--gradients", action="store_true", help="compare gradients, of operators that have them")
     parser.add_argument("--json", type=Path, help="file for what became of each operator")
     parser.add_argument("--update", action="store_true", help="write the golden file and the page; runs all operators")
     given = parser.parse_args(arguments)
     parts = [] if given.update else given.parts
     names = [
         name
-        for name in operators()
+        for name, each in operators().items()
+        if (each.supports_autograd and each.name not in RANDOM) or not given.gradients
         if not parts or (name in parts if given.exact else any(part in name for part in parts))
     ]
     with tempfile.TemporaryDirectory(prefix="opbuild-operators-") as folder:
         began = time.perf_counter()
-        found = run(names, given.cache or Path(folder), given.processes, given.samples)
+        found = run(names, given.cache or Path(folder), given.processes, given.samples, given.gradients)
         seconds = time.perf_counter() - began
     for name, each in found.items():
         if each.state != WHOLE:

@@ -24,7 +24,6 @@ from torch import nn  # noqa: E402
 
 from opbuild.torch import opbuild as backend  # noqa: E402
 from opbuild.torch import report, reset  # noqa: E402
-from opbuild.torch.backend import GRADIENTS  # noqa: E402
 from torch_modules import Encoder, ResNet, ready  # noqa: E402
 
 
@@ -304,17 +303,6 @@ def test_what_has_no_rule_is_left_to_torch_and_counted(compiled: Any) -> None:
     assert found.partitioned == {("aten.special_bessel_j0.default", "there is no rule for it"): 1}
     assert len(found.graphs[0].builds) == 2
     assert "1 aten.special_bessel_j0.default: there is no rule for it" in str(found)
-
-
-def test_graphs_for_gradients_are_left_to_torch_with_a_word(compiled: Any) -> None:
-    """The gradients are right, a warning says what to do, and the report counts the operators."""
-    model = nn.Linear(8, 4)
-    fast, x = compiled(model), torch.rand(3, 8)
-    with pytest.warns(UserWarning, match=r"torch\.no_grad"):
-        fast(x).sum().backward()
-    torch.testing.assert_close(model.weight.grad, x.sum(0).expand(4, 8))
-    assert {why for _, why in report(fast).partitioned} == {GRADIENTS}
-    assert not report(fast).compiled
 
 
 @torch.no_grad()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
@@ -13,21 +12,18 @@ import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
+from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext
 
-from opbuild.frontend.torch.capture import target_of
 from opbuild.torch.ahead import is_ahead_of_time, require_plain, storable, without_own_cache
 from opbuild.torch.artifacts import Recorder
-from opbuild.torch.decompositions import decompositions, kept_whole
+from opbuild.torch.decompositions import attention_written_out, decompositions, kept_whole
 from opbuild.torch.flat import Flat, flat_of
 from opbuild.torch.part import Part
 from opbuild.torch.partition import Partitioned
 from opbuild.torch.report import Graph, add
 from opbuild.torch.settings import Settings, read_settings
-from opbuild.torch.sizes import built_before
-
-GRADIENTS = "gradients are needed: call the model under torch.no_grad() or torch.inference_mode()"
-"""Why the graphs of training are left to torch."""
+from opbuild.torch.sizes import Role, built_before
 
 _NUMBERS = count()
 _FRAMES = re.compile(r'File "(.*)", line \d+, in (.*)')
@@ -35,6 +31,9 @@ _FRAMES = re.compile(r'File "(.*)", line \d+, in (.*)')
 
 def opbuild(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None) -> Any:
     """Return what runs a graph of torch's; ``torch.compile(model, backend="opbuild")`` calls it.
+
+    Where gradients are needed, it is a forward and a backward graph, between which torch's min-cut partitioner chooses
+    what is kept and what is computed again.
 
     Args:
         gm: The graph that Dynamo found.
@@ -50,13 +49,14 @@ def opbuild(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mappi
     graph = _graph_of(gm, example_inputs)
     flat = list[Flat]()
     compiler = aot_autograd(
-        fw_compiler=_leave(graph),
-        bw_compiler=_leave(graph),
-        inference_compiler=_compile(settings, graph, flat if is_ahead_of_time() else None),
+        fw_compiler=_compile(settings, graph, "forward"),
+        bw_compiler=_compile(settings, graph, "backward"),
+        inference_compiler=_compile(settings, graph, "inference", flat if is_ahead_of_time() else None),
+        partition_fn=min_cut_rematerialization_partition,
         decompositions=decompositions(),
         keep_inference_input_mutations=False,
     )
-    with without_own_cache(), kept_whole():
+    with without_own_cache(), kept_whole(), attention_written_out(example_inputs):
         compiled = compiler(gm, example_inputs)
     add(graph)
     return storable(compiled, flat, example_inputs, options or {}) if is_ahead_of_time() else compiled
@@ -69,29 +69,18 @@ def _graph_of(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Graph:
     return Graph(f"graph_{next(_NUMBERS)}", _tensors=tuple(map(weakref.ref, tensors)), _code=code)
 
 
-def _leave(graph: Graph) -> Callable[..., Any]:
-    """Return a compiler that leaves graphs to torch, because they are for gradients."""
+def _compile(settings: Settings, graph: Graph, role: Role, flat: list[Flat] | None = None) -> Callable[..., Any]:
+    """Return the compiler of graphs of a role, which adds them as data to a list that is given."""
 
     def compiler(gm: fx.GraphModule, _: Sequence[Any]) -> Any:
-        if not graph.partitioned:
-            warnings.warn(f"opbuild leaves {graph.name} to torch: {GRADIENTS}", stacklevel=2)
-        graph.partitioned.update((name, GRADIENTS) for name in map(target_of, gm.graph.nodes) if name)
-        return _boxed(gm, graph)
-
-    return compiler
-
-
-def _compile(settings: Settings, graph: Graph, flat: list[Flat] | None) -> Callable[..., Any]:
-    """Return the compiler of graphs that need no gradients, which adds them as data to a list that is given."""
-
-    def compiler(gm: fx.GraphModule, _: Sequence[Any]) -> Any:
-        partitioned = Partitioned(gm, _frozen_names(gm), is_stored=flat is not None)
+        frozen = _frozen_names(gm) if role == "inference" else set[str]()
+        partitioned = Partitioned(gm, frozen, is_stored=flat is not None)
         graph.compiled.update(partitioned.compiled)
         graph.partitioned.update(partitioned.left)
         if flat is not None:
             flat.append(flat_of(partitioned.module, partitioned.programs))
             require_plain(_metadata())
-        module, precedes, built = partitioned.module, _may_have_other_sizes(), built_before(partitioned.programs)
+        module, precedes, built = partitioned.module, _may_have_other_sizes(), built_before(partitioned.programs, role)
         tell = Recorder(settings.config)
         for name, program in partitioned.programs.items():
             eager = module.get_submodule(name)
@@ -116,9 +105,12 @@ def _may_have_other_sizes() -> bool:
 
 
 def _frozen_names(gm: fx.GraphModule) -> set[str]:
-    """Return the placeholders that are parameters or buffers which the graph does not change."""
+    """Return the placeholders that are parameters or buffers which the graph does not change.
+
+    There are none where it changes parameters, as an optimizer does: the others differ at each step, too.
+    """
     metadata = _metadata()
-    if metadata is None:
+    if metadata is None or any(each.mutates_data and each.requires_grad for each in metadata.input_info):
         return set()
     placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
     return {

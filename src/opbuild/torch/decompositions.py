@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache, partial
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from torch._C import DispatchKey
 from torch._decomp import core_aten_decompositions
 from torch._decomp.decompositions import upsample_compute_output_size
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from opbuild.frontend.torch.registry import RULES
 from opbuild.frontend.torch.rules import load_rules
@@ -25,6 +26,20 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         if isinstance(overload, torch._ops.OpOverload) and str(overload) in RULES:
             del table[overload]
     return table
+
+
+def attention_written_out(inputs: Sequence[Any]) -> AbstractContextManager[Any]:
+    """Return a context in which torch traces attention as products and softmax, if gradients are needed.
+
+    Its own operator for CPUs keeps the logarithms of sums for one of the backward pass; written out, what is kept is
+    chosen with everything else.
+
+    Args:
+        inputs: What the graph is given.
+    """
+    needed = any(isinstance(each, torch.Tensor) and each.requires_grad for each in inputs)
+    found: AbstractContextManager[Any] = sdpa_kernel(SDPBackend.MATH)
+    return found if needed and torch.is_grad_enabled() else nullcontext()
 
 
 @contextmanager

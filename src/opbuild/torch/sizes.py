@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from torch._guards import CompileContext
 
@@ -10,14 +11,18 @@ from opbuild.frontend.torch.program import Program
 from opbuild.kernel.opdesc import FREE
 from opbuild.runtime.binding import Shapes
 
-_BUILT: dict[int, Mapping[str, Shapes]] = {}
+Role = Literal["inference", "forward", "backward"]
+"""What a graph is of some code: all of it, or where gradients are needed one of two."""
+
+_BUILT: dict[tuple[int, Role], Mapping[str, Shapes]] = {}
 
 
-def built_before(programs: Mapping[str, Program]) -> Mapping[str, Shapes] | None:
+def built_before(programs: Mapping[str, Program], role: Role) -> Mapping[str, Shapes] | None:
     """Return the shapes for which the parts of a graph were built, when Dynamo handed over the same code first.
 
     Args:
         programs: The parts by name.
+        role: What the graph is of the code.
 
     Returns:
         By name the shapes of what a part is given, empty if they are not known; None if it is the first time.
@@ -26,9 +31,9 @@ def built_before(programs: Mapping[str, Program]) -> Mapping[str, Shapes] | None
     if compile_id is None or compile_id.frame_id is None:
         return None
     if not compile_id.frame_compile_id:
-        _BUILT[compile_id.frame_id] = {name: _shapes(each) for name, each in programs.items()}
+        _BUILT[compile_id.frame_id, role] = {name: _shapes(each) for name, each in programs.items()}
         return None
-    first = _BUILT.get(compile_id.frame_id, {})
+    first = _BUILT.get((compile_id.frame_id, role), {})
     return {name: _as_given(each, first.get(name, ())) for name, each in programs.items()}
 
 

@@ -12,6 +12,7 @@ _MODULES = (
     "recurrent",
     "reduction",
     "window",
+    "backward",
     "normalization",
     "attention",
     "selection",

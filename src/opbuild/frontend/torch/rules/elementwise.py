@@ -126,6 +126,13 @@ def power(of: Writing, x: Any, exponent: Any) -> Value:
     return of("Pow", x, of.operand(exponent, of.dtype))
 
 
+@rule("prims.fma.default")
+def multiply_add(of: Writing, x: Value, y: Any, z: Any) -> Value:
+    """``x * y + z``."""
+    scaled = of("Mul", of.operand(x, of.dtype), of.operand(y, of.dtype))
+    return of("Add", scaled, of.operand(z, of.dtype))
+
+
 @rule("maximum.default")
 def maximum(of: Writing, x: Value, other: Value) -> Value:
     """The greater one."""

@@ -7,7 +7,9 @@ from math import prod
 from typing import Any
 
 from opbuild.frontend.torch.registry import rule
+from opbuild.frontend.torch.rules.reduction import reduced
 from opbuild.frontend.torch.writing import Value, Writing
+from opbuild.graph.extents import is_open
 
 
 @rule("_native_batch_norm_legit_no_training.default")
@@ -21,10 +23,48 @@ def batch_norm(
     momentum: float,
     epsilon: float,
 ) -> tuple[Value | None, ...]:
-    """Batch normalization by running statistics."""
+    """Batch normalization by running statistics; those of the batch are empty."""
     weight, bias = _affine(of, weight, bias, x.shape[1:2], mean.dtype)
     operands = [of.cast(each, x.dtype) for each in (weight, bias, mean, variance)]
-    return of("BatchNormalization", x, *operands, epsilon=epsilon), None, None
+    statistics = (of.constant([], mean.dtype) if of.is_read(index) else None for index in (1, 2))
+    return of("BatchNormalization", x, *operands, epsilon=epsilon), *statistics
+
+
+@rule("_native_batch_norm_legit_functional.default")
+def batch_norm_of_batch(
+    of: Writing,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value,
+    variance: Value,
+    training: bool,
+    momentum: float,
+    epsilon: float,
+) -> tuple[Value, ...]:
+    """Batch normalization by the batch's statistics: also these, and the running ones as they are then."""
+    if not training or x.dtype != mean.dtype:
+        of.refuse("running statistics, or statistics of another element type")
+    axes = [axis for axis in range(len(x.shape)) if axis != 1]
+    wide = tuple(extent if axis == 1 else 1 for axis, extent in enumerate(x.shape))
+    count = of.operand(prod(x.shape[axis] for axis in axes), x.dtype)
+    middle = reduced(of, "ReduceMean", x, axes, keep=True)
+    distance = of("Sub", x, middle)
+    spread = reduced(of, "ReduceMean", of("Mul", distance, distance), axes, keep=True)
+    inverse = of("Reciprocal", of("Sqrt", of("Add", spread, of.constant(epsilon, x.dtype))))
+    weight, bias = (of.reshape(each, wide) for each in _affine(of, weight, bias, x.shape[1:2], x.dtype))
+    result = of("Add", of("Mul", of("Mul", distance, inverse), weight), bias)
+    found_mean, found_inverse, found_variance = (of.reshape(each, mean.shape) for each in (middle, inverse, spread))
+    unbiased = of("Mul", found_variance, of("Div", count, of("Sub", count, of.constant(1, x.dtype))))
+    running = (
+        of(
+            "Add",
+            of("Mul", old, of.constant(1 - momentum, x.dtype)),
+            of("Mul", new, of.constant(momentum, x.dtype)),
+        )
+        for old, new in ((mean, found_mean), (variance, unbiased))
+    )
+    return result, found_mean, found_inverse, *running
 
 
 @rule("native_layer_norm.default")
@@ -33,7 +73,10 @@ def layer_norm(
 ) -> tuple[Value | None, ...]:
     """Layer normalization of the last dimensions."""
     weight, bias = _affine(of, weight, bias, tuple(shape), x.dtype)
-    return of("LayerNormalization", x, weight, bias, axis=-len(shape), epsilon=epsilon), None, None
+    attrs: dict[str, Any] = {"axis": -len(shape), "epsilon": epsilon}
+    if any(map(of.is_read, (1, 2))):
+        return of.several("LayerNormalization", (x, weight, bias), 3, **attrs)
+    return of("LayerNormalization", x, weight, bias, **attrs), None, None
 
 
 @rule("native_group_norm.default")
@@ -52,7 +95,16 @@ def group_norm(
     weight, bias = _affine(of, weight, bias, (channels,), x.dtype)
     shaped = x if len(x.shape) > 2 else of.reshape(x, (*x.shape, 1))
     result = of("GroupNormalization", shaped, weight, bias, num_groups=groups, epsilon=epsilon)
-    return of.reshape(result, x.shape), None, None
+    if not any(map(of.is_read, (1, 2))):
+        return of.reshape(result, x.shape), None, None
+    if is_open([batch, channels, space]):
+        of.refuse("statistics of open sizes")
+    grouped = of.reshape(x, (batch, groups, channels * space // groups))
+    mean = reduced(of, "ReduceMean", grouped, (2,), keep=True)
+    distance = of("Sub", grouped, mean)
+    variance = reduced(of, "ReduceMean", of("Mul", distance, distance), (2,), keep=True)
+    inverse = of("Reciprocal", of("Sqrt", of("Add", variance, of.constant(epsilon, x.dtype))))
+    return of.reshape(result, x.shape), of.reshape(mean, (batch, groups)), of.reshape(inverse, (batch, groups))
 
 
 def _affine(

@@ -1,0 +1,189 @@
+"""Backward passes that torch's decompositions do not write out, or not for open sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from opbuild.frontend.torch.promotion import category
+from opbuild.frontend.torch.registry import rule
+from opbuild.frontend.torch.rules.window import spread
+from opbuild.frontend.torch.writing import Value, Writing
+from opbuild.graph.gradients import convolution, normalization, pooling, scattering
+
+
+@rule("convolution_backward.default")
+def convolution_backward(
+    of: Writing,
+    dy: Value,
+    x: Value,
+    weight: Value,
+    _bias_sizes: Sequence[int] | None,
+    strides: Sequence[int],
+    padding: Sequence[int],
+    dilations: Sequence[int],
+    transposed: bool,
+    _output_padding: Sequence[int],
+    groups: int,
+    wanted: Sequence[bool],
+) -> tuple[Value | None, ...]:
+    """The gradients of a convolution's data, weights and bias, those that are wanted."""
+    count = len(weight.shape) - 2
+    _require(of, x, count)
+    attrs: dict[str, Any] = {
+        "strides": spread(strides, count),
+        "pads": spread(padding, count) * 2,
+        "dilations": spread(dilations, count),
+        "group": groups,
+    }
+    of_data = convolution.transposed_data if transposed else convolution.convolution_data
+    of_weight = convolution.transposed_weight if transposed else convolution.convolution_weight
+    return (
+        of_data(of, dy, weight, x.shape, **attrs) if wanted[0] else None,
+        of_weight(of, x, dy, weight.shape, **attrs) if wanted[1] else None,
+        convolution.channel_sums(of, dy) if wanted[2] else None,
+    )
+
+
+@rule("max_pool2d_with_indices_backward.default", "max_pool3d_with_indices_backward.default")
+def max_pool_backward(
+    of: Writing,
+    dy: Value,
+    x: Value,
+    _kernel: Any,
+    _strides: Any,
+    _padding: Any,
+    _dilations: Any,
+    _ceil: bool,
+    indices: Value,
+) -> Value:
+    """The gradient of a max pool's data: all of it where the greatest elements stood."""
+    count = 3 if "3d" in of.step.target else 2
+    _require(of, x, count)
+    return pooling.max_pool_planes(of, dy, indices, x.shape, count)
+
+
+@rule("avg_pool2d_backward.default", "avg_pool3d_backward.default")
+def avg_pool_backward(
+    of: Writing,
+    dy: Value,
+    x: Value,
+    kernel: Any,
+    strides: Any,
+    padding: Any,
+    _ceil: bool,
+    count_padding: bool,
+    divisor: int | None,
+) -> Value:
+    """The gradient of an average pool's data."""
+    count = 3 if "3d" in of.step.target else 2
+    _require(of, x, count)
+    kernel = spread(kernel, count)
+    return pooling.average_pool_data(
+        of,
+        dy,
+        x.shape,
+        kernel_shape=kernel,
+        strides=spread(strides, count) if strides else kernel,
+        pads=spread(padding, count) * 2,
+        count_include_pad=count_padding,
+        divisor=divisor,
+    )
+
+
+@rule("_adaptive_avg_pool2d_backward.default", "_adaptive_avg_pool3d_backward.default")
+def adaptive_avg_pool_backward(of: Writing, dy: Value, x: Value) -> Value:
+    """The gradient of means of as many windows as were asked for, where all windows are alike."""
+    count = 3 if "3d" in of.step.target else 2
+    _require(of, x, count)
+    if any(not size or extent % size for extent, size in zip(x.shape[2:], dy.shape[2:], strict=True)):
+        of.refuse("windows of different sizes")
+    kernel = tuple(extent // size for extent, size in zip(x.shape[2:], dy.shape[2:], strict=True))
+    return pooling.average_pool_data(
+        of, dy, x.shape, kernel_shape=kernel, strides=kernel, pads=(0,) * (2 * count), count_include_pad=True
+    )
+
+
+@rule("native_batch_norm_backward.default")
+def batch_norm_backward(
+    of: Writing,
+    dy: Value,
+    x: Value,
+    weight: Value | None,
+    running_mean: Value | None,
+    running_variance: Value | None,
+    mean: Value | None,
+    inverse: Value | None,
+    training: bool,
+    epsilon: float,
+    wanted: Sequence[bool],
+) -> tuple[Value | None, ...]:
+    """The gradients of a batch normalization's data, scale and bias."""
+    if not training and running_mean is not None and running_variance is not None:
+        variance = of("Add", running_variance, of.constant(epsilon, running_variance.dtype))
+        mean, inverse = running_mean, of("Reciprocal", of("Sqrt", variance))
+    if mean is None or inverse is None or {dy.dtype, mean.dtype} != {x.dtype}:
+        of.refuse("no statistics, or of another element type")
+    found = normalization.batch_norm_gradients(of, dy, x, weight, mean, inverse, training)
+    return _wanted(found, wanted)
+
+
+@rule("native_layer_norm_backward.default")
+def layer_norm_backward(
+    of: Writing,
+    dy: Value,
+    x: Value,
+    shape: Sequence[Any],
+    mean: Value,
+    inverse: Value,
+    weight: Value | None,
+    _bias: Value | None,
+    wanted: Sequence[bool],
+) -> tuple[Value | None, ...]:
+    """The gradients of a layer normalization's data, scale and bias."""
+    if {dy.dtype, mean.dtype} != {x.dtype}:
+        of.refuse("statistics of another element type")
+    axes = range(len(x.shape) - len(shape), len(x.shape))
+    return _wanted(normalization.layer_norm_gradients(of, dy, x, weight, mean, inverse, axes), wanted)
+
+
+@rule("native_group_norm_backward.default")
+def group_norm_backward(
+    of: Writing,
+    dy: Value,
+    x: Value,
+    mean: Value,
+    inverse: Value,
+    weight: Value | None,
+    _batch: Any,
+    _channels: Any,
+    _space: Any,
+    groups: int,
+    wanted: Sequence[bool],
+) -> tuple[Value | None, ...]:
+    """The gradients of a group normalization's data, scale and bias."""
+    if {dy.dtype, mean.dtype} != {x.dtype}:
+        of.refuse("statistics of another element type")
+    return _wanted(normalization.group_norm_gradients(of, dy, x, weight, mean, inverse, groups), wanted)
+
+
+@rule("embedding_dense_backward.default")
+def embedding_backward(
+    of: Writing, dy: Value, indices: Value, rows: int, padding_idx: int, by_frequency: bool
+) -> Value:
+    """The gradient of a table: the sum of what its rows were taken for, in their order."""
+    if by_frequency:
+        of.refuse("gradients divided by how often a row is taken")
+    return scattering.embedding_weight(of, dy, indices, rows, padding_idx)
+
+
+def _wanted(found: Sequence[Value], wanted: Sequence[bool]) -> tuple[Value | None, ...]:
+    return tuple(value if is_wanted else None for value, is_wanted in zip(found, wanted, strict=True))
+
+
+def _require(of: Writing, x: Value, count: int) -> None:
+    """Refuse images without a batch, and integers."""
+    if len(x.shape) != count + 2:
+        of.refuse("an image without a batch")
+    if category(x.dtype) < 2:
+        of.refuse("integers")

@@ -1,0 +1,275 @@
+"""``torch.compile(model, backend="opbuild")`` with gradients: modules train as torch trains them."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the back end of torch.compile needs torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+from opbuild.torch import opbuild as backend  # noqa: E402
+from opbuild.torch import report, reset  # noqa: E402
+from torch_modules import Encoder, ResNet, ready  # noqa: E402
+
+TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
+"""Sums in another order differ by 1e-6 of their greatest term; a few steps make ten times that of it."""
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    """Forget what other tests compiled: Dynamo compiles a function a few times only."""
+    torch.compiler.reset()
+    reset()
+
+
+@pytest.fixture
+def compiled(shared_store: Path) -> Callable[..., Any]:
+    """Return what compiles a function with the store that tests share."""
+    options = {"cache_path": shared_store, "num_threads": 1}
+    return lambda function: torch.compile(function, backend=backend, options=options)
+
+
+def digits() -> nn.Module:
+    """Return a network for images of digits."""
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(4, 8, 3, groups=2), nn.GELU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(8 * 6 * 6, 10),
+    )  # fmt: skip
+
+
+def images(side: int, channels: int, batch: int = 4) -> Batch:
+    """Return random images and their classes."""
+    return torch.rand(batch, channels, side, side), torch.randint(0, 10, (batch,))
+
+
+def tokens() -> Batch:
+    """Return random tokens, and others to be predicted."""
+    return torch.randint(0, 100, (2, 9)), torch.randint(0, 64, (2, 9))
+
+
+def losses(
+    model: nn.Module, batches: list[Batch], through: Callable[..., Any], optimizer: Callable[..., Any] = torch.optim.SGD
+) -> list[float]:
+    """Return the loss of each step of training, of which a function compiles the loss and the optimizer's step."""
+    steps = optimizer(model.parameters(), lr=0.01)
+
+    def loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(model(x).flatten(0, -2), y.flatten())
+
+    fast, step, found = through(loss), through(steps.step), []
+    for x, y in batches:
+        steps.zero_grad()
+        value = fast(x, y)
+        value.backward()
+        step()
+        found.append(value.item())
+    return found
+
+
+def plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function as it is."""
+    return function
+
+
+def check_trains_alike(
+    model: nn.Module, batches: list[Batch], compiled: Callable[..., Any], optimizer: Callable[..., Any]
+) -> None:
+    """Train twice and compare losses, parameters and buffers; every operator is computed by opbuild."""
+    other = copy.deepcopy(model)
+    torch.testing.assert_close(
+        losses(model, batches, compiled, optimizer), losses(other, batches, plain, optimizer), **TOLERANCE
+    )
+    torch.testing.assert_close(model.state_dict(), other.state_dict(), **TOLERANCE)
+    found = report()
+    assert not found.partitioned
+    assert not any(graph.refrozen for graph in found.graphs)
+
+
+def momentum(parameters: Any, lr: float) -> Any:
+    """Return SGD with momentum."""
+    return torch.optim.SGD(parameters, lr=lr, momentum=0.9, weight_decay=1e-3)
+
+
+def test_a_network_of_images_trains_as_torch_trains_it(compiled: Any) -> None:
+    """Convolutions, pools of both kinds, an activation and a product; forward and backward are counted."""
+    torch.manual_seed(1)
+    check_trains_alike(digits(), [images(28, 1) for _ in range(3)], compiled, momentum)
+    counts = report().compiled
+    assert (counts["aten.convolution.default"], counts["aten.convolution_backward.default"]) == (2, 2)
+    assert len(report().graphs[0].builds) == 2
+
+
+def test_a_resnet_trains_as_torch_trains_it(compiled: Any) -> None:
+    """Normalizations by the batch's statistics; the running ones are written where they are."""
+    torch.manual_seed(1)
+    check_trains_alike(ResNet(), [images(32, 3) for _ in range(3)], compiled, torch.optim.SGD)
+
+
+def test_a_bert_trains_as_torch_trains_it(compiled: Any) -> None:
+    """Embeddings, whose rows get sums, attention and normalizations of rows."""
+    torch.manual_seed(1)
+    check_trains_alike(Encoder(1), [tokens() for _ in range(3)], compiled, torch.optim.SGD)
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, momentum, torch.optim.Adam, torch.optim.AdamW])
+def test_an_optimizer_writes_parameters_and_its_state_in_place(optimizer: Any, compiled: Any) -> None:
+    """As torch does; gradients and state differ at each step, and are no constants."""
+    torch.manual_seed(1)
+    ours = [nn.Parameter(torch.rand(3, 4)), nn.Parameter(torch.rand(5))]
+    theirs = copy.deepcopy(ours)
+    places = [each.data_ptr() for each in ours]
+    first, second = optimizer(ours, lr=0.1), optimizer(theirs, lr=0.1)
+    step = compiled(first.step)
+    for _ in range(4):
+        for one, other in zip(ours, theirs, strict=True):
+            one.grad = torch.rand_like(one)
+            other.grad = one.grad.clone()
+        step()
+        second.step()
+        torch.testing.assert_close(ours, theirs)
+    assert [each.data_ptr() for each in ours] == places
+    assert not report().partitioned
+    assert sum(graph.refrozen for graph in report().graphs) == 0
+
+
+def test_what_is_drawn_at_random_is_drawn_by_torch(compiled: Any) -> None:
+    """So that a seed gives the same as without the back end."""
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.3), nn.Tanh(), nn.Linear(16, 16), nn.Dropout(0.5))
+    fast, x, found = compiled(model), torch.rand(4, 8), []
+    for each in (model, fast):
+        torch.manual_seed(5)
+        model.zero_grad()
+        y = each(x)
+        y.square().sum().backward()
+        found.append([y, *(parameter.grad for parameter in model.parameters())])
+    torch.testing.assert_close(found[1], found[0], **TOLERANCE)
+    assert report(fast).partitioned == {("aten.native_dropout.default", "there is no rule for it"): 2}
+    assert report(fast).compiled["aten.tanh.default"] == 1
+
+
+def test_gradients_of_what_has_no_rule_are_left_to_torch_and_counted(compiled: Any) -> None:
+    """Forward and backward, between parts that opbuild computes."""
+
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.lgamma((x @ w).exp() + 1).sigmoid()
+
+    x, w = torch.rand(3, 4), torch.rand(4, 5)
+    fast, found = compiled(function), []
+    for each in (function, fast):
+        given = [one.clone().requires_grad_() for one in (x, w)]
+        y = each(*given)
+        found.append([y, *torch.autograd.grad(y.square().sum(), given)])
+    torch.testing.assert_close(found[1], found[0], **TOLERANCE)
+    counted = report(fast).partitioned
+    assert set(counted) == {(f"aten.{name}.default", "there is no rule for it") for name in ("lgamma", "digamma")}
+    assert report(fast).compiled["aten.mm.default"] == 3
+
+
+def test_what_is_kept_for_the_backward_pass_outlives_the_next_forward_pass(compiled: Any) -> None:
+    """Two forward passes, then two backward ones: gradients add up."""
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(6, 5), nn.SiLU(), nn.Linear(5, 4), nn.LogSoftmax(-1))
+    fast, batches, found = compiled(model), torch.rand(2, 3, 6), []
+    for each in (model, fast):
+        model.zero_grad()
+        results = [each(x) for x in batches]
+        for y in results:
+            y.square().mean().backward()
+        found.append([parameter.grad for parameter in model.parameters()])
+    torch.testing.assert_close(found[1], found[0], **TOLERANCE)
+    assert not report(fast).partitioned
+
+
+def test_what_is_to_be_computed_again_is(compiled: Any) -> None:
+    """A part under torch's checkpoint is in the backward graph once more."""
+    torch.manual_seed(1)
+    inner, outer = nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6)), nn.Linear(6, 2)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return outer(checkpoint(inner, x, use_reentrant=False)).square().sum()
+
+    x = torch.rand(3, 6)
+    fast, found = compiled(function), []
+    for each in (function, fast):
+        given = x.clone().requires_grad_()
+        found.append(torch.autograd.grad(each(given), [given, *inner.parameters(), *outer.parameters()]))
+    torch.testing.assert_close(found[1], found[0], **TOLERANCE)
+    assert report(fast).compiled["aten.tanh.default"] == 2
+
+
+def test_a_module_that_was_trained_has_constants_again_without_gradients(compiled: Any) -> None:
+    """Weights are read at each call of training; inference takes them as they are then."""
+    torch.manual_seed(1)
+    model, x = ready(ResNet()), images(32, 3)[0]
+    fast = compiled(model)
+    fast(x).sum().backward()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.sub_(parameter.grad, alpha=1e-3)
+        for _ in range(2):
+            torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-4)
+    training, inference = report(fast).graphs
+    assert (len(training.builds), len(inference.builds)) == (2, 1)
+    assert not report(fast).partitioned
+
+
+STARTED = """
+import json, sys
+import torch
+from test_torch_training import images, losses
+from opbuild.torch import opbuild as backend
+from opbuild.torch import report
+
+torch.manual_seed(1)
+options = {"cache_path": sys.argv[1], "num_threads": 1}
+through = lambda function: torch.compile(function, backend=backend, options=options)
+model = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.Flatten(), torch.nn.Linear(72, 10))
+found = losses(model, [images(8, 1) for _ in range(2)], through, torch.optim.SGD)
+print(json.dumps([found, [graph.built for graph in report().graphs]]))
+"""
+
+
+def test_another_process_builds_nothing_to_train_the_same_network(tmp_path: Path) -> None:
+    """Forward, backward and the optimizer's step come from the store."""
+
+    def started() -> Any:
+        command = [sys.executable, "-c", STARTED, str(tmp_path)]
+        place = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600, env=place)
+        return json.loads(done.stdout.splitlines()[-1])
+
+    first, built = started()
+    assert sum(built) > 5
+    assert started() == [first, [0] * len(built)]
+
+
+def test_another_batch_size_needs_no_other_kernels(tmp_path: Path) -> None:
+    """Dynamo hands forward and backward over again with open sizes, which are bound by numbers."""
+    torch.manual_seed(1)
+    model = digits()
+    fast = torch.compile(model, backend=backend, options={"cache_path": tmp_path, "num_threads": 1})
+    for size in (8, 12, 5):
+        x, found = images(28, 1, size)[0], []
+        for each in (model, fast):
+            model.zero_grad()
+            each(x).square().mean().backward()
+            found.append([parameter.grad for parameter in model.parameters()])
+        torch.testing.assert_close(found[1], found[0], **TOLERANCE)
+    first, other = report(fast).graphs
+    assert (first.built > 5, other.built) == (True, 0)
+    assert not report(fast).partitioned
