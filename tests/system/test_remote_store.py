@@ -162,6 +162,19 @@ def test_who_pulls_what_nobody_pushed_is_told(
     assert " more: absent" in output.out
 
 
+def test_operators_that_are_here_need_not_be_pulled(
+    built: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor those of the pack, under whatever key; nothing of the model is lacking then but its network."""
+    model, _ = built
+    own, url = str(model.parent / "own"), f"file://{tmp_path}/empty"
+    assert main(["pull", url, str(model), "--cache_path", own, "--json"]) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert (done["operators"], done["networks"]) == (0, 0)
+    assert done["present"] > 0
+    assert len(done["left_out"]) == 1
+
+
 def test_what_can_not_go_says_how_it_can(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A model with open shapes names them; a cache whose operators are all the pack's says where these are."""
     onnx.save(small_model(), tmp_path / "open.onnx")

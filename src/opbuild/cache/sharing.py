@@ -123,8 +123,9 @@ def pull(url: str, models: Sequence[Path], config: Config, level: Level, shapes:
     """
     setup, remote = _opened(url, config, level)
     left_out: list[tuple[str, str]] = []
+    here: set[str] = set()
     if models:
-        stems, manifests = _of_models(models, setup, remote, shapes, left_out)
+        stems, manifests = _of_models(models, setup, remote, shapes, left_out, here)
     else:
         stems, manifests = _everything(remote, level, left_out)
     entries = _fetched(stems, remote, level, left_out)
@@ -150,7 +151,8 @@ def pull(url: str, models: Sequence[Path], config: Config, level: Level, shapes:
         left_out.append(("what tuning found", described(records)))
         records = 0
     nbytes = remote.service.traffic.bytes_read
-    return Moved(len(added), len(entries) - len(added), taken, records, tuple(left_out), warnings, nbytes)
+    present = len(here.union(entry.name for entry in entries)) - len(added)
+    return Moved(len(added), present, taken, records, tuple(left_out), warnings, nbytes)
 
 
 def _opened(url: str, config: Config, level: Level) -> tuple[Setup, Remote]:
@@ -209,9 +211,14 @@ def _pushed_records(setup: Setup, remote: Remote) -> int:
 
 
 def _of_models(
-    models: Sequence[Path], setup: Setup, remote: Remote, shapes: InputShapes | None, left_out: list[tuple[str, str]]
+    models: Sequence[Path],
+    setup: Setup,
+    remote: Remote,
+    shapes: InputShapes | None,
+    left_out: list[tuple[str, str]],
+    here: set[str],
 ) -> tuple[list[str], list[Manifest]]:
-    """Return the names of the operators that models need, and their networks."""
+    """Return the names of the operators that models lack, and their networks; put in ``here`` what they do not lack."""
     stems: dict[str, None] = {}
     manifests = []
     for model in models:
@@ -226,7 +233,11 @@ def _of_models(
             raise _refused(remote, described(manifest))
         left_out.append((f"the network of {model.name}", manifest.elsewhere))
         builder = deciding_builder(setup, stores)
-        stems |= {builder.key(desc).stem: None for desc in _planned(source, signature, setup).kernels}
+        for job in builder.plan(_planned(source, signature, setup).kernels):
+            if job.must_compile:
+                stems[job.key.stem] = None
+            else:  # the pack's have keys of their own
+                here.add(job.name)
     return list(stems), manifests
 
 
