@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,9 @@ class Networks:
                 self._built[signature, () if self._has_states else versions] = built
                 if len(self._built) > _LIMIT:
                     self._built.popitem(last=False)
+        with (
+            self._lock if built.writes else nullcontext()
+        ):  # steps follow each other; what only reads runs side by side
             arrays = built.call([each.asnumpy() for each in (*leaves, *built.reads)]) if built.call else ()
             for parameter, array in zip(built.writes, arrays, strict=False):
                 parameter.take(array)
