@@ -51,7 +51,10 @@ def starts(way: str, folder: Path, network: Any, args: tuple[Any, ...], *, prepa
         if prepares:
             compiled = torch.compile(module, fullgraph=True, backend="opbuild", options=options)
             whole: Any = compiled.forward
-            made = whole.aot_compile((args, {}))
+            try:
+                made = whole.aot_compile((args, {}))
+            except torch._dynamo.exc.PackageError as error:  # raised after the back end, which has no part in guards
+                sys.exit(f"torch can not store what Dynamo guards in this module, with any back end: {error}")
             made.save_compiled_function(str(file))
             return made(module, *args)
         with file.open("rb") as data:

@@ -100,6 +100,29 @@ def test_a_report_times_calls_only_if_asked(folder: Path) -> None:
     assert "in the stored network" in timed
 
 
+@pytest.mark.parametrize("peak", [None, 1000.0])
+def test_shares_of_the_peak_are_shown_where_the_system_names_a_clock(
+    folder: Path, peak: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Virtual machines name none: the page has no such column, and all else."""
+    monkeypatch.setattr("opbuild.cli.picture.nominal_peak", lambda _: peak)
+    assert main(["report", "small.onnx", *SIZE, "--time", "--runs", "2", "-o", "page.html"]) == 0
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    assert ("of peak" in page) == (peak is not None)
+    assert "medians of 2 runs" in page
+    assert ("The system does not name the greatest clock" in page) == (peak is None)
+
+
+def test_a_report_shows_what_is_behind_a_cut(place: Path) -> None:
+    """All parts are there, since the network is run once; nothing is timed that was not asked for."""
+    parted(place / "parted.onnx")
+    assert main(["report", "parted.onnx", "-o", "page.html"]) == 0
+    page = (place / "page.html").read_text(encoding="utf-8")
+    for each in ("positive", "rows", "cut at NonZero places"):
+        assert each in page, each
+    assert "medians" not in page
+
+
 def test_a_profile_has_a_row_for_each_call_or_kernel(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Shares make one, and the peak is said to be nominal where it is known."""
     assert main(["profile", "small.onnx", *SIZE, "--runs", "3"]) == 0

@@ -18,6 +18,7 @@ import opbuild
 from opbuild.cli.main import main
 from opbuild.errors import OptionError
 from opbuild.pipeline.remote import _uploads, service_at
+from open_rows import model as rows_model
 from remote_servers import PATIENT, free_port, http_server
 from small_network import SHAPE, small_model
 
@@ -148,6 +149,23 @@ def test_what_models_need_is_pushed_and_pulled(
         assert (done["operators"], done["networks"], done["left_out"]) == (first["operators"], 1, {})
         net = opbuild.compile(model, cache_path=tmp_path / str(number), forbid_compile=True)
         assert net.report.image
+
+
+def test_who_pushes_a_size_that_is_bound_by_numbers_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It was built, but has no network of its own; the message says how it gets one."""
+    own, url, file = tmp_path / "own", f"file://{tmp_path}/stick", tmp_path / "rows.onnx"
+    onnx.save(rows_model(), file)
+    assert main(["warm", str(file), "--shapes", "x:20,24", "--cache_path", str(own)]) == 0
+    push = ["push", str(file), url, "--input_shape", "x:7,24", "--cache_path", str(own), "--json"]
+    opbuild.compile(file, input_shapes={"x": (7, 24)}, cache_path=own)
+    capsys.readouterr()
+    assert main(push) == 0
+    (reason,) = json.loads(capsys.readouterr().out)["left_out"].values()
+    assert "op_compiler_cache_mode='force'" in reason
+    opbuild.compile(file, input_shapes={"x": (7, 24)}, cache_path=own, op_compiler_cache_mode="force")
+    assert main(push) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert (done["networks"], done["left_out"]) == (1, {})
 
 
 def test_who_pulls_what_nobody_pushed_is_told(

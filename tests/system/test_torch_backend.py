@@ -140,10 +140,10 @@ def test_what_an_onnx_file_needed_serves_a_module_of_the_same_layers(
 
 
 @torch.no_grad()
-def test_a_graph_that_dynamo_compiles_again_for_another_size_is_bound_by_numbers(compiled: Any) -> None:
+def test_a_graph_that_dynamo_compiles_again_for_another_size_is_bound_by_numbers(tmp_path: Path) -> None:
     """Sizes are open then, and kernels that serve any size were built behind the first call."""
     model = ready(Encoder(1))
-    fast = compiled(model)
+    fast = torch.compile(model, backend=backend, options={"cache_path": tmp_path})
     torch.testing.assert_close(fast(tokens(2, 20)), model(tokens(2, 20)), rtol=1e-4, atol=1e-5)
     until(lambda: not any(thread.name == "opbuild-any-size" for thread in threading.enumerate()))
     for shape in ((2, 24), (2, 33), (3, 24)):
@@ -179,14 +179,31 @@ def up_to_each_place(x: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-def test_what_is_a_constant_of_one_size_only_is_built_for_others_behind_the_first_call(compiled: Any) -> None:
+def test_what_is_a_constant_of_one_size_only_is_built_for_others_behind_the_first_call(tmp_path: Path) -> None:
     """When Dynamo comes with open sizes, the kernels that compute it are there."""
-    fast = compiled(up_to_each_place)
+    fast = torch.compile(up_to_each_place, backend=backend, options={"cache_path": tmp_path})
     for size in (20, 27, 33):
         x = images(1, size, 8)
         torch.testing.assert_close(fast(x), up_to_each_place(x), rtol=1e-4, atol=1e-5)
         until(lambda: not any(thread.name == "opbuild-any-size" for thread in threading.enumerate()))
     assert [graph.built for graph in report(fast).graphs[1:]] == [0]
+
+
+@torch.no_grad()
+def test_what_a_new_size_compiles_is_counted_as_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The count is the number of operators that came to the store, and stays when further sizes need none."""
+    monkeypatch.setattr("opbuild.pipeline.opening.build_for_other_sizes", lambda *_: None)  # so that some are lacking
+    fast = torch.compile(up_to_each_place, backend=backend, options={"cache_path": tmp_path})
+    counts = [0]
+    for size in (20, 27, 33):
+        fast(images(1, size, 8))
+        until(lambda: not any(thread.name == "opbuild-any-size" for thread in threading.enumerate()))
+        counts.append(entries(tmp_path))
+    first, second = report(fast).graphs
+    assert (first.built, second.built) == (counts[1], counts[2] - counts[1])
+    assert second.built > 0
+    assert counts[3] == counts[2]
+    assert [build.built for build in second.builds] == [0]  # those of the last size
 
 
 @torch.no_grad()

@@ -64,6 +64,13 @@ class Moved:
     nbytes: int = 0
 
 
+_BOUND = (
+    "at this size it is bound to what is stored for any size, which stays here; "
+    "opbuild.compile(..., op_compiler_cache_mode='force') stores it as a network of its own"
+)
+"""Why a model is left out that was built at this size, as its user sees it."""
+
+
 def push(models: Sequence[Path], url: str, config: Config, level: Level, shapes: InputShapes | None = None) -> Moved:
     """Write what models need to a remote store: operators, which models share, and stored networks with weights.
 
@@ -85,10 +92,13 @@ def push(models: Sequence[Path], url: str, config: Config, level: Level, shapes:
     left_out = []
     for model in models:
         stores, source, signature = _model(model, setup, shapes)
-        needed = _planned(source, signature, setup)
-        entries |= {entry.name: entry for entry in entries_of(needed, deciding_builder(setup, stores))}
         key = stores.images.key(source.declaration.name, source.digest, source.types(signature))
         stored = _stored(key, setup)
+        if isinstance(stored, Reason) and stored.code == "absent" and _serves_any_size(source, stores):
+            left_out.append((model.name, _BOUND))  # it may lack the operators that suit this size best
+            continue
+        needed = _planned(source, signature, setup)
+        entries |= {entry.name: entry for entry in entries_of(needed, deciding_builder(setup, stores))}
         if isinstance(stored, Reason):
             left_out.append((f"the network of {model.name}", stored.text))
         else:
@@ -171,6 +181,10 @@ def _model(model: Path, setup: Setup, shapes: InputShapes | None) -> tuple[Store
 
 def _planned(source: ModelSource, signature: Shapes, setup: Setup) -> Planned:
     return plan_graphs([source.graph(signature, Clock())], setup, Clock())
+
+
+def _serves_any_size(source: ModelSource, stores: Stores) -> bool:
+    return stores.images.load_open(stores.images.open_key(source, 0)) is not None
 
 
 def _stored(key: ImageKey, setup: Setup) -> tuple[StoredNetwork, dict[str, Bytes]] | Reason:

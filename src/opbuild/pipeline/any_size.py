@@ -15,6 +15,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from opbuild.backend.evaluate import evaluate
@@ -157,9 +158,8 @@ class AnySize(Ahead):
             bound = self._bound(shapes)
             if bound is None and not self._is_loaded and self._load_stored():
                 bound = self._bound(shapes)
-            if bound is None and self._prepare_more(shapes):
-                bound = self._bound(shapes)
-        return bound
+            made = self._prepare_more(shapes) if bound is None else None
+            return self._bound(shapes, made) if made is not None else bound
 
     def bind_stored(self) -> Binding | None:
         """Bind a size by a stored template before anything is prepared; None if there is none for it."""
@@ -178,14 +178,18 @@ class AnySize(Ahead):
         self._asked = shapes
         with self._making:
             bound = self._bound(shapes) if self._load_stored() else None
+            operators: dict[str, OperatorReport] = {}
             for size in dict.fromkeys((built, shapes)):
-                if bound is None and self._prepare_more(size, is_asked_for=False):
-                    bound = self._bound(shapes)
+                made = self._prepare_more(size, is_asked_for=False) if bound is None else None
+                if made is not None:
+                    operators = {**made, **operators}  # what the first compiled is there for the second
+                    bound = self._bound(shapes, operators)
         return bound
 
     # -- binding ------------------------------------------------------------------------------------------------------
 
-    def _bound(self, shapes: Shapes) -> Binding | None:
+    def _bound(self, shapes: Shapes, made: Mapping[str, OperatorReport] = MappingProxyType({})) -> Binding | None:
+        """Bind a size by a template that is there, for which the kernels ``made``, by symbol, were built just now."""
         from opbuild.runtime.sized import SizedExecutor
 
         clock = Clock()
@@ -198,7 +202,7 @@ class AnySize(Ahead):
                     executor = SizedExecutor(layout, numbers, chosen, evaluate, self._stores.images.blocks)
                 except ValueError:
                     continue
-            report = self._report(layout.template, decision, executor.arena_size, clock)
+            report = self._report(layout.template, decision, executor.arena_size, clock, made)
             wants = self._build is not None and (decision.replaced or not decision.suits)
             improves = wants and not self._stores.setup.why_not_compiled
             return Binding(executor, report, (lambda: self._better(shapes)) if improves else None)
@@ -227,7 +231,9 @@ class AnySize(Ahead):
             self._warn(f"better kernels for {self._source.declaration.name} at {list(shapes)} were not built", error)
             return None
 
-    def _report(self, template: Template, decision: Decision, arena: int, clock: Clock) -> Report:
+    def _report(
+        self, template: Template, decision: Decision, arena: int, clock: Clock, made: Mapping[str, OperatorReport]
+    ) -> Report:
         from opbuild.runtime.template import OpenKernel
 
         nodes: dict[int, dict[str, None]] = {}
@@ -242,9 +248,15 @@ class AnySize(Ahead):
             if each is not None:
                 reason = SUITING if number not in decision.replaced else REPLACING
                 served.setdefault((each.kernel.symbol, reason), {}).update(nodes.get(number, {}))
+        operators = [
+            made[name]._replace(nodes=tuple(of)) if name in made else OperatorReport(name, "reused", why, tuple(of))
+            for (name, why), of in served.items()
+        ]
+        chosen_names = {name for name, _ in served}
+        operators += [each for name, each in made.items() if each.status == "built" and name not in chosen_names]
         return Report(
             network=template.name,
-            operators=tuple(OperatorReport(name, "reused", why, tuple(of)) for (name, why), of in served.items()),
+            operators=tuple(operators),
             host=host,
             steps=clock.steps,
             image_reason="it was bound by numbers to what is lowered for any size",
@@ -275,8 +287,8 @@ class AnySize(Ahead):
         try:
             self._store(keep)
             with self._making:
-                made = keep is not None or (not self._load_stored() and self._prepare_more(shapes))
-            if made:
+                is_new = keep is not None or (not self._load_stored() and self._prepare_more(shapes) is not None)
+            if is_new:
                 self._prepare_nearby(shapes)
         except Exception as error:
             self._warn(f"not all is ready for other sizes of {self._source.declaration.name}", error)
@@ -309,11 +321,14 @@ class AnySize(Ahead):
             self._warn(f"stored templates of {self._source.declaration.name} are not used", error)
         return bool(self._opened)
 
-    def _prepare_more(self, shapes: Shapes, *, is_asked_for: bool = True) -> bool:
-        """Make a template at a size and return whether there is one."""
-        keep = self._attempt(lambda: self._made(shapes, is_asked_for=is_asked_for), is_asked_for=is_asked_for)
+    def _prepare_more(self, shapes: Shapes, *, is_asked_for: bool = True) -> Mapping[str, OperatorReport] | None:
+        """Make a template at a size; return what became of its kernels, by symbol, or None if there is no template."""
+        made = self._attempt(lambda: self._made(shapes, is_asked_for=is_asked_for), is_asked_for=is_asked_for)
+        if made is None:
+            return None
+        keep, operators = made
         self._store(keep)
-        return keep is not None
+        return operators
 
     def _store(self, keep: Callable[[], None] | None) -> None:
         """Store a template, if there is one; tell what goes wrong, which stops nothing."""
@@ -340,12 +355,13 @@ class AnySize(Ahead):
                 self._warn(f"{self._source.declaration.name} is built for each size", error)
             return None
 
-    def _made(self, shapes: Shapes, *, is_asked_for: bool) -> Callable[[], None]:
-        """Add a template, built on its own; return what stores it."""
+    def _made(self, shapes: Shapes, *, is_asked_for: bool) -> tuple[Callable[[], None], Mapping[str, OperatorReport]]:
+        """Add a template, built on its own; return what stores it, and what became of its kernels, by symbol."""
         opening = self._packed(self._lowered(shapes, is_asked_for=is_asked_for), self._stores.packer())
         built = opening.build(self._new_builder)
         self._add(built.symbols, self._library(built.library))
-        return self._finished(opening, built)
+        operators = {built.symbols[desc]: operator for desc, operator in built.operators.items()}
+        return self._finished(opening, built), operators
 
     def _lowered(self, shapes: Shapes, *, is_asked_for: bool = True) -> Opening:
         from opbuild.pipeline.opening import Opening

@@ -82,8 +82,10 @@ class Network:
         self._improving: dict[Shapes, Callable[[], Bound | None]] = {}
         self._lock = threading.Lock()
         self._latest: Bound | None = None
+        self._built = 0
         if first is not None:
             self._bindings[tuple(port.type.shape for port in first.executor.inputs)] = self._latest = first
+            self._built = first.report.built
         self._first_outputs = self.bound_outputs
 
     @property
@@ -110,6 +112,11 @@ class Network:
     def report(self) -> Report:
         """What the build of the signature that was bound last did; an empty report before any was."""
         return self._latest.report if self._latest is not None else Report(self.name)
+
+    @property
+    def built(self) -> int:
+        """Operators that were compiled for all signatures together, also for faster bindings behind calls."""
+        return self._built
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Array | Any:
         """Run the network.
@@ -288,6 +295,7 @@ class Network:
             if binding is None:
                 with named(BuildError, "the network can not be built"):
                     binding = self._bindings[shapes] = self._bind(shapes)
+                self._built += binding.report.built
                 self._forget()
             self._latest = binding
             return binding
@@ -311,6 +319,7 @@ class Network:
             found = better()
             with self._lock:
                 del self._improving[shapes]
+                self._built += found.report.built if found is not None else 0
                 if found is not None and shapes in self._bindings:
                     self._bindings[shapes] = found
 

@@ -66,6 +66,7 @@ class Part:
         self._precedes = precedes
         self._tell = tell
         self._told: Report | None = None
+        self._built_before = 0
         self._lock = threading.Lock()
         self._weights: Weights | None = None
         self._network: Network | None = None
@@ -74,7 +75,7 @@ class Part:
         self._failed = False
         self._numbers = [index for index in program.given if program.inputs[index].kind == "size"]
         self._floats = floats_in_doubles(program)
-        graph.networks.append(self.report)
+        graph.parts.append(self)
 
     def __call__(self, *args: Any) -> Any:
         """Run the network.
@@ -99,9 +100,15 @@ class Part:
             self._fall_back(error)
             return self._eager(*args)
 
+    @property
     def report(self) -> Report:
-        """Return what the build did for the sizes and weights that it was called with last."""
+        """What the build did for the sizes and weights that it was called with last."""
         return Report(self._program.name) if self._network is None else self._network.report
+
+    @property
+    def built(self) -> int:
+        """Operators that were compiled for all sizes and weights together."""
+        return self._built_before + (0 if self._network is None else self._network.built)
 
     def _is_out_of_range(self, args: Sequence[Any]) -> bool:
         return any(abs(args[index]) > MOST_ELEMENTS for index in self._numbers) or any(
@@ -143,6 +150,7 @@ class Part:
         weights = Weights(tensors)
         arrays = [to_array(each, range(each.dim())) for each in tensors]
         is_first = self._network is None
+        built = self.built
         self._network = compile_source(
             ProgramSource(program, arrays),
             self._settings.config,
@@ -150,6 +158,7 @@ class Part:
             follows=self._follows,
             later=self._later(arrays) if is_first and self._precedes else None,
         )
+        self._built_before = built
         self._weights = weights
 
     def _later(self, arrays: Sequence[Array]) -> list[ProgramSource]:

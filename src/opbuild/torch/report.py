@@ -5,15 +5,27 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from opbuild.platform.records import dataclass
 from opbuild.report import Report as BuildReport
 from opbuild.text.plural import counted
+
+
+class Built(Protocol):
+    """A part of a graph that opbuild computes."""
+
+    @property
+    def report(self) -> BuildReport:
+        """What the build did for the sizes and weights that it was called with last."""
+
+    @property
+    def built(self) -> int:
+        """Operators that were compiled for all sizes and weights together."""
 
 
 @dataclass(eq=False)
@@ -24,7 +36,7 @@ class Graph:
         name: Its name.
         compiled: Operators of ATen that opbuild computes, and how many of each.
         partitioned: Operators that torch computes, and how many of each, by name and reason.
-        networks: Functions that return what the build of each part did, once it was called.
+        parts: What opbuild computes of it.
         fallbacks: Errors for which parts are left to torch, as was asked for.
         refrozen: How often weights were packed again because they had changed.
     """
@@ -32,7 +44,7 @@ class Graph:
     name: str
     compiled: Counter[str] = field(default_factory=Counter)
     partitioned: Counter[tuple[str, str]] = field(default_factory=Counter)
-    networks: list[Callable[[], BuildReport]] = field(default_factory=list)
+    parts: list[Built] = field(default_factory=list)
     fallbacks: list[str] = field(default_factory=list)
     refrozen: int = 0
     _tensors: tuple[weakref.ref[torch.Tensor], ...] = ()
@@ -41,12 +53,12 @@ class Graph:
     @property
     def builds(self) -> tuple[BuildReport, ...]:
         """What the build of each part did, for the sizes and weights that it was called with last."""
-        return tuple(network() for network in self.networks)
+        return tuple(part.report for part in self.parts)
 
     @property
     def built(self) -> int:
-        """Operators that were compiled for it; those that the store had are not among them."""
-        return sum(build.built for build in self.builds)
+        """Operators that were compiled for it, for all its sizes and weights; what the store had is not among them."""
+        return sum(part.built for part in self.parts)
 
     def belongs_to(self, tensors: Sequence[torch.Tensor], code: Any) -> bool:
         """Return whether it was made from a module with some of these tensors, or from a function of this code."""
