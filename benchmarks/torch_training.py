@@ -74,7 +74,8 @@ class Bert(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return a number for each token at each place."""
-        return self.head(self.layers(self.tokens(x) + self.places))
+        found: torch.Tensor = self.head(self.layers(self.tokens(x) + self.places))
+        return found
 
 
 def _images(channels: int, side: int, count: int) -> Batch:
@@ -87,7 +88,7 @@ def _tokens() -> Batch:
 
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Batch], Callable[..., Any]]] = {
     "digits": (digits, lambda: _images(1, 28, 32), lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9)),
-    "ResNet-18": (resnet18, lambda: _images(3, 64, 8), lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9)),
+    "ResNet-18": (resnet18, lambda: _images(3, 64, 8), lambda p: torch.optim.SGD(p, lr=5e-4)),
     "BERT": (Bert, _tokens, lambda p: torch.optim.AdamW(p, lr=1e-4)),
 }
 

@@ -35,6 +35,7 @@ def _step(net: LeNet) -> nn.Cell:
     return nn.TrainOneStepCell(nn.WithLossCell(net, nn.CrossEntropyLoss()), optimizer)
 
 
+@pytest.mark.usefixtures("with_pack")
 def test_a_compiled_lenet_trains_to_torchs_losses_and_is_built_once(reports, tmp_path, monkeypatch):
     """Fifty steps are one network; the same again, from other weights, builds nothing; all of it has kernels."""
     monkeypatch.chdir(tmp_path)
