@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import astuple
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from opbuild.dtypes import is_float
 from opbuild.errors import DTypeError, InvalidModelError, OpbuildError, ShapeError, UnsupportedOperatorError
 from opbuild.frontend.block import Block
 from opbuild.frontend.expansion import Served, with_defaults
@@ -17,7 +18,7 @@ from opbuild.frontend.onnx_order import in_order
 from opbuild.frontend.onnx_read import DataFiles, Source, dtype_name, external_tensors, opsets, read_model
 from opbuild.frontend.onnx_schemas import newest_opset
 from opbuild.frontend.rest import Rest, begin
-from opbuild.frontend.walk import Walked, walk
+from opbuild.frontend.walk import BY_DATA, Walked, walk
 from opbuild.graph.cut import HOST_VALUE
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.types import Graph, TensorType
@@ -62,10 +63,12 @@ class OnnxModel:
     def declared_outputs(self) -> tuple[DeclaredValue | None, ...]:
         """What is declared of each output, or else inferred by onnx; None where neither tells.
 
-        Nothing is inferred where no input is open: the types of such a network are known when it is bound.
+        Nothing is inferred where inputs and operators leave nothing open: binding tells the types of such a network.
         """
         outputs = self._proto.graph.output
-        is_open = any(each.shape is None or FREE in each.shape for each in self.inputs.values())
+        is_open = any(map(_may_leave_open, self.inputs.values())) or any(
+            node.op_type in BY_DATA for node in self._proto.graph.node
+        )
         if is_open and not all(value.type.tensor_type.HasField("shape") for value in outputs):
             outputs = _inferred_outputs(self._proto) or outputs
         return tuple(map(_declared_if_known, outputs))
@@ -218,6 +221,11 @@ def _inlined(proto: ModelProto) -> ModelProto:
         raise InvalidModelError(
             f"the model's functions can not be inlined: {error}", "export it without functions"
         ) from error
+
+
+def _may_leave_open(value: DeclaredValue) -> bool:
+    """Return whether an input is open, or such as decide shapes: integers or truth values of rank 1 at most."""
+    return value.shape is None or FREE in value.shape or (len(value.shape) <= 1 and not is_float(value.dtype))
 
 
 def _declared(value: ValueInfoProto) -> DeclaredValue:

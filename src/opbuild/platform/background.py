@@ -7,16 +7,21 @@ then, and who waits for something that has not begun does it himself.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Generic, TypeVar
 
-from opbuild.platform.limits import has_room
+from opbuild.platform.limits import has_room, no_process_is_left
 
 T = TypeVar("T")
 
+_PATIENCE = 0.1
+"""Seconds in which a thread that has nothing left to do ends."""
 
-def begin(work: Callable[[], object], name: str, *, is_needed: bool = False) -> bool:
-    """Call a function in a thread of its own, which ends with the process; return whether there is one.
+
+def begin(work: Callable[[], object], name: str, *, is_needed: bool = False) -> threading.Thread | None:
+    """Call a function in a thread of its own, which ends with the process; return it, or None if there is none.
 
     Where memory is limited there is none: a thread that finds no memory to begin lets ``start`` wait for ever.
 
@@ -26,12 +31,20 @@ def begin(work: Callable[[], object], name: str, *, is_needed: bool = False) -> 
         is_needed: Whether it can not be done without: then also where little memory is left.
     """
     if not is_needed and not has_room():
-        return False
+        return None
+    thread = threading.Thread(target=work, name=name, daemon=True)
     try:
-        threading.Thread(target=work, name=name, daemon=True).start()
+        thread.start()
     except (RuntimeError, MemoryError):
-        return False
-    return True
+        return None
+    return thread
+
+
+def await_end(threads: Sequence[threading.Thread]) -> None:
+    """Wait until the system has no more of some threads that have nothing left to do, but not for long."""
+    latest = time.monotonic() + _PATIENCE
+    while any(Path(f"/proc/self/task/{each.native_id}").exists() for each in threads) and time.monotonic() < latest:
+        time.sleep(1e-4)
 
 
 class Background(Generic[T]):
@@ -49,15 +62,22 @@ class Background(Generic[T]):
         self._done = threading.Event()
         self._result: list[T] = []
         self._error: BaseException | None = None
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Begin, if there can be a thread for it."""
-        begin(self._run, self._name)
+        self._thread = begin(self._run, self._name)
 
     def result(self) -> T:
-        """Return what the work returns, or raise what it raises; do it here if it has not begun."""
+        """Return what the work returns, or raise what it raises; do it here if it has not begun.
+
+        Where the thread was the last process that the limit allows, and the work is to start one, it is done here too.
+        """
         self._run()
         self._done.wait()
+        if self._error is not None and self._thread is not None and no_process_is_left(self._error):
+            await_end([self._thread])
+            return self._work()
         if self._error is not None:
             raise self._error
         return self._result[0]

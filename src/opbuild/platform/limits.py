@@ -91,6 +91,15 @@ def hint_for(error: BaseException | None) -> str:
     return ""
 
 
+def no_process_is_left(error: BaseException | None) -> bool:
+    """Return whether an error, or one that it was raised from, says that no further process may be started."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno == errno.EAGAIN:
+            return True
+        error = error.__cause__
+    return False
+
+
 def hint_for_signal(number: int) -> str:
     """Return what to do about a process that a signal ended; empty if it is not the signal of a limit."""
     return f"raise {_SIGNALS[number].text}" if number in _SIGNALS else ""
