@@ -74,4 +74,4 @@ def test_a_dropped_network_gives_back_its_threads_files_and_library() -> None:
     for _ in range(50):
         once()
     gc.collect()
-    assert state() == before
+    assert all(now <= then for now, then in zip(state(), before, strict=True))  # what others left may have ended

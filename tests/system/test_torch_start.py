@@ -42,7 +42,7 @@ def in_another_process(program: str, *args: object) -> str:
     done = subprocess.run(
         [sys.executable, "-c", lines, *map(str, args)], capture_output=True, text=True, timeout=300, check=False
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout
 
 

@@ -195,6 +195,7 @@ def test_the_release_is_what_the_metadata_beside_the_package_says(installed: Pat
     assert HalideCompiler.version() == "99.0.0"
     stale = installed.parent / "halide-98.0.0.dist-info"
     stale.mkdir()
+    (stale / "METADATA").write_text("Metadata-Version: 2.1\nName: halide\nVersion: 98.0.0\n")
     assert HalideCompiler.version() == metadata.version("halide")
     release(installed.parent, "100.0.0")
     assert HalideCompiler.version() == "100.0.0"

@@ -14,10 +14,9 @@ def release_of(package: str) -> str:
         return found
     from importlib import metadata
 
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""
+    with suppress(metadata.PackageNotFoundError, OSError):  # the latter of a package that stands in for this one
+        return metadata.version(package) or ""
+    return ""
 
 
 def _beside(package: str) -> str:
