@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import resource
 import threading
 
@@ -79,6 +80,23 @@ def test_where_memory_is_limited_there_are_no_threads_that_could_be_done_without
         before = limits.has_room()
         used = dict(zip((resource.RLIMIT_AS, resource.RLIMIT_DATA), limits._in_use(), strict=True))[limit]
         resource.setrlimit(limit, (used + limits.ROOM // 2, resource.RLIM_INFINITY))
-        return [before, limits.has_room(), begin(list, "test")]
+        return [before, limits.has_room(), begin(list, "test") is not None]
 
     assert in_fork(work) == [True, False, False]
+
+
+def test_work_for_which_no_process_was_left_is_done_where_its_thread_has_ended() -> None:
+    """The thread that linked was itself the last process that ``ulimit -u`` allows: the linker could not be started."""
+    threads: list[threading.Thread] = []
+
+    def work() -> str:
+        threads.append(threading.current_thread())
+        if threads[0] is threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("no linker") from BlockingIOError(errno.EAGAIN, "no process")
+        return "linked"
+
+    background = Background(work, "test")
+    background.start()
+    assert background._done.wait(60)
+    assert background.result() == "linked"
+    assert not threads[0].is_alive()
