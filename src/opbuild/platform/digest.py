@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import resource
 import threading
+import time
 from collections.abc import Callable, Iterable
 from os import PathLike
 from pathlib import Path
 
 from blake3 import blake3
 
-from opbuild.platform.background import await_end
-
 _MANY = 2**24
 """Bytes from which several threads take a digest; for less it does not pay to start them."""
+
+_PATIENCE = 0.1
+"""Seconds in which a thread that has nothing left to do ends."""
 
 _trying = threading.Lock()
 _threads = [0]
@@ -87,16 +89,21 @@ def _wanted() -> int:
 
 def _can_start(count: int) -> bool:
     """Return whether so many threads can run at once; those that tried it have ended then."""
-    stop, tried = threading.Event(), list[threading.Thread]()
+    stop, tried = threading.Event(), list[int]()
+
+    def wait() -> None:
+        tried.append(threading.get_native_id())
+        stop.wait()
+
     try:
         for _ in range(count):
-            thread = threading.Thread(target=stop.wait, name="opbuild-digest", daemon=True)
-            thread.start()
-            tried.append(thread)
+            threading.Thread(target=wait, name="opbuild-digest", daemon=True).start()
         enough = True
     except RuntimeError:
         enough = False
     finally:
         stop.set()
-    await_end(tried)
+    latest = time.monotonic() + _PATIENCE
+    while any(Path(f"/proc/self/task/{thread}").exists() for thread in tried) and time.monotonic() < latest:
+        time.sleep(1e-4)
     return enough
