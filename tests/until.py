@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,11 @@ def until(condition: Callable[[], T], seconds: float = PATIENCE) -> T:
     while not (found := condition()) and time.monotonic() < end:
         time.sleep(0.01)
     return found
+
+
+def until_built_behind() -> None:
+    """Wait until the kernels for other sizes, which are built behind a network's first call, are there."""
+    until(lambda: not any(thread.name == "opbuild-any-size" for thread in threading.enumerate()))
 
 
 def children_of(pid: int) -> list[int]:

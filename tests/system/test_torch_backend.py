@@ -6,7 +6,6 @@ import functools
 import gc
 import importlib.metadata
 import random
-import threading
 import warnings
 import weakref
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 
 import opbuild
 from opbuild.errors import CompileForbiddenError, OptionError
-from until import until
+from until import until_built_behind
 
 torch = pytest.importorskip("torch", reason="the back end of torch.compile needs torch")
 
@@ -145,7 +144,7 @@ def test_a_graph_that_dynamo_compiles_again_for_another_size_is_bound_by_numbers
     model = ready(Encoder(1))
     fast = torch.compile(model, backend=backend, options={"cache_path": tmp_path})
     torch.testing.assert_close(fast(tokens(2, 20)), model(tokens(2, 20)), rtol=1e-4, atol=1e-5)
-    until(lambda: not any(thread.name == "opbuild-any-size" for thread in threading.enumerate()))
+    until_built_behind()
     for shape in ((2, 24), (2, 33), (3, 24)):
         torch.testing.assert_close(fast(tokens(*shape)), model(tokens(*shape)), rtol=1e-4, atol=1e-5)
     graphs = report(fast).graphs
@@ -167,7 +166,7 @@ def test_images_of_another_size_are_computed_by_what_was_built_behind_the_first_
     for size in (32, 48):
         x = images(1, 16, size, size)
         torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-4)
-        until(lambda: not any(thread.name == "opbuild-any-size" for thread in threading.enumerate()))
+        until_built_behind()
         counts.append(entries(tmp_path))
     assert counts[0] == counts[1]
 
@@ -185,7 +184,7 @@ def test_what_is_a_constant_of_one_size_only_is_built_for_others_behind_the_firs
     for size in (20, 27, 33):
         x = images(1, size, 8)
         torch.testing.assert_close(fast(x), up_to_each_place(x), rtol=1e-4, atol=1e-5)
-        until(lambda: not any(thread.name == "opbuild-any-size" for thread in threading.enumerate()))
+        until_built_behind()
     assert [graph.built for graph in report(fast).graphs[1:]] == [0]
 
 
@@ -197,7 +196,7 @@ def test_what_a_new_size_compiles_is_counted_as_built(tmp_path: Path, monkeypatc
     counts = [0]
     for size in (20, 27, 33):
         fast(images(1, size, 8))
-        until(lambda: not any(thread.name == "opbuild-any-size" for thread in threading.enumerate()))
+        until_built_behind()
         counts.append(entries(tmp_path))
     first, second = report(fast).graphs
     assert (first.built, second.built) == (counts[1], counts[2] - counts[1])
