@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import onnx
 import pytest
@@ -32,12 +33,19 @@ TESTS = str(Path(__file__).resolve().parents[1])
 
 @contextmanager
 def cluster(workers: int) -> Iterator[Any]:
-    """Start a scheduler and so many worker processes on this host, without a dashboard."""
+    """Start a scheduler and so many worker processes on this host, without a dashboard.
+
+    Dask sets variables of its workers, as OMP_NUM_THREADS, here too and leaves them: other tests would inherit them.
+    """
     from distributed import Client, LocalCluster
 
     place = {"PYTHONPATH": os.pathsep.join([TESTS, os.environ.get("PYTHONPATH", "")])}
     options = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": ":0", "env": place}
-    with LocalCluster(**options, silence_logs=50) as started, Client(started, set_as_default=False) as client:
+    with (
+        mock.patch.dict(os.environ),
+        LocalCluster(**options, silence_logs=50) as started,
+        Client(started, set_as_default=False) as client,
+    ):
         client.wait_for_workers(workers, timeout=60)
         yield client
 

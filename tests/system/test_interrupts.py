@@ -5,6 +5,7 @@ The suite interrupts each command once; ``make campaign`` at many moments.
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import subprocess
@@ -43,6 +44,8 @@ COMMANDS: dict[str, tuple[list[str], float]] = {
     "bench": (["bench", "mlp.onnx", "--runtime", "opbuild", "--runtime", "onnxruntime"], 3.0),
     "tune": (["tune", "mlp.onnx"], 3.0),
     "explain": (["explain", "net.onnx"], 0.8),
+    "report": (["report", "mlp.onnx", "--time", "-o", "page.html", "--trace", "trace.json"], 2.5),
+    "profile": (["profile", "mlp.onnx", "--report", "page.html"], 2.5),
     "cache": (["cache", "verify"], 0.4),
     "help": (["--help"], 0.12),
     "wrong": (["build", "nothing.onnx"], 0.3),
@@ -50,7 +53,7 @@ COMMANDS: dict[str, tuple[list[str], float]] = {
 }
 """Commands, and how long they take on a quiet machine: they are interrupted before."""
 
-END = 3.0
+END = 3.0 if CAMPAIGN else 60.0
 """Seconds until the end on a machine that tests other things too; half a second is promised where it is quiet."""
 
 
@@ -73,6 +76,10 @@ def folder(tmp_path: Path, models: Path) -> Path:
 
 def check(what: Interrupted, folder: Path, name: str) -> None:
     """Compare an ending with what is promised."""
+    for path in folder.glob("page.html"):
+        assert path.read_text().endswith("</html>"), name
+    for path in folder.glob("trace.json"):
+        assert json.loads(path.read_text())["traceEvents"], name
     if what.code != 130:  # it had done its work, or failed, before the signal came
         assert what.code in ((2,) if name.startswith("wrong") else (0, 3)), f"{name}: {what}"
         return

@@ -173,6 +173,31 @@ def test_each_part_runs_the_network_once(place: Path) -> None:
         assert nodes.count(("positive",)) == 1
 
 
+def test_a_page_whose_writing_is_interrupted_leaves_the_one_before(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written appears whole, and nothing else is left; a link stays one."""
+    (folder / "page.html").symlink_to("shown.html")
+    assert main(["report", "small.onnx", *SIZE, "-o", "page.html"]) == 0
+    before, listing = (folder / "shown.html").read_bytes(), sorted(folder.iterdir())
+
+    def interrupted(path: Path, data: bytes) -> None:
+        path.write_bytes(data[: len(data) // 2])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("opbuild.cli.picture.write_new", interrupted)
+    assert main(["report", "small.onnx", *SIZE, "--time", "--runs", "1", "-o", "page.html"]) == 130
+    assert (folder / "page.html").is_symlink()
+    assert (folder / "shown.html").read_bytes() == before
+    assert sorted(folder.iterdir()) == listing
+
+
+def test_a_page_goes_where_no_other_file_can_take_the_name(folder: Path) -> None:
+    """A device is written to."""
+    assert main(["report", "small.onnx", *SIZE, "-o", "/dev/null"]) == 0
+    assert Path("/dev/null").is_char_device()
+
+
 WRONG: dict[str, tuple[str, str]] = {
     "report small.onnx -o small.onnx": ("--output is 'small.onnx', which is the model", "name another file to write"),
     "report small.onnx -o link": ("--output is 'link', which is the model", "name another file to write"),

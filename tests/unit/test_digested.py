@@ -17,7 +17,7 @@ from opbuild.frontend.onnx_model import load_model
 from opbuild.frontend.onnx_read import ModelFile
 from opbuild.graph.constants import array_digest
 from opbuild.kernel.reason import Reason
-from opbuild.models.digest import digest_model
+from opbuild.models.digest import FORM, digest_model
 from opbuild.platform.digest import blake3_of
 from opbuild.runtime.weights import Packer
 from opbuild.store.weights import DiskWeights
@@ -50,6 +50,16 @@ def test_a_part_has_the_digest_of_its_bytes_and_is_not_read_again(taken: list[in
     assert digest_of(contents[0:11]) == blake3_of(contents[0:11].tobytes())
     assert digest_of(contents[11:90_010]) == blake3_of(contents[11:90_010].tobytes())
     assert taken == [11, 89_999]
+
+
+def test_a_models_digest_stays_that_of_its_form() -> None:
+    """Caches remember it by ``FORM``: where this one changes, count that up."""
+    tensor = numpy_helper.from_array(np.arange(90_000, dtype=np.float32), "w")
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [90_000]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "net", ports[:1], ports[1:], [tensor])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    data = np.frombuffer(model.SerializeToString(deterministic=True), np.uint8)
+    assert (FORM, digest_model(data).digest) == (2, "05eecd8db36e5bc39df2933bd169c2efd1e36b3e44752ab641863f4c3c890fa1")
 
 
 def test_what_is_known_ends_with_the_memory() -> None:

@@ -7,7 +7,11 @@ import shutil
 import threading
 from pathlib import Path
 
+import pytest
+
 from opbuild.config import Config
+from opbuild.files.private import publish
+from opbuild.models import digest
 from opbuild.models.source import is_surely_new, open_model
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import Stores
@@ -66,3 +70,18 @@ def test_opening_a_model_starts_nothing(small_network: SmallNetwork, tmp_path: P
 def children() -> list[str]:
     """Return the ids of this process's children."""
     return Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()
+
+
+def test_a_digest_that_another_version_remembered_is_taken_anew(
+    small_network: SmallNetwork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A version that takes digests otherwise reads a file that another one has remembered, and does not refuse it."""
+    model = tmp_path / small_network.path.name
+    shutil.copy(small_network.path, model)
+    os.utime(model, (0, 0))
+    memory = Stores(set_up(Config(cache_path=tmp_path), None, None)).models
+    with monkeypatch.context() as before:
+        before.setattr(digest, "FORM", digest.FORM - 1)
+        publish(memory.digest_file(model), b"what an older version wrote")
+    assert not memory.digest_file(model).exists()
+    assert open_model(model, memory).declaration.name == "small"

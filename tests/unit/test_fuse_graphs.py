@@ -175,13 +175,25 @@ def test_what_a_product_can_not_read_or_give_stays_apart(nodes: list[tuple[Any, 
     assert len(fuse(graph).nodes) == 2
 
 
-def test_of_two_products_that_are_added_the_later_takes_the_sum() -> None:
+def test_of_two_products_of_one_size_that_are_added_the_later_takes_the_sum() -> None:
     """The earlier one is its residual; ResNet's shortcut is such a sum."""
     nodes = [("Conv", "x w", "a", PADS), ("Conv", "x w", "b", PADS), ("Add", "a b", "s"), ("Relu", "s", "z")]
     first, second = fuse(graph_of(nodes, {"x": X}, ["z"], {"w": W})).nodes
     assert "epilogue" not in first.attrs
     assert second.attrs["epilogue"] == ("relu", ("add", ACC, arg(0)))
     assert second.inputs == ("x", "w", "", "a")
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_of_two_products_that_are_added_the_larger_takes_the_sum(order: tuple[int, int]) -> None:
+    """Exporters list a residual block's shortcut before or after its other branch: both give the same operators."""
+    products = [("Conv", "x w", "large", PADS), ("Conv", "x v", "small", {})]
+    nodes = [*(products[index] for index in order), ("Add", "large small", "s"), ("Relu", "s", "z")]
+    constants = {"w": W, "v": W[:, :, :1, :1]}
+    fused = {node.inputs[1]: node for node in fuse(graph_of(nodes, {"x": X}, ["z"], constants)).nodes}
+    assert fused["w"].attrs["epilogue"] == ("relu", ("add", ACC, arg(0)))
+    assert fused["w"].inputs == ("x", "w", "", "small")
+    assert "epilogue" not in fused["v"].attrs
 
 
 def test_batch_normalization_that_stands_alone_is_a_product_and_a_sum() -> None:

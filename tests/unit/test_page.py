@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from types import SimpleNamespace
 from typing import Any
 
 from opbuild.events import PACKING, PREPARING, CompileFinished, CompileStarted, Event, Working
 from opbuild.page.contents import Contents, gather, memory_of
-from opbuild.page.recording import Recording
+from opbuild.page.recording import Recording, Span
 from opbuild.page.render import render
 from opbuild.page.trace import trace
 from opbuild.report import OperatorReport, Report
@@ -124,3 +126,18 @@ def test_a_trace_has_a_thread_for_each_worker_and_the_calls_one_after_the_other(
         (1, 10000.0, 40000.0), (2, 0.0, 2.0), (2, 2.0, 2.0), (2, 4.0, 2.0),
     ]  # fmt: skip
     assert {event["args"]["name"] for event in events if event["ph"] == "M"} >= {"worker 1", "run of net"}
+
+
+def test_what_follows_in_a_trace_begins_where_the_last_ended() -> None:
+    """Nothing overlaps by a rounded nanosecond, which viewers would draw as one within the other."""
+    times = [random.Random(5).uniform(1e-4, 3) for _ in range(300)]
+    calls = [Call("conv", (f"layer{n}",), "conv", {}, (1,), 0, 8, (n,)) for n in range(len(times))]
+    rows = tuple(ProfileRow(call, time, 0.1) for call, time in zip(calls, times, strict=True))
+    began = list(accumulate(times, initial=3.3))
+    spans = [Span("steps", f"step{n}", begin, end - begin) for n, (begin, end) in enumerate(pairwise(began))]
+    events = json.loads(trace("net", spans, Profile("net", rows, 1.0, 3)))["traceEvents"]
+    for process in (1, 2):
+        found = [(event["ts"], event["dur"]) for event in events if event["ph"] == "X" and event["pid"] == process]
+        assert len(found) == len(times)
+        for (begin, duration), (following, _) in pairwise(found):
+            assert round(1e3 * (begin + duration)) == round(1e3 * following)

@@ -13,7 +13,8 @@ from opbuild.cli.options import option_group
 from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.events import Observer
-from opbuild.files.writing import same_file
+from opbuild.files.private import private_path
+from opbuild.files.writing import same_file, unwritable, write_new
 from opbuild.platform.records import dataclass
 
 if TYPE_CHECKING:
@@ -157,8 +158,15 @@ def _networks(config: Config, own: str) -> Mapping[str, list[str]]:
 
 
 def _write(option: str, path: Path, text: str) -> None:
+    """Write a file that appears whole; what no other file can take the name of, as a device, is written to."""
+    place, data = path.resolve(), text.encode()
     try:
-        path.write_text(text, encoding="utf-8")
+        if unwritable(place) or (place.exists() and not place.is_file()):
+            place.write_bytes(data)
+            return
+        with private_path(place.parent) as temporary:
+            write_new(temporary, data)
+            temporary.replace(place)
     except OSError as error:
         raise OptionError(
             f"--{option} is {str(path)!r}, which can not be written: {error.strerror}", "give another place"

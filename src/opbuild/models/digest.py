@@ -13,6 +13,9 @@ from opbuild.frontend.onnx_wire import without_large_tensors
 from opbuild.platform.digest import blake3_of
 from opbuild.text.canonical import canonical_json
 
+FORM = 2
+"""How digests are taken. A cache remembers them: when this code gives a model another one, this is counted up."""
+
 
 class Digested(NamedTuple):
     """The digest of a serialised model, and the message that remains of it without its large tensors."""

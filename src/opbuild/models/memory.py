@@ -19,6 +19,7 @@ from pathlib import Path
 from opbuild.files.mapping import Known, digest_of, remembered_digest
 from opbuild.files.private import publish
 from opbuild.files.trust import Trust
+from opbuild.models import digest as digests
 from opbuild.models.declaration import SUFFIX, Declaration, declaration_bytes, read_declaration
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.records import dataclass
@@ -80,8 +81,9 @@ class ModelMemory:
         return digest_of(path, self.digest_file(path) if self.reads else None, read, self.trust)
 
     def digest_file(self, path: Path) -> Path:
-        """Return where the digest of a model's file is remembered."""
-        number = int(blake3_of(os.path.abspath(path).encode(errors="surrogateescape"))[:16], 16)
+        """Return where the digest of a model's file is remembered, of the form that this version takes."""
+        place = f"{digests.FORM} {os.path.abspath(path)}"
+        number = int(blake3_of(place.encode(errors="surrogateescape"))[:16], 16)
         return self.folder / f"{_plain_name(path.stem)}_{number}.digest"
 
     def declaration_file(self, name: str, digest: str) -> Path:

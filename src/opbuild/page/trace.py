@@ -53,7 +53,8 @@ def _run(profile: Profile) -> list[dict[str, Any]]:
 
 
 def _complete(process: int, thread: int, name: str, began: float, milliseconds: float, details: Any) -> dict[str, Any]:
-    at = {"ts": round(1e3 * began, 3), "dur": round(1e3 * milliseconds, 3)}
+    first, last = round(1e6 * began), round(1e6 * (began + milliseconds))  # rounded alike: what follows begins there
+    at = {"ts": first / 1e3, "dur": (last - first) / 1e3}
     return {"ph": "X", "pid": process, "tid": thread, "name": name, **at, "args": details}
 
 

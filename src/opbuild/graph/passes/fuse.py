@@ -105,8 +105,7 @@ class _Fusion:
                 continue
             found = [name for name in item.inputs if self._takes_epilogue(name, item, item.chain)]
             if found:
-                # The product computed last: its other operand, if that is a product too, is complete by then.
-                self._attach(max(found, key=lambda name: self.position[id(self.producers[name])]), item, item.chain)
+                self._attach(max(found, key=self._precedence), item, item.chain)
 
     def nodes(self) -> tuple[Node, ...]:
         """Return the nodes that are left."""
@@ -146,6 +145,16 @@ class _Fusion:
         return len(operations(inner.expression)) <= 2 and is_cheap
 
     # -- epilogues ----------------------------------------------------------------------------------------------------
+
+    def _precedence(self, name: str) -> tuple[int, int]:
+        """Return which of two products takes the epilogue: the larger one, in whatever order a model lists its nodes.
+
+        Their results have one shape, so their weights tell which computes more; those of one size are told apart by
+        the order of nodes.
+        """
+        product = self.producers[name]
+        weights = product.node.inputs[1:2]
+        return sum(self.graph.types[weight].size for weight in weights), self.position[id(product)]
 
     def _takes_epilogue(self, name: str, item: _Item, chain: Elementwise) -> bool:
         producer = self.producers.get(name)
