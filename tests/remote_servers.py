@@ -69,30 +69,51 @@ def redis_server(*options: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]
 
 
 @contextlib.contextmanager
-def s3_server() -> Iterator[str]:
-    """Run moto's S3 with a bucket; give the bucket's URL, with a place for a folder."""
+def s3_server() -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Run moto's S3 with a bucket; give the bucket's URL, with a place for a folder, and the process."""
     port = free_port()
-    with running([sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], port):
+    with running([sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], port) as process:
         endpoint = f"http://127.0.0.1:{port}"
         urllib.request.urlopen(urllib.request.Request(f"{endpoint}/bucket", method="PUT"), timeout=PATIENT).close()
-        yield f"s3://bucket/{{}}?region=us-east-1&endpoint={endpoint}"
+        yield f"s3://bucket/{{}}?region=us-east-1&endpoint={endpoint}", process
 
 
 _WEBDAV = """
 import sys
 from cheroot import wsgi
+from wsgidav.fs_dav_provider import FileResource
 from wsgidav.wsgidav_app import WsgiDAVApp
+if sys.argv[3:]:
+    FileResource.begin_write = lambda self, **named: open(sys.argv[3], "wb", 0)
 app = WsgiDAVApp({"provider_mapping": {"/": sys.argv[1]}, "simple_dc": {"user_mapping": {"*": True}}, "verbose": 0})
 wsgi.Server(("127.0.0.1", int(sys.argv[2])), app, numthreads=12).start()
 """
 
 
 @contextlib.contextmanager
-def webdav_server(folder: Path) -> Iterator[str]:
-    """Run a WebDAV server over a folder; give its URL."""
+def webdav_server(folder: Path, written: str = "") -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Run a WebDAV server over a folder; give its URL, and the process.
+
+    Args:
+        folder: Where its files are.
+        written: Where what is written to it goes instead.
+    """
     port = free_port()
-    with running([sys.executable, "-c", _WEBDAV, str(folder), str(port)], port):
-        yield f"webdav://127.0.0.1:{port}"
+    with running(
+        [sys.executable, "-c", _WEBDAV, str(folder), str(port), *([written] if written else [])], port
+    ) as process:
+        yield f"webdav://127.0.0.1:{port}", process
+
+
+@contextlib.contextmanager
+def own_server(kind: str, folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Run a server of a kind for one test, which may kill it; give the URL of an empty store, and the process."""
+    if kind == "s3":
+        with s3_server() as (url, process):
+            yield url.format("own"), process
+    else:
+        with redis_server() if kind == "redis" else webdav_server(folder) as (url, process):
+            yield url, process
 
 
 @contextlib.contextmanager
@@ -133,12 +154,12 @@ def places(kind: str, folder: Path) -> Iterator[Callable[[], str]]:
             numbers = itertools.count()
             yield lambda: f"{url}/{next(numbers)}"
     elif kind == "s3":
-        with pytest.MonkeyPatch.context() as patch, s3_server() as url:
+        with pytest.MonkeyPatch.context() as patch, s3_server() as (url, _):
             patch.setenv("AWS_ACCESS_KEY_ID", "key")
             patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
             yield lambda: url.format(next(_NUMBERS))
     elif kind == "webdav":
-        with webdav_server(folder) as url:
+        with webdav_server(folder) as (url, _):
             yield lambda: f"{url}/{next(_NUMBERS)}"
     else:
         raise AssertionError(kind)

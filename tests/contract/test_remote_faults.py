@@ -11,6 +11,7 @@ import itertools
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -36,7 +37,17 @@ from opbuild.store.remote.operators import RemoteStore
 from opbuild.store.remote.service import Service
 from opbuild.store.remote.uploads import Uploads
 from opbuild.store.tiers import TieredStore
-from remote_servers import PATIENT, Servers, answering, free_port, redis_server, servers, service
+from remote_servers import (
+    PATIENT,
+    Servers,
+    answering,
+    free_port,
+    own_server,
+    redis_server,
+    servers,
+    service,
+    webdav_server,
+)
 from samples import LEVEL, conv, entry_of, needed
 
 __all__ = ["servers"]
@@ -117,25 +128,45 @@ FAULTS: dict[str, tuple[Fault, set[str]]] = {
 """What a server does, and the words for it."""
 
 
+_FOLDER = b"""<?xml version="1.0"?><D:multistatus xmlns:D="DAV:"><D:response><D:href>/</D:href><D:propstat><D:prop>
+<D:resourcetype><D:collection/></D:resourcetype><D:getlastmodified>Tue, 01 Sep 2026 10:00:00 GMT</D:getlastmodified>
+</D:prop><D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response></D:multistatus>"""
+"""What a WebDAV server says of a folder, which is asked for before anything is written there."""
+
+SPOKEN = {
+    "http": "http://127.0.0.1:{}",
+    "webdav": "webdav://127.0.0.1:{}",
+    "s3": "s3://bucket?region=us-east-1&endpoint=http://127.0.0.1:{}",
+}
+"""URLs of the services that read objects as files of a web server."""
+
+
 @contextlib.contextmanager
-def faulty(folder: Path, fault: Fault, moment: int) -> Iterator[tuple[str, list[int]]]:
+def faulty(folder: Path, fault: Fault, moment: int, scheme: str = "http") -> Iterator[tuple[str, list[int]]]:
     """Serve a folder until a moment, and behave badly from then on; give the URL and the number of requests."""
     numbers, asked = itertools.count(), [0]
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked[0] += 1
-            path = folder / self.path.lstrip("/")
+            path = folder / self.path.removeprefix("/bucket").lstrip("/")
             data = path.read_bytes() if path.is_file() else b"nothing"
             good = _answer(200 if path.is_file() else 404, data)
             with contextlib.suppress(OSError):
                 (good if next(numbers) < moment else fault)(self, data)
 
+        def do_PUT(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            _answer(507, b"full")(self, b"")
+
+        def do_PROPFIND(self) -> None:
+            _answer(207, _FOLDER)(self, b"")
+
         def log_message(self, *args: object) -> None:
             """Say nothing."""
 
     with answering(Handler) as port:
-        yield f"http://127.0.0.1:{port}", asked
+        yield SPOKEN[scheme].format(port), asked
 
 
 @pytest.fixture(scope="module")
@@ -163,32 +194,36 @@ def build(remote: Service, config: Config, told: list[str]) -> tuple[int, set[st
     return result.built, {text.removeprefix("the remote store: ").partition(",")[0] for text in said}
 
 
-def from_moment(patch: pytest.MonkeyPatch, moment: int, strike: Callable[[], object] = lambda: None) -> None:
-    """Do something before the read of this number, and wait for the server no longer than ``SECONDS`` from then on."""
+def from_moment(
+    patch: pytest.MonkeyPatch, moment: int, strike: Callable[[], object] = lambda: None, seconds: float = SECONDS
+) -> None:
+    """Do something before the read of this number, and wait for the server no longer than this from then on."""
     read, numbers = Service.read, itertools.count()
 
     def counted(self: Service, path: str, most: int) -> bytes | Reason:
         if next(numbers) == moment:
             strike()
-            self._seconds = SECONDS
+            self._seconds = seconds
             self._operators.clear()
         return read(self, path, most)
 
     patch.setattr(Service, "read", counted)
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(("scheme", "moment"), [*(("http", moment) for moment in MOMENTS), ("webdav", 2), ("s3", 2)])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_build_ends_well_whatever_a_server_does(
-    fault: str, moment: int, written: Path, config: Config, monkeypatch: pytest.MonkeyPatch
+    fault: str, scheme: str, moment: int, written: Path, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What came before is used, the rest compiled; the right word, one warning (F39, F59, F67)."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setattr("opbuild.store.at_once._THREADS", 1)
     misbehave, words = FAULTS[fault]
     told: list[str] = []
     if words == {"slow"}:
         from_moment(monkeypatch, moment)
-    with faulty(written, misbehave, moment) as (url, asked):
+    with faulty(written, misbehave, moment, scheme) as (url, asked):
         remote = service(url)
         built, said = build(remote, config, told)
         assert built == COUNT - max(0, moment - 1)
@@ -200,7 +235,7 @@ def test_a_build_ends_well_whatever_a_server_does(
         build(remote, replace(config, cache_path=config.cache_path / "other"), told)
         assert asked[0] == before
     assert len(told) == 1
-    assert told[0].startswith(f"the remote store {url} is not used where it fails: ")
+    assert told[0].startswith(f"the remote store {url.partition('?')[0]} is not used where it fails: ")
     assert "secret" not in told[0]
 
 
@@ -218,14 +253,16 @@ def test_one_fault_that_passes_costs_one_operator(written: Path, config: Config)
     assert told == []
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(("kind", "moment"), [*(("redis", moment) for moment in MOMENTS), ("webdav", 5), ("s3", 5)])
 @pytest.mark.parametrize("how", ["killed", "stopped"])
-def test_redis_that_is_killed_or_stops_in_the_middle(
-    how: str, moment: int, config: Config, monkeypatch: pytest.MonkeyPatch
+def test_a_server_that_is_killed_or_stops_in_the_middle(
+    how: str, kind: str, moment: int, tmp_path: Path, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """*refused* if nobody listens any more, *slow* if nobody answers; the operators that came before are used."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setattr("opbuild.store.at_once._THREADS", 1)
-    with redis_server() as (url, process):
+    with own_server(kind, tmp_path) as (url, process):
         patient = RemoteStore(Objects(service(url), PRIVATE))
         with Builder(MemoryStore(), FakeCompiler(), LEVEL, config) as builder:
             for entry in builder.build(needed(*(conv(tile) for tile in range(COUNT))), "net").entries.values():
@@ -235,11 +272,31 @@ def test_redis_that_is_killed_or_stops_in_the_middle(
             process.kill() if how == "killed" else process.send_signal(signal.SIGSTOP)
             process.wait() if how == "killed" else None
 
-        from_moment(monkeypatch, moment, strike)
+        from_moment(monkeypatch, moment, strike, PATIENT if how == "killed" else SECONDS)
         built, said = build(service(url), config, told := [])
     assert built == COUNT - max(0, moment - 1)
     assert said <= ({"refused"} if how == "killed" else {"slow"})
     assert len(told) == 1
+
+
+@pytest.mark.parametrize("kind", ["redis", "webdav", "s3"])
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_what_is_written_to_a_server_that_ends_is_told(
+    how: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing escapes, and writing ends for the process after a few requests."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    with own_server(kind, tmp_path) as (url, process):
+        assert service(url).write("a/b", b"x") is None
+        process.kill() if how == "killed" else process.send_signal(signal.SIGSTOP)
+        process.wait() if how == "killed" else None
+        hurried = service(url, PATIENT if how == "killed" else SECONDS)
+        problems = [hurried.write("a/b", b"y") for _ in range(FAILURES + 2)]
+        assert {problem.code for problem in problems if problem} == {"refused" if how == "killed" else "slow"}
+        assert None not in problems
+        assert hurried.writing.reason is not None
+        assert hurried.traffic.requests <= 2 * FAILURES
 
 
 def test_redis_that_is_full_refuses_and_is_read_on() -> None:
@@ -254,6 +311,39 @@ def test_redis_that_is_full_refuses_and_is_read_on() -> None:
         assert problem == Reason("refused", "it is full")
         assert remote.writing.reason == problem
         assert isinstance(store.lookup(key), Found)
+
+
+@pytest.mark.parametrize("kind", ["webdav", "s3"])
+def test_a_web_service_that_is_full_refuses_and_is_read_on(
+    kind: str, written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Redis; the word is the server's status."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    key, entry = entry_of(conv())
+    assert RemoteStore(Objects(service(f"file://{tmp_path}"), PRIVATE)).publish(entry) is None
+    with faulty(tmp_path, _hang, sys.maxsize, kind) as (url, _):
+        remote = service(url)
+        store = RemoteStore(Objects(remote, PRIVATE))
+        problems = {store.publish(entry) for _ in range(FAILURES)}
+        assert problems == {"refused: it is full (507)"}
+        assert remote.writing.reason == Reason("refused", "it is full (507)")
+        assert isinstance(store.lookup(key), Found)
+
+
+def test_a_webdav_server_whose_disk_is_full_refuses_and_is_read_on(tmp_path: Path) -> None:
+    """It answers by a status that says little; what it left half-written is no entry."""
+    key, entry = entry_of(conv())
+    with webdav_server(tmp_path, "/dev/full") as (url, _):
+        remote = service(url)
+        store = RemoteStore(Objects(remote, PRIVATE))
+        for _ in range(FAILURES):
+            problem = store.publish(entry)
+            assert problem is not None
+            assert problem.startswith("refused: ")
+        assert remote.writing.reason is not None
+        assert remote.reading.reason is None
+        assert isinstance(store.lookup(key), Missing)
 
 
 def test_who_is_not_there_is_refused_at_once() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
 from opbuild.store.disk import DiskStore
 from opbuild.store.networks import DiskNetworks
-from opbuild.store.remote import contents
+from opbuild.store.remote import contents, manifest
 from opbuild.store.remote.networks import RemoteNetworks
 from opbuild.store.remote.objects import BLOBS, NETWORKS, OPERATORS, Objects
 from opbuild.store.remote.operators import ABSENT_SECONDS, FIRST, RemoteStore
@@ -97,14 +98,32 @@ def told(answer: Found | Missing) -> str:
     return answer.reason.elsewhere
 
 
-def test_a_known_network_costs_one_request_and_one_for_each_piece(remote: Service, tmp_path: Path) -> None:
+def test_a_network_of_small_contents_is_one_request(remote: Service, tmp_path: Path) -> None:
+    """Its manifest has all of it: library, constants and weights."""
+    array = np.random.default_rng(1).integers(0, 256, manifest.HELD - 10_000, np.uint8)
+    digest = blake3_of(array.data)
+    far = RemoteNetworks(Objects(remote, PRIVATE))
+    assert far.publish(KEY, network([digest]), {digest: array}) is None
+    before = remote.traffic.requests
+    machine = pod(remote, tmp_path / "own")
+    found = machine.networks.lookup(KEY)
+    assert isinstance(found, StoredNetwork)
+    assert found[:2] == network([digest])[:2]
+    weight = machine.weights.get(digest, array.nbytes)
+    assert isinstance(weight, Weight)
+    assert np.array_equal(weight.array, array)
+    if not hasattr(remote, "_web"):
+        assert remote.traffic.requests - before == 1
+
+
+def test_a_known_network_costs_one_request_and_one_for_each_large_piece(remote: Service, tmp_path: Path) -> None:
     """Then it is one's own: no further request, and no file but its own; its weights are named by their content."""
     written(remote)
     before = remote.traffic.requests
     machine = pod(remote, tmp_path / "own")
     assert machine.complete()
     if not hasattr(remote, "_web"):
-        assert remote.traffic.requests - before == 1 + 2 + 3 + 1  # manifest, library and constants, pieces
+        assert remote.traffic.requests - before == 1 + 2  # the manifest has all but two whole pieces
     remote.reading.stop(Reason("refused", "the test ends it"))
     assert pod(remote, tmp_path / "own").complete()
     assert sorted(path.suffix for path in (tmp_path / "own" / "weights").iterdir()) == [".bin"] * 3
@@ -118,14 +137,15 @@ def test_a_machine_without_a_disk_starts_all_the_same(remote: Service, tmp_path:
 
 
 def test_weights_that_are_here_are_not_fetched(folder_store: Service, tmp_path: Path) -> None:
-    """An edited network brings what is new of it only."""
+    """An edited network brings what is new of it, and what is small."""
     written(folder_store)
     machine = pod(folder_store, tmp_path / "own")
     for digest, array in weights().items():
         assert isinstance(machine.weights.put(digest, array), Weight)
-    before = folder_store.traffic.bytes_read
+    requests, nbytes = folder_store.traffic.requests, folder_store.traffic.bytes_read
     assert machine.complete()
-    assert folder_store.traffic.bytes_read - before < 20_000
+    assert folder_store.traffic.requests - requests == 1
+    assert folder_store.traffic.bytes_read - nbytes < manifest.HELD + 20_000
 
 
 @pytest.mark.parametrize("pieces", range(7))
@@ -134,6 +154,7 @@ def test_a_fetch_that_broke_off_goes_on_where_it_was(
 ) -> None:
     """In another process too: pieces that came are compared and kept; meanwhile nobody sees part of a weight."""
     monkeypatch.setattr("opbuild.store.at_once._THREADS", 1)
+    monkeypatch.setattr(manifest, "HELD", 0)
     written(folder_store)
     read, left = Service.read, [1 + pieces]
 
@@ -230,6 +251,39 @@ def test_a_forged_manifest_names_no_other_files(folder_store: Service, tmp_path:
     RemoteNetworks(Objects(folder_store, PRIVATE)).publish(KEY, network([digest]), {digest: array})
     assert isinstance(pod(folder_store, tmp_path / "a" / "own").networks.lookup(KEY), Reason)
     assert [path.name for path in tmp_path.iterdir()] in ([], ["a"])
+
+
+@pytest.mark.parametrize(
+    "held", [[["0" * 64, 7000]], [["", 0]], [["0" * 64, -1]], [["0" * 64, 10**18]], [[1, 2, 3]], [7], None, {"a": "b"}]
+)
+def test_pieces_in_a_forged_manifest_are_what_their_names_say(folder_store: Service, tmp_path: Path, held: Any) -> None:
+    """Who may write can seal anything; it costs the network, and nothing escapes."""
+    objects = Objects(folder_store, PRIVATE)
+    written(folder_store)
+    body = objects.get(NETWORKS + KEY.stem, 2**24)
+    assert isinstance(body, bytes)
+    head, _, rest = body.partition(b"\n")
+    forged = json.dumps({**json.loads(head), "held": held}).encode() + b"\n" + rest
+    assert objects.put(NETWORKS + KEY.stem, forged) is None
+    answer = pod(folder_store, tmp_path / "own").networks.lookup(KEY)
+    assert isinstance(answer, Reason)
+    assert answer.elsewhere.startswith("the remote store: damaged, ")
+    assert not list((tmp_path / "own").glob("*.json"))
+
+
+def test_a_piece_of_another_size_than_its_place_has_is_asked_for(folder_store: Service, tmp_path: Path) -> None:
+    """A manifest that gives the library fewer bytes than the piece of it that came with it writes no others."""
+    objects = Objects(folder_store, PRIVATE)
+    written(folder_store)
+    body = objects.get(NETWORKS + KEY.stem, 2**24)
+    assert isinstance(body, bytes)
+    head, _, rest = body.partition(b"\n")
+    said = json.loads(head)
+    said["library"][0] -= 1
+    assert objects.put(NETWORKS + KEY.stem, json.dumps(said).encode() + b"\n" + rest) is None
+    answer = pod(folder_store, tmp_path / "own").networks.lookup(KEY)
+    assert isinstance(answer, Reason)
+    assert answer.elsewhere == "absent from the remote store"
 
 
 def test_operators_are_asked_for_together_and_absence_is_remembered(folder_store: Service, tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+import opbuild
 from kernels.compiler import PackCompiler
 from opbuild.builder.build import Builder
+from opbuild.builder.resting import Resting
 from opbuild.config import Config
 from opbuild.frontend.example_models import light_path
 from opbuild.frontend.onnx_schemas import TABLE
@@ -22,6 +24,7 @@ from opbuild.kernel.identity import identify
 from opbuild.kernel.key import Key
 from opbuild.kernel.level import BY_NAME
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.offline.build import build_offline
 from opbuild.store.memory import MemoryStore
 from opbuild.store.pack import PACKS, Pack
 from opbuild.store.pack_file import PackFile
@@ -125,6 +128,23 @@ def test_a_first_start_compiles_nothing_with_and_without_a_compiler(tmp_path: Pa
     assert started(("halide",), "1", tmp_path / "without", tmp_path / "without.npy") == said
     assert not list(tmp_path.glob("with*/rank_0/kernel_meta/*.o"))
     np.testing.assert_array_equal(np.load(tmp_path / "with.npy"), np.load(tmp_path / "without.npy"))
+
+
+@needs_pack
+@pytest.mark.parametrize("stored", ["network", "offline model"])
+def test_where_the_pack_has_everything_no_compile_server_starts(
+    stored: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would take a quarter of a second, and a core from reading the model, for nothing."""
+    monkeypatch.setenv("OPBUILD_PACK", "1")
+    started = []
+    monkeypatch.setattr(Resting, "start", lambda *arguments: started.append(arguments))
+    model, config = light_path("squeezenet"), Config.from_environment(cache_path=tmp_path)
+    if stored == "network":
+        assert opbuild.compile(model, cache_path=tmp_path).report.built == 0
+    else:
+        assert build_offline(model, tmp_path / "net.om", config=config).stat().st_size
+    assert started == []
 
 
 def one_operator(kernel: int) -> bytes:

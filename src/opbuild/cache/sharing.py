@@ -5,7 +5,7 @@ Unlike a build these say what can not be done, and wait longer for it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,7 @@ from opbuild.store.at_once import at_once
 from opbuild.store.disk import DiskStore
 from opbuild.store.networks import DiskNetworks
 from opbuild.store.remote.failures import ABSENT
-from opbuild.store.remote.networks import Manifest
+from opbuild.store.remote.manifest import Manifest
 from opbuild.store.remote.objects import NETWORKS
 from opbuild.store.remote.service import described
 from opbuild.store.remote.tiered import TieredNetworks, TieredWeights
@@ -134,6 +134,7 @@ def pull(url: str, models: Sequence[Path], config: Config, level: Level, shapes:
     setup, remote = _opened(url, config, level)
     left_out: list[tuple[str, str]] = []
     here: set[str] = set()
+    manifests: Iterable[Manifest]
     if models:
         stems, manifests = _of_models(models, setup, remote, shapes, left_out, here)
     else:
@@ -255,8 +256,8 @@ def _of_models(
     return list(stems), manifests
 
 
-def _everything(remote: Remote, level: Level, left_out: list[tuple[str, str]]) -> tuple[list[str], list[Manifest]]:
-    """Return the names of all operators, and the networks of a level."""
+def _everything(remote: Remote, level: Level, left_out: list[tuple[str, str]]) -> tuple[list[str], Iterator[Manifest]]:
+    """Return the names of all operators, and the networks of a level, which are read one by one."""
     stems, names = remote.operators.stems(), remote.service.names(NETWORKS)
     for answer in (stems, names):
         if isinstance(answer, Reason):
@@ -264,14 +265,19 @@ def _everything(remote: Remote, level: Level, left_out: list[tuple[str, str]]) -
                 f"what the remote store {remote.service.address.url} holds can not be listed: {described(answer)}",
                 "name the models: opbuild pull URL MODEL.onnx",
             )
-    manifests = []
+    return list(stems), _networks(list(names), remote, level, left_out)
+
+
+def _networks(
+    names: Sequence[str], remote: Remote, level: Level, left_out: list[tuple[str, str]]
+) -> Iterator[Manifest]:
+    """Yield those networks of some names that are a level's."""
     for name in names:
         manifest = remote.networks.named(name)
         if isinstance(manifest, Reason):
             left_out.append((name, described(manifest)))
         elif manifest.key.components.get("target") == level.name and manifest.key.stem == name:
-            manifests.append(manifest)
-    return list(stems), manifests
+            yield manifest
 
 
 def _fetched(stems: Sequence[str], remote: Remote, level: Level, left_out: list[tuple[str, str]]) -> list[Entry]:

@@ -21,7 +21,7 @@ from opbuild.offline.plan import FilePlan, plan_file, set_up_file
 from opbuild.offline.ranges import RangePlan, range_section
 from opbuild.pipeline.setup import Setup
 from opbuild.pipeline.stages import Assembled, require_portable
-from opbuild.pipeline.stores import Stores, make_builder
+from opbuild.pipeline.stores import EarlyStart, Stores
 from opbuild.platform.limits import hint_for, names_limits
 from opbuild.report import Clock
 from opbuild.runtime.record import Record
@@ -71,9 +71,9 @@ def build_offline(
     _check_output(path, model)
     setup = set_up_file(soc_version, config, observer)
     stores = Stores(setup)
-    with make_builder(setup, stores) as builder:
+    with EarlyStart(setup, stores) as early:
         if not isinstance(model, Graph):
-            builder.warm_up()
+            early.begin()
         plan = plan_file(
             model,
             setup,
@@ -83,7 +83,8 @@ def build_offline(
             ranges=as_ranges(ranges),
         )
         require_portable(plan.needed.host.values())
-        networks = build_network(plan.needed, setup, stores, builder, Packer(), Clock())
+        with early.builder() as builder:
+            networks = build_network(plan.needed, setup, stores, builder, Packer(), Clock())
     if networks[0].built.compiled:
         stores.age()
     try:

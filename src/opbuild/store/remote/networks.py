@@ -1,52 +1,27 @@
-"""Built networks in a remote store: one object says what a network consists of, the rest of it are blobs.
+"""Built networks in a remote store: a manifest says what a network consists of, what is large of it are blobs.
 
-So one request tells all that a start needs, and everything is then fetched at once. Blobs are written before what names
-them, so that whoever reads a network finds all of it.
+So one request brings what is small and tells what else a start needs, which is then fetched at once. Blobs are written
+before what names them, so that whoever reads a network finds all of it.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from typing import Any, NamedTuple
+from typing import Any
 
 from opbuild.files.mapping import anonymous
-from opbuild.files.trust import NETWORK, parse_json
+from opbuild.files.trust import NETWORK
 from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.store.at_once import at_once
 from opbuild.store.items import REFUSED
 from opbuild.store.remote.contents import Contents, InMemory, Target, missing, split
+from opbuild.store.remote.manifest import Manifest, manifest_bytes, parse_manifest, to_hold
 from opbuild.store.remote.objects import NETWORKS, Objects
 from opbuild.store.remote.operators import told
 from opbuild.store.remote.service import described
 from opbuild.text.canonical import canonical_json
-
-LARGEST = 2**30
-"""Bytes of a library, or of all small constants."""
-
-
-class Manifest(NamedTuple):
-    """What a network consists of.
-
-    Attributes:
-        key: What it was made from.
-        compiler: Digest of the compiler that made its kernels; empty: a release brings all of them.
-        record: What the runtime stored.
-        library: Its shared library.
-        constants: Its small constants.
-        weights: Its packed weights, by BLAKE3.
-        operators: Names without device of the operators that its library is linked of.
-    """
-
-    key: ImageKey
-    compiler: str
-    record: Any
-    library: Contents
-    constants: Contents
-    weights: Mapping[str, Contents]
-    operators: tuple[str, ...]
 
 
 class RemoteNetworks:
@@ -85,7 +60,7 @@ class RemoteNetworks:
         if isinstance(body, Reason):
             return body
         try:
-            return _parsed(stem, parse_json(body))
+            return parse_manifest(stem, body)
         except REFUSED:
             return Reason("damaged", "it says nothing of a network")
 
@@ -104,7 +79,7 @@ class RemoteNetworks:
         """
         library, constants = anonymous(manifest.library.nbytes), anonymous(manifest.constants.nbytes)
         wanted = [(manifest.library, InMemory(library)), (manifest.constants, InMemory(constants)), *more]
-        problem = fetch_all(self.objects, wanted, came)
+        problem = fetch_all(self.objects, wanted, manifest.held, came)
         if problem is not None:
             return problem._replace(elsewhere=told(problem))
         constants.flags.writeable = False
@@ -120,14 +95,13 @@ class RemoteNetworks:
             for name, data in parts.items()
             for digest, piece in zip(contents[name].pieces, split(data), strict=True)
         ]
-        with closing(at_once(pieces, self._put)) as answers:
+        own = len(contents["library"].pieces) + len(contents["constants"].pieces)
+        held = to_hold(pieces[:own] + sorted(pieces[own:], key=lambda piece: piece[1].nbytes))
+        blobs = [(digest, piece) for digest, piece in pieces if digest not in held]
+        with closing(at_once(blobs, self._put)) as answers:
             problem = next((each for _, each in answers if each is not None), None)
-        library, constants = contents.pop("library"), contents.pop("constants")
-        said = {
-            "key": dict(key.components), "compiler": network.compiler, "record": network.record, "library": library,
-            "constants": constants, "weights": contents, "operators": operators_of(network.record),
-        }  # fmt: skip
-        problem = problem or self.objects.put(NETWORKS + key.stem, json.dumps(said).encode())
+        body = manifest_bytes(key, network, contents, held)
+        problem = problem or self.objects.put(NETWORKS + key.stem, body)
         return None if problem is None else described(problem)
 
     def note(self, key: ImageKey, states: Mapping[str, Any]) -> None:
@@ -140,22 +114,29 @@ class RemoteNetworks:
 
 
 def fetch_all(
-    objects: Objects, wanted: Sequence[tuple[Contents, Target]], came: Callable[[], None] = lambda: None
+    objects: Objects,
+    wanted: Sequence[tuple[Contents, Target]],
+    held: Mapping[str, bytes],
+    came: Callable[[], None] = lambda: None,
 ) -> Reason | None:
     """Fetch all pieces that targets lack, at once; return None, or why one is not there.
 
     Args:
         objects: Where they are.
         wanted: What is wanted, and where it is put.
+        held: Pieces that came already, by SHA-256.
         came: Called when a piece came.
     """
     places = [(target, *place) for contents, target in wanted for place in missing(contents, target)]
 
     def fetch(place: tuple[Target, int, int, str]) -> Reason | None:
         target, start, nbytes, digest = place
-        data = objects.get_blob(digest, nbytes)
-        if isinstance(data, Reason):
-            return data
+        data = held.get(digest, b"")
+        if len(data) != nbytes:
+            got = objects.get_blob(digest, nbytes)
+            if isinstance(got, Reason):
+                return got
+            data = got
         came()
         try:
             target.put(start, data)
@@ -165,26 +146,3 @@ def fetch_all(
 
     with closing(at_once(places, fetch)) as answers:
         return next((problem for _, problem in answers if problem is not None), None)
-
-
-def operators_of(record: Any) -> list[str]:
-    """Return the names without device of the operators that a record says it was built of."""
-    try:
-        return [str(name).rpartition("_")[0] for name, *_ in record["notes"]["operators"]]
-    except REFUSED:
-        return []
-
-
-def _parsed(stem: str, said: Any) -> Manifest:
-    """Return what a manifest says.
-
-    Raises:
-        ValueError: If it says nothing of the kind; or one of ``REFUSED``.
-    """
-    library, constants = Contents.from_json(said["library"]), Contents.from_json(said["constants"])
-    if max(library.nbytes, constants.nbytes) > LARGEST:
-        raise ValueError("it is too large")
-    weights = {str(digest): Contents.from_json(parts) for digest, parts in said["weights"].items()}
-    key = ImageKey(stem.rpartition("_")[0], dict(said["key"]))
-    operators = tuple(map(str, said["operators"]))
-    return Manifest(key, str(said["compiler"]), said["record"], library, constants, weights, operators)

@@ -2,7 +2,7 @@
 
     opbuild/<formats>/operators/<optype>_<number>    one operator
     opbuild/<formats>/groups/<SHA-256 of keys>       several operators that a network needs, see ``groups``
-    opbuild/<formats>/networks/<name>_<number>       one network: what it consists of
+    opbuild/<formats>/networks/<name>_<number>       one network, see ``manifest``
     opbuild/<formats>/blobs/<SHA-256>                bytes that a network names
     opbuild/<formats>/claims/                        see ``leases``
     opbuild/<formats>/bank                           what tuning found, see ``banks``
@@ -23,7 +23,7 @@ from opbuild.kernel.networks import FORMAT as NETWORK_FORMAT
 from opbuild.kernel.reason import Reason
 from opbuild.store.remote.service import Service
 
-FORMAT = 1
+FORMAT = 2
 """Raised whenever the meaning of what only remote stores hold changes."""
 
 NAMESPACE = f"opbuild/{FORMAT}.{KEY_FORMAT}.{NETWORK_FORMAT}/"

@@ -14,7 +14,8 @@ from opbuild.platform.digest import blake3_of
 from opbuild.store.networks import DiskNetworks
 from opbuild.store.remote.contents import InFile, InMemory
 from opbuild.store.remote.failures import ABSENT
-from opbuild.store.remote.networks import Manifest, RemoteNetworks
+from opbuild.store.remote.manifest import Manifest
+from opbuild.store.remote.networks import RemoteNetworks
 from opbuild.store.remote.operators import told
 from opbuild.store.turns import Turn, Turns
 from opbuild.store.weights import DiskWeights, is_digest
