@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from typing import Any, NamedTuple
+from typing import Any
 
 from opbuild.files.mapping import anonymous
 from opbuild.files.trust import NETWORK, parse_json
 from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork
 from opbuild.kernel.reason import Reason
+from opbuild.platform.records import NamedTuple
 from opbuild.store.at_once import at_once
 from opbuild.store.items import REFUSED
 from opbuild.store.remote.contents import Contents, InMemory, Target, missing, split
