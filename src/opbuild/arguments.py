@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from reprlib import Repr
 from types import FunctionType
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from opbuild.errors import FileError, InvalidModelError, ModelError, OpbuildErro
 from opbuild.graph.types import Graph
 from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import FREE
+from opbuild.platform.records import NamedTuple
 
 F = TypeVar("F", bound=Callable[..., Any])
 Extent = int | tuple[int, int]

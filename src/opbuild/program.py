@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import field
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
-from opbuild.graph.tables import Table
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import NamedTuple, dataclass
+
+if TYPE_CHECKING:
+    from opbuild.graph.tables import Table
 
 BufferKind = Literal["input", "output", "constant", "temporary"]
 

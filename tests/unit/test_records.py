@@ -1,16 +1,20 @@
-"""Data classes that are made when they are used behave as the standard ones do."""
+"""Data classes and named tuples that take little to make behave as the standard ones do."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import pickle
+import subprocess
+import sys
+import typing
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from opbuild.platform.lazily import lazily
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import NamedTuple, dataclass
 
 
 def _plain(decorate: Callable[[type], type]) -> type:
@@ -188,3 +192,63 @@ def test_a_class_within_a_record_of_itself_has_a_text() -> None:
     ring = Ring([])
     ring.inner.append(ring)
     assert repr(ring).endswith("Ring(inner=[...])")
+
+
+class _Standard(typing.NamedTuple):
+    """A named tuple."""
+
+    first: int
+    second: str = "b"
+
+    @property
+    def both(self) -> str:
+        """Return the fields as text."""
+        return f"{self.first}{self.second}"
+
+
+class _Light(NamedTuple):
+    """A named tuple."""
+
+    first: int
+    second: str = "b"
+
+    @property
+    def both(self) -> str:
+        """Return the fields as text."""
+        return f"{self.first}{self.second}"
+
+
+def test_named_tuples_are_as_the_standard_ones() -> None:
+    """Fields, defaults, documentation, properties, bases and what is pickled do not tell who made the class."""
+    for cls in (_Standard, _Light):
+        made = cls(1)
+        assert made == (1, "b") == cls(first=1)
+        assert made.both == "1b"
+        assert made._replace(second="c") == (1, "c")
+        assert repr(made) == f"{cls.__name__}(first=1, second='b')"
+        assert pickle.loads(pickle.dumps(made)) == made == copy.copy(made)
+        assert type(pickle.loads(pickle.dumps(made))) is cls
+        assert (cls.__doc__, cls.__module__, cls.__bases__) == ("A named tuple.", __name__, (tuple,))
+        assert (typing.get_type_hints(cls), cls._field_defaults) == ({"first": int, "second": str}, {"second": "b"})
+        assert (cls.__match_args__, vars(made) if hasattr(made, "__dict__") else {}) == (("first", "second"), {})
+        with pytest.raises(TypeError, match="first"):
+            cls()
+
+
+COMPILES = """
+import collections, sys
+compiled = collections.Counter()
+sys.addaudithook(lambda event, arguments: event == "compile" and compiled.update([arguments[1]]))
+from opbuild.platform.records import NamedTuple
+before = compiled.total()
+class Example(NamedTuple):
+    first: "int"
+    second: "dict[str, int]"
+print(compiled.total() - before)
+"""
+
+
+def test_a_named_tuple_compiles_its_constructor_only() -> None:
+    """Annotations are text for who reads them; the standard class compiles each of them."""
+    done = subprocess.run([sys.executable, "-c", COMPILES], capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"

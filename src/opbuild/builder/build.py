@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from opbuild.builder.brought import brought
 from opbuild.builder.client import CompileServer
@@ -29,6 +29,7 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
 from opbuild.kernel.runtime_desc import needs_runtime, runtime_desc
 from opbuild.platform.background import Background
+from opbuild.platform.records import NamedTuple
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

@@ -8,14 +8,14 @@ operator that somebody has just edited was.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from opbuild.families.catalogue import with_implied
 from opbuild.kernel.difference import distance, fields, first_change
 from opbuild.kernel.interfaces import Store
 from opbuild.kernel.key import Key, file_op_type
 from opbuild.kernel.reason import Reason
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import NamedTuple, dataclass
 
 
 @dataclass(frozen=True)

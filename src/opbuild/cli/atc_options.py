@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from opbuild.cli.option_values import REFUSED, required, wrong
+from opbuild.platform.records import NamedTuple
 
 _RANGES = 'give the sizes as ranges: --input_shape "data:1,3,1~640,1~640"'
 _NO_BANK = "there are no tuning banks: a kernel's variant is chosen from its extents"

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from itertools import count
-from typing import NamedTuple
 
 from opbuild.cli.option_values import CONFLICTING, DEPENDENT, bad_value, required, wrong
 from opbuild.frontend.input_shape import Shape, format_input_shape, open_axes
 from opbuild.kernel.opdesc import FREE
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import NamedTuple, dataclass
 from opbuild.text.plural import counted
 
 MOST = 100

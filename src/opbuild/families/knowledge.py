@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
+
+from opbuild.platform.records import NamedTuple
 
 Variant = dict[str, Any]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
@@ -29,6 +28,7 @@ from opbuild.graph.passes.fold import DEQUANTIZE, RANDOM, Evaluate, static_value
 from opbuild.graph.passes.infer import infer_node, type_of
 from opbuild.graph.shape_rules import NoTensorError, UnknownTypeError
 from opbuild.graph.types import DTYPES, Array, Graph, Node, TensorType
+from opbuild.platform.records import NamedTuple
 
 _EMPTY_LISTS = (TensorType("int64", (0,)), TensorType("int32", (0,)))
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
 
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.platform.lazily import lazily
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import NamedTuple, dataclass
 
 
 class Declared(NamedTuple):

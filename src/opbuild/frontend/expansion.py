@@ -7,13 +7,13 @@ and ranks of its inputs, and on which of them are there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from opbuild.frontend.onnx_messages import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto
 from opbuild.frontend.onnx_schemas import newest_of, schema
 from opbuild.frontend.own_functions import OWN_FUNCTIONS, own_function
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import NamedTuple, dataclass
 
 
 class HostCalls(NamedTuple):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from opbuild.frontend.open_values import fixed, is_open_value
 from opbuild.graph.constants import array_digest
 from opbuild.graph.types import Array
+from opbuild.platform.records import NamedTuple
 
 Names = dict[str, str]
 """What each name of the model is called in the graph that is made."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,6 +16,7 @@ from onnx import TensorProto, defs, helper, numpy_helper
 
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import DTYPES, Array
+from opbuild.platform.records import NamedTuple
 
 _NUMBERS = {dtype: number for number, dtype in ONNX_DTYPES.items()}
 _SPELLED = {"float": "float32", "double": "float64"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from opbuild.frontend import onnx_node
 from opbuild.frontend.onnx_messages import AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto
 from opbuild.frontend.onnx_model import only_own_errors
 from opbuild.frontend.onnx_read import DataFiles, Source, opsets, read_model, to_array
+from opbuild.platform.records import NamedTuple
 
 MOST_VALUES = 16
 """Elements of a tensor whose values are shown; of larger ones type and shape are."""

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from math import prod
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -20,6 +19,7 @@ from opbuild.frontend.onnx_schemas import newest_opset
 from opbuild.frontend.onnx_wire import PLACE, without_large_tensors
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import Array
+from opbuild.platform.records import NamedTuple
 
 
 class ModelFile(NamedTuple):

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 from opbuild.frontend.block import Block
 from opbuild.frontend.known import Known, Names, decided
 from opbuild.graph.cut import Answer
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.platform.digest import blake3_of
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import NamedTuple, dataclass
 from opbuild.text.canonical import canonical_json
 
 

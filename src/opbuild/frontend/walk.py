@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from opbuild.graph.cut import HOST_VALUE, Body, Cut, Dimension, Kind, is_tensor
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.shape_rules import NoTensorError, UnknownTypeError, UnknownValueError
 from opbuild.graph.types import Array, Graph, Node
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import NamedTuple, dataclass
 
 MOST_DECIDING = 1024
 """Elements of a value that becomes a constant once it is known; a node that waits for more is evaluated on the host."""

@@ -6,7 +6,8 @@ See https://protobuf.dev/programming-guides/encoding. Nothing here knows a messa
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+
+from opbuild.platform.records import NamedTuple
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 """Kinds of fields."""

@@ -11,11 +11,12 @@ keys from queries, if that is known.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from opbuild.graph.elementwise import split_epilogue
 from opbuild.graph.types import Node
 from opbuild.operations.expression import ACC, Expression, from_json
+from opbuild.platform.records import NamedTuple
 
 
 class Hiding(NamedTuple):

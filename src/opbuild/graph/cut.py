@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
-from opbuild.graph.constants import array_digest
-from opbuild.graph.extents import is_open
-from opbuild.graph.node_json import array_from_json, array_to_json, node_from_json, node_to_json
 from opbuild.graph.types import DTYPES, MOST_ELEMENTS, Array, Node, TensorType
 from opbuild.platform.digest import blake3_of
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import NamedTuple, dataclass
 from opbuild.text.canonical import canonical_json
 
 Kind = Literal["values", "data", "repeat", "end"]
@@ -83,6 +80,8 @@ class Answer(NamedTuple):
 
     def with_numbers(self, numbers: Sequence[int]) -> Answer:
         """Return it with others in place of these integers; open extents make arrays of objects."""
+        from opbuild.graph.extents import is_open
+
         given = iter(numbers)
         values = {}
         for name, value in self.values.items():
@@ -93,6 +92,8 @@ class Answer(NamedTuple):
 
     def digest(self, state: str) -> str:
         """Return a digest of this answer to a state."""
+        from opbuild.graph.constants import array_digest
+
         parts = {
             "state": state,
             "values": {name: array_digest(value) for name, value in self.values.items()},
@@ -191,6 +192,8 @@ def cut_to_json(cut: Cut) -> dict[str, Any]:
     Raises:
         ValueError: If a node has an attribute that JSON can not hold.
     """
+    from opbuild.graph.node_json import array_to_json, node_to_json
+
     return {
         "kind": cut.kind,
         "reads": list(cut.reads),
@@ -217,6 +220,8 @@ def cut_from_json(parts: Any) -> Cut:
     Raises:
         KeyError, TypeError, AttributeError, ValueError: If it is none.
     """
+    from opbuild.graph.node_json import node_from_json
+
     if parts["kind"] not in get_args(Kind):
         raise ValueError(f"a cut is of kind {parts['kind']!r}")
     return Cut(
@@ -255,6 +260,8 @@ def _names(parts: Any) -> dict[str, str]:
 
 
 def _constant(parts: Any) -> Array:
+    from opbuild.graph.node_json import array_from_json
+
     array = array_from_json(parts)
     array.flags.writeable = False
     return array

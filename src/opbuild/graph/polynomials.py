@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from math import gcd
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from opbuild.platform.records import NamedTuple
 
 Monomial = tuple[int, ...]
 """Variables, in order, each as often as it is a factor; none: the constant term."""

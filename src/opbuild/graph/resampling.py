@@ -6,12 +6,12 @@ Lowering and the host backend resample with the same tables.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from opbuild.graph.types import Array, Node
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import NamedTuple, dataclass
 
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
 

@@ -7,11 +7,12 @@ Where its extents are open, a template holds the table's name and arguments, and
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from opbuild.graph import resampling, windows
 from opbuild.graph.extents import Extent, at_hand
 from opbuild.graph.types import Array
+from opbuild.platform.records import NamedTuple
 
 TABLES: dict[str, Callable[..., Array]] = {
     "resize places": resampling.places_of,

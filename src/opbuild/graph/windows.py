@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from opbuild.graph.types import Array
+from opbuild.platform.records import NamedTuple
 
 
 class Axis(NamedTuple):

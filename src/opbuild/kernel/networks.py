@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.records import NamedTuple
 from opbuild.text.canonical import canonical_json
 
 Bytes = npt.NDArray[np.uint8]

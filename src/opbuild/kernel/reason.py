@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from opbuild.platform.records import NamedTuple
 
 
 class Reason(NamedTuple):

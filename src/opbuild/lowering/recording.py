@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from opbuild.graph.extents import Extent, at_hand
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.lowering.available import Call, Kernels
+from opbuild.platform.records import NamedTuple
 from opbuild.program import View
 
 V = TypeVar("V")

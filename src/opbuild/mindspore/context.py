@@ -6,12 +6,13 @@ Opbuild obeys the mode and the target and keeps the others as given.
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
 from opbuild.config import Config, options_in
 from opbuild.errors import OptionError
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.notices import warn
+from opbuild.platform.records import NamedTuple
 
 __all__ = [
     "COMPATIBLE", "GRAPH_MODE", "LAX", "PYNATIVE_MODE", "STRICT", "get_context", "get_current_device", "set_context",

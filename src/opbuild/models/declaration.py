@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from opbuild.files.sealed import seal, unseal
 from opbuild.files.trust import MEMO, PRIVATE, Trust
 from opbuild.kernel.opdesc import FREE
+from opbuild.platform.records import NamedTuple
 from opbuild.store.networks import MODELS
 
 SUFFIX = MODELS.suffixes[0]

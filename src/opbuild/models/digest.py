@@ -5,12 +5,11 @@ A tensor's digest says later what its weights were packed to, so every byte is d
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from opbuild.files.digested import digest_parts
 from opbuild.files.mapping import Array
 from opbuild.frontend.onnx_wire import without_large_tensors
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.records import NamedTuple
 from opbuild.text.canonical import canonical_json
 
 FORM = 2

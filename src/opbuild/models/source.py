@@ -10,21 +10,19 @@ import numpy as np
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import InvalidModelError
-from opbuild.files.held import HeldFile, hold_file
 from opbuild.files.kinds import ONNX, require_kind
 from opbuild.files.mapping import Known, read_file
 from opbuild.files.writing import inside
 from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.models.declaration import Declaration, Declared
-from opbuild.models.digest import digest_model
 from opbuild.models.memory import ModelMemory
-from opbuild.models.served import host_calls
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.limits import require_room
 from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
 
 if TYPE_CHECKING:
+    from opbuild.files.held import HeldFile
     from opbuild.frontend.onnx_model import OnnxModel
     from opbuild.frontend.portable import PortableModel
     from opbuild.frontend.rest import Rest
@@ -121,6 +119,8 @@ class ModelSource:
             ModelError: If the model is not valid, or does not fit the shapes.
             InvalidModelError: If the file is not the one it was when the network was compiled.
         """
+        from opbuild.models.served import host_calls
+
         names = [name for name, _, _ in self.declaration.inputs]
         with clock("read"):
             model = self._loaded or self._load()
@@ -133,6 +133,8 @@ class ModelSource:
         Raises:
             ModelError: As ``graph``.
         """
+        from opbuild.models.served import host_calls
+
         names = [name for name, _, _ in self.declaration.inputs]
         with clock("read"):
             model = self._loaded or self._load()
@@ -146,6 +148,8 @@ class ModelSource:
         Raises:
             ModelError: As ``graph``.
         """
+        from opbuild.models.served import host_calls
+
         with clock("read"):
             self._loaded = self._loaded or self._load()
             return self._loaded.go_on(rest, evaluate, host_calls)
@@ -197,6 +201,8 @@ class ModelSource:
         return load_model(ModelFile(self._model, contents.data, self._shown, message))
 
     def _read_again(self, path: Path) -> Array:
+        from opbuild.models.digest import digest_model
+
         try:
             contents = read_file(path)
         except OSError as error:
@@ -227,9 +233,13 @@ def open_model(model: Model, memory: ModelMemory, *, releases: bool = False) -> 
     """
     if not isinstance(model, (str, os.PathLike)):
         return ModelSource(model, memory, _digest_of_object(model))
-    path, read = Path(model), list[tuple[HeldFile, bytes]]()
+    path = Path(model)
+    read: list[tuple[HeldFile, bytes]] = []
 
     def read_and_digest(file: Path) -> str:
+        from opbuild.files.held import HeldFile, hold_file
+        from opbuild.models.digest import digest_model
+
         held = hold_file(file) if releases else HeldFile(read_file(file))
         digest, message = digest_model(held.contents)
         read.append((held, message))
@@ -260,6 +270,8 @@ def _is_model(path: Path) -> bool:
 
 
 def _digest_of_object(model: Any) -> str:
+    from opbuild.models.digest import digest_model
+
     if isinstance(model, (bytes, bytearray, memoryview)):
         return digest_model(np.frombuffer(model, np.uint8)).digest
     try:

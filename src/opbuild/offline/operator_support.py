@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.kernel.host import host_level
 from opbuild.models.served import host_calls
 from opbuild.pipeline.setup import Setup
+from opbuild.platform.records import NamedTuple
 from opbuild.program import HostCall
 from opbuild.report import Clock
 from opbuild.text.names import nearest

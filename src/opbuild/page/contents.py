@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import NamedTuple
 
 from opbuild.page.recording import STEPS, Span
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import NamedTuple, dataclass
 from opbuild.report import OperatorReport, Report
 from opbuild.runtime.calls import Call
 from opbuild.runtime.executor import Runner

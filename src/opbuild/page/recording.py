@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 from opbuild.events import CompileFinished, CompileStarted, Event, Observer, Taken, Working, ignore
+from opbuild.platform.records import NamedTuple
 
 STEPS = "steps"
 """The lane of what is done besides compiling."""

@@ -21,10 +21,8 @@ from typing import TYPE_CHECKING, TypeVar
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import BuildError, OpbuildError
 from opbuild.events import Warned
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.pipeline.images import Ahead
-from opbuild.pipeline.nearby import nearby
 from opbuild.pipeline.stores import Stores
 from opbuild.platform.background import Background, begin
 from opbuild.report import Clock, OperatorReport, Report
@@ -271,6 +269,7 @@ class AnySize(Ahead):
     @property
     def _kernels(self) -> LoadedKernels:
         if self._loaded is None:
+            from opbuild.kernel.machine import Machine
             from opbuild.pipeline.loaded import LoadedKernels
 
             self._loaded = LoadedKernels(Machine.of(self._stores.setup.level))
@@ -297,6 +296,8 @@ class AnySize(Ahead):
 
     def _prepare_nearby(self, shapes: Shapes) -> None:
         """Make templates for other sizes, where none suits them."""
+        from opbuild.pipeline.nearby import nearby
+
         for size in nearby(self._opened[0].template, shapes, self._declared):
             with self._making:
                 if not any(decision.suits for _, _, decision in self._fitting(size)):

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from opbuild.families.catalogue import find
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.available import meaning
+from opbuild.platform.records import NamedTuple
 from opbuild.runtime.library import Library
 from opbuild.runtime.sized import Chosen, Kernel
 from opbuild.runtime.template import NONE, Decided, OpenQuestion, Template, argument

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from opbuild.errors import BuildError
 from opbuild.events import LowerServes
@@ -16,6 +16,7 @@ from opbuild.models.source import Model, ModelSource, open_model
 from opbuild.pipeline.images import Wanted
 from opbuild.pipeline.setup import Setup
 from opbuild.pipeline.stores import Stores, deciding_builder
+from opbuild.platform.records import NamedTuple
 from opbuild.report import Clock
 from opbuild.runtime.binding import Binding
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection
 from functools import lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, ExtensionFileLoader, FileFinder, SourceFileLoader
 from types import CodeType
-from typing import NamedTuple
 
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.records import NamedTuple
 from opbuild.platform.sources import MANIFEST, Sources
 
 _LOADERS = ((ExtensionFileLoader, EXTENSION_SUFFIXES), (SourceFileLoader, SOURCE_SUFFIXES))

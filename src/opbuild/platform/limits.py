@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, wraps
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from opbuild.errors import OpbuildError
+from opbuild.platform.records import NamedTuple
 
 F = TypeVar("F", bound=Callable[..., Any])
 

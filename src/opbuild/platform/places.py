@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+
+from opbuild.platform.records import NamedTuple
 
 NAME = "opbuild"
 

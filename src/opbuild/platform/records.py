@@ -1,23 +1,42 @@
-"""Data classes that are made when they are used: most modules are loaded by a start that needs few of their classes.
+"""Data classes and named tuples that take little to make: a start loads many that it does not use.
 
 ``dataclasses.dataclass`` compiles six functions for a frozen class, one by one, which takes longer than loading the
 module that it stands in. Here only ``__init__`` is compiled, when an instance is first made; the others need no code
 of their own. Fields are the standard ones, so ``field``, ``fields`` and ``replace`` serve as usual.
+
+``typing.NamedTuple`` compiles the text of each annotation, only to see that it is an expression; type checkers do that.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections import namedtuple
 from collections.abc import Callable
 from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["dataclass"]
+__all__ = ["NamedTuple", "dataclass"]
 
 if TYPE_CHECKING:
     from dataclasses import dataclass
+    from typing import NamedTuple
 else:
+
+    class _Named(type):
+        def __new__(cls, name: str, bases: tuple[type, ...], content: dict[str, Any]) -> type:
+            if not bases:
+                return super().__new__(cls, name, bases, content)
+            fields = content.pop("__annotations__", {})
+            defaults = [content.pop(each) for each in fields if each in content]
+            made = namedtuple(name, fields, defaults=defaults, module=content.pop("__module__"))
+            made.__annotations__ = made.__new__.__annotations__ = fields
+            for each, value in content.items():
+                setattr(made, each, value)
+            return made
+
+    class NamedTuple(metaclass=_Named):
+        """Base of a named tuple, as ``typing.NamedTuple``; the class that is made is a tuple and has no other base."""
 
     def dataclass(cls=None, /, *, frozen=False, eq=True, repr=True):  # noqa: A002  as the standard one has it
         """Make a class a data class as ``dataclasses.dataclass`` does with the same arguments."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from opbuild.dtypes import numpy_dtype
 from opbuild.graph.types import Node, TensorType
+from opbuild.platform.records import NamedTuple
 from opbuild.program import HostCall, View
 from opbuild.runtime.counting import operations, touched_bytes
 

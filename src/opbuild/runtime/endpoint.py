@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from opbuild.dtypes import ADDED, numpy_dtype
 from opbuild.errors import InputError
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import FREE
+from opbuild.platform.records import NamedTuple
 
 
 class Endpoint(NamedTuple):

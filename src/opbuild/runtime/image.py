@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from opbuild.graph.types import Array
 from opbuild.kernel.networks import ImageKey, StoredNetwork
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
+from opbuild.platform.records import NamedTuple
 from opbuild.runtime.record import ALIGNMENT, Constant, Record, from_json, to_json
 
 if TYPE_CHECKING:

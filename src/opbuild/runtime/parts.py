@@ -21,7 +21,6 @@ from opbuild.graph.types import Array, Node, TensorType
 from opbuild.platform.records import dataclass
 from opbuild.report import Clock, Report
 from opbuild.runtime.executor import Evaluate, Runner
-from opbuild.runtime.repeat import Turn, dense, repeat
 from opbuild.runtime.timing import TIMER
 
 MOST_PARTS = 256
@@ -206,6 +205,8 @@ class Parts:
             known.update((name, type_of_value(value)) for name, value in cut.constants.items())
             return [known.get(name) for name in cut.reads] if cut.kind == "end" else []
 
+        from opbuild.runtime.repeat import Turn, repeat
+
         results = repeat(node, [values[name] if name else None for name in node.inputs], Turn(turn, types))
         values.update((name, result) for name, result in zip(node.outputs, results, strict=True) if name)
 
@@ -273,6 +274,8 @@ def evaluated(evaluate: Evaluate, node: Node, inputs: Sequence[Any], opset: int)
     Raises:
         RunError: If the backend fails.
     """
+    from opbuild.runtime.repeat import dense
+
     timer = TIMER.get()
     try:
         if timer is not None:

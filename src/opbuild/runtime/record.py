@@ -12,13 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from functools import cache, lru_cache
 from math import prod
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 from opbuild import dtypes
 from opbuild.graph.cut import Cut, cut_from_json, cut_to_json
-from opbuild.graph.node_json import node_from_json, node_to_json
 from opbuild.graph.types import DTYPES, TensorType
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import NamedTuple, dataclass
 from opbuild.program import BufferKind, HostCall, Port, View
 
 ALIGNMENT = 64
@@ -31,7 +30,6 @@ INT32_MAX = 2**31 - 1
 """Extents and strides travel in 32 bits."""
 itemsize = cache(dtypes.itemsize)
 _KINDS, _TYPES = frozenset(get_args(BufferKind)), frozenset(DTYPES)
-
 
 Dims = tuple[tuple[int, int], ...]
 """Extents and strides of a view, as ``View.dims``."""
@@ -312,8 +310,8 @@ def from_json(parts: Any) -> Record:
             name=str(parts["name"]),
             buffers=tuple(_storage(*buffer) for buffer in parts["buffers"]),
             steps=tuple(_step_from_json(step) for step in parts["steps"]),
-            inputs=tuple(_port_from_json(port) for port in parts["inputs"]),
-            outputs=tuple(_port_from_json(port) for port in parts["outputs"]),
+            inputs=tuple(_port_from_json(*port) for port in parts["inputs"]),
+            outputs=tuple(_port_from_json(*port) for port in parts["outputs"]),
             arena_size=int(parts["arena_size"]),
             constants=tuple(_constant(*constant) for constant in parts["constants"]),
             notes=dict(parts["notes"]),
@@ -344,8 +342,7 @@ def _port_to_json(port: Port) -> list[Any]:
     return [port.name, type_to_json(port.type), port.buffer]
 
 
-def _port_from_json(parts: Any) -> Port:
-    name, type_, buffer = parts
+def _port_from_json(name: Any, type_: Any, buffer: Any) -> Port:
     return Port(str(name), type_from_json(type_), int(buffer))
 
 
@@ -369,6 +366,8 @@ def _step_to_json(step: KernelStep | HostCall) -> dict[str, Any]:
         views, types = [_view_to_json(view) for view in step.views], {"dtypes": list(step.dtypes)}
         known = {"kernel": step.symbol, "views": views, "nodes": list(step.nodes), "work": step.work}
         return known | (types if step.dtypes else {}) | ({"writes": step.writes} if step.writes != 1 else {})
+    from opbuild.graph.node_json import node_to_json  # few networks have steps on the host
+
     return {
         "host": node_to_json(step.node),
         "inputs": [_view_to_json(view) for view in step.inputs],
@@ -385,11 +384,12 @@ def _step_from_json(parts: Any) -> KernelStep | HostCall:
         dtypes = tuple(map(str, parts.get("dtypes", ())))
         if (dtypes and len(dtypes) != len(views)) or not _TYPES.issuperset(dtypes):
             raise ValueError(f"a kernel's arguments have the types {dtypes}")
-        nodes, work = tuple(map(str, parts["nodes"])), int(parts.get("work", 0))
-        writes = int(parts.get("writes", 1))
+        nodes, work, writes = tuple(map(str, parts["nodes"])), int(parts.get("work", 0)), int(parts.get("writes", 1))
         if not 1 <= writes <= len(views):
             raise ValueError(f"a kernel of {len(views)} arguments writes {writes}")
         return KernelStep(str(parts["kernel"]), views, nodes, dtypes, max(work, 0), writes)
+    from opbuild.graph.node_json import node_from_json
+
     return HostCall(
         node=node_from_json(parts["host"]),
         inputs=tuple(None if view is None else _view_from_json(view) for view in parts["inputs"]),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from opbuild.errors import RunError
 from opbuild.graph.types import Array, Node, TensorType
+from opbuild.platform.records import NamedTuple
 
 LAST_WITH_BATCHES = 8
 """The last operator set in which Scan scans a batch of sequences."""

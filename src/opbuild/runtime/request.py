@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from opbuild.errors import InputError
+from opbuild.platform.records import NamedTuple
 
 FORMS = "write run({'name': array}), run(['output'], {'name': array}) or run(None, {'name': array})"
 

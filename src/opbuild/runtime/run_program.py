@@ -16,9 +16,10 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import IO, cast
 
 from opbuild.platform.limits import hint_for_signal, suspected
+from opbuild.platform.records import NamedTuple
 
 _CHUNK = 1 << 16
 _POLL = 0.001

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, groupby
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from opbuild.graph.node_json import node_from_json, node_to_json
 from opbuild.graph.tables import TABLES
 from opbuild.graph.types import DTYPES, Array, Node
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import NamedTuple, dataclass
 from opbuild.program import BufferKind
 from opbuild.runtime.record import Constant
 

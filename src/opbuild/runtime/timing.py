@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from opbuild.graph.types import Node
+from opbuild.platform.records import NamedTuple
 
 if TYPE_CHECKING:
     from opbuild.runtime.calls import Call

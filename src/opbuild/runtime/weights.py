@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Hashable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from opbuild.graph.types import Array
 from opbuild.kernel.networks import Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.records import NamedTuple
 from opbuild.platform.side_by_side import side_by_side
 from opbuild.program import Buffer, Program
 from opbuild.runtime.library import keep_freed_memory

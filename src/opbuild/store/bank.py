@@ -14,13 +14,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from opbuild.errors import OptionError
 from opbuild.families.knowledge import Variant
 from opbuild.files.trust import SignatureError, Trust
 from opbuild.files.writing import append, make_folder
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.records import NamedTuple
 from opbuild.text.canonical import canonical_json
 
 LARGEST = 64 * 2**20

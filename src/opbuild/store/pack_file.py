@@ -17,10 +17,11 @@ import lzma
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from opbuild.kernel.key import CompilerIdentity, Key, key_digest
 from opbuild.platform.digest import sha256
+from opbuild.platform.records import NamedTuple
 from opbuild.text.canonical import canonical_json
 
 SUFFIX = ".pack"

@@ -16,11 +16,12 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from opbuild.config import Config
 from opbuild.files.private import publish
 from opbuild.files.trust import MEMO, Trust, parse_json
+from opbuild.platform.records import NamedTuple
 
 CLAIMS = ".opbuild_claims"
 """The folder of claims beside the ranks' folders; it is there only while operators are compiled."""

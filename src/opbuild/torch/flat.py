@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -15,6 +15,7 @@ from opbuild.errors import InvalidModelError, UnsupportedOperatorError
 from opbuild.frontend.torch.program import Program
 from opbuild.frontend.torch.program_json import program_from_json, program_to_json
 from opbuild.frontend.torch.sizes import FUNCTIONS
+from opbuild.platform.records import NamedTuple
 from opbuild.torch.part import Part
 from opbuild.torch.report import Graph, add
 from opbuild.torch.settings import Settings

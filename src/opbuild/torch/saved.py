@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from opbuild.errors import FileError, InvalidModelError
 from opbuild.files.private import publish
 from opbuild.files.sealed import seal, unseal
+from opbuild.platform.records import NamedTuple
 from opbuild.torch.flat import Flat
 
 _FORM = "opbuild torch module 1"

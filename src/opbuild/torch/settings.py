@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from opbuild.arguments import read_option
 from opbuild.config import OPTIONS, Config
 from opbuild.errors import OptionError
+from opbuild.platform.records import NamedTuple
 
 OnError = Literal["raise", "eager"]
 

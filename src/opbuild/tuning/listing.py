@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from opbuild.config import Config
 from opbuild.errors import OptionError
@@ -16,6 +15,7 @@ from opbuild.files.trust import make_trust
 from opbuild.kernel.host import host_level
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.tuned import applying, family_sources
+from opbuild.platform.records import NamedTuple
 from opbuild.store.bank import Record, append_records, line_of, merged, read_bank
 from opbuild.text.plural import counted
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from math import comb, inf
-from typing import NamedTuple
 
 from opbuild.families.knowledge import Question, Variant
+from opbuild.platform.records import NamedTuple
 
 FIRST_RUNS = 2
 """Pairs of runs of every candidate."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from opbuild.errors import OptionError, ShapeError
 from opbuild.families.knowledge import Question, Variant
@@ -19,6 +19,7 @@ from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.steps import optimize_graph
 from opbuild.pipeline.stores import Stores
 from opbuild.pipeline.tuned import applying, family_sources
+from opbuild.platform.records import NamedTuple
 from opbuild.report import Clock
 from opbuild.runtime.profile import random_inputs
 from opbuild.store.bank import Record, append_records, read_bank

@@ -6,9 +6,10 @@ import ast
 import inspect
 import textwrap
 from types import FunctionType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from opbuild.errors import OptionError
+from opbuild.platform.records import NamedTuple
 
 PROVIDED = {"hl": "halide", "math": "math", "np": "numpy"}
 """Modules that the source may use, by the names under which it finds them."""

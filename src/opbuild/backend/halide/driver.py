@@ -6,7 +6,7 @@ import ctypes
 import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from importlib import import_module, util
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from opbuild.errors import CompileError, OpbuildError
 from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.platform.installed import release_of
 
 if TYPE_CHECKING:
     from opbuild.platform.imports import Modules
@@ -40,6 +39,8 @@ class HalideCompiler:
     @staticmethod
     def version() -> str:
         """Return the version of the installed halide package; empty if there is none."""
+        from opbuild.platform.installed import release_of
+
         return release_of("halide")
 
     @staticmethod
@@ -163,7 +164,9 @@ def _of_family(name: str) -> tuple[str, str]:
 
 def _installed() -> tuple[Path, ...]:
     """Return the files of the installed halide that decide what it compiles, its shared library first."""
-    spec = util.find_spec("halide")
+    from importlib.util import find_spec
+
+    spec = find_spec("halide")
     if spec is None or not spec.submodule_search_locations:
         return ()
     folder = os.path.realpath(next(iter(spec.submodule_search_locations)))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from opbuild.graph.types import TensorType
 from opbuild.kernel.opdesc import FREE
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.lazily import lazily
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import NamedTuple, dataclass
 from opbuild.text.canonical import canonical_json
 
 Kind = Literal["tensor", "frozen", "size"]

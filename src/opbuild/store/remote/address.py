@@ -12,10 +12,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from opbuild.errors import OptionError
+from opbuild.platform.records import NamedTuple
 
 SCHEMES = ("redis", "rediss", "s3", "https", "http", "webdav", "webdavs", "file")
 

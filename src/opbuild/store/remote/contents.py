@@ -11,7 +11,7 @@ import errno
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from opbuild.files.mapping import map_file
 from opbuild.files.private import PREFIX
@@ -19,6 +19,7 @@ from opbuild.files.trust import Trust
 from opbuild.files.writing import make_folder
 from opbuild.kernel.networks import Bytes
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.records import NamedTuple
 from opbuild.store.remote.objects import sha256_of
 
 PIECE = 2 * 2**20

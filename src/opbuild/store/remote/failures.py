@@ -6,9 +6,9 @@ The server's words are not repeated: they may hold what must not be in a log.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from opbuild.kernel.reason import Reason
+from opbuild.platform.records import NamedTuple
 
 ABSENT, REFUSED, SLOW, EXISTS = "absent", "refused", "slow", "exists"
 """Codes of the reasons: the service has no such object; nobody listens, or the server does not want, can not or must

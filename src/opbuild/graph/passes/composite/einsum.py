@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from itertools import combinations
 from math import prod
-from typing import NamedTuple
 
 from opbuild.graph.passes.composite.rewrite import KeptError, Rewrite, integers, reshaped, sliced, transposed
 from opbuild.graph.passes.rewriter import Rewriter
 from opbuild.graph.types import Node
+from opbuild.platform.records import NamedTuple
 
 MOST_PRODUCTS = 2**22
 """Products at most that are all stored before they are summed up, of types for which MatMul has no kernel."""
