@@ -15,6 +15,7 @@ import hypothesis
 import numpy as np
 import pytest
 
+import kept_kernels
 from opbuild.config import Config
 from opbuild.runtime import executor
 from remote_servers import servers
@@ -80,6 +81,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the folders whose files take longest: what is left for the end is divided evenly among processes."""
     folders = {name: place for place, name in enumerate(_LONGEST_FIRST)}
     items.sort(key=lambda item: folders.get(item.path.parent.name, len(folders)))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Keep no more kernels than have room, when all processes of the tests are done."""
+    if not hasattr(session.config, "workerinput"):
+        kept_kernels.forget_the_oldest()
 
 
 @pytest.fixture
