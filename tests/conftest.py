@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import kept_kernels
+from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.config import Config
 from opbuild.runtime import executor
 from remote_servers import servers
@@ -67,6 +68,13 @@ def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def with_pack(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take kernels from the package's pack, as users do: those of the same sources, which are what compiling makes."""
     monkeypatch.setenv("OPBUILD_PACK", "1")
+
+
+@pytest.fixture
+def kept_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let compile servers of this process take objects that tests compiled before; a campaign's compile them."""
+    monkeypatch.setattr(HalideCompiler, "import_string", HalideCompiler.import_string)  # and restore it
+    kept_kernels.take_in_builds()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

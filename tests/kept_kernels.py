@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import subprocess
 from collections.abc import Callable
 from functools import cache
@@ -19,6 +20,7 @@ from typing import Any
 
 from fuzzing import CAMPAIGN
 from opbuild.backend.halide.driver import EMISSION, PACKAGE, UNDECIDING, HalideCompiler
+from opbuild.families import catalogue
 from opbuild.files.private import publish
 from opbuild.kernel.identity import identify
 from opbuild.kernel.key import CompilerIdentity, key_digest, make_key
@@ -30,8 +32,8 @@ from opbuild.platform.sources import Sources
 
 Make = Callable[[OpDesc, str, Level], bytes]
 
-FOLDER = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "opbuild-tests" / "kernels"
-"""As the environment says before a test changes it."""
+FOLDER = Path(pwd.getpwuid(os.getuid()).pw_dir, ".cache", "opbuild-tests", "kernels")
+"""Not what the environment says: tests change it, and compile servers have another one."""
 
 MOST_BYTES = 400_000_000
 """Ten times what the suite needs or more: for some branches, and for what was edited."""
@@ -48,24 +50,23 @@ def name_of(desc: OpDesc, level: Level, make: Make) -> str:
     return key_digest({"key": key.sha256, "linker": _linker(), "way": _way(make)})[:40]
 
 
-def is_kept(path: Path) -> bool:
-    """Return whether a library is there and whole; it counts as used now."""
+def kept(path: Path) -> bytes | None:
+    """Return what is kept in a file, which counts as used now; None if nothing is, or it is damaged."""
     if CAMPAIGN:
-        return False
+        return None
     try:
         content, _, digest = path.read_bytes().rpartition(b"\n")
         os.utime(path)
     except OSError:
-        return False
-    return digest == blake3_of(content).encode()
+        return None
+    return content if digest == blake3_of(content).encode() else None
 
 
-def keep(library: Path) -> None:
-    """Keep a library that was just made of sources that are still what they were when the tests were started."""
+def keep(path: Path, content: bytes) -> None:
+    """Keep what was just made of sources, if they are still what they were when the process was started."""
     if not CAMPAIGN and _AS_STARTED.unchanged:
-        content = library.read_bytes()
         with contextlib.suppress(OSError):  # compiled again the next time
-            publish(FOLDER / library.name, content + b"\n" + blake3_of(content).encode())
+            publish(path, content + b"\n" + blake3_of(content).encode())
 
 
 def forget_the_oldest(most: int = MOST_BYTES) -> None:
@@ -76,6 +77,38 @@ def forget_the_oldest(most: int = MOST_BYTES) -> None:
             most -= state.st_size
             if most < 0:
                 path.unlink(missing_ok=True)
+
+
+class KeptCompiler(HalideCompiler):
+    """What a compile server loads for tests that are about what is built, and not about how."""
+
+    import_string = "kept_kernels:KeptCompiler"
+
+    def prepare(self) -> None:
+        """Import what a compile needs, and digest the sources once for all children."""
+        super().prepare()
+        _compiler()
+        for family in catalogue.names():
+            _sources(family)
+
+    @staticmethod
+    def compile(desc: OpDesc, symbol: str, level: Level) -> bytes:
+        """Return a kept object, or compile and keep it: the symbol is a part of its name and of its bytes."""
+        if desc.family == "runtime":
+            return HalideCompiler.compile(desc, symbol, level)
+        key = make_key(desc, level, _compiler(), _sources(desc.family))
+        path = FOLDER / f"{key.sha256[:40]}_{symbol}.o"
+        found = kept(path)
+        if found is None:
+            found = HalideCompiler.compile(desc, symbol, level)
+            keep(path, found)
+        return found
+
+
+def take_in_builds() -> None:
+    """Let the compile servers of this process, and of its forks, be of such a compiler; not in a campaign."""
+    if not CAMPAIGN:
+        HalideCompiler.import_string = KeptCompiler.import_string
 
 
 @cache

@@ -241,11 +241,12 @@ def kernel(desc: OpDesc, make: Make = HalideCompiler.compile, level: Level | Non
     level = level or host_level()
     symbol = f"kernel_{kept_kernels.name_of(desc, level, make)}"
     path = kept_kernels.FOLDER / f"{symbol}.so"
-    if not kept_kernels.is_kept(path):
+    if kept_kernels.kept(path) is None:
         made = _folder() / f"{symbol}.o"
         _compile(desc, symbol, made, make, level)
-        path = _linked(made)
-        kept_kernels.keep(path)
+        library = _linked(made)
+        kept_kernels.keep(path, library.read_bytes())
+        path = library
     _libraries.append(_load(path))
     return getattr(_libraries[-1], symbol)
 
