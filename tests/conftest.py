@@ -15,6 +15,8 @@ import hypothesis
 import numpy as np
 import pytest
 
+import kept_kernels
+from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.config import Config
 from opbuild.runtime import executor
 from remote_servers import servers
@@ -68,6 +70,13 @@ def with_pack(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPBUILD_PACK", "1")
 
 
+@pytest.fixture
+def kept_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let compile servers of this process take objects that tests compiled before; a campaign's compile them."""
+    monkeypatch.setattr(HalideCompiler, "import_string", HalideCompiler.import_string)  # and restore it
+    kept_kernels.take_in_builds()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add ``--update-golden``."""
     parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing with them")
@@ -80,6 +89,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the folders whose files take longest: what is left for the end is divided evenly among processes."""
     folders = {name: place for place, name in enumerate(_LONGEST_FIRST)}
     items.sort(key=lambda item: folders.get(item.path.parent.name, len(folders)))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Keep no more kernels than have room, when all processes of the tests are done."""
+    if not hasattr(session.config, "workerinput"):
+        kept_kernels.forget_the_oldest()
 
 
 @pytest.fixture

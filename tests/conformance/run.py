@@ -22,6 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import kept_kernels
 from conformance.cases import Case, cases
 from conformance.outcomes import COMPILED, STATES, WRONG, Outcome, outcome, remembered
 from conformance.page import page
@@ -70,6 +71,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="cases that run at once")
     parser.add_argument("--update", action="store_true", help="write the golden file and the page; runs all cases")
     given = parser.parse_args(arguments)
+    if not given.update:
+        kept_kernels.take_in_builds()
     chosen = selected(() if given.update else given.parts, given.exact)
     with tempfile.TemporaryDirectory(prefix="opbuild-conformance-") as folder:
         began = time.perf_counter()

@@ -28,6 +28,7 @@ import torch
 from torch.testing._internal import common_methods_invocations as torchs
 from torch.utils import _pytree as pytree
 
+import kept_kernels
 from opbuild.frontend.torch.rules import load_rules
 from opbuild.torch import opbuild as backend
 from opbuild.torch import report, reset
@@ -269,6 +270,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", type=Path, help="file for what became of each operator")
     parser.add_argument("--update", action="store_true", help="write the golden file and the page; runs all operators")
     given = parser.parse_args(arguments)
+    if not given.update:
+        kept_kernels.take_in_builds()
     parts = [] if given.update else given.parts
     names = [
         name

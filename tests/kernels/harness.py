@@ -12,10 +12,9 @@ import ctypes
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import count
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -25,6 +24,8 @@ import halide as hl
 import numpy as np
 import numpy.typing as npt
 
+import kept_kernels
+from kept_kernels import Make
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.backend.halide.emission import halide_target
 from opbuild.kernel.host import host_level
@@ -231,25 +232,26 @@ class HalideBuffer(ctypes.Structure):
         return buffer
 
 
-Make = Callable[[OpDesc, str, Level], bytes]
-
-
 @cache
 def kernel(desc: OpDesc, make: Make = HalideCompiler.compile, level: Level | None = None) -> Any:
-    """Return the callable of a descriptor's kernel, compiled and linked once a session by each ``make`` for a level."""
+    """Return the callable of a descriptor's kernel, compiled by ``make`` for a level and linked where none is kept."""
     _support()
     if make != HalideCompiler.compile:
         _runtime()
-    symbol = f"kernel_{next(_numbers)}"
-    path = _folder() / f"{symbol}.o"
-    _compile(desc, symbol, path, make, level or host_level())
-    library = _link(path)
-    _libraries.append(library)
-    return getattr(library, symbol)
+    level = level or host_level()
+    symbol = f"kernel_{kept_kernels.name_of(desc, level, make)}"
+    path = kept_kernels.FOLDER / f"{symbol}.so"
+    if kept_kernels.kept(path) is None:
+        made = _folder() / f"{symbol}.o"
+        _compile(desc, symbol, made, make, level)
+        library = _linked(made)
+        kept_kernels.keep(path, library.read_bytes())
+        path = library
+    _libraries.append(_load(path))
+    return getattr(_libraries[-1], symbol)
 
 
 _libraries: list[Any] = []
-_numbers = count()
 
 
 @cache
@@ -293,8 +295,16 @@ def _keep_error(_context: int | None, message: bytes) -> None:
 
 
 def _link(path: Path) -> Any:
+    return _load(_linked(path))
+
+
+def _linked(path: Path) -> Path:
     library = path.with_suffix(".so")
     subprocess.run(["ld", "-shared", "-o", str(library), str(path)], check=True)
+    return library
+
+
+def _load(library: Path) -> Any:
     return ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
 
 

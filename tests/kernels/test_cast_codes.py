@@ -18,6 +18,8 @@ from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import DTYPES
 from opbuild.operations.casting import ROUND_MODES, UNSATURATED, cast
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 NUMBERS = {name: number for number, name in ONNX_DTYPES.items()}
 FLOAT_CODES = tuple(dtype for dtype in CODED if dtype.startswith("float"))
 E8M0 = "float8_e8m0fnu"

@@ -11,6 +11,8 @@ from onnx import helper, numpy_helper
 
 import opbuild
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 NUMBERS = [-2.0, -0.0, 0.0, 3.0, np.inf, -np.inf, np.nan]
 
 

@@ -25,6 +25,8 @@ from opbuild.pipeline.steps import optimize_graph
 from opbuild.pipeline.templates import OpenProgram
 from opbuild.runtime.weights import Packer, pack_constants
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 Array = npt.NDArray[Any]
 
 RANDOM = np.random.default_rng(5)

@@ -11,6 +11,8 @@ from onnx.reference import ReferenceEvaluator
 
 import opbuild
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("alpha", [None, 1.702])

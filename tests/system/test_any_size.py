@@ -30,6 +30,8 @@ from opbuild.offline.file import read_offline
 from opbuild.offline.ranges import lower_to, optimized, plan_ranges
 from processes import WITHOUT_COMPILER, environment
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 Ranges = Sequence[int | tuple[int, int]]
 
 _RUN = (

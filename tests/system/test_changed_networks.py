@@ -12,6 +12,8 @@ import networks
 import opbuild
 from comparison import onnxruntime_output, relative_error
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 
 @pytest.fixture(scope="module")
 def resnet50() -> onnx.ModelProto:

@@ -22,6 +22,8 @@ from opbuild.errors import InputError
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from processes import environment
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 NUMBERS = {name: number for number, name in ONNX_DTYPES.items()}
 SHAPE = (3, 5)
 

@@ -23,7 +23,7 @@ from processes import build_and_run
 LARGE = ("bvlc_alexnet", "vgg19", "zfnet512")
 """Their 240 to 580 MB of weights take a minute: ``make campaign`` tries them too."""
 
-pytestmark = pytest.mark.usefixtures("with_pack")
+pytestmark = pytest.mark.usefixtures("with_pack", "kept_objects")
 
 
 @pytest.mark.parametrize("name", networks.LIGHT if CAMPAIGN else LARGE)

@@ -17,6 +17,8 @@ import opbuild
 from opbuild.models.source import ModelSource
 from open_rows import noted_sizes
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 Array = npt.NDArray[Any]
 Step = Callable[[int], dict[str, Array]]
 

@@ -27,6 +27,8 @@ from opbuild.kernel.host import runs_here
 from opbuild.kernel.soc_version import resolve_soc_version
 from processes import WITHOUT_COMPILER, environment
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 ROOT = Path(__file__).resolve().parents[2]
 NATIVE = ROOT / "src" / "opbuild" / "native"
 

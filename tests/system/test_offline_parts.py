@@ -26,6 +26,8 @@ from opbuild.offline.format import GRAPH, PLAN, Section, open_container, write_c
 from opbuild.offline.preview import preview
 from processes import WITHOUT_COMPILER, environment
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 Feeds = dict[str, Any]
 
 _RUN = (

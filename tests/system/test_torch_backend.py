@@ -25,6 +25,8 @@ from opbuild.torch import opbuild as backend  # noqa: E402
 from opbuild.torch import report, reset  # noqa: E402
 from torch_modules import Encoder, ResNet, ready  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 
 @pytest.fixture(autouse=True)
 def _fresh() -> None:

@@ -22,6 +22,8 @@ from opbuild.torch.artifacts import OperatorArtifact  # noqa: E402
 from opbuild.torch.saved import read_saved  # noqa: E402
 from torch_started import Plain, Small, options, rows  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 TESTS = Path(__file__).parents[1]
 
 needs_ahead_of_time = pytest.mark.skipif(

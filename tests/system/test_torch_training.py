@@ -27,7 +27,7 @@ from until import until_built_behind  # noqa: E402
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
 """Sums in another order differ by 1e-6 of their greatest term; a few steps make ten times that of it."""
 
-pytestmark = pytest.mark.usefixtures("with_pack")
+pytestmark = pytest.mark.usefixtures("with_pack", "kept_objects")
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 

@@ -12,6 +12,8 @@ from lenet import LeNet, batch, losses, pair, torch_losses
 from opbuild.mindspore import execution, nn
 from opbuild.report import Report
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 
 @pytest.fixture
 def reports(monkeypatch: pytest.MonkeyPatch) -> list[Report]:
