@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from opbuild.backend.host.evaluate import evaluate
-from opbuild.graph.types import Graph
+from opbuild.graph.types import COLLECTIVES, Graph
+from opbuild.ranks.world import evaluate_collective
 
 Array = npt.NDArray[np.generic]
 
@@ -18,7 +19,9 @@ def run_graph(graph: Graph, feeds: Mapping[str, Array]) -> list[Array]:
     values: dict[str, Array] = {**graph.constants, **feeds}
     for node in graph.nodes:
         inputs = [values[name] if name else None for name in node.inputs]
-        for name, value in zip(node.outputs, evaluate(node, inputs, graph.opset), strict=True):
+        together = node.domain == COLLECTIVES
+        found = evaluate_collective(node, inputs) if together else evaluate(node, inputs, graph.opset)
+        for name, value in zip(node.outputs, found, strict=True):
             if name:
                 kind = graph.types[name]
                 assert (str(value.dtype), value.shape) == (kind.dtype, kind.shape), (node.op_type, node.name, name)

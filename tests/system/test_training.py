@@ -52,3 +52,25 @@ def test_a_compiled_lenet_trains_to_torchs_losses_and_is_built_once(reports, tmp
     assert reports[1].built == 0
     fresh.set_train(False)
     assert fresh(ms.Tensor(batch(0)[0])).shape == (16, 10)
+
+
+@pytest.mark.usefixtures("with_pack")
+def test_compiled_steps_in_16_bits_follow_those_of_float32_in_both_modes(reports, tmp_path, monkeypatch):
+    """With a scaled loss, an update that may be left out, and dropout; all of it has kernels."""
+    monkeypatch.chdir(tmp_path)
+    x = ms.Tensor(np.random.default_rng(0).standard_normal((16, 8)).astype(np.float32))
+
+    def trained(level: str, mode: int) -> list[float]:
+        ms.set_context(mode=mode)
+        ms.set_seed(3)
+        net = nn.SequentialCell(nn.Dense(8, 16), nn.ReLU(), nn.Dropout(p=0.2), nn.Dense(16, 8))
+        optimizer = nn.SGD(net.trainable_params(), 0.1)
+        scale = ms.amp.FixedLossScaleManager(64.0)
+        step = ms.amp.build_train_network(net, optimizer, nn.MSELoss(), level, loss_scale_manager=scale)
+        return [float(step(x, x)[0]) for _ in range(4)]
+
+    plain, narrow = (trained(level, ms.GRAPH_MODE) for level in ("O0", "O3"))
+    assert trained("O3", ms.PYNATIVE_MODE) == narrow
+    np.testing.assert_allclose(narrow, plain, rtol=1e-2)
+    assert narrow[-1] < narrow[0]
+    assert not any(report.host for report in reports)

@@ -193,18 +193,6 @@ def test_a_numpy_argument_is_refused(graphs):
         Double()(np.float32([1]))
 
 
-def test_training_is_refused_where_it_would_change_results(graphs):
-    """Dropout, whose zeros are random, does not run with training set; other layers do."""
-    x = Tensor(np.ones((2, 3), np.float32))
-    for layer in (nn.Dropout(p=0.5), nn.SequentialCell(nn.Dropout(p=0.1))):
-        layer(x)
-        with pytest.raises(ValueError, match="training"):
-            layer.set_train()(x)
-        layer.set_train(False)(x)
-    assert nn.BatchNorm1d(3).set_train()(x).shape == (2, 3)
-    assert nn.ReLU().set_train()(x).shape == (2, 3)
-
-
 def test_a_part_assigned_before_init_is_refused():
     """The error says to call super().__init__() first."""
 

@@ -132,7 +132,7 @@ def test_a_computed_mask_is_refused_while_tracing(graphs):
         (lambda: Tensor(np.uint16([1])) + Tensor(np.uint32([1])), TypeError),
         (lambda: bool(Tensor([1, 2])), ValueError),
         (lambda: Tensor([1, 2]) + "a", TypeError),
-        (lambda: ops.dropout(Tensor(np.ones(2, np.float32))), ValueError),
+        (lambda: ops.dropout(Tensor(np.ones(2, np.float32)), 1.5), ValueError),
         (lambda: ops.clip(Tensor([1.0])), ValueError),
     ],
 )

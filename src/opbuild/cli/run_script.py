@@ -35,7 +35,7 @@ _PLACES = {
 _INNER = {
     "nn": ("layer", "loss", "optim", "wrap"),
     "ops": ("composite", "function", "functional", "operations"),
-    "train": ("callback", "metrics", "model"),
+    "train": ("callback", "loss_scale_manager", "metrics", "model"),
 }
 """Modules of MindSpore whose names, and those of the modules below them, the module above has as well: it stands in."""
 

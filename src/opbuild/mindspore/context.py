@@ -12,10 +12,17 @@ from opbuild.config import Config, options_in
 from opbuild.errors import OptionError
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.notices import warn
+from opbuild.mindspore.parallel_context import (
+    ParallelMode,
+    get_auto_parallel_context,
+    reset_auto_parallel_context,
+    set_auto_parallel_context,
+)
 from opbuild.platform.records import NamedTuple
 
 __all__ = [
-    "COMPATIBLE", "GRAPH_MODE", "LAX", "PYNATIVE_MODE", "STRICT", "get_context", "get_current_device", "set_context",
+    "COMPATIBLE", "GRAPH_MODE", "LAX", "PYNATIVE_MODE", "STRICT", "ParallelMode", "get_auto_parallel_context",
+    "get_context", "get_current_device", "reset_auto_parallel_context", "set_auto_parallel_context", "set_context",
     "set_device",
 ]  # fmt: skip
 

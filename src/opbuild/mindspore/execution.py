@@ -117,7 +117,7 @@ def symbol_of(trace: Trace, operand: Tensor | Array) -> Symbol:
     states = current_states()
     if states is not None and isinstance(operand, Parameter):
         return states.read(operand)
-    return trace.constant(operand.asnumpy(), getattr(operand, "name", ""))
+    return trace.constant(operand.asnumpy())
 
 
 def _symbol(trace: Trace, operand: Operand) -> Symbol | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from opbuild.frontend.cell import Trace, current, location
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
+from opbuild.mindspore.closures import state_of
 from opbuild.mindspore.execution import emit, symbol_of
 from opbuild.mindspore.networks import Networks
 from opbuild.mindspore.nn.cell import Cell
@@ -45,7 +46,7 @@ def value_and_grad(fn: Callable[..., Any], grad_position: int | Sequence[int] | 
     def call(*args: Any, **kwargs: Any) -> Any:
         if current() is not None:
             return differentiated(*args, **kwargs)
-        state = fn._state()[0] if isinstance(fn, Cell) else tuple(map(_flags, _cells(fn)))
+        state = state_of(fn)
         return networks.call(args, kwargs, state)
 
     return call
@@ -69,29 +70,6 @@ def grad(fn: Callable[..., Any], grad_position: int | Sequence[int] | None = 0, 
         return (gradients, value[1:]) if has_aux else gradients
 
     return call
-
-
-def _cells(function: Callable[..., Any]) -> list[Cell]:
-    """Return the cells that a function reads from around it, whose flags decide what it computes."""
-    inner = getattr(function, "__wrapped__", function)
-    held = [cell.cell_contents for cell in getattr(inner, "__closure__", None) or () if _is_set(cell)]
-    code = getattr(inner, "__code__", None)
-    space = getattr(inner, "__globals__", {})
-    held += [space[name] for name in (code.co_names if code else ()) if name in space]
-    held.append(getattr(inner, "__self__", None))
-    return [each for each in held if isinstance(each, Cell)]
-
-
-def _is_set(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018 - an empty one raises
-    except ValueError:
-        return False
-    return True
-
-
-def _flags(cell: Cell) -> Any:
-    return cell._state()[0]
 
 
 class _Differentiated:

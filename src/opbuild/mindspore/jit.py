@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from opbuild.frontend.cell import current
+from opbuild.mindspore.closures import state_of
 from opbuild.mindspore.networks import Networks
 
 
@@ -25,7 +26,7 @@ def jit(function: Callable[..., Any] | None = None, **options: Any) -> Callable[
     def call(*args: Any, **kwargs: Any) -> Any:
         if current() is not None:
             return function(*args, **kwargs)
-        return networks.call(args, kwargs)
+        return networks.call(args, kwargs, state_of(function))
 
     return call
 

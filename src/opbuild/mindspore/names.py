@@ -16,7 +16,7 @@ from typing import Any
 from opbuild.errors import ModelError
 from opbuild.mindspore.public_names import kind_of
 
-_MODULES_HERE = ("common", "communication", "context", "mint", "nn", "numpy", "ops")
+_MODULES_HERE = ("amp", "common", "communication", "context", "dataset", "mint", "nn", "numpy", "ops", "train")
 _CLOSE = 0.75
 """How alike names are that are shown as nearest, from 0 to 1."""
 
@@ -26,10 +26,11 @@ _IMPORT_FROM = opcode.opmap["IMPORT_FROM"]
 
 _ADVICE = {
     "inference": "MindSpore has it; opbuild has it not yet",
-    "training": "it is for training, of which opbuild has a part (value_and_grad, nn.TrainOneStepCell, nn.Adam): train "
-    "with MindSpore and load the parameters",
-    "data": "reading data sets is MindSpore's: install it for that, and give opbuild's networks arrays or tensors",
-    "parallel": "it splits work over many devices: opbuild has mindspore.communication and "
+    "training": "it is for training, of which opbuild has a part (Model, value_and_grad, nn.Adam): train with "
+    "MindSpore and load the parameters",
+    "data": "it reads data sets from files: opbuild has dataset.GeneratorDataset and NumpySlicesDataset, of what a "
+    "program has read",
+    "parallel": "it splits work over many devices: opbuild has mindspore.communication, data parallel training and "
     "ops.AllReduce, AllGather, ReduceScatter and Broadcast",
     "device": "it manages Ascend or GPU devices: opbuild runs on CPUs, leave it out",
     "sparse": "it is about sparse tensors, which opbuild does not have: use dense ones",

@@ -15,7 +15,7 @@ from opbuild.mindspore import execution, printing
 from opbuild.mindspore.arguments import ArgumentTypeError
 from opbuild.mindspore.execution import Call, new_trace, symbol_of
 from opbuild.mindspore.parameter import Parameter
-from opbuild.mindspore.states import States, StatesNeededError, active
+from opbuild.mindspore.states import Drawn, States, StatesNeededError, active
 from opbuild.mindspore.tensor import Tensor
 from opbuild.platform.records import dataclass
 
@@ -31,10 +31,17 @@ class _Built:
     """What it printed."""
     marks: Sequence[str]
     """The marks in these lines whose values are the last outputs."""
-    reads: Sequence[Parameter] = ()
-    """Parameters that are inputs, behind the arguments."""
+    reads: Sequence[Parameter | Drawn] = ()
+    """What else are inputs, behind the arguments: parameters, and what is drawn for each call."""
     writes: Sequence[Parameter] = ()
     """Parameters whose new elements are the first outputs."""
+    constants: Sequence[tuple[Parameter, int]] = ()
+    """Parameters that are built in, and their versions."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the parameters that are built in are as they were."""
+        return all(parameter.version == version for parameter, version in self.constants)
 
 
 @dataclass(frozen=True)
@@ -58,25 +65,22 @@ class Networks:
         self._built: OrderedDict[Hashable, _Built] = OrderedDict()
         self._lock = threading.RLock()
 
-    def call(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], state: Hashable = (), versions: Hashable = ()
-    ) -> Any:
-        """Run the network of this signature; trace and build it first if it is new.
+    def call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], state: Hashable = ()) -> Any:
+        """Run the network of this signature; trace and build it first if it is new, or its constants changed.
 
         Args:
             args: Positional arguments: tensors, nests of them, and plain values that become part of the signature.
             kwargs: Arguments by name.
             state: What else decides the network, such as training flags.
-            versions: The versions of the parameters, which decide it where they are constants.
         """
         leaves: list[Tensor] = []
         nest = _split((args, dict(kwargs)), leaves)
         signature = (_signature(nest), tuple(leaf.type for leaf in leaves), state)
         with self._lock:
-            built = self._built.get((signature, () if self._has_states else versions))
-            if built is None:
+            built = self._built.get(signature)
+            if built is None or not built.holds:
                 built = self._build(nest, leaves)
-                self._built[signature, () if self._has_states else versions] = built
+                self._built[signature] = built
                 if len(self._built) > _LIMIT:
                     self._built.popitem(last=False)
         with (
@@ -105,7 +109,7 @@ class Networks:
 
     def _trace(self, nest: Any, leaves: Sequence[Tensor]) -> _Built:
         trace = new_trace(self._name)
-        states = States(trace) if self._has_states else None
+        states = States(trace, are_constant=not self._has_states)
         traced = [Tensor.of(trace.input(leaf.type)) for leaf in leaves]
         with trace.active(), active(states), printing.kept() as lines:
             args, kwargs = _fill(nest, traced)
@@ -115,11 +119,13 @@ class Networks:
             symbols = [symbol_of(trace, output) for output in outputs]
         printed = printing.marked(lines, trace.symbol)
         symbols += printed.values()
-        written = states.outputs if states else []
+        written = states.outputs
         symbols = [symbol for _, symbol in written] + symbols
         call = execution.build(trace.finish(symbols)) if symbols else None
-        reads = states.inputs if states else []
-        return _Built(call, result, lines, list(printed), reads, [parameter for parameter, _ in written])
+        writes = [parameter for parameter, _ in written]
+        return _Built(
+            call, result, lines, list(printed), states.inputs, writes, list((states.constants or {}).values())
+        )
 
 
 def _split(value: Any, leaves: list[Tensor]) -> Any:

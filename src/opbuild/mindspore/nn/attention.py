@@ -14,10 +14,11 @@ from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.execution import cast
 from opbuild.mindspore.initializer import HeUniform, Uniform, XavierNormal, XavierUniform, initializer
 from opbuild.mindspore.nn.basic import Dense
-from opbuild.mindspore.nn.cell import NO_TRAINING, Cell
+from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.ops.activation import softmax
 from opbuild.mindspore.ops.arithmetic import add, mul
 from opbuild.mindspore.ops.comparison import logical_or, where
+from opbuild.mindspore.ops.dropout import dropout
 from opbuild.mindspore.ops.linear import dense, matmul
 from opbuild.mindspore.ops.reduction import mean
 from opbuild.mindspore.ops.shaping import concat, expand_dims, pad, reshaped, split, squeeze, swapaxes, tile, transpose
@@ -33,7 +34,7 @@ class MultiheadAttention(Cell):
     Args:
         embed_dim: Extent of the queries' last axis, and of the output's.
         num_heads: Heads; ``embed_dim`` is a multiple.
-        dropout: What training would drop.
+        dropout: The probability that training drops a weight.
         has_bias: Whether the projections have biases.
         add_bias_kv: Whether a learned key and value are added to the sequences.
         add_zero_attn: Whether a key and value of zeros are added to the sequences.
@@ -92,8 +93,6 @@ class MultiheadAttention(Cell):
             attn_mask: Shape (steps, source steps), or one for each batch and head: as ``key_padding_mask``.
             average_attn_weights: Whether the weights are averaged over the heads.
         """
-        if self.training and self.dropout:
-            raise ArgumentValueError("MultiheadAttention is called with training set", NO_TRAINING)
         batched = query.ndim == 3
         tensors = [self._steps_first(item, batched) for item in (query, key, value)]
         if key_padding_mask is not None and not batched:
@@ -168,6 +167,7 @@ class MultiheadAttention(Cell):
         v = transpose(heads[2], (1, 2, 0, 3))
         scores = matmul(mul(q, 1 / math.sqrt(self.head_dim)), k)
         weights = softmax(scores if mask is None else add(scores, mask), -1)
+        weights = dropout(weights, self.dropout, self.training)
         joined = transpose(matmul(weights, v), (2, 0, 1, 3))
         return self.out_proj(reshaped(joined, (steps, batch, self.embed_dim))), weights
 

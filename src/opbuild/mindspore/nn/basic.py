@@ -12,8 +12,9 @@ from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, p
 from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import HeUniform, Uniform, initializer
 from opbuild.mindspore.nn.activation import get_activation
-from opbuild.mindspore.nn.cell import NO_TRAINING, Cell
+from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.declaration import layer
+from opbuild.mindspore.ops.dropout import dropout
 from opbuild.mindspore.ops.gathering import embedding, one_hot
 from opbuild.mindspore.ops.linear import bias_add, dense, matmul, product
 from opbuild.mindspore.ops.primitive import Primitive
@@ -102,7 +103,7 @@ class Identity(Cell):
 
 
 class Dropout(Cell):
-    """Nothing, when a network runs; in training it would zero elements with probability ``p``.
+    """In training elements are zeroed with probability ``p`` and the others divided by ``1 - p``; else nothing happens.
 
     Args:
         keep_prob: The older argument: the probability that an element stays, in (0, 1].
@@ -110,7 +111,7 @@ class Dropout(Cell):
         dtype: Kept for programs that give it.
 
     Raises:
-        ArgumentValueError: If a probability is out of range; when called with ``training`` set.
+        ArgumentValueError: If a probability is out of range.
     """
 
     def __init__(self, keep_prob: float = 0.5, p: float | None = None, dtype: Any = float32) -> None:
@@ -123,10 +124,8 @@ class Dropout(Cell):
         self.p = p
 
     def construct(self, x: Tensor) -> Tensor:
-        """Return ``x``."""
-        if self.training and self.keep_prob != 1 and self.p != 0:
-            raise ArgumentValueError("Dropout is called with training set", NO_TRAINING)
-        return x
+        """Return ``x``, in training with zeros."""
+        return dropout(x, 1.0 - self.keep_prob if self.p is None else self.p, self.training)
 
     def extend_repr(self) -> str:
         """Return the layer's arguments."""

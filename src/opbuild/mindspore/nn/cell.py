@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from opbuild.frontend.cell import current
-from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of
 from opbuild.mindspore.context import is_graph_mode
+from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.networks import Networks
+from opbuild.mindspore.nn.precision import computed
 from opbuild.mindspore.parameter import Parameter, ParameterTuple
 
 __all__ = ["Cell", "no_init_parameters"]
-
-NO_TRAINING = "this layer is for inference only here: call its set_train(False), or train with MindSpore"
 
 
 class Cell:
@@ -49,6 +49,8 @@ class Cell:
     _version: int
     _scope: str
     _auto_prefix: bool
+    _float = _float_out = ""
+    """The element types that the cell computes in, and that its results have; empty: those that its inputs have."""
     _is_step = False
     """Whether a call changes parameters: it is one network in both modes, and they are its states."""
     _shown = ""
@@ -69,25 +71,27 @@ class Cell:
         trace = current()
         if trace is not None:
             with trace.scope(self._scope):
-                return self.construct(*args, **kwargs)
+                return computed(self, self.construct, args, kwargs)
         if not is_graph_mode() and not self._is_step:
-            return self.construct(*args, **kwargs)
+            return computed(self, self.construct, args, kwargs)
         networks = self._networks
         if networks is None:
-            networks = Networks(type(self).__name__, self.construct, has_states=self._is_step)
+
+            def construct(*args: Any, **kwargs: Any) -> Any:
+                return computed(self, self.construct, args, kwargs)
+
+            networks = Networks(type(self).__name__, construct, has_states=self._is_step)
             object.__setattr__(self, "_networks", networks)
-        return networks.call(args, kwargs, *self._state())
+        return networks.call(args, kwargs, self._state())
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Build the network for these arguments' signature; it is run once."""
         self(*args, **kwargs)
 
     def _state(self) -> tuple[Any, Any]:
-        """Return what decides the network beside its inputs: parts and training flags, and the parameters' versions."""
+        """Return what decides the network beside its inputs: parts and training flags, and the parameters' types."""
         cells = tuple((id(cell), cell._version, cell.training) for _, cell in self.cells_and_names())
-        parameters = list(self.get_parameters())
-        types = tuple((id(parameter), parameter.type) for parameter in parameters)
-        return (cells, types), tuple(parameter.version for parameter in parameters)
+        return cells, tuple((id(parameter), parameter.type) for parameter in self.get_parameters())
 
     # Parts and parameters
 
@@ -227,7 +231,7 @@ class Cell:
     # Modes
 
     def set_train(self, mode: bool = True) -> Cell:
-        """Set ``training`` here and below; layers with random zeros (Dropout) refuse to run with it set."""
+        """Set ``training`` here and below."""
         for _, cell in self.cells_and_names():
             object.__setattr__(cell, "training", bool(mode))
         return self
@@ -240,15 +244,19 @@ class Cell:
     def set_inputs(self, *inputs: Any, **kwargs: Any) -> None:
         """Do nothing: operators are shape-generic, so inputs need no declaration."""
 
-    def to_float(self, dst_type: Any) -> Cell:
-        """Refuse: nothing here computes in another precision than its tensors have.
+    def to_float(self, dst_type: Any, gives: str = "") -> Cell:
+        """Let this cell and those below it compute in another type: inputs and parameters are cast where they are used.
+
+        Args:
+            dst_type: float16, bfloat16 or float32.
+            gives: The name of the type that results are cast to; empty: they stay as they are computed.
 
         Raises:
-            ArgumentValueError: Always.
+            ArgumentValueError: If it is another type.
         """
-        raise ArgumentValueError(
-            f"to_float({dst_type}) is not supported", "convert inputs and parameters with .astype()"
-        )
+        self._float = one_of(to_type(dst_type).name, ("float16", "bfloat16", "float32"), "the type of to_float")
+        self._float_out = gives
+        return self
 
     def recompute(self, **options: Any) -> None:
         """Do nothing: a backward pass keeps what it needs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from opbuild.mindspore import names
@@ -10,11 +11,12 @@ from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import initializer
 from opbuild.mindspore.nn.activation import LeakyReLU, get_activation
 from opbuild.mindspore.nn.basic import Dense
-from opbuild.mindspore.nn.cell import NO_TRAINING, Cell
+from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.convolution import Conv2d
 from opbuild.mindspore.nn.matrix import ClipByNorm
 from opbuild.mindspore.nn.normalization import BatchNorm1d, BatchNorm2d
 from opbuild.mindspore.ops.comparison import greater_equal, less, logical_and, where
+from opbuild.mindspore.ops.dropout import dropout1d, dropout2d, dropout3d
 from opbuild.mindspore.ops.gathering import gather
 from opbuild.mindspore.ops.shaping import expand_dims, reshape, stack, unstack
 from opbuild.mindspore.parameter import Parameter
@@ -56,9 +58,10 @@ class EmbeddingLookup(Cell):
 
 
 class _ChannelDropout(Cell):
-    """Nothing, when a network runs; in training it would zero whole channels with probability ``p``."""
+    """In training whole channels are zeroed with probability ``p``; else nothing happens."""
 
     _shown = "p"
+    _dropout: Callable[..., Tensor]
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()
@@ -67,22 +70,26 @@ class _ChannelDropout(Cell):
         self.p = p
 
     def construct(self, x: Tensor) -> Tensor:
-        """Return ``x``."""
-        if self.training and self.p:
-            raise ArgumentValueError(f"{type(self).__name__} is called with training set", NO_TRAINING)
-        return x
+        """Return ``x``, in training with zeros."""
+        return self._dropout(x, self.p, self.training)
 
 
 class Dropout1d(_ChannelDropout):
     """Dropout of channels of shape (N, C, L)."""
 
+    _dropout = staticmethod(dropout1d)
+
 
 class Dropout2d(_ChannelDropout):
     """Dropout of channels of shape (N, C, H, W)."""
 
+    _dropout = staticmethod(dropout2d)
+
 
 class Dropout3d(_ChannelDropout):
     """Dropout of channels of shape (N, C, D, H, W)."""
+
+    _dropout = staticmethod(dropout3d)
 
 
 class Conv2dBnAct(Cell):

@@ -13,6 +13,7 @@ from opbuild.mindspore.ops.convolution import only_nchw
 from opbuild.mindspore.ops.normalization import batch_norm, group_norm, instance_norm
 from opbuild.mindspore.ops.shaping import reshaped
 from opbuild.mindspore.ops.structure_primitives import LayerNorm as _LayerNorm
+from opbuild.mindspore.parallel_context import is_data_parallel
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
@@ -122,6 +123,16 @@ class SyncBatchNorm(_BatchNorm):
         super().__init__(num_features, eps, momentum, affine, gamma_init, beta_init, moving_mean_init,
                          moving_var_init, use_batch_statistics, dtype=dtype)  # fmt: skip
         self.process_groups = process_groups
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Return the normalized tensor.
+
+        Raises:
+            ArgumentValueError: In training on several ranks, whose statistics would have to be combined.
+        """
+        if self.training and is_data_parallel():
+            raise ArgumentValueError("SyncBatchNorm in data-parallel training", "use BatchNorm2d")
+        return super().construct(x)
 
 
 class _InstanceNorm(_ChannelNorm):

@@ -16,8 +16,9 @@ from opbuild.mindspore.nn.schedule import LearningRateSchedule
 from opbuild.mindspore.ops.arithmetic import add, div, minimum, mul, neg, sqrt, square, sub
 from opbuild.mindspore.ops.arithmetic import pow as power
 from opbuild.mindspore.ops.assignment import assign, assign_add, assign_sub
-from opbuild.mindspore.ops.comparison import equal
+from opbuild.mindspore.ops.comparison import equal, greater, logical_and, where
 from opbuild.mindspore.ops.gathering import gather
+from opbuild.mindspore.ops.reduction import reduce
 from opbuild.mindspore.ops.shaping import reshaped
 from opbuild.mindspore.parameter import Parameter, ParameterTuple
 from opbuild.mindspore.tensor import Tensor
@@ -259,6 +260,46 @@ class AdamWeightDecay(_Moments):
         """Change one parameter."""
         step, decay = self.moved(index, gradient), self._decays[index]
         assign_sub(parameter, mul(add(step, mul(parameter, decay)) if decay else step, rate))
+
+
+class Lamb(_Moments):
+    """Adam with corrected means, whose step is as long as the parameter is: for large batches.
+
+    The step of a parameter is scaled by the parameter's norm over the step's, at most by 10 (arXiv:1904.00962).
+    """
+
+    def __init__(self, params: Any, learning_rate: Any, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-6,
+                 weight_decay: float = 0.0) -> None:  # fmt: skip
+        super().__init__(params, learning_rate, beta1, beta2, eps, weight_decay)
+
+    def prepared(self) -> list[Tensor]:
+        """Return what the means are divided by."""
+        step = cast(add(self._step(), 1), "float32")
+        return [sub(1.0, power(Tensor(np.float32(beta)), step)) for beta in (self.beta1, self.beta2)]
+
+    def decayed(self, index: int, parameter: Parameter, gradient: Tensor) -> Tensor:
+        """Return the gradient: the decay goes into the step."""
+        return gradient
+
+    def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
+        """Change one parameter."""
+        one, two = self.moment1[index], self.moment2[index]
+        mean = assign(one, add(mul(one, self.beta1), mul(gradient, 1.0 - self.beta1)))
+        spread = assign(two, add(mul(two, self.beta2), mul(square(gradient), 1.0 - self.beta2)))
+        first, second = (cast(each, parameter.type.dtype) for each in prepared)
+        mean, spread = div(mean, first), div(spread, second)
+        decay = self._decays[index]
+        shrunk = mul(parameter, decay)
+        inside = div(mean, sqrt(add(spread, self.eps)))  # MindSpore has eps below the root here, and beside it below
+        lengths = [_norm(each) for each in (parameter, gradient, add(inside, shrunk) if decay else inside)]
+        some = logical_and(greater(lengths[0], 0), greater(lengths[1], 0))
+        trust = minimum(where(some, div(lengths[0], lengths[2]), 1.0), 10.0)
+        step = div(mean, add(sqrt(spread), self.eps))
+        assign_sub(parameter, mul(add(step, shrunk) if decay else step, mul(trust, rate)))
+
+
+def _norm(tensor: Tensor) -> Tensor:
+    return sqrt(reduce("ReduceSum", square(tensor), None, False))
 
 
 class RMSProp(Optimizer):

@@ -38,7 +38,7 @@ class _Recurrent(Cell):
         num_layers: Layers, one over the other.
         has_bias: Whether there are biases.
         batch_first: Whether the input is (batch, steps, input_size) and not (steps, batch, input_size).
-        dropout: What training would drop between layers.
+        dropout: What training drops between layers.
         bidirectional: Whether a second cell reads the sequence from its end.
         dtype: Element type of the parameters.
     """

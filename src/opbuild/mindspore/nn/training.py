@@ -8,6 +8,7 @@ from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError
 from opbuild.mindspore.gradients import value_and_grad
 from opbuild.mindspore.nn.cell import Cell
+from opbuild.mindspore.nn.distributed import combining
 from opbuild.mindspore.nn.optimizer import Optimizer
 from opbuild.mindspore.ops.assignment import depend
 from opbuild.mindspore.tensor import Tensor
@@ -76,11 +77,13 @@ class TrainOneStepCell(Cell):
         self.weights = optimizer.parameters
         self.sens = 1.0 if sens is None else float(sens)
         self.return_grad = return_grad
+        self.grad_reducer = combining(self.weights, network)
         self.network.set_train()
 
     def construct(self, *inputs: Any) -> Any:
         """Return the loss before the step."""
         (_, loss), gradients = value_and_grad(self._scaled, None, self.weights, has_aux=True)(*inputs)
+        gradients = self.grad_reducer(gradients)
         loss = depend(loss, self.optimizer(gradients))
         if not self.return_grad:
             return loss

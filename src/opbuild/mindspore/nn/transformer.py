@@ -31,7 +31,7 @@ class _Layer(Cell):
         d_model: Channels.
         nhead: Heads of the attention.
         dim_feedforward: Channels between the two dense layers.
-        dropout: What training would drop.
+        dropout: The probability that training drops an element.
         activation: ``relu`` or ``gelu``, the function or the cell of that name.
         layer_norm_eps: Added to variances.
         batch_first: Whether tensors are (batch, steps, channels) and not (steps, batch, channels).
@@ -164,7 +164,7 @@ class Transformer(Cell):
         num_encoder_layers: Layers of the encoder.
         num_decoder_layers: Layers of the decoder.
         dim_feedforward: Channels between the two dense layers of each.
-        dropout: What training would drop.
+        dropout: The probability that training drops an element.
         activation: ``relu`` or ``gelu``, the function or the cell of that name.
         custom_encoder: A cell to take instead of the encoder.
         custom_decoder: A cell to take instead of the decoder.

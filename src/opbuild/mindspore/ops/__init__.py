@@ -14,6 +14,7 @@ from opbuild.mindspore.ops.convolution import *
 from opbuild.mindspore.ops.creation import *
 from opbuild.mindspore.ops.decompositions import *
 from opbuild.mindspore.ops.diagonals import *
+from opbuild.mindspore.ops.dropout import *
 from opbuild.mindspore.ops.elementwise import *
 from opbuild.mindspore.ops.elementwise_primitives import *
 from opbuild.mindspore.ops.gathering import *

@@ -18,7 +18,6 @@ from opbuild.mindspore.ops import (
     boxes,
     creation,
     diagonals,
-    normalization,
     patches,
     pooling,
     scattering,
@@ -26,6 +25,7 @@ from opbuild.mindspore.ops import (
     shaping,
 )
 from opbuild.mindspore.ops.convolution import conv, conv_transpose
+from opbuild.mindspore.ops.dropout import dropped
 from opbuild.mindspore.ops.gathering import gather
 from opbuild.mindspore.ops.primitive import Primitive, primitive, primitives
 from opbuild.mindspore.tensor import Tensor
@@ -245,13 +245,8 @@ Conv3DTranspose = primitive(
 )  # fmt: skip
 
 
-def _dropped(x: Any, keep_prob: float) -> tuple[Tensor, Tensor]:
-    """Return the tensor and a mask of ones if nothing is dropped."""
-    return normalization.dropout(x, 1.0 - keep_prob), creation.ones_like(x, dtype=bool)
-
-
-Dropout2D = primitive("Dropout2D", _dropped, keep_prob=0.5)
-Dropout3D = primitive("Dropout3D", _dropped, keep_prob=0.5)
+Dropout2D = primitive("Dropout2D", lambda x, keep_prob: dropped(x, keep_prob, "bool", 2), keep_prob=0.5)
+Dropout3D = primitive("Dropout3D", lambda x, keep_prob: dropped(x, keep_prob, "bool", 3), keep_prob=0.5)
 
 
 def _resized(mode: str) -> Any:

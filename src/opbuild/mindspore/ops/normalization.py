@@ -1,4 +1,4 @@
-"""Normalizations and dropout."""
+"""Normalizations."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from opbuild.mindspore.ops.shaping import reshaped
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
-__all__ = ["add_rms_norm", "batch_norm", "dropout", "group_norm", "layer_norm", "lrn", "rms_norm"]
-
-NO_TRAINING = "nothing is drawn at random inside a network: call set_train(False), or pass training=False"
+__all__ = ["add_rms_norm", "batch_norm", "group_norm", "layer_norm", "lrn", "rms_norm"]
 
 
 def batch_norm(input_x: Any, running_mean: Any, running_var: Any, weight: Any, bias: Any, training: bool = False,
@@ -109,14 +107,3 @@ def lrn(x: Any, depth_radius: int = 5, bias: float = 1.0, alpha: float = 1.0, be
     size = 2 * depth_radius + 1
     # ONNX divides alpha by the size of the window, MindSpore does not.
     return emit("LRN", need_tensor(x, "lrn"), size=size, alpha=float(alpha) * size, beta=float(beta), bias=float(bias))
-
-
-def dropout(input: Any, p: float = 0.5, training: bool = True, seed: int | None = None) -> Tensor:
-    """Return the tensor: nothing is dropped when a network runs.
-
-    Raises:
-        ArgumentValueError: If ``training`` is set (the default) and ``p`` is not 0.
-    """
-    if training and p:
-        raise ArgumentValueError("dropout was given training=True", NO_TRAINING)
-    return need_tensor(input, "dropout")

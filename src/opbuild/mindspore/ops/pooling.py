@@ -16,7 +16,6 @@ from opbuild.mindspore.ops.arithmetic import add, mul, need_tensor, pow
 from opbuild.mindspore.ops.convolution import Padding, conv_transpose, pads_of, per_axis
 from opbuild.mindspore.ops.declaration import named, spelled
 from opbuild.mindspore.ops.gathering import gather
-from opbuild.mindspore.ops.normalization import dropout
 from opbuild.mindspore.ops.reduction import index_of, reduce
 from opbuild.mindspore.ops.scattering import tensor_scatter_elements
 from opbuild.mindspore.ops.shaping import concat, cut, expand_dims, ints, reshaped, squeeze
@@ -24,8 +23,8 @@ from opbuild.mindspore.tensor import Tensor
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
-    "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "conv3d_transpose", "dropout1d", "dropout2d",
-    "dropout3d", "interpolate", "lp_pool1d", "lp_pool2d", "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d",
+    "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "conv3d_transpose",
+    "interpolate", "lp_pool1d", "lp_pool2d", "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d",
     "max_unpool3d",
 ]  # fmt: skip
 
@@ -294,6 +293,3 @@ def conv3d_transpose(inputs: Any, weight: Any, pad_mode: str = "valid", padding:
                      dilation: Any = 1, group: int = 1, output_padding: Any = 0) -> Tensor:  # fmt: skip
     """Return a transposed convolution over three spatial axes."""
     return conv_transpose(inputs, weight, None, stride, pad_mode, padding, output_padding, dilation, group, 3)
-
-
-dropout1d, dropout2d, dropout3d = (spelled(dropout, f"dropout{rank}d", "", {"seed": None}) for rank in (1, 2, 3))

@@ -13,6 +13,7 @@ from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.ops import arithmetic, arranging, creation, gathering, normalization, reduction, shaping
 from opbuild.mindspore.ops.convolution import conv, conv_transpose, only_nchw
+from opbuild.mindspore.ops.dropout import dropped
 from opbuild.mindspore.ops.pooling import adaptive_avg_pool2d, averaged, interpolate, pool
 from opbuild.mindspore.ops.primitive import Primitive, primitive, primitives
 from opbuild.mindspore.tensor import Tensor
@@ -97,16 +98,13 @@ def _layer_norm(
     return arithmetic.add(arithmetic.mul(plain, gamma), beta), mean, variance
 
 
-def _dropout(x: Any, keep_prob: float, Seed0: int, Seed1: int) -> tuple[Tensor, Tensor]:
-    """Return the tensor and a mask of ones if nothing is dropped."""
-    return normalization.dropout(x, 1.0 - keep_prob), creation.ones_like(x)
-
-
 BatchNorm = primitive("BatchNorm", _batch_norm, is_training=False, epsilon=1e-5, momentum=0.1, data_format="NCHW")
 LayerNorm = primitive("LayerNorm", _layer_norm, begin_norm_axis=1, begin_params_axis=1, epsilon=1e-7)
 RmsNorm = primitive("RmsNorm", normalization.rms_norm, epsilon=1e-6)
 LRN = primitive("LRN", normalization.lrn, depth_radius=5, bias=1.0, alpha=1.0, beta=0.5, norm_region="ACROSS_CHANNELS")
-Dropout = primitive("Dropout", _dropout, keep_prob=0.5, Seed0=0, Seed1=0)
+Dropout = primitive(
+    "Dropout", lambda x, keep_prob, Seed0, Seed1: dropped(x, keep_prob, x.type.dtype), keep_prob=0.5, Seed0=0, Seed1=0
+)
 
 
 # Shapes

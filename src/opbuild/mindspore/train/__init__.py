@@ -1,9 +1,22 @@
-"""What of ``mindspore.train`` concerns networks that run: checkpoints, and to predict. Nothing is trained here."""
+"""``train``: ``Model`` and what goes with it: callbacks, metrics, checkpoints, and managers of loss scales."""
 
 from opbuild.mindspore import names
+from opbuild.mindspore.amp import DynamicLossScaleManager, FixedLossScaleManager, LossScaleManager, build_train_network
 from opbuild.mindspore.checkpoint import load_checkpoint, load_param_into_net, save_checkpoint
-from opbuild.mindspore.model import Model
+from opbuild.mindspore.train import callback, checkpointing, metrics, stopping
+from opbuild.mindspore.train.callback import *
+from opbuild.mindspore.train.checkpointing import *
+from opbuild.mindspore.train.metrics import *
+from opbuild.mindspore.train.model import Model
+from opbuild.mindspore.train.stopping import *
 
 __getattr__ = names.getter(__name__)
 
-__all__ = ["Model", "load_checkpoint", "load_param_into_net", "save_checkpoint"]
+__all__ = [
+    "DynamicLossScaleManager", "FixedLossScaleManager", "LossScaleManager", "Model", "build_train_network",
+    "load_checkpoint", "load_param_into_net", "save_checkpoint",
+]  # fmt: skip
+__all__ += callback.__all__
+__all__ += checkpointing.__all__
+__all__ += metrics.__all__
+__all__ += stopping.__all__

@@ -14,7 +14,6 @@ from opbuild.files.mapping import anonymous
 from opbuild.files.trust import NETWORK
 from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork
 from opbuild.kernel.reason import Reason
-from opbuild.platform.records import NamedTuple
 from opbuild.store.at_once import at_once
 from opbuild.store.items import REFUSED
 from opbuild.store.remote.contents import Contents, InMemory, Target, missing, split

@@ -88,7 +88,7 @@ def _softmax(input: Any, dim: int | None = None, dtype: Any = None) -> Tensor:
 
 
 def _dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Return the tensor: nothing is dropped when a network runs."""
+    """Return the tensor, in training with elements zeroed at random."""
     return ops.dropout(input, p, training)
 
 

@@ -13,7 +13,7 @@ from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import HeUniform, Normal, Uniform, initializer
 from opbuild.mindspore.mint.nn.functional import FUNCTIONS
 from opbuild.mindspore.nn.basic import Dropout as _Dropout
-from opbuild.mindspore.nn.cell import NO_TRAINING, Cell
+from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.combined import Dropout2d as _Dropout2d
 from opbuild.mindspore.ops import batch_norm, conv_transpose2d, group_norm, layer_norm, prelu
 from opbuild.mindspore.ops.convolution import per_axis
@@ -92,7 +92,7 @@ class ConvTranspose2d(_Conv):
 
 
 class _BatchNorm(Cell):
-    """Each channel normalized by its stored mean and variance."""
+    """Each channel normalized by its stored mean and variance, in training by the batch's, which move those."""
 
     ranks: tuple[int, ...] = ()
 
@@ -101,7 +101,10 @@ class _BatchNorm(Cell):
         super().__init__()
         shape = (positive(num_features, f"num_features of {type(self).__name__}"),)
         if not track_running_stats:
-            raise ArgumentValueError(f"{type(self).__name__} was given track_running_stats=False", NO_TRAINING)
+            raise ArgumentValueError(
+                f"{type(self).__name__} was given track_running_stats=False",
+                "leave it out",
+            )
         self.eps, self.momentum = eps, momentum
         self.weight = _parameter("ones", shape, dtype, "weight") if affine else None
         self.bias = _parameter("zeros", shape, dtype, "bias") if affine else None
@@ -114,11 +117,11 @@ class _BatchNorm(Cell):
         name = type(self).__name__
         if input.ndim not in self.ranks:
             raise TensorShapeError(f"{name} of shape {input.shape}", f"it needs {self.ranks} dimensions")
-        if self.training:
-            raise ArgumentValueError(f"{name} is called with training set", NO_TRAINING)
         scale = Tensor.of(np.ones(self.running_mean.shape, np.float32)) if self.weight is None else self.weight
         shift = Tensor.of(np.zeros(self.running_mean.shape, np.float32)) if self.bias is None else self.bias
-        return batch_norm(input, self.running_mean, self.running_var, scale, shift, eps=self.eps)
+        return batch_norm(
+            input, self.running_mean, self.running_var, scale, shift, self.training, self.momentum, self.eps
+        )
 
 
 class BatchNorm1d(_BatchNorm):

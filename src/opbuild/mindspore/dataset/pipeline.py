@@ -1,0 +1,398 @@
+"""Pipelines of rows: a source, and what is done with its rows one after the other. Nothing runs ahead of the reader."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
+from opbuild.mindspore.dataset import config
+from opbuild.mindspore.dataset.rows import Row, exchanged, fits, listed, shuffled, stacked, to_array, to_tensor
+from opbuild.mindspore.dataset.samplers import Epoch
+from opbuild.platform.records import dataclass
+
+
+class Dataset:
+    """Rows of named columns; each pass over them is an epoch.
+
+    Args:
+        columns: The columns' names.
+    """
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._columns = tuple(columns)
+
+    def rows(self, epoch: Epoch) -> Iterator[Row]:
+        """Yield the rows of an epoch; every kind of data set has its own."""
+        raise NotImplementedError
+
+    def get_dataset_size(self) -> int:
+        """Return the number of rows of an epoch, batches where rows are batched."""
+        return sum(1 for _ in self.rows(_epoch(0, config.get_seed())))
+
+    def get_col_names(self) -> list[str]:
+        """Return the columns' names."""
+        return list(self._columns)
+
+    def get_batch_size(self) -> int:
+        """Return the number of rows in a batch; 1 where none are made."""
+        return 1
+
+    def get_repeat_count(self) -> int:
+        """Return how often an epoch repeats the rows."""
+        return 1
+
+    def output_shapes(self, estimate: bool = False) -> list[list[int]]:
+        """Return each column's shape in the first row."""
+        return [list(value.shape) for value in self._first()]
+
+    def output_types(self) -> list[Any]:
+        """Return each column's numpy type in the first row."""
+        return [value.dtype.type for value in self._first()]
+
+    def __len__(self) -> int:
+        return self.get_dataset_size()
+
+    def __iter__(self) -> Rows:
+        return self.create_tuple_iterator(num_epochs=1)
+
+    def create_dict_iterator(self, num_epochs: int = -1, output_numpy: bool = False, do_copy: bool = True) -> Rows:
+        """Return what gives rows as dictionaries by column; each loop over it is an epoch.
+
+        Args:
+            num_epochs: How many epochs there are at most; -1: any number.
+            output_numpy: Whether to give arrays instead of tensors.
+            do_copy: Kept for programs that give it.
+        """
+        return Rows(self, lambda row: dict(builtins.zip(self._columns, row, strict=True)), num_epochs, output_numpy)
+
+    def create_tuple_iterator(self, columns: Sequence[str] | None = None, num_epochs: int = -1,
+                              output_numpy: bool = False, do_copy: bool = True) -> Rows:  # fmt: skip
+        """Return what gives rows as lists; each loop over it is an epoch.
+
+        Args:
+            columns: The columns to give, in this order; None for all.
+            num_epochs: How many epochs there are at most; -1: any number.
+            output_numpy: Whether to give arrays instead of tensors.
+            do_copy: Kept for programs that give it.
+        """
+        return Rows(self if columns is None else self.project(columns), list, num_epochs, output_numpy)
+
+    def batch(self, batch_size: int, drop_remainder: bool = False, num_parallel_workers: int | None = None,
+              per_batch_map: Callable[..., Any] | None = None, input_columns: Any = None, output_columns: Any = None,
+              **options: Any) -> Dataset:  # fmt: skip
+        """Return batches: ``batch_size`` rows stacked, the last ones fewer unless ``drop_remainder``.
+
+        Args:
+            batch_size: The number of rows.
+            drop_remainder: Whether fewer rows than that at the end are left out.
+            num_parallel_workers: Kept for programs that give it.
+            per_batch_map: Called with a list of arrays for each of the input columns, and a ``BatchInfo``; returns such
+                lists.
+            input_columns: The columns that it is called with; all by default.
+            output_columns: The columns that it gives; the same by default.
+            options: MindSpore's further options of workers; they change nothing here.
+        """
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+            raise ArgumentValueError(f"batch_size is {batch_size!r}", "give an integer of at least 1")
+        return _Batched(self, batch_size, drop_remainder, per_batch_map, input_columns, output_columns)
+
+    def map(self, operations: Any, input_columns: Any = None, output_columns: Any = None,
+            num_parallel_workers: int | None = None, **options: Any) -> Dataset:  # fmt: skip
+        """Return rows with columns computed by functions, one after the other.
+
+        Args:
+            operations: A function or several: the first is called with the input columns, each other with what the one
+                before returned.
+            input_columns: A name or several; the first column by default.
+            output_columns: What the results are called; as the input columns by default.
+            num_parallel_workers: Kept for programs that give it.
+            options: MindSpore's further options of workers; they change nothing here.
+        """
+        chain = list(operations) if isinstance(operations, (list, tuple)) else [operations]
+        if not chain or not all(callable(each) for each in chain):
+            raise ArgumentTypeError("map was given no function", "give a function, or a list of them")
+        return _Mapped(self, chain, self._columns[:1] if input_columns is None else input_columns, output_columns)
+
+    def shuffle(self, buffer_size: int) -> Dataset:
+        """Return the rows in random order: each is drawn from the next ``buffer_size`` ones."""
+        if isinstance(buffer_size, bool) or not isinstance(buffer_size, int) or buffer_size < 2:
+            raise ArgumentValueError(f"buffer_size of shuffle is {buffer_size!r}", "give an integer of at least 2")
+        return _Derived(self, lambda rows, epoch: shuffled(rows, epoch, buffer_size), lambda size: size)
+
+    def repeat(self, count: int | None = None) -> Dataset:
+        """Return epochs of ``count`` times the rows; None or -1: they have no end."""
+        if count is not None and count != -1 and count < 1:
+            raise ArgumentValueError(f"count of repeat is {count}", "give at least 1, or -1")
+        return _Repeated(self, -1 if count is None else count)
+
+    def skip(self, count: int) -> Dataset:
+        """Return the rows without the first ``count``."""
+        return _Derived(self, lambda rows, _: islice(rows, count, None), lambda size: max(size - count, 0))
+
+    def take(self, count: int = -1) -> Dataset:
+        """Return the first ``count`` rows; -1: all."""
+        end = None if count == -1 else count
+        return _Derived(self, lambda rows, _: islice(rows, end), lambda size: size if end is None else min(size, end))
+
+    def filter(self, predicate: Callable[..., Any], input_columns: Any = None,
+               num_parallel_workers: int | None = None) -> Dataset:  # fmt: skip
+        """Return the rows for which ``predicate`` of the input columns (all by default) is true."""
+        places = self._places(self._columns if input_columns is None else input_columns, "filter")
+
+        def kept(rows: Iterator[Row], epoch: Epoch) -> Iterator[Row]:
+            return (row for row in rows if predicate(*(row[place] for place in places)))
+
+        return _Derived(self, kept, None)
+
+    def project(self, columns: Any) -> Dataset:
+        """Return some of the columns, in this order."""
+        places = self._places(columns, "project")
+
+        def chosen(rows: Iterator[Row], epoch: Epoch) -> Iterator[Row]:
+            return (tuple(row[place] for place in places) for row in rows)
+
+        return _Derived(self, chosen, lambda size: size, [self._columns[place] for place in places])
+
+    def rename(self, input_columns: Any, output_columns: Any) -> Dataset:
+        """Return the rows with other names of columns."""
+        given = listed(output_columns)
+        new = dict(builtins.zip(self._places(input_columns, "rename"), given, strict=True))
+        columns = [new.get(place, name) for place, name in enumerate(self._columns)]
+        return _Derived(self, lambda rows, _: rows, lambda size: size, columns)
+
+    def zip(self, datasets: Any) -> Dataset:
+        """Return the columns of several data sets side by side, as long as each has rows."""
+        return zip((self, *(datasets if isinstance(datasets, tuple) else (datasets,))))
+
+    def concat(self, datasets: Any) -> Dataset:
+        """Return the rows of several data sets, one after the other."""
+        parts = [self, *(datasets if isinstance(datasets, (list, tuple)) else [datasets])]
+        return _Joined(parts)
+
+    __add__ = concat
+
+    def _first(self) -> Row:
+        for row in self.rows(_epoch(0, config.get_seed())):
+            return row
+        raise ArgumentValueError("a data set without rows was asked for its shapes or types", "give it rows")
+
+    def _places(self, columns: Any, what: str) -> list[int]:
+        wanted = listed(columns)
+        for name in wanted:
+            if name not in self._columns:
+                raise ArgumentValueError(f"{what} names the column {name!r}", f"there are {list(self._columns)}")
+        return [self._columns.index(name) for name in wanted]
+
+
+class Rows:
+    """What gives the rows of epochs.
+
+    Args:
+        dataset: The data set.
+        form: Makes a row what is given.
+        epochs: How many epochs there are; -1: any number.
+        as_arrays: Whether columns are arrays, not tensors.
+        first: The number of epochs before: a run that goes on reads what it would have read.
+    """
+
+    def __init__(
+        self, dataset: Dataset, form: Callable[[Any], Any], epochs: int, as_arrays: bool, first: int = 0
+    ) -> None:
+        if epochs != -1 and epochs < 1:
+            raise ArgumentValueError(f"num_epochs is {epochs}", "give at least 1, or -1")
+        self._dataset, self._form, self._as_arrays = dataset, form, as_arrays
+        self._number, self._last = first, first + epochs if epochs != -1 else -1
+        self._seed = config.get_seed()
+        self._current: Iterator[Row] | None = None
+
+    def __iter__(self) -> Rows:
+        return self
+
+    def __next__(self) -> Any:
+        if self._current is None:
+            if self._number == self._last:
+                raise StopIteration
+            self._current = self._dataset.rows(_epoch(self._number, self._seed))
+        row = next(self._current, None)
+        if row is None:
+            self._current, self._number = None, self._number + 1
+            raise StopIteration
+        return self._form([value if self._as_arrays else to_tensor(value) for value in row])
+
+    def get_next(self) -> Any:
+        """Return the next row."""
+        return next(self)
+
+
+def zip(datasets: tuple[Dataset, ...]) -> Dataset:
+    """Return the columns of several data sets side by side, as long as each has rows.
+
+    Raises:
+        ArgumentValueError: If two have a column of one name.
+    """
+    return _Zipped(datasets)
+
+
+@dataclass(frozen=True)
+class BatchInfo:
+    """What ``per_batch_map`` is told of a batch."""
+
+    number: int
+    epoch: int
+
+    def get_batch_num(self) -> int:
+        """Return the number of batches before it in the epoch."""
+        return self.number
+
+    def get_epoch_num(self) -> int:
+        """Return the number of epochs before it."""
+        return self.epoch
+
+
+class _Derived(Dataset):
+    """Rows that a function makes of another data set's; ``size`` gives their number, None: they are counted."""
+
+    def __init__(
+        self, source: Dataset, change: Callable[[Iterator[Row], Epoch], Iterator[Row]],
+        size: Callable[[int], int] | None, columns: Sequence[str] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(source._columns if columns is None else columns)
+        self._source, self._change, self._size = source, change, size
+
+    def rows(self, epoch: Epoch) -> Iterator[Row]:
+        return self._change(self._source.rows(epoch), epoch)
+
+    def get_dataset_size(self) -> int:
+        return super().get_dataset_size() if self._size is None else self._size(self._source.get_dataset_size())
+
+    def get_batch_size(self) -> int:
+        return self._source.get_batch_size()
+
+    def get_repeat_count(self) -> int:
+        return self._source.get_repeat_count()
+
+
+class _Mapped(_Derived):
+    """Rows with columns that functions compute."""
+
+    def __init__(self, source: Dataset, operations: Sequence[Callable[..., Any]], inputs: Any, outputs: Any) -> None:
+        self._places_in = source._places(inputs, "map")
+        self._outputs = listed(inputs) if outputs is None else listed(outputs)
+        self._operations = operations
+        super().__init__(source, self._mapped, lambda size: size, _named(source, self._places_in, self._outputs))
+
+    def _mapped(self, rows: Iterator[Row], epoch: Epoch) -> Iterator[Row]:
+        for row in rows:
+            values: Any = tuple(row[place] for place in self._places_in)
+            for operation in self._operations:
+                values = operation(*values)
+                values = values if isinstance(values, tuple) else (values,)
+            fits("map", values, self._outputs)
+            yield exchanged(row, self._places_in, tuple(map(to_array, values)))
+
+
+class _Batched(_Derived):
+    """Rows in batches."""
+
+    def __init__(
+        self, source: Dataset, size: int, drops: bool, function: Callable[..., Any] | None, inputs: Any, outputs: Any
+    ) -> None:
+        self._places_in = source._places(source._columns if inputs is None else inputs, "batch")
+        given = [source._columns[place] for place in self._places_in]
+        self._outputs = given if outputs is None else listed(outputs)
+        self._batch, self._drops, self._function = size, drops, function
+        super().__init__(source, self._batched, self._count, _named(source, self._places_in, self._outputs))
+
+    def get_batch_size(self) -> int:
+        return self._batch
+
+    def _count(self, size: int) -> int:
+        return size // self._batch if self._drops else -(-size // self._batch)
+
+    def _batched(self, rows: Iterator[Row], epoch: Epoch) -> Iterator[Row]:
+        number = 0
+        while chunk := list(islice(rows, self._batch)):
+            if len(chunk) < self._batch and self._drops:
+                return
+            columns: tuple[Any, ...] = tuple(map(list, builtins.zip(*chunk, strict=True)))
+            if self._function is not None:
+                values = self._function(*(columns[p] for p in self._places_in), BatchInfo(number, epoch.number))
+                values = values if isinstance(values, tuple) else (values,)
+                fits("per_batch_map", values, self._outputs)
+                columns = exchanged(columns, self._places_in, values)
+            yield tuple(stacked(name, values) for name, values in builtins.zip(self._columns, columns, strict=True))
+            number += 1
+
+
+class _Repeated(_Derived):
+    """Rows several times in an epoch, in another order each time where they are shuffled."""
+
+    def __init__(self, source: Dataset, count: int) -> None:
+        self._repeats = count
+        super().__init__(source, self._repeated, lambda size: size * max(count, 1))
+
+    def get_repeat_count(self) -> int:
+        return self._repeats
+
+    def _repeated(self, rows: Iterator[Row], epoch: Epoch) -> Iterator[Row]:
+        done = 0
+        while done != self._repeats:
+            rows = self._source.rows(Epoch(epoch.number * max(self._repeats, 1) + done, epoch.random))
+            first = next(rows, None)
+            if first is None:
+                return
+            yield first
+            yield from rows
+            done += 1
+
+
+class _Zipped(Dataset):
+    """Columns of several data sets side by side."""
+
+    def __init__(self, parts: Sequence[Dataset]) -> None:
+        columns = [name for part in parts for name in part._columns]
+        if len(set(columns)) < len(columns):
+            raise ArgumentValueError(f"zip of columns {columns}", "rename those of equal names")
+        super().__init__(columns)
+        self._parts = parts
+
+    def rows(self, epoch: Epoch) -> Iterator[Row]:
+        for rows in builtins.zip(*(part.rows(epoch) for part in self._parts), strict=False):
+            yield tuple(value for row in rows for value in row)
+
+    def get_dataset_size(self) -> int:
+        return min(part.get_dataset_size() for part in self._parts)
+
+
+class _Joined(Dataset):
+    """Rows of several data sets, one after the other."""
+
+    def __init__(self, parts: Sequence[Dataset]) -> None:
+        if any(part._columns != parts[0]._columns for part in parts):
+            raise ArgumentValueError(f"concat of columns {[part._columns for part in parts]}", "they must be equal")
+        super().__init__(parts[0]._columns)
+        self._parts = parts
+
+    def rows(self, epoch: Epoch) -> Iterator[Row]:
+        for part in self._parts:
+            yield from part.rows(epoch)
+
+    def get_dataset_size(self) -> int:
+        return sum(part.get_dataset_size() for part in self._parts)
+
+
+def _epoch(number: int, seed: int | None) -> Epoch:
+    return Epoch(number, np.random.default_rng(None if seed is None else (seed, number)))
+
+
+def _named(source: Dataset, places: Sequence[int], outputs: Sequence[str]) -> list[str]:
+    """Return the columns' names when those at ``places`` gave way to ``outputs``."""
+    named = exchanged(source._columns, places, outputs)
+    if len(set(named)) < len(named):
+        raise ArgumentValueError(f"columns would be called {list(named)}", "give each a name of its own")
+    return list(named)

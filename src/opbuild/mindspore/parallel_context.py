@@ -1,0 +1,75 @@
+"""``set_auto_parallel_context``: how the ranks of a job share a network's work; here they share its data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
+
+__all__ = ["ParallelMode", "get_auto_parallel_context", "reset_auto_parallel_context", "set_auto_parallel_context"]
+
+
+class ParallelMode:
+    """The ways of MindSpore; here there are the first two."""
+
+    STAND_ALONE = "stand_alone"
+    DATA_PARALLEL = "data_parallel"
+    HYBRID_PARALLEL = "hybrid_parallel"
+    SEMI_AUTO_PARALLEL = "semi_auto_parallel"
+    AUTO_PARALLEL = "auto_parallel"
+    MODE_LIST = (STAND_ALONE, DATA_PARALLEL, HYBRID_PARALLEL, SEMI_AUTO_PARALLEL, AUTO_PARALLEL)
+
+
+_HERE = (ParallelMode.STAND_ALONE, ParallelMode.DATA_PARALLEL)
+_DEFAULTS: dict[str, Any] = {
+    "parallel_mode": ParallelMode.STAND_ALONE, "gradients_mean": False, "device_num": None, "global_rank": None,
+    "parameter_broadcast": False, "all_reduce_fusion_config": None, "gradient_fp32_sync": True,
+    "enable_parallel_optimizer": False,
+}  # fmt: skip
+_SET: dict[str, Any] = {}
+
+
+def set_auto_parallel_context(**options: Any) -> None:
+    """Say how the ranks of a job work together.
+
+    ``parallel_mode`` is ``stand_alone`` (each for itself) or ``data_parallel``: each rank has the whole network and a
+    part of the batch, and steps of training combine gradients: their sum, or with ``gradients_mean`` their mean.
+    ``device_num``, if it is given, must be the number of ranks. With ``parameter_broadcast`` steps begin
+    with the parameters of rank 0; else give all ranks one seed. The others of MindSpore's options are refused.
+
+    Raises:
+        ArgumentValueError: If an option is unknown or its value is not supported.
+        ArgumentTypeError: If a value has the wrong type.
+    """
+    for name, value in options.items():
+        if name not in _DEFAULTS:
+            known = "known ones are " + ", ".join(_DEFAULTS)
+            raise ArgumentValueError(f"set_auto_parallel_context was given {name}", known)
+        if isinstance(_DEFAULTS[name], bool) and not isinstance(value, bool):
+            raise ArgumentTypeError(f"{name} of set_auto_parallel_context is {value!r}", "give True or False")
+        if name == "parallel_mode" and value not in _HERE:
+            raise ArgumentValueError(f"parallel_mode is {value!r}", f"it must be one of {', '.join(_HERE)}")
+        if name == "enable_parallel_optimizer" and value:
+            raise ArgumentValueError("enable_parallel_optimizer is not supported", "leave it out")
+    _SET.update(options)
+
+
+def get_auto_parallel_context(attr_key: str) -> Any:
+    """Return an option.
+
+    Raises:
+        ArgumentValueError: If there is no such option.
+    """
+    if attr_key not in _DEFAULTS:
+        raise ArgumentValueError(f"get_auto_parallel_context was asked for {attr_key}", f"there are {list(_DEFAULTS)}")
+    return _SET.get(attr_key, _DEFAULTS[attr_key])
+
+
+def reset_auto_parallel_context() -> None:
+    """Let every rank work for itself."""
+    _SET.clear()
+
+
+def is_data_parallel() -> bool:
+    """Return whether steps of training combine gradients over ranks."""
+    return bool(get_auto_parallel_context("parallel_mode") == ParallelMode.DATA_PARALLEL)
