@@ -277,10 +277,17 @@ ARGUMENTS: dict[str, st.SearchStrategy[tuple[object, ...]]] = {
     "conv_grouped": st.tuples(EXTENTS),
     "conv_integer": st.tuples(st.tuples(EXTENTS, EXTENTS), EXTENTS),
     "conv_integer_depthwise": st.tuples(EXTENTS),
+    "elementwise": st.tuples(EXTENTS, st.sampled_from([1, 2, 4, 8]), st.booleans()),
+    "global_pool": st.tuples(),
     "matmul": st.tuples(
         st.just("panels"), st.just(1), EXTENTS, EXTENTS, EXTENTS, st.sampled_from(["float32", "float16"])
     ),
     "matmul_integer": st.tuples(EXTENTS, EXTENTS),
+    "matmul_nbits": st.tuples(EXTENTS, EXTENTS),
+    "recurrent": st.tuples(
+        st.sampled_from(["RNN", "GRU", "LSTM"]), st.booleans(), st.booleans(), EXTENTS, st.integers(0, 99), EXTENTS
+    ),
+    "reduce": st.tuples(st.sampled_from(["inner", "outer"]), EXTENTS),
     "softmax": st.tuples(st.booleans(), st.booleans(), EXTENTS, st.integers(1, 10000)),
     "winograd": st.tuples(st.tuples(EXTENTS, EXTENTS), EXTENTS, EXTENTS, st.booleans()),
 }
@@ -289,6 +296,19 @@ ARGUMENTS: dict[str, st.SearchStrategy[tuple[object, ...]]] = {
 def test_every_family_that_can_be_tuned_is_tried() -> None:
     """The generator below knows what each is asked."""
     assert {name for name in names() if find(name).candidates is not None} == set(ARGUMENTS)
+
+
+BY_ROOM = {
+    "arg_reduce", "copy", "from_blocked", "gather", "grid_sample", "resize", "scan", "scatter", "top_k", "window",
+}  # fmt: skip
+"""Families whose variant is all that fits: one element at a time where rows are too short for a vector."""
+
+
+def test_every_family_that_has_a_choice_declares_it() -> None:
+    """A family with parts of a variant names candidates, or is listed as one that has nothing to choose."""
+    choosing = {name for name in names() if find(name).variant}
+    assert choosing - BY_ROOM == {name for name in choosing if find(name).candidates is not None}
+    assert choosing >= BY_ROOM
 
 
 @pytest.mark.parametrize("name", sorted(ARGUMENTS))
