@@ -63,6 +63,10 @@ class Figures:
         """The median seconds of a call that comes some milliseconds after the one before."""
         return statistics.median(self.with_gaps[gap])
 
+    def is_right(self, tolerance: float) -> bool:
+        """Whether it ran, and computes what the reference does but for ``tolerance``: only such a time counts."""
+        return not self.failure and (self.error is None or self.error <= tolerance)
+
     @property
     def spread(self) -> float:
         """The distance of the quarters of the rounds, relative to the median."""
