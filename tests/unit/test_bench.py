@@ -116,7 +116,7 @@ def test_a_converter_that_fails_says_why_and_leaves_nothing_that_looks_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A network that a runtime can not take is told with the converter's last line."""
-    (tmp_path / "m.onnx").write_bytes(b"")
+    (tmp_path / "m.onnx").write_bytes(b"(")  # no program either
     monkeypatch.setattr(converted, "_program", lambda name: sys.executable)
     job = Job(str(tmp_path / "m.onnx"), {"x": np.zeros((1, 2), np.float32)}, 1, str(tmp_path / "cache"))
     with pytest.raises(RuntimeError, match=r"python.*:"):

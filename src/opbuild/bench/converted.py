@@ -5,7 +5,6 @@ The first start converts into the job's cache folder, as the next one finds it. 
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -78,21 +77,18 @@ def ncnn(job: Job) -> Call:
 
 
 def torch_compiled(job: Job) -> Call:
-    """Return a model in ``torch.compile`` with frozen weights, from the torch module that pnnx writes."""
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(job.cache) / "inductor")  # noqa: TID251  # read by torch alone
-    import torch
+    """Return a model in ``torch.compile`` with frozen weights, as onnx2torch makes a module of it.
 
-    folder = _pnnx(job)
-    spec = importlib.util.spec_from_file_location("model_pnnx", folder / "model_pnnx.py")
-    if spec is None or spec.loader is None:
-        raise RuntimeError("pnnx wrote no torch module")
-    written = importlib.util.module_from_spec(spec)
-    os.chdir(folder)  # the module reads its weights by a relative path
-    spec.loader.exec_module(written)
+    pnnx writes modules, too, as a program: what came from a model is never run as one.
+    """
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(job.cache) / "inductor")  # noqa: TID251  # read by torch alone
+    import onnx2torch
+    import torch
+    import torch._inductor.config as inductor
+
     torch.set_num_threads(job.threads)
-    inductor: Any = importlib.import_module("torch._inductor.config")
     inductor.freezing = True
-    compiled: Any = torch.compile(written.Model().eval().float())
+    compiled: Any = torch.compile(onnx2torch.convert(job.model).eval())
     values = [torch.from_numpy(array) for array in job.data.values()]
 
     def call() -> list[Array]:
@@ -104,7 +100,7 @@ def torch_compiled(job: Job) -> Call:
 
 
 def _pnnx(job: Job) -> Path:
-    """Return the folder in which pnnx left a model for ncnn and for torch."""
+    """Return the folder in which pnnx left a model for ncnn."""
     folder = Path(job.cache) / "pnnx"
     if not (folder / "done").exists():
         shutil.rmtree(folder, ignore_errors=True)

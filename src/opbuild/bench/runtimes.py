@@ -108,6 +108,6 @@ RUNTIMES = {
     "openvino": Runtime("OpenVINO", "openvino", _openvino),
     "mnn": Runtime("MNN", "MNN", converted.mnn),
     "ncnn": Runtime("ncnn", "ncnn", converted.ncnn, needs="pnnx"),
-    "torch": Runtime("torch.compile", "torch", converted.torch_compiled, needs="pnnx"),
+    "torch": Runtime("torch.compile", "torch", converted.torch_compiled, needs="onnx2torch"),
 }
 """Those that can be compared, by the name that options and results have."""
