@@ -5,7 +5,6 @@ The first start converts into the job's cache folder, as the next one finds it. 
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -81,7 +80,6 @@ def torch_compiled(job: Job) -> Call:
 
     pnnx writes modules, too, as a program: what came from a model is never run as one.
     """
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(job.cache) / "inductor")  # noqa: TID251  # read by torch alone
     import onnx2torch
     import torch
     import torch._inductor.config as inductor

@@ -111,3 +111,9 @@ RUNTIMES = {
     "torch": Runtime("torch.compile", "torch", converted.torch_compiled, needs="onnx2torch"),
 }
 """Those that can be compared, by the name that options and results have."""
+
+COLUMNS = {
+    "opbuild untuned": Runtime("opbuild, untuned", "opbuild", _opbuild),
+    "opbuild tuned": Runtime("opbuild, own tuning", "opbuild", _opbuild),
+}
+"""opbuild with other banks than the one that the release brings: whoever measures sets the variables that say so."""
