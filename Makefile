@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: demo test check unit campaign conformance bench bank kernels kernels-check setup format support clean help
+.PHONY: demo test check unit campaign conformance bench field bank kernels kernels-check setup format support clean help
 
 demo: $(STAMP) ## Run the main job: a script, then ResNet-50 built cold, again, and with one layer changed
 	@$(BIN)/python examples/demo.py
@@ -61,6 +61,12 @@ bench: $(STAMP) ## Measure against ONNX Runtime and put the numbers into the doc
 	$(BIN)/python benchmarks/sharing.py --json benchmarks/results/sharing.json
 	$(BIN)/python benchmarks/latency.py --json benchmarks/results/latency.json
 	$(BIN)/python benchmarks/readme_tables.py
+
+RESULTS ?= benchmarks/results/field
+field: $(STAMP) ## Measure 27 networks beside other runtimes (hours), NETWORKS="'ViT-B' 'MiniLM 8'" some; goes on where it was ended
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	$(BIN)/python benchmarks/field.py $(NETWORKS) --results $(RESULTS)
+	$(BIN)/python benchmarks/field_picture.py $(RESULTS) $(RESULTS)/field.svg
 
 MINUTES ?= 15
 bank: $(STAMP) ## Tune the benchmark's networks on this (quiet) machine for MINUTES=15 into the bank that the package brings
