@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,18 @@ from opbuild.operations.derivatives import CONSTANT, DERIVATIVES
 from opbuild.operations.table import OPERATIONS
 
 STEP = 1e-6
+
+CHECKED: list[tuple[str, float]] = []
+"""The operator of each gradient that was checked so far, and its greatest error, of 1 and the gradient's size."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _told() -> Iterator[None]:
+    """Print at the end, with ``-s``, what was checked."""
+    yield
+    apart, where = max(((error, name) for name, error in CHECKED), default=(0.0, ""))
+    operators = len({name for name, _ in CHECKED})
+    print(f"\n{len(CHECKED)} gradients of {operators} operators; at most {apart:.1e} from differences ({where})")
 
 
 def _draw(*shape: int, low: float = -2.0, high: float = 2.0, seed: int = 0) -> Array:
@@ -63,12 +75,16 @@ def _differences(graph: Graph, feeds: dict[str, Array], name: str) -> Array:
 
 
 def _check(op_type: str, *arrays: Array | None, outputs: int = 1, domain: str = "", **attrs: Any) -> None:
+    """Compare the gradients of an operator; ``CHECKED`` notes the error of each."""
     graph = _network(op_type, list(arrays), attrs, outputs, domain)
     feeds = {f"x{i}": array for i, array in enumerate(arrays) if array is not None and array.dtype == np.float64}
     wanted = list(feeds)
     _, *found = run_graph(differentiate(graph, wanted), feeds)
     for name, gradient in zip(wanted, found, strict=True):
-        np.testing.assert_allclose(gradient, _differences(graph, feeds, name), rtol=1e-6, atol=1e-7, err_msg=name)
+        differences = _differences(graph, feeds, name)
+        np.testing.assert_allclose(gradient, differences, rtol=1e-6, atol=1e-7, err_msg=name)
+        apart = float(np.max(np.abs(gradient - differences) / (1 + np.abs(differences)), initial=0))
+        CHECKED.append((f"{domain}:{op_type}".lstrip(":"), apart))
 
 
 def _ints(*numbers: int) -> Array:

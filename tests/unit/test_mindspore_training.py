@@ -251,6 +251,37 @@ def test_training_goes_on_from_a_checkpoint(graphs, tmp_path):  # noqa: F811
     np.testing.assert_allclose(found, whole[3:], rtol=1e-6)
 
 
+STATES = {
+    "sgd": (lambda p: nn.SGD(p, 0.1), ["accum.weight", "momentum", "stat.weight"]),
+    "momentum": (lambda p: nn.Momentum(p, 0.1, 0.9), ["moments.weight", "momentum"]),
+    "adam": (lambda p: nn.Adam(p, 0.1), ["beta1_power", "beta2_power", "moment1.weight", "moment2.weight"]),
+    "adam with decay": (lambda p: nn.AdamWeightDecay(p, 0.1), ["adam_m.weight", "adam_v.weight"]),
+    "lamb": (lambda p: nn.Lamb(p, 0.1), ["lamb_m.weight", "lamb_v.weight"]),
+    "rmsprop": (lambda p: nn.RMSProp(p, 0.1), ["mean_square.weight", "moment.weight"]),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_states_are_called_what_mindspore_calls_them(name, tmp_path):
+    """A step's file has the names that MindSpore 2.10 writes, neither more nor fewer, so each loads the other's."""
+    make, own = STATES[name]
+    net = nn.Dense(2, 1, has_bias=False)
+    step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), make(net.trainable_params()))
+    ms.save_checkpoint(step, str(tmp_path / "step.ckpt"))
+    assert sorted(ms.load_checkpoint(str(tmp_path / "step.ckpt"))) == sorted(
+        ["weight", "global_step", "learning_rate", *own]
+    )
+
+
+def test_sgd_that_goes_on_elsewhere_keeps_its_momentum(mode):
+    """``stat`` is 0 after the first step: with 1 MindSpore takes the next gradient for the first."""
+    weight = Parameter(Tensor(np.ones(2, np.float32)), "weight")
+    optimizer = nn.SGD([weight], 0.1, momentum=0.9)
+    assert optimizer.stat[0].asnumpy().tolist() == [1, 1]
+    optimizer((Tensor(np.ones(2, np.float32)),))
+    assert optimizer.stat[0].asnumpy().tolist() == [0, 0]
+
+
 def test_a_step_returns_gradients_if_they_are_asked_for(mode):
     """By the parameters' names; a scaled loss is not what is returned."""
     net = nn.Dense(3, 2, has_bias=False)
