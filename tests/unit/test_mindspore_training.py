@@ -72,6 +72,32 @@ def test_a_gradient_of_gradients_is_one_too(mode):
     np.testing.assert_allclose(second.asnumpy(), -2 * tanh * (1 - tanh**2), rtol=1e-4, atol=1e-6)
 
 
+def test_gradients_through_cells_that_are_computed_again_are_the_same(mode):
+    """Where a cell in a recomputed cell is recomputed itself too; gradients of gradients add up in another order."""
+
+    class Block(nn.Cell):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.SequentialCell(nn.Dense(4, 8), nn.Tanh(), nn.Dense(8, 4))
+
+        def construct(self, x):
+            return x + ops.softmax(self.inner(ops.gelu(x)), -1)
+
+    ms.set_seed(5)
+    net = nn.SequentialCell(Block(), Block())
+    x = _x(3, 4)
+
+    def found():
+        by_weights = ms.grad(net, None, net.trainable_params())(x)
+        return [each.asnumpy() for each in (*by_weights, ms.grad(ms.grad(lambda x: ops.tanh(net(x))))(x))]
+
+    kept = found()
+    for cell in (net[0], net[0].inner, net[1].inner):
+        cell.recompute(mp_comm_recompute=False)
+    for one, other in zip(found(), kept, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+
+
 def test_a_function_that_can_not_be_differentiated_names_the_operator(mode):
     """Nothing is wrong without a gradient there."""
     x = _x(1, 1, 2, 2)
