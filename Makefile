@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: demo test check unit campaign conformance bench kernels kernels-check setup format support clean help
+.PHONY: demo test check unit campaign conformance bench bank kernels kernels-check setup format support clean help
 
 demo: $(STAMP) ## Run the main job: a script, then ResNet-50 built cold, again, and with one layer changed
 	@$(BIN)/python examples/demo.py
@@ -61,6 +61,10 @@ bench: $(STAMP) ## Measure against ONNX Runtime and put the numbers into the doc
 	$(BIN)/python benchmarks/sharing.py --json benchmarks/results/sharing.json
 	$(BIN)/python benchmarks/latency.py --json benchmarks/results/latency.json
 	$(BIN)/python benchmarks/readme_tables.py
+
+MINUTES ?= 15
+bank: $(STAMP) ## Tune the benchmark's networks on this (quiet) machine for MINUTES=15 into the bank that the package brings
+	$(BIN)/python benchmarks/shipped_bank.py --minutes $(MINUTES)
 
 kernels: $(STAMP) ## Build the kernels that the package brings (src/opbuild/packs), again where a family or kernels/ was edited
 	$(BIN)/python -m kernels.make

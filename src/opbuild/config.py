@@ -137,6 +137,7 @@ class Config:
         signing_key: What files are signed with, or ``file:`` and a path (``OPBUILD_SIGNING_KEY``); not shown.
         tune_bank_path: Folder of the bank of what tuning found (``TUNE_BANK_PATH``); empty: ``tune_bank`` beside the
             cache.
+        uses_shipped_bank: Whether the bank that the release brings counts below it (``OPBUILD_SHIPPED_BANK``).
         fills_cache: Whether the cache is to hold every operator that is used, as MindSpore's and ATC's do: the pack
             serves only where nothing can be compiled.
         warnings: What was wrong with the environment and did not stop the build; told when a session opens.
@@ -164,6 +165,7 @@ class Config:
     remote_mode: str = setting("read", _told("OPBUILD_REMOTE_MODE", _word(REMOTE_MODES)))
     signing_key: str = setting("", _told("OPBUILD_SIGNING_KEY"), repr=False)
     tune_bank_path: str = setting("", _told("TUNE_BANK_PATH"))
+    uses_shipped_bank: bool = setting(True, _told("OPBUILD_SHIPPED_BANK", read_flag))
     rank_id: int = 0
     rank_size: int = 1
     by_mpi: bool = False

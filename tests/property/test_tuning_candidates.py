@@ -89,3 +89,43 @@ def test_of_products(m: int, n: int, k: int, constant: bool, batch: int, level: 
 def test_of_softmax(rows: int, columns: int, axis: int, level: Level) -> None:
     """Rows that a stack holds and longer ones, along either axis."""
     assert lower_all(graph_of("Softmax", [(rows, columns)], [], axis=axis), level) > 0
+
+
+@settings(max_examples=30)
+@given(
+    shape=st.tuples(EXTENTS, EXTENTS), axis=st.sampled_from([0, 1]), kind=st.sampled_from(["Max", "L2"]), level=TARGETS
+)
+def test_of_reductions(shape: tuple[int, int], axis: int, kind: str, level: Level) -> None:
+    """Of rows and of columns, fewer than a vector and more."""
+    lower_all(graph_of(f"Reduce{kind}", [shape], [], axes=[axis]), level)
+
+
+@settings(max_examples=30)
+@given(shape=st.tuples(EXTENTS, EXTENTS), level=TARGETS)
+def test_of_elementwise_expressions(shape: tuple[int, int], level: Level) -> None:
+    """Rows shorter than any vector, and longer ones."""
+    assert lower_all(graph_of("Exp", [shape], []), level) > 0
+
+
+@settings(max_examples=20)
+@given(channels=EXTENTS, size=st.tuples(EXTENTS, EXTENTS), level=TARGETS)
+def test_of_pools_over_planes(channels: int, size: tuple[int, int], level: Level) -> None:
+    """Planes narrower than the sums that are kept apart, too."""
+    lower_all(graph_of("GlobalAveragePool", [(1, channels, *size)], []), level)
+
+
+@settings(max_examples=40)
+@given(
+    kind=st.sampled_from(["RNN", "GRU", "LSTM"]),
+    linear=st.booleans(),
+    batch=st.integers(1, 12),
+    size=st.integers(1, 20),
+    hidden=st.integers(1, 130),
+    level=TARGETS,
+)
+def test_of_recurrences(kind: str, linear: bool, batch: int, size: int, hidden: int, level: Level) -> None:
+    """With the product of their inputs and without, of one sequence and of several."""
+    gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[kind]
+    weights = [np.ones((1, gates * hidden, extent), np.float32) for extent in (size, hidden)]
+    attrs = {"linear_before_reset": int(linear)} if kind == "GRU" else {}
+    assert lower_all(graph_of(kind, [(3, batch, size)], weights, hidden_size=hidden, **attrs), level) > 0

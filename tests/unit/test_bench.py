@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from opbuild.bench import converted
 from opbuild.bench.child import LEAST_CALLS, turn
 from opbuild.bench.measure import Figures
+from opbuild.bench.runtimes import RUNTIMES, Job, Runtime
 from opbuild.cli import bench
 from opbuild.platform.processor import processor_name
 from opbuild.runtime.accuracy import relative_error
@@ -90,3 +92,33 @@ def test_written_figures_are_json_that_anybody_reads(tmp_path: Path) -> None:
     bench._write(tmp_path / "r.json", Path("m.onnx"), {"x": np.zeros((1, 2), np.float32)}, figures)
     read = json.loads((tmp_path / "r.json").read_text(), parse_constant=pytest.fail)
     assert (read["inputs"], read["figures"][0]["error"]) == ({"x": "float32[1,2]"}, None)
+
+
+def test_a_runtime_that_computes_something_else_is_not_the_best() -> None:
+    """A wrong answer that comes fast is none."""
+    figures = [
+        Figures("opbuild", 1, seconds=[2.0]),
+        Figures("onnxruntime", 1, seconds=[4.0]),
+        Figures("mnn", 1, seconds=[1.0], error=np.inf),
+    ]
+    assert bench._verdicts(figures) == ["1 thread: opbuild takes 0.50 of the time of ONNX Runtime"]
+    assert not Figures("ncnn", 1, failure="it takes batches of one").is_right(1.0)
+    assert not Figures("ncnn", 1, error=np.nan).is_right(1.0)
+
+
+def test_a_runtime_without_its_converter_is_not_installed() -> None:
+    """So nobody waits for what can not be made."""
+    assert Runtime("json", "json", RUNTIMES["opbuild"].load).is_installed
+    assert not Runtime("json", "json", RUNTIMES["opbuild"].load, needs="no_such_converter").is_installed
+
+
+def test_a_converter_that_fails_says_why_and_leaves_nothing_that_looks_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network that a runtime can not take is told with the converter's last line."""
+    (tmp_path / "m.onnx").write_bytes(b"(")  # no program either
+    monkeypatch.setattr(converted, "_program", lambda name: sys.executable)
+    job = Job(str(tmp_path / "m.onnx"), {"x": np.zeros((1, 2), np.float32)}, 1, str(tmp_path / "cache"))
+    with pytest.raises(RuntimeError, match=r"python.*:"):
+        converted._pnnx(job)
+    assert not (tmp_path / "cache" / "pnnx" / "done").exists()

@@ -23,6 +23,7 @@ from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.tuned import BankKnowledge, applying, bucket, family_sources, knowledge, tuned
 from opbuild.store.bank import Bank, Record, append_records, line_of, merged, parse_bank, read_bank
 from opbuild.store.machine_class import Measured, read_measured, system_class, write_measured
+from opbuild.store.shipped import shipped_bank
 from tuned_records import product, record, remember
 
 SMALL = product("panels", 64, 256, 256)
@@ -277,10 +278,17 @@ ARGUMENTS: dict[str, st.SearchStrategy[tuple[object, ...]]] = {
     "conv_grouped": st.tuples(EXTENTS),
     "conv_integer": st.tuples(st.tuples(EXTENTS, EXTENTS), EXTENTS),
     "conv_integer_depthwise": st.tuples(EXTENTS),
+    "elementwise": st.tuples(EXTENTS, st.sampled_from([1, 2, 4, 8]), st.booleans()),
+    "global_pool": st.tuples(),
     "matmul": st.tuples(
         st.just("panels"), st.just(1), EXTENTS, EXTENTS, EXTENTS, st.sampled_from(["float32", "float16"])
     ),
     "matmul_integer": st.tuples(EXTENTS, EXTENTS),
+    "matmul_nbits": st.tuples(EXTENTS, EXTENTS),
+    "recurrent": st.tuples(
+        st.sampled_from(["RNN", "GRU", "LSTM"]), st.booleans(), st.booleans(), EXTENTS, st.integers(0, 99), EXTENTS
+    ),
+    "reduce": st.tuples(st.sampled_from(["inner", "outer"]), EXTENTS),
     "softmax": st.tuples(st.booleans(), st.booleans(), EXTENTS, st.integers(1, 10000)),
     "winograd": st.tuples(st.tuples(EXTENTS, EXTENTS), EXTENTS, EXTENTS, st.booleans()),
 }
@@ -289,6 +297,19 @@ ARGUMENTS: dict[str, st.SearchStrategy[tuple[object, ...]]] = {
 def test_every_family_that_can_be_tuned_is_tried() -> None:
     """The generator below knows what each is asked."""
     assert {name for name in names() if find(name).candidates is not None} == set(ARGUMENTS)
+
+
+BY_ROOM = {
+    "arg_reduce", "copy", "from_blocked", "gather", "grid_sample", "resize", "scan", "scatter", "top_k", "window",
+}  # fmt: skip
+"""Families whose variant is all that fits: one element at a time where rows are too short for a vector."""
+
+
+def test_every_family_that_has_a_choice_declares_it() -> None:
+    """A family with parts of a variant names candidates, or is listed as one that has nothing to choose."""
+    choosing = {name for name in names() if find(name).variant}
+    assert choosing - BY_ROOM == {name for name in choosing if find(name).candidates is not None}
+    assert choosing >= BY_ROOM
 
 
 @pytest.mark.parametrize("name", sorted(ARGUMENTS))
@@ -309,3 +330,55 @@ def test_a_convolution_of_one_block_may_be_chunked_too() -> None:
     assert family.candidates is not None
     arguments = ((1, 1), 1, 1, 33, False, Machine.of(LEVELS[0]))
     assert family.choose(*arguments) in family.candidates(*arguments)
+
+
+@pytest.fixture
+def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file that a release with a bank for this machine would have."""
+    monkeypatch.setattr("opbuild.store.shipped.SHIPPED", tmp_path / "banks")
+    monkeypatch.setenv("OPBUILD_SHIPPED_BANK", "1")
+    path = shipped_bank(host_level().name)
+    path.parent.mkdir()
+    return path
+
+
+def test_the_shipped_bank_counts_below_the_users_own_and_can_be_switched_off(
+    shipped: Path, user_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers what the user's knows nothing of, is named, and changes the digest in networks' keys."""
+    setup = set_up(Config.from_environment(num_threads=2), None, None)
+    assert not setup.has_bank
+    another = product("panels", 2000, 256, 256)
+    shipped.write_bytes(file_of([record(SMALL, DEFAULT, OTHER), record(another, DEFAULT, OTHER)]))
+    assert setup.has_bank
+    first = knowledge(setup)
+    assert first is not None
+    (answer,) = first.answers(SMALL, DEFAULT)
+    assert answer.variant == OTHER
+    assert answer.said.startswith("shipped bank: tuned on")
+    remember(record(SMALL, DEFAULT, DEFAULT), num_threads=2)
+    both = knowledge(setup)
+    assert both is not None
+    assert [each.variant for each in both.answers(SMALL, DEFAULT)] == [DEFAULT]
+    assert [each.variant for each in both.answers(another, DEFAULT)] == [OTHER]
+    assert both.digest() != first.digest()
+    setup.config.tune_bank.unlink()
+    monkeypatch.setenv("OPBUILD_SHIPPED_BANK", "0")
+    off = set_up(Config.from_environment(num_threads=2), None, None)
+    assert not off.has_bank
+    assert knowledge(off) is None
+
+
+def test_a_stale_record_of_the_user_leaves_the_shipped_one(shipped: Path, user_store: Path) -> None:
+    """What was tuned with other sources says nothing any more."""
+    shipped.write_bytes(file_of([record(SMALL, DEFAULT, OTHER)]))
+    remember(record(SMALL, DEFAULT, DEFAULT, sources="edited since"), num_threads=2)
+    found = knowledge(set_up(Config.from_environment(num_threads=2), None, None))
+    assert found is not None
+    assert [each.variant for each in found.answers(SMALL, DEFAULT)] == [OTHER]
+
+
+def test_what_is_shipped_for_other_threads_or_damaged_decides_nothing(shipped: Path, user_store: Path) -> None:
+    """A bank of the release is read like any other: nobody's build ends because of it."""
+    shipped.write_bytes(file_of([record(SMALL, DEFAULT, OTHER, threads=7)]) + b"\nrubbish\n")
+    assert knowledge(set_up(Config.from_environment(num_threads=2), None, None)) is None

@@ -21,7 +21,7 @@ from typing import TextIO
 
 import numpy as np
 
-from opbuild.bench.runtimes import RUNTIMES, Call, Job
+from opbuild.bench.runtimes import COLUMNS, RUNTIMES, Call, Job
 
 LEAST_CALLS = 3
 """Calls in a turn, however long one takes."""
@@ -35,7 +35,7 @@ def main() -> None:
     job = json.loads(sys.stdin.readline())
     with np.load(job["data"]) as file:
         data = {name: file[f"arr_{number}"] for number, name in enumerate(job["names"])}
-    runtime = RUNTIMES[job["runtime"]]
+    runtime = (RUNTIMES | COLUMNS)[job["runtime"]]
     started = time.perf_counter()
     call = runtime.load(Job(job["model"], data, job["threads"], job["cache"]))
     outputs = call()

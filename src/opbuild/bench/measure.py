@@ -63,6 +63,10 @@ class Figures:
         """The median seconds of a call that comes some milliseconds after the one before."""
         return statistics.median(self.with_gaps[gap])
 
+    def is_right(self, tolerance: float) -> bool:
+        """Whether it ran, and computes what the reference does but for ``tolerance``: only such a time counts."""
+        return not self.failure and (self.error is None or self.error <= tolerance)
+
     @property
     def spread(self) -> float:
         """The distance of the quarters of the rounds, relative to the median."""
@@ -87,7 +91,7 @@ class _Process:
     def __init__(self, job: Mapping[str, Any], log: IO[bytes]) -> None:
         self._log = log
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "opbuild.bench.child"],
+            ["/usr/bin/env", *job["environment"], sys.executable, "-m", "opbuild.bench.child"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
         )  # fmt: skip
         self._questions = cast("IO[str]", self._process.stdin)
@@ -137,6 +141,7 @@ def measure(
     rounds: int,
     seconds: float,
     gaps: Sequence[float] = (),
+    environments: Mapping[str, Mapping[str, str]] | None = None,
 ) -> list[Figures]:
     """Measure a model in several runtimes with a number of threads.
 
@@ -151,6 +156,7 @@ def measure(
         rounds: How many turns each has.
         seconds: How long a turn lasts; at least three calls.
         gaps: Milliseconds between calls, which are measured too.
+        environments: Variables that a runtime's process has besides, by its name.
 
     Returns:
         The figures of each runtime, in the order given.
@@ -163,7 +169,9 @@ def measure(
         running: dict[str, _Process] = {}
         for name, each in figures.items():
             try:
-                running[name] = stack.enter_context(_started_twice(each, model, data, Path(folder)))
+                running[name] = stack.enter_context(
+                    _started_twice(each, model, data, Path(folder), (environments or {}).get(name, {}))
+                )
             except _EndedError as error:
                 each.failure = str(error)
         if not running:
@@ -175,12 +183,16 @@ def measure(
 
 
 @contextmanager
-def _started_twice(figures: Figures, model: Path, data: Mapping[str, Array], folder: Path) -> Iterator[_Process]:
+def _started_twice(
+    figures: Figures, model: Path, data: Mapping[str, Array], folder: Path, environment: Mapping[str, str]
+) -> Iterator[_Process]:
     """Start a runtime with an empty cache, and once more with what it kept; the second process waits for its turns."""
     place = folder / figures.runtime
     place.mkdir()
     np.savez(place / "data.npz", *data.values())
+    variables = {"TORCHINDUCTOR_CACHE_DIR": str(place / "cache" / "inductor"), **environment}
     job = {
+        "environment": [f"{name}={value}" for name, value in variables.items()],
         "runtime": figures.runtime,
         "model": str(model),
         "names": list(data),
@@ -220,7 +232,7 @@ def _take_turns(
 
 def _compare(figures: Mapping[str, Figures], running: Sequence[str], folder: Path) -> None:
     """Compare what each returned with what the first one did that is not opbuild."""
-    reference = next((name for name in running if name != "opbuild"), running[0])
+    reference = next((name for name in running if not name.startswith("opbuild")), running[0])
     expected = _outputs(folder / reference)
     for name in running:
         if name != reference:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from opbuild.bench import converted
 from opbuild.platform.records import dataclass
 
 Array = npt.NDArray[Any]
@@ -43,16 +44,18 @@ class Runtime:
         title: Its name for people.
         package: The package to import, and the one whose version counts.
         load: Makes a job ready to be called; the result is a function without arguments.
+        needs: Another package, with what converts models for it.
     """
 
     title: str
     package: str
     load: Callable[[Job], Call]
+    needs: str = ""
 
     @property
     def is_installed(self) -> bool:
-        """Whether the package can be imported."""
-        return find_spec(self.package) is not None
+        """Whether all that it takes can be imported."""
+        return all(find_spec(package) is not None for package in (self.package, self.needs) if package)
 
 
 def _opbuild(job: Job) -> Call:
@@ -103,5 +106,14 @@ RUNTIMES = {
     "opbuild": Runtime("opbuild", "opbuild", _opbuild),
     "onnxruntime": Runtime("ONNX Runtime", "onnxruntime", _onnxruntime),
     "openvino": Runtime("OpenVINO", "openvino", _openvino),
+    "mnn": Runtime("MNN", "MNN", converted.mnn),
+    "ncnn": Runtime("ncnn", "ncnn", converted.ncnn, needs="pnnx"),
+    "torch": Runtime("torch.compile", "torch", converted.torch_compiled, needs="onnx2torch"),
 }
 """Those that can be compared, by the name that options and results have."""
+
+COLUMNS = {
+    "opbuild untuned": Runtime("opbuild, untuned", "opbuild", _opbuild),
+    "opbuild tuned": Runtime("opbuild, own tuning", "opbuild", _opbuild),
+}
+"""opbuild with other banks than the one that the release brings: whoever measures sets the variables that say so."""

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
     from opbuild.bench.measure import Figures
 
+WRONG = 1.0
+"""A runtime whose outputs differ by more, relative to the greatest value, computes something else."""
+
 bench_options = option_group(
     click.option("--runtime", "runtimes", type=Choice(tuple(RUNTIMES)), multiple=True, metavar="NAME",
                  help=f"Measure {', '.join(RUNTIMES)}.  [repeatable; default: those that are installed]"),
@@ -64,7 +67,10 @@ def bench(
     seed: int,
     results: Path | None,
 ) -> None:
-    """Measure a model in opbuild, ONNX Runtime and OpenVINO, side by side.
+    """Measure a model in opbuild and in the runtimes that are installed.
+
+    Those are ONNX Runtime, OpenVINO, MNN, ncnn and torch.compile; models for the last three are converted first, and
+    one that can not take a model says so.
 
     Each runs in a process of its own, started with an empty cache and then once more, and takes turns with the others:
     a machine that slows down slows all. The store of the user is neither read nor written.
@@ -148,7 +154,11 @@ def _verdicts(figures: Sequence[Figures]) -> list[str]:
     for count in dict.fromkeys(each.threads for each in figures):
         measured = [each for each in figures if each.threads == count and not each.failure]
         own = next((each for each in measured if each.runtime == "opbuild"), None)
-        best = min((each for each in measured if each is not own), key=lambda each: each.median, default=None)
+        best = min(
+            (each for each in measured if each is not own and each.is_right(WRONG)),
+            key=lambda each: each.median,
+            default=None,
+        )
         if own is not None and best is not None:
             ratio, title = own.median / best.median, RUNTIMES[best.runtime].title
             lines.append(f"{counted(count, 'thread')}: opbuild takes {ratio:.2f} of the time of {title}")

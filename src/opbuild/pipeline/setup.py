@@ -18,6 +18,7 @@ from opbuild.kernel.host import compared, host_level, runs_here
 from opbuild.kernel.level import Level
 from opbuild.kernel.soc_version import parse_level
 from opbuild.platform.records import dataclass
+from opbuild.store.shipped import shipped_bank
 from opbuild.text.plural import counted
 
 if TYPE_CHECKING:
@@ -63,8 +64,9 @@ class Setup:
     def has_bank(self) -> bool:
         """Whether there is a bank of what tuning found, and it decides; a path that can not be one is none."""
         with suppress(OSError):
-            return self.uses_bank and self.config.tune_bank.is_file()
-        return False
+            if self.uses_bank and self.config.tune_bank.is_file():
+                return True
+        return self.uses_bank and self.config.uses_shipped_bank and shipped_bank(self.level.name).is_file()
 
     @property
     def why_not_compiled(self) -> str:

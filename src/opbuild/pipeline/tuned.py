@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 from opbuild.errors import OptionError
 from opbuild.events import Warned
 from opbuild.families.knowledge import Answer, Question, Variant
+from opbuild.files.trust import PRIVATE
 from opbuild.platform.digest import blake3_of
-from opbuild.store.bank import Bank, Record, read_bank
+from opbuild.store.bank import Bank, Record, parse_bank, read_bank
 from opbuild.store.machine_class import read_measured, system_class
+from opbuild.store.shipped import shipped_bank
 from opbuild.text.canonical import canonical_json
 
 if TYPE_CHECKING:
@@ -35,17 +37,28 @@ class BankKnowledge:
     Args:
         records: Those of its level, machine class and number of threads.
         sources: Returns the digest of a family's sources.
+        shipped: Those that the release brings, which count where the others know nothing.
 
     Attributes:
         stale: The records that were of use but for other sources, by question.
     """
 
-    def __init__(self, records: Mapping[Question, Record], sources: Callable[[str], str]) -> None:
-        self._exact = records
+    def __init__(
+        self,
+        records: Mapping[Question, Record],
+        sources: Callable[[str], str],
+        shipped: Mapping[Question, Record] | None = None,
+    ) -> None:
         self._sources = sources
+        self._shipped = {
+            question: record
+            for question, record in (shipped or {}).items()
+            if question not in records or not self._counts(records[question])
+        }
+        self._exact = {**records, **self._shipped}
         self._near: defaultdict[Question, list[Record]] = defaultdict(list)
         self.stale: dict[Question, Record] = {}
-        for question, record in records.items():
+        for question, record in self._exact.items():
             self._near[bucket(question)].append(record)
 
     def answers(self, question: Question, default: Variant | None) -> Iterator[Answer]:
@@ -53,13 +66,13 @@ class BankKnowledge:
         own = self._exact.get(question)
         if own is not None:
             if self._counts(own) and own.default == default:
-                yield Answer(own.choice, "" if own.choice == default else _said(own, "tuned"))
+                yield Answer(own.choice, "" if own.choice == default else self._said(own, "tuned"))
                 return
             self.stale[question] = own
         near = sorted(self._near[bucket(question)], key=lambda each: (_distance(each, question), each.arguments))
         for record in near:
             if record is not own and record.is_tuned and record.default == default and self._counts(record):
-                yield Answer(record.choice, _said(record, "bucket: tuned at other sizes"))
+                yield Answer(record.choice, self._said(record, "bucket: tuned at other sizes"))
                 return
 
     def digest(self) -> str:
@@ -70,15 +83,15 @@ class BankKnowledge:
     def _counts(self, record: Record) -> bool:
         return record.sources == self._sources(record.family)
 
-
-def _said(record: Record, how: str) -> str:
-    return f"{how} on {record.machine or record.system} {record.date[:10]}"
+    def _said(self, record: Record, how: str) -> str:
+        is_shipped = self._shipped.get(Question(record.family, record.arguments)) is record
+        return f"{'shipped bank: ' * is_shipped}{how} on {record.machine or record.system} {record.date[:10]}"
 
 
 def knowledge(setup: Setup) -> BankKnowledge | None:
     """Return what tuning found for a build; None if nothing counts, as where there is no bank."""
-    records = applying(_bank(setup)[0], setup)
-    return BankKnowledge(records, family_sources) if records else None
+    records, shipped = applying(_bank(setup)[0], setup), applying(_shipped(setup), setup)
+    return BankKnowledge(records, family_sources, shipped) if records or shipped else None
 
 
 def tuned(setup: Setup) -> Tuned | None:
@@ -137,6 +150,17 @@ def _bank(setup: Setup) -> tuple[Bank, str]:
     except OSError:
         return Bank(), ""
     return _read((str(path), state.st_mtime_ns, state.st_size, state.st_ino), setup.trust)
+
+
+def _shipped(setup: Setup) -> Bank:
+    """Return the bank that the release brings for such a machine; as its code it needs no signature."""
+    path = shipped_bank(setup.level.name)
+    return _parsed_file(path) if setup.config.uses_shipped_bank and path.is_file() else Bank()
+
+
+@lru_cache(maxsize=4)
+def _parsed_file(path: Path) -> Bank:
+    return parse_bank(path.read_bytes(), PRIVATE)
 
 
 @lru_cache(maxsize=4)

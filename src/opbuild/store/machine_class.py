@@ -17,7 +17,7 @@ from opbuild.config import Config
 from opbuild.files.private import publish
 from opbuild.files.trust import Trust
 from opbuild.kernel.host import here, host_level
-from opbuild.kernel.machine import KIB
+from opbuild.store.shipped import caches
 
 FILE = "machine.json"
 """What was measured, beside the cache."""
@@ -45,12 +45,12 @@ class Measured:
             return ""
         rate = 2 ** (round(2 * log2(max(self.peak[level], 1.0))) / 2)  # steps of 1.41
         waking = 4 ** round(log2(max(self.waking, 1.0) / 1e3) / 2)  # steps of 4
-        return f"{rate:.0f}GF/{_caches()}" + (f"/wake-{waking:g}us" if self.waking else "")
+        return f"{rate:.0f}GF/{caches()}" + (f"/wake-{waking:g}us" if self.waking else "")
 
 
 def system_class() -> str:
     """Return the class of this machine as the system describes it."""
-    return f"{host_level()}/{_caches()}/{here().cores}cores"
+    return f"{host_level()}/{caches()}/{here().cores}cores"
 
 
 def machine_file(config: Config) -> Path:
@@ -76,8 +76,3 @@ def write_measured(config: Config, trust: Trust, measured: Measured) -> bool:
         publish(path, trust.write_memo(path, asdict(measured)))
         return True
     return False
-
-
-def _caches() -> str:
-    machine = here()
-    return f"L1-{machine.l1 // KIB}K/L2-{machine.l2 // KIB}K"

@@ -15,6 +15,9 @@ from opbuild.operations.record import Cost
 HEAVY = 6.0
 """Nanoseconds that one core takes for a function such as exp of a vector: 5 to 7."""
 
+VECTOR_BYTES = (64, 128, 32, 16)
+"""Bytes that a loop may take at once: one, two or four registers of a level, or a part of one."""
+
 ORDINARY = 0.3
 """Nanoseconds that one core takes for an operation such as an addition of a vector."""
 
@@ -29,6 +32,14 @@ def choose(row: int, itemsize: int, adjacent: bool, _machine: Machine) -> Varian
     """
     width = vector_width(row, max(itemsize, 2)) if adjacent else 1
     return {"width": width}
+
+
+def candidates(row: int, itemsize: int, adjacent: bool, machine: Machine) -> list[Variant]:
+    """Return the variants among which tuning searches; the arguments are those of ``choose``."""
+    own = choose(row, itemsize, adjacent, machine)
+    widths = (size // max(itemsize, 2) for size in VECTOR_BYTES)
+    others = [{"width": width} for width in widths if own["width"] > 1 and 1 < width <= row]
+    return [own, *(each for each in others if each != own)]
 
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
@@ -50,4 +61,5 @@ FAMILY = Family(
     any_stride=True,
     any_rank=True,
     work=work,
+    candidates=candidates,
 )

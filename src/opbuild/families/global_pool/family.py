@@ -9,10 +9,18 @@ from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc, Operand
 
+PARTIALS = (4, 2, 8)
+"""Sums of a row that are kept apart, the usual number first."""
+
 
 def choose(_machine: Machine) -> Variant:
     """Return the variant."""
-    return {"partials": 4}
+    return {"partials": PARTIALS[0]}
+
+
+def candidates(_machine: Machine) -> list[Variant]:
+    """Return the variants among which tuning searches; the arguments are those of ``choose``."""
+    return [{"partials": partials} for partials in PARTIALS]
 
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
@@ -35,4 +43,5 @@ FAMILY = Family(
     types=("float32",),
     work=work,
     milliseconds=65,
+    candidates=candidates,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -16,6 +16,9 @@ VECTORS = 2
 
 _TILES = ((4, 1), (3, 1), (2, 1), (1, 2), (1, 1))
 """Rows and panels of tiles, whose sums of a block and of blocks fill twice as many registers."""
+
+_OTHERS = ((2, 2), (1, 4))
+"""Further tiles, which tuning tries."""
 
 RATE = 2
 """Products of a lane in a nanosecond with a tile of one row; weights become float32 once for all rows."""
@@ -34,13 +37,20 @@ def choose(m: int, n: int, machine: Machine) -> Variant:
         n: Columns, at least 1.
         machine: What runs it.
     """
+    return next(_variants(_TILES, m, n, machine))
+
+
+def candidates(m: int, n: int, machine: Machine) -> list[Variant]:
+    """Return the variants among which tuning searches; the arguments are those of ``choose``."""
+    return list(_variants((*_TILES, *_OTHERS), m, n, machine))
+
+
+def _variants(tiles: Sequence[tuple[int, int]], m: int, n: int, machine: Machine) -> Iterator[Variant]:
+    """Yield the variants of those tiles that an output has room for and registers hold."""
     panels = -(-n // panel(machine))
-    rows, side_by_side = next(
-        tile
-        for tile in _TILES
-        if tile[0] <= m and panels % tile[1] == 0 and (2 * tile[0] + 1) * tile[1] * VECTORS < machine.registers
-    )
-    return {"rows": rows, "panels": side_by_side}
+    for rows, side in tiles:
+        if rows <= m and panels % side == 0 and (2 * rows + 1) * side * VECTORS < machine.registers:
+            yield {"rows": rows, "panels": side}
 
 
 def operands(variant: Variant, zeros: str, machine: Machine) -> tuple[Operand, ...]:
@@ -74,4 +84,5 @@ FAMILY = Family(
     least_extent=1,
     opened=_opened,
     work=work,
+    candidates=candidates,
 )

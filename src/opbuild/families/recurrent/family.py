@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from opbuild.families.dims import free_dims
@@ -80,6 +80,30 @@ def choose(
     weights = 4 * GATES[kind] * panels * PANEL * (size + panels * PANEL)
     if fused and (linear or size == 0 or batch < LEAST_FUSED or weights > MOST_FUSED):
         return None
+    tiles = list(_tiles(kind, linear, batch, panels, machine))
+    rows, gates, _ = tiles[0]
+    sides = (side for *tile, side in tiles if tile == [rows, gates] and side > 1)
+    side = next((side for side in sides if rows * side * gates * machine.vectors(PANEL) <= SUMS[rows]), 1)
+    return {"rows": rows, "panels": side, "gates": gates}
+
+
+def candidates(
+    kind: str, linear: bool, fused: bool, batch: int, size: int, panels: int, machine: Machine
+) -> list[Variant | None]:
+    """Return the variants among which tuning searches; the arguments are those of ``choose``.
+
+    Whether a kernel multiplies the inputs, too, is a choice where it can.
+    """
+    own = choose(kind, linear, fused, batch, size, panels, machine)
+    if fused and (linear or size == 0):
+        return [own]
+    tiles = _tiles(kind, linear, batch, panels, machine)
+    others = [{"rows": rows, "panels": side, "gates": gates} for rows, gates, side in tiles]
+    return [own, *([None] if fused and own is not None else []), *(each for each in others if each != own)]
+
+
+def _tiles(kind: str, linear: bool, batch: int, panels: int, machine: Machine) -> Iterator[tuple[int, int, int]]:
+    """Yield rows, gates and panels of the tiles that are legal, the largest first."""
     together = summed({"kind": kind, "linear": linear})
 
     def fits(rows: int, side: int, gates: int) -> bool:
@@ -87,11 +111,11 @@ def choose(
         sums = side * gates * machine.vectors(PANEL)
         return rows * sums + (sums if rows > 1 else 0) + 1 <= machine.registers
 
-    rows = next(rows for rows in ((4, 2, 1) if batch > 1 else (1,)) if rows == 1 or fits(rows, 1, 1))
-    gates = next(gates for gates in (4, 3, 2, 1) if gates == 1 or (together % gates == 0 and fits(rows, 1, gates)))
-    sides = (side for side in (8, 4, 2) if panels % side == 0 and fits(rows, side, gates))
-    side = next((side for side in sides if rows * side * gates * machine.vectors(PANEL) <= SUMS[rows]), 1)
-    return {"rows": rows, "panels": side, "gates": gates}
+    for rows in (4, 2, 1) if batch > 1 else (1,):
+        for gates in (gates for gates in (4, 3, 2, 1) if together % gates == 0):
+            for side in (side for side in (8, 4, 2, 1) if panels % side == 0):
+                if fits(rows, side, gates) or (rows, gates, side) == (1, 1, 1):
+                    yield rows, gates, side
 
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
@@ -171,4 +195,5 @@ FAMILY = Family(
     milliseconds=400,
     opened=_opened,
     work=work,
+    candidates=candidates,
 )

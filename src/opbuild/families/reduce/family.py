@@ -38,6 +38,14 @@ def choose(layout: str, columns: int, machine: Machine) -> Variant:
     return {"lanes": next(lanes for lanes in (VECTORS * vector, vector, 1) if lanes <= max(columns, 1))}
 
 
+def candidates(layout: str, columns: int, machine: Machine) -> list[Variant]:
+    """Return the variants among which tuning searches; the arguments are those of ``choose``."""
+    own = choose(layout, columns, machine)
+    name, most = ("vector", VECTORS * machine.lanes) if layout == "inner" else ("lanes", columns)
+    others = [{name: count * machine.lanes} for count in (1, 2, VECTORS) if count * machine.lanes <= most]
+    return [own, *(each for each in others if each != own)]
+
+
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
     """Return the nanoseconds on one core: reading takes half of what moving takes."""
     powers = HEAVY / machine.lanes * elements(shapes[0]) if desc.attrs["reduction"] == "log_sum_exp" else 0.0
@@ -62,4 +70,5 @@ FAMILY = Family(
     work=work,
     types=TYPES["max"],
     least_extent=1,
+    candidates=candidates,
 )

@@ -1,0 +1,21 @@
+"""The tuning banks that the release brings: one by level and caches, so that a start looks for one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from opbuild.kernel.host import here
+from opbuild.kernel.machine import KIB
+
+SHIPPED = Path(__file__).resolve().parent.parent / "banks"
+
+
+def caches() -> str:
+    """Return this machine's caches of a core, as names of machine classes have them."""
+    machine = here()
+    return f"L1-{machine.l1 // KIB}K/L2-{machine.l2 // KIB}K"
+
+
+def shipped_bank(level: str) -> Path:
+    """Return where the release has the bank for this machine's caches and a level, if it has one."""
+    return SHIPPED / f"{level}_{caches().replace('/', '_')}.jsonl"
