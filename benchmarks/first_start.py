@@ -3,8 +3,8 @@
 Each time is that of a fresh process with an empty cache, from the call to a network that can be called: opbuild's
 ``compile`` with the pack, and with ``--compile`` without it, ONNX Runtime's ``InferenceSession`` and OpenVINO's
 ``compile_model``. Beside it stands the time of the whole process, from its start to its end, in which are the imports:
-``import opbuild`` loads almost nothing, so ``compile`` loads numpy and onnx too, which the others did before. Runs are
-interleaved, medians are printed; the pages of the model's file are in memory.
+``import opbuild`` loads almost nothing, so ``compile`` loads numpy too, which the others did before. Runs are
+interleaved, each repetition from another one on, medians are printed; the pages of the model's file are in memory.
 
     python benchmarks/first_start.py [MODEL.onnx ...] [--repeat 5] [--compile]
 
@@ -176,8 +176,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         for name, path in ((path.stem, path) for path in given.models) if given.models else networks(Path(temporary)):
             runs: dict[str, list[Started]] = {each: [] for each in programs}
-            for _ in range(given.repeat):
-                for each, (program, variables) in programs.items():
+            for number in range(given.repeat):
+                order = [*programs][number % len(programs) :] + [*programs][: number % len(programs)]
+                for each in order:  # who follows a process that freed much memory begins more slowly
+                    program, variables = programs[each]
                     runs[each].append(started(program, path, given.threads, **variables))
             cells = [
                 f"{median(each, 'seconds') * 1e3:.0f} / {median(each, 'process') * 1e3:.0f}"
@@ -193,6 +195,9 @@ def main() -> None:
             for program in ("pack", "pack, no halide"):
                 first = runs[program][0]
                 wrong += [f"{name}, {program}: {first.problem or ', '.join(first.built)}"] * (first.count != "0")
+    for name in peers:
+        if math.isnan(statistics.median(importing[name])):
+            print(f"{name} could not be started: is it installed?")
     for name, times in importing.items():
         print(f"importing, {name}: {statistics.median(times) * 1e3:.0f} ms")
     if wrong:

@@ -49,12 +49,11 @@ def starts(way: str, folder: Path, network: Any, args: tuple[Any, ...], *, prepa
 
     def ahead() -> Any:
         if prepares:
-            compiled = torch.compile(module, fullgraph=True, backend="opbuild", options=options)
+            keep = torch.compiler.keep_tensor_guards_unsafe  # torch can not store all others, as of transformers' BERT
+            guarded: dict[str, Any] = {**options, "guard_filter_fn": keep}
+            compiled = torch.compile(module, fullgraph=True, backend="opbuild", options=guarded)
             whole: Any = compiled.forward
-            try:
-                made = whole.aot_compile((args, {}))
-            except torch._dynamo.exc.PackageError as error:  # raised after the back end, which has no part in guards
-                sys.exit(f"torch can not store what Dynamo guards in this module, with any back end: {error}")
+            made = whole.aot_compile((args, {}))
             made.save_compiled_function(str(file))
             return made(module, *args)
         with file.open("rb") as data:

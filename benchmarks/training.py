@@ -2,6 +2,7 @@
 
     python benchmarks/training.py                 # fifty steps beside eager torch
     python benchmarks/training.py --inductor      # and beside Inductor
+    python benchmarks/training.py --starts        # seconds to the first step of a process, cold and warm
     python benchmarks/training.py --changes       # what is built of a training network after each change, and why
 
 The trainings take turns at the same batches from the same weights. Needs scikit-learn (`pip install opbuild[bench]`).
@@ -12,6 +13,8 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -136,13 +139,49 @@ def theirs(net: LeNet, through: Callable[..., Any]) -> Run:
     return Run(step, [], [], [])
 
 
+TRAININGS: dict[str, Callable[[LeNet], Run]] = {
+    "opbuild": ours,
+    "eager": lambda net: theirs(net, lambda function: function),
+    "Inductor": lambda net: theirs(net, torch.compile),
+}
+
+
+def first_step(name: str) -> None:
+    """Print the seconds from making a training to its first loss, and those of its second step."""
+    ms.set_seed(1)
+    x, y = next(batches(1))
+    net, start = LeNet(), time.perf_counter()
+    run = TRAININGS[name](net)
+    run.step(x, y)
+    first = time.perf_counter()
+    run.step(x, y)
+    print(first - start, time.perf_counter() - first)
+
+
+def starts(folder: Path, threads: int, times: int = 3) -> None:
+    """Print seconds to the first step of processes that start with empty caches, and with what these left."""
+    print("| | cold, s | warm, s |\n|---|---:|---:|")
+    for label, name, pack in (
+        ("eager torch", "eager", "1"), ("opbuild", "opbuild", "1"),
+        ("opbuild without its pack", "opbuild", "0"), ("Inductor", "Inductor", "1"),
+    ):  # fmt: skip
+        found: tuple[list[float], list[float]] = ([], [])
+        for turn in range(times):
+            own = folder / f"{name}_{pack}_{turn}"  # Inductor fails where a path has a space
+            caches = {"MS_COMPILER_CACHE_PATH": own, "TORCHINDUCTOR_CACHE_DIR": own / "inductor"}
+            variables = {**os.environ, **{key: str(path) for key, path in caches.items()}, "OPBUILD_PACK": pack}
+            for seconds in found:
+                command = [sys.executable, __file__, "--first", name, "--threads", str(threads)]
+                done = subprocess.run(command, env=variables, stdout=subprocess.PIPE, text=True, check=True)
+                seconds.append(float(done.stdout.split()[-2]))
+        print(f"| {label} | {statistics.median(found[0]):.2f} | {statistics.median(found[1]):.2f} |", flush=True)
+
+
 def beside_torch(steps: int, with_inductor: bool) -> None:
     """Train by all in turn, and print losses and times."""
     ms.set_seed(1)
     net = LeNet()
-    runs = {"eager": theirs(net, lambda function: function), "opbuild": ours(net)}
-    if with_inductor:
-        runs["Inductor"] = theirs(net, torch.compile)
+    runs = {name: TRAININGS[name](net) for name in ("eager", "opbuild", *["Inductor"] * with_inductor)}
     for x, y in batches(steps):
         for run in runs.values():
             wall, busy = time.perf_counter(), time.process_time()
@@ -221,12 +260,19 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--inductor", action="store_true", help="also beside Inductor, which needs a C++ compiler")
     parser.add_argument("--changes", action="store_true", help="what is built after each change, instead")
+    parser.add_argument("--starts", action="store_true", help="seconds to the first step, cold and warm, instead")
+    parser.add_argument("--first", choices=list(TRAININGS), help=argparse.SUPPRESS)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     ms.set_context(mode=ms.GRAPH_MODE, runtime_num_threads=given.threads)
+    if given.first:
+        first_step(given.first)
+        return
     with tempfile.TemporaryDirectory(prefix="opbuild-training-") as folder:
         os.environ["MS_COMPILER_CACHE_PATH"] = str(Path(folder))
-        if given.changes:
+        if given.starts:
+            starts(Path(folder), given.threads)
+        elif given.changes:
             os.environ["OPBUILD_PACK"] = "0"  # it has what common networks share
             changes()
         else:

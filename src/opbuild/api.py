@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from opbuild.arguments import ShapesGiven, as_shapes, checks_arguments
 from opbuild.config import Config, options_in
 from opbuild.errors import BuildError
-from opbuild.events import LINKING, PACKING, PREPARING, WRITING, Observer, working
+from opbuild.events import LINKING, PACKING, PREPARING, READING, WRITING, Observer, working
 from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import FREE
@@ -218,6 +218,7 @@ def compile_model(
     with rare_collection(), EarlyStart(setup, stores) as early, ExitStack() as end:
         if not stores.may_come and is_surely_new(model, stores.models):
             early.begin()
+        working(setup.observer, READING)
         source = open_known(model, stores)
         end.callback(source.release)
         if not stores.may_come and not source.was_built:

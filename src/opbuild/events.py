@@ -64,7 +64,7 @@ class BuildFinished(NamedTuple):
     seconds: float
 
 
-PREPARING, PACKING = "preparing the operators", "packing weights"
+READING, PREPARING, PACKING = "reading the model", "preparing the operators", "packing weights"
 LINKING, WRITING = "linking", "writing the network"
 """Steps of a build besides compiling."""
 

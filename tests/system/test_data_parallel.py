@@ -101,6 +101,12 @@ def _run(
     return result.returncode, losses, [result.stderr, *weights]
 
 
+def _apart(found: dict[int, float], wanted: dict[int, float]) -> str:
+    """Return how far losses are from others at most, of their size, in words."""
+    greatest = max(abs(loss - wanted[step]) / wanted[step] for step, loss in found.items())
+    return f"{len(found)} losses at most {greatest:.1e} from those of one"
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which all jobs run, one after the other."""
@@ -119,9 +125,12 @@ def alone(folder: Path) -> dict[int, float]:
         objects[path.stem.rpartition("_")[0]].add(path.stat().st_ino)
     assert objects
     assert {len(found) for found in objects.values()} == {1}
+    held = {path.parts[-3]: len(list(path.parent.glob("*.o"))) for path in folder.glob("rank_*/kernel_meta/*.o")}
+    print(f"\n2 ranks, cold: {len(objects)} objects, each built once, of which ranks hold {held}")
     code, one, _ = _run(folder, 1)
     assert code == 0
     np.testing.assert_allclose(list(two.values()), list(one.values()), rtol=1e-5, atol=1e-6)
+    print("2 ranks:", _apart(two, one))
     return one
 
 
@@ -131,6 +140,7 @@ def test_ranks_have_the_losses_of_one_with_the_same_global_batch(folder: Path, a
     assert code == 0
     assert len(set(weights)) == 1
     np.testing.assert_allclose(list(four.values()), list(alone.values()), rtol=1e-5, atol=1e-6)
+    print("4 ranks:", _apart(four, alone))
     assert alone[12] < 0.8 * alone[1]
 
 
@@ -144,6 +154,7 @@ def test_a_job_whose_rank_is_killed_goes_on_from_its_checkpoint(folder: Path, al
     assert code == 0
     assert list(rest) == list(range(5, 13))
     np.testing.assert_allclose(list(rest.values()), [alone[step] for step in rest], rtol=1e-5, atol=1e-6)
+    print(f"killed at step {max(losses)}, compiled nothing, went on at step {min(rest)}:", _apart(rest, alone))
 
 
 @needs_mpi

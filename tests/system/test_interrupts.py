@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import socket
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import onnx
@@ -50,6 +52,7 @@ COMMANDS: dict[str, tuple[list[str], float]] = {
     "help": (["--help"], 0.12),
     "wrong": (["build", "nothing.onnx"], 0.3),
     "launch": (["launch", "-n", "2", "script.py"], 1.5),
+    "warm": (["warm", "net.onnx"], 2.5),
 }
 """Commands, and how long they take on a quiet machine: they are interrupted before."""
 
@@ -100,6 +103,27 @@ def test_a_command_that_is_interrupted_at_any_moment_ends_at_once_with_one_line(
         what = interrupt(arguments, folder, pick.uniform(0, seconds), MS_COMPILER_CACHE_PATH=cache,
                          ASCEND_CACHE_PATH=cache, XDG_CACHE_HOME=cache)  # fmt: skip
         check(what, folder, f"{name} {number}")
+
+
+@pytest.mark.parametrize(
+    "command", [["push", "mlp.onnx", "{}"], ["pull", "{}", "mlp.onnx"]], ids=lambda words: words[0]
+)
+@pytest.mark.parametrize("scheme", ["redis", "http"])
+def test_who_waits_for_a_store_that_does_not_answer_is_let_go(command: list[str], scheme: str, folder: Path) -> None:
+    """``push`` and ``pull`` wait longer for a remote store than a build does, and not after Ctrl-C."""
+    built = subprocess.run(
+        [sys.executable, "-m", "opbuild", "build", "mlp.onnx"], cwd=folder, capture_output=True, text=True, check=False,
+        env=environment(MS_COMPILER_CACHE_PATH=str(folder / "cache")),
+    )  # fmt: skip
+    assert built.returncode == 0, built.stderr
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        asked = folder / "asked"
+        threading.Thread(target=lambda: (server.accept(), asked.touch()), daemon=True).start()
+        url = f"{scheme}://127.0.0.1:{server.getsockname()[1]}"
+        what = interrupt([word.format(url) for word in command], folder, asked,
+                         MS_COMPILER_CACHE_PATH=str(folder / "cache"))  # fmt: skip
+    assert what.code == 130, what
+    check(what, folder, command[0])
 
 
 def test_the_answer_does_not_wait_for_a_library_that_is_at_work(tmp_path: Path) -> None:

@@ -109,10 +109,26 @@ NEEDLESS = {
 if f'"release":"{onnx.__version__}"' in TABLE.read_text(encoding="utf-8"):  # else onnx is asked for its schemas
     NEEDLESS |= {"onnx", "onnx.onnx_cpp2py_export", "ml_dtypes", "importlib.metadata", "email", "argparse"}
 
+NEEDLESS_AGAIN = NEEDLESS | {
+    *("google.protobuf", "importlib.metadata", "subprocess", "tempfile", "argparse"),
+    *("opbuild.builder", "opbuild.lowering", "opbuild.families", "opbuild.graph.passes", "opbuild.operations"),
+    *("opbuild.frontend.onnx_model", "opbuild.frontend.onnx_messages", "opbuild.frontend.walk"),
+    *("opbuild.graph.node_json", "opbuild.graph.resampling", "opbuild.graph.shape_rules", "opbuild.graph.windows"),
+    *("opbuild.kernel.entry", "opbuild.kernel.key", "opbuild.kernel.elf", "opbuild.runtime.link", "opbuild.store.pack"),
+}
+"""What a start from a stored network has no use for beside that: all that reads, lowers, builds and links."""
 
-def started(gone: tuple[str, ...], pack: str, cache: Path, output: Path, name: str = "squeezenet") -> str:
-    """Return what a fresh process says that builds a light network into an empty cache."""
-    program = (WITHOUT.format(names=gone) if gone else "") + MODEL_OUTPUT.replace("{needless!r}", repr(NEEDLESS))
+
+def started(
+    gone: tuple[str, ...],
+    pack: str,
+    cache: Path,
+    output: Path,
+    name: str = "squeezenet",
+    needless: set[str] = NEEDLESS,
+) -> str:
+    """Return what a fresh process says that starts a light network, from an empty cache if nothing is there yet."""
+    program = (WITHOUT.format(names=gone) if gone else "") + MODEL_OUTPUT.replace("{needless!r}", repr(needless))
     variables = environment(OPBUILD_PACK=pack, MS_COMPILER_CACHE_PATH=str(cache))
     command = [sys.executable, "-c", program, str(light_path(name)), str(output)]
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
@@ -128,6 +144,16 @@ def test_a_first_start_compiles_nothing_with_and_without_a_compiler(tmp_path: Pa
     assert started(("halide",), "1", tmp_path / "without", tmp_path / "without.npy") == said
     assert not list(tmp_path.glob("with*/rank_0/kernel_meta/*.o"))
     np.testing.assert_array_equal(np.load(tmp_path / "with.npy"), np.load(tmp_path / "without.npy"))
+
+
+@needs_pack
+def test_a_second_start_loads_nothing_of_what_builds(tmp_path: Path) -> None:
+    """A stored network starts in a fresh process without what reads models, lowers, keys or links operators."""
+    cache, output = tmp_path / "cache", tmp_path / "output.npy"
+    first = started((), "1", cache, output)
+    expected = np.load(output)
+    assert started((), "1", cache, output, needless=NEEDLESS_AGAIN).endswith("[]"), first
+    np.testing.assert_array_equal(np.load(output), expected)
 
 
 @needs_pack

@@ -15,6 +15,7 @@ import onnx
 import pytest
 
 import opbuild
+from full_disk import python_on_a_small_disk
 from opbuild.cli.main import main
 from opbuild.errors import OptionError
 from opbuild.pipeline.remote import _uploads, service_at
@@ -149,6 +150,22 @@ def test_what_models_need_is_pushed_and_pulled(
         assert (done["operators"], done["networks"], done["left_out"]) == (first["operators"], 1, {})
         net = opbuild.compile(model, cache_path=tmp_path / str(number), forbid_compile=True)
         assert net.report.image
+
+
+@pytest.mark.parametrize("size", ["4k", "64k", "300k"])
+def test_what_is_pulled_to_a_full_disk_is_an_error_that_loses_nothing(
+    built: tuple[Path, Path], tmp_path: Path, size: str
+) -> None:
+    """Whether operators, the network or its weights did not fit: nothing is said to be there that is not."""
+    model, shared = built
+    url, small = f"file://{shared}", tmp_path / "small"
+    pull = ["-m", "opbuild", "pull", url, str(model), "--cache_path"]
+    done = python_on_a_small_disk([*pull, str(small)], small, size, OPBUILD_PACK="0")
+    assert (done.returncode, done.stdout) == (5, "")
+    assert "the cache can not be written" in done.stderr
+    assert "make room" in done.stderr
+    assert main([*pull[2:], str(tmp_path / "large")]) == 0
+    assert opbuild.compile(model, cache_path=tmp_path / "large", forbid_compile=True).report.image
 
 
 def test_who_pushes_a_size_that_is_bound_by_numbers_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

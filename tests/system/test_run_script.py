@@ -206,8 +206,8 @@ def test_a_script_may_catch_errors_as_mindspores(tmp_path, empty):
 @pytest.mark.parametrize(
     ("line", "name"),
     [
-        ("import mindspore.dataset as ds", "mindspore.dataset"),
-        ("from mindspore import amp", "mindspore.amp"),
+        ("import mindspore.rewrite as rewrite", "mindspore.rewrite"),
+        ("from mindspore import boost", "mindspore.boost"),
         ("from mindspore.nn import LAMB", "mindspore.nn.LAMB"),
         ("import mindspore as ms; ms.ops.no_such_name", "mindspore.ops.no_such_name"),
     ],

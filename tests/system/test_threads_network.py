@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 
@@ -12,6 +15,7 @@ from opbuild.report import Report
 from opbuild.runtime.binding import Binding, Shapes
 from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.network import Network
+from small_network import SmallNetwork
 from together import run_together
 
 SIZE = 20_000
@@ -54,3 +58,39 @@ def test_no_more_arenas_are_made_than_calls_run_at_once() -> None:
     for thread in threads:
         thread.join()
     assert len(executor.blocks._free) <= 4
+
+
+def test_threads_may_be_the_first_to_use_anything(small_network: SmallNetwork, tmp_path: Path) -> None:
+    """In a process that has loaded nothing yet: imports that wait for each other ended in an error of Python's."""
+    with small_network.replayed():
+        small_network.build(tmp_path)
+    for _ in range(5):
+        done = subprocess.run(
+            [sys.executable, "-c", FIRST_USERS, str(small_network.path), str(tmp_path)],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.stdout.split() == ["4"], done.stdout + done.stderr
+
+
+FIRST_USERS = """
+import sys, threading
+import opbuild
+
+sys.setswitchinterval(1e-5)
+barrier, built = threading.Barrier(4), []
+
+def use(number):
+    barrier.wait()
+    if number == 0:
+        opbuild.Report
+    if number == 1:
+        opbuild.operators
+    built.append(opbuild.compile(sys.argv[1], cache_path=sys.argv[2], input_shapes={"x": (64, 256)}))
+
+threads = [threading.Thread(target=use, args=(number,)) for number in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(len(built))
+"""

@@ -186,6 +186,38 @@ def test_another_process_runs_what_torch_compiled_ahead_of_time(tmp_path: Path, 
     assert in_another_process(AHEAD, tmp_path / "net").strip() == "0"
 
 
+class Hidden(nn.Module):
+    """The numbers of a module whose result is a class of its own."""
+
+    def __init__(self, inside: nn.Module) -> None:
+        super().__init__()
+        self.inside = inside
+
+    def forward(self, words: Any) -> Any:
+        return self.inside(words).last_hidden_state
+
+
+@needs_ahead_of_time
+def test_transformers_modules_are_compiled_ahead_of_time_without_the_guards_that_torch_can_not_store(
+    tmp_path: Path, shared_store: Path
+) -> None:
+    """Torch refuses to store what Dynamo guards in them, with any back end, unless it is told what to leave out."""
+    transformers = pytest.importorskip("transformers", reason="its modules are what this is about")
+    config = transformers.BertConfig(
+        vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
+    )
+    model = Hidden(transformers.BertModel(config, add_pooling_layer=False)).eval()
+    words = torch.arange(8).reshape(1, 8)
+    guarded = {**options(shared_store), "guard_filter_fn": torch.compiler.keep_tensor_guards_unsafe}
+    with torch.no_grad():
+        compiled = torch.compile(model, fullgraph=True, backend="opbuild", options=guarded)
+        compiled.forward.aot_compile(((words,), {})).save_compiled_function(str(tmp_path / "net"))
+        with (tmp_path / "net").open("rb") as file:
+            loaded = torch.compiler.load_compiled_function(file)
+        found, expected = loaded(model, words), model(words)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
 DRAW = random.Random(3)
 
 

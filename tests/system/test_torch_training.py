@@ -223,6 +223,33 @@ def test_what_is_to_be_computed_again_is(compiled: Any) -> None:
     assert report(fast).compiled["aten.tanh.default"] == 2
 
 
+def test_parts_that_are_computed_again_keep_less_for_the_backward_pass(compiled: Any) -> None:
+    """Under torch's checkpoint four blocks keep what each began with; bytes that wait for the backward pass fall."""
+    torch.manual_seed(1)
+    blocks = nn.ModuleList(
+        nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 16)) for _ in range(4)
+    )
+    own = {each.data_ptr() for each in blocks.parameters()}
+
+    def kept(through: Callable[[nn.Module, torch.Tensor], torch.Tensor]) -> tuple[float, int]:
+        def function(x: torch.Tensor) -> torch.Tensor:
+            for block in blocks:
+                x = x + through(block, x)
+            return x.square().mean()
+
+        found: list[torch.Tensor] = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda each: found.append(each) or each, lambda each: each):
+            loss = compiled(function)(torch.linspace(-1, 1, 32 * 16).reshape(32, 16))
+        loss.backward()
+        return loss.item(), sum(each.nbytes for each in found if each.data_ptr() not in own)
+
+    loss, whole = kept(lambda block, x: block(x))
+    same, less = kept(lambda block, x: checkpoint(block, x, use_reentrant=False))
+    print(f"kept for the backward pass: {whole} bytes, {less} under checkpoint")
+    assert same == pytest.approx(loss, rel=1e-6)
+    assert 0 < less < whole / 2
+
+
 def test_a_module_that_was_trained_has_constants_again_without_gradients(compiled: Any) -> None:
     """Weights are read at each call of training; inference takes them as they are then."""
     torch.manual_seed(1)

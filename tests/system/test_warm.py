@@ -10,9 +10,11 @@ import pytest
 
 import opbuild
 from opbuild.cli.main import main
-from opbuild.errors import InvalidModelError, OptionError, ShapeError
+from opbuild.errors import InvalidModelError, LinkError, OptionError, ShapeError
 from opbuild.events import CompileFinished
 from opbuild.kernel.host import host_level
+from opbuild.kernel.level import BY_NAME
+from opbuild.runtime.link import find_linker
 from samples import Recorder
 from small_network import SHAPE, SmallNetwork, make_small_network
 
@@ -29,6 +31,10 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> SmallNetwork:
 @pytest.fixture(scope="module")
 def warmed(small: SmallNetwork, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache in which it is warm for this machine and another."""
+    try:
+        find_linker(triple=BY_NAME[OTHER].triple)
+    except LinkError as error:
+        pytest.skip(f"{error}")
     cache = tmp_path_factory.mktemp("warmed")
     reports = opbuild.warm([small.path], shapes={"x": SHAPE}, targets=["host", OTHER], cache_path=cache)
     assert [len(report.operators) for report in reports] == [2, 2]

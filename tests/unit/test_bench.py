@@ -12,8 +12,9 @@ import pytest
 
 from opbuild.bench import converted
 from opbuild.bench.child import LEAST_CALLS, turn
+from opbuild.bench.job import Job
 from opbuild.bench.measure import Figures
-from opbuild.bench.runtimes import RUNTIMES, Job, Runtime
+from opbuild.bench.runtimes import RUNTIMES, Runtime
 from opbuild.cli import bench
 from opbuild.platform.processor import processor_name
 from opbuild.runtime.accuracy import relative_error

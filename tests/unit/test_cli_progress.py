@@ -16,6 +16,7 @@ from opbuild.events import (
     LINKING,
     PACKING,
     PREPARING,
+    READING,
     WRITING,
     BuildFinished,
     BuildStarted,
@@ -330,6 +331,6 @@ def test_a_build_says_each_step_and_counts_the_bytes_of_its_weights(
         opbuild.compile(small_network.path, cache_path=tmp_path, input_shapes=shapes, observer=observe)
         opbuild.build_offline(small_network.path, tmp_path / "small", input_shapes=shapes, observer=observe)
     names = [each.step for each in seen]
-    assert list(dict.fromkeys(names)) == [PREPARING, PACKING, LINKING, WRITING]
+    assert list(dict.fromkeys(names)) == [READING, PREPARING, PACKING, LINKING, WRITING]
     for step in (PACKING, WRITING):
         assert (seen[-1 - names[::-1].index(step)].done, True) == (256 * 256 * 4, names.count(step) > 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,18 @@ from opbuild.operations.derivatives import CONSTANT, DERIVATIVES
 from opbuild.operations.table import OPERATIONS
 
 STEP = 1e-6
+
+CHECKED: list[tuple[str, float]] = []
+"""The operator of each gradient that was checked so far, and its greatest error, of 1 and the gradient's size."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _told() -> Iterator[None]:
+    """Print at the end, with ``-s``, what was checked."""
+    yield
+    apart, where = max(((error, name) for name, error in CHECKED), default=(0.0, ""))
+    operators = len({name for name, _ in CHECKED})
+    print(f"\n{len(CHECKED)} gradients of {operators} operators; at most {apart:.1e} from differences ({where})")
 
 
 def _draw(*shape: int, low: float = -2.0, high: float = 2.0, seed: int = 0) -> Array:
@@ -63,12 +75,16 @@ def _differences(graph: Graph, feeds: dict[str, Array], name: str) -> Array:
 
 
 def _check(op_type: str, *arrays: Array | None, outputs: int = 1, domain: str = "", **attrs: Any) -> None:
+    """Compare the gradients of an operator; ``CHECKED`` notes the error of each."""
     graph = _network(op_type, list(arrays), attrs, outputs, domain)
     feeds = {f"x{i}": array for i, array in enumerate(arrays) if array is not None and array.dtype == np.float64}
     wanted = list(feeds)
     _, *found = run_graph(differentiate(graph, wanted), feeds)
     for name, gradient in zip(wanted, found, strict=True):
-        np.testing.assert_allclose(gradient, _differences(graph, feeds, name), rtol=1e-6, atol=1e-7, err_msg=name)
+        differences = _differences(graph, feeds, name)
+        np.testing.assert_allclose(gradient, differences, rtol=1e-6, atol=1e-7, err_msg=name)
+        apart = float(np.max(np.abs(gradient - differences) / (1 + np.abs(differences)), initial=0))
+        CHECKED.append((f"{domain}:{op_type}".lstrip(":"), apart))
 
 
 def _ints(*numbers: int) -> Array:
@@ -174,6 +190,14 @@ CASES: dict[str, Callable[[], None]] = {
     "average_pool": lambda: _check("AveragePool", _draw(1, 2, 5, 4), kernel_shape=(3, 2), strides=(2, 1),
                                    pads=(1, 0, 1, 1), ceil_mode=1),
     "average_pool_dilated": lambda: _check("AveragePool", _draw(1, 2, 7), kernel_shape=(3,), dilations=(2,)),
+    "lrn": lambda: _check("LRN", _draw(2, 7, 2, 3), size=3, alpha=0.5, beta=0.6, bias=1.5),
+    "lrn_of_an_even_size": lambda: _check("LRN", _draw(1, 5, 3), size=4, alpha=2.0),
+    "resize_nearest": lambda: _check("Resize", _draw(1, 2, 3, 4), None, np.array([1, 1, 2, 0.5], "f4")),
+    "resize_linear": lambda: _check("Resize", _draw(1, 2, 3, 4), None, None, _ints(1, 2, 7, 3), mode="linear"),
+    "resize_aligned": lambda: _check("Resize", _draw(2, 3, 5), None, None, _ints(2, 4, 9), mode="linear",
+                                     coordinate_transformation_mode="align_corners"),
+    "resize_cubic_smoothed": lambda: _check("Resize", _draw(1, 1, 6, 5), None, None, _ints(4, 7), mode="cubic",
+                                            antialias=1, axes=(2, 3)),
     "global_average": lambda: _check("GlobalAveragePool", _draw(2, 3, 2, 2)),
     "global_max": lambda: _check("GlobalMaxPool", _draw(2, 3, 2, 2)),
     "reshape": lambda: _check("Reshape", X, _ints(2, -1)),
@@ -266,6 +290,29 @@ def test_corners_ties_and_great_numbers_are_torchs(name: str) -> None:
         np.testing.assert_allclose(own, wanted, rtol=1e-7, atol=1e-12)
 
 
+IMAGES = _draw(2, 5, 4, 6)
+
+
+@pytest.mark.parametrize(
+    ("function", "op_type", "attrs"),
+    [
+        (lambda x: torch.nn.functional.interpolate(x, (7, 3)), "Resize",
+         {"nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}),
+        (lambda x: torch.nn.functional.interpolate(x, (7, 3), mode="bilinear"), "Resize",
+         {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"}),
+        (lambda x: torch.nn.functional.interpolate(x, (7, 3), mode="bilinear", align_corners=True), "Resize",
+         {"mode": "linear", "coordinate_transformation_mode": "align_corners"}),
+        (lambda x: torch.nn.functional.local_response_norm(x, 3, alpha=0.5), "LRN", {"size": 3, "alpha": 0.5}),
+    ],
+)  # fmt: skip
+def test_resampled_and_normalised_images_have_torchs_gradients(function: Any, op_type: str, attrs: Any) -> None:
+    """Up and down, to the nearest and linearly, both conventions of corners; local response normalization."""
+    sizes = (None, None, _ints(2, 5, 7, 3)) if op_type == "Resize" else ()
+    (found,) = _ours(op_type, IMAGES, *sizes, **attrs)
+    (wanted,) = _torchs(function, IMAGES)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-7)
+
+
 @pytest.mark.parametrize(("op_type", "arrays"), [
     ("Add", (np.zeros((0, 3)), np.zeros(3))), ("MatMul", (np.zeros((2, 0)), np.zeros((0, 3)))),
     ("Gemm", (np.zeros((0, 2)), np.zeros((2, 3)))), ("ReduceSum", (np.zeros((0, 3)),)),
@@ -304,10 +351,10 @@ def test_a_value_that_several_nodes_read_gets_the_sum() -> None:
 
 def test_an_operator_without_a_gradient_is_named_with_its_node() -> None:
     """The error says which operator and which node; nothing is wrong if no gradient passes there."""
-    node = Node("Resize", ("x", "", "scales"), ("y",), {}, "up/resize")
-    x = _draw(1, 1, 2, 2)
-    graph = infer(Graph("up", (node,), ("x",), ("y",), {"x": type_of(x)}, {"scales": np.array([1, 1, 2, 2], "f4")}))
-    with pytest.raises(UnsupportedOperatorError, match=r"Resize.*up/resize.*no gradient"):
+    node = Node("GridSample", ("x", "grid"), ("y",), {}, "up/sample")
+    x, grid = _draw(1, 1, 2, 2), _draw(1, 3, 3, 2)
+    graph = infer(Graph("up", (node,), ("x",), ("y",), {"x": type_of(x)}, {"grid": grid}))
+    with pytest.raises(UnsupportedOperatorError, match=r"GridSample.*up/sample.*no gradient"):
         differentiate(graph, ("x",))
 
 

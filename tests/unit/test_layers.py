@@ -20,7 +20,7 @@ LAYERS = "Layers: the faces, the data path, the stages, the types that they shar
 
 PASSES = "After the front end no stage runs a pass"
 
-ONNX = "Only the front end, the host backend and the interface of onnx import onnx"
+ONNX = "Only the front end, the host backend, the interface of onnx and peers in benchmarks import onnx"
 
 
 def lint(root: Path) -> str:
@@ -110,3 +110,19 @@ def test_no_modules_import_each_other() -> None:
     graphlib.TopologicalSorter(
         {each: graph.find_modules_directly_imported_by(each) for each in graph.modules}
     ).prepare()
+
+
+FACES = ("opbuild.mindspore", "opbuild.onnxruntime", "opbuild.torch")
+"""Packages that programs import by name, before anything in them: what these offer is loaded with the package."""
+
+
+def test_no_package_inside_loads_its_own_modules() -> None:
+    """Two threads, one loading a package and one a module of it, would each wait for the other: an error of Python."""
+    graph = grimp.build_graph("opbuild")
+    loading = {
+        package for package in graph.modules
+        if not package.startswith(FACES)
+        for each in graph.find_modules_directly_imported_by(package)
+        if each.startswith(f"{package}.")
+    }  # fmt: skip
+    assert loading == {"opbuild"}, "the root package loads what is asked for, and has a lock for it"

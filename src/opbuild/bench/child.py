@@ -21,7 +21,8 @@ from typing import TextIO
 
 import numpy as np
 
-from opbuild.bench.runtimes import COLUMNS, RUNTIMES, Call, Job
+from opbuild.bench.job import Call, Job
+from opbuild.bench.runtimes import COLUMNS, RUNTIMES
 
 LEAST_CALLS = 3
 """Calls in a turn, however long one takes."""

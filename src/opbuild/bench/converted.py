@@ -9,12 +9,11 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from opbuild.bench.runtimes import Array, Call, Job
+from opbuild.bench.job import Array, Call, Job
 
 CONVERT_SECONDS = 600
 """What a converter may take."""

@@ -16,7 +16,7 @@ from typing import IO, Any, cast
 
 import numpy as np
 
-from opbuild.bench.runtimes import Array
+from opbuild.bench.job import Array
 from opbuild.errors import RunError
 from opbuild.platform.records import dataclass
 from opbuild.runtime.accuracy import relative_error

@@ -5,35 +5,14 @@ All compute float32 models in float32: OpenVINO would take bfloat16 by itself wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from opbuild.bench import converted
+from opbuild.bench.job import Array, Call, Job
 from opbuild.platform.records import dataclass
-
-Array = npt.NDArray[Any]
-Call = Callable[[], "list[Array]"]
-
-
-@dataclass(frozen=True)
-class Job:
-    """What a runtime is to run.
-
-    Attributes:
-        model: The path of an ONNX model.
-        data: Its inputs by name; their shapes are the ones to build for.
-        threads: Threads that run the network.
-        cache: A folder for what the runtime keeps for its next start.
-    """
-
-    model: str
-    data: Mapping[str, Array]
-    threads: int
-    cache: str
 
 
 @dataclass(frozen=True)

@@ -145,15 +145,18 @@ def pull(url: str, models: Sequence[Path], config: Config, level: Level, shapes:
     added = [entry for entry in entries if entry.name not in there]
     for entry in added:
         if problem := near.publish(entry):
-            raise BuildError(f"the cache can not be written: {problem}", "make room or give the right to write")
+            raise _unwritable(problem)
     folder = setup.config.network_meta
     weights = TieredWeights(DiskWeights(folder / "weights", trust=setup.trust))
-    networks = TieredNetworks(DiskNetworks(folder, trust=setup.trust), weights, remote.networks)
+    own = DiskNetworks(folder, trust=setup.trust)
+    networks = TieredNetworks(own, weights, remote.networks)
     taken = 0
     for manifest in manifests:
         network = networks.take(manifest)
         if isinstance(network, Reason):
             left_out.append((manifest.key.stem, described(network)))
+        elif None in network.states.values() or isinstance(own.lookup(manifest.key), Reason):
+            raise _unwritable(f"{folder}: the network {manifest.key.stem} came, and could not be kept")
         else:
             taken += 1
     warnings = note_compilers(sorted({compiler_of(entry) for entry in entries}, key=str), setup.config, setup.trust)
@@ -290,6 +293,10 @@ def _fetched(stems: Sequence[str], remote: Remote, level: Level, left_out: list[
             elif target_of(entry) == level.name:
                 entries.append(entry)
     return entries
+
+
+def _unwritable(problem: str) -> BuildError:
+    return BuildError(f"the cache can not be written: {problem}", "make room or give the right to write")
 
 
 def _refused(remote: Remote, problem: str) -> BuildError:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from opbuild.bench.runtimes import RUNTIMES, Array
+from opbuild.bench.job import Array
+from opbuild.bench.runtimes import RUNTIMES
 from opbuild.cli.option_values import Choice, OnePath, Whole, new_file
 from opbuild.cli.options import model_arguments, model_of, option_group, shapes_option
 from opbuild.errors import OptionError

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
-from itertools import chain, count
+from itertools import chain, count, groupby
 from pathlib import Path
 from types import FrameType
 
@@ -56,6 +56,8 @@ class Trace:
     _constants: dict[str, Array] = field(default_factory=dict)
     _symbols: dict[object, Symbol] = field(default_factory=dict)
     _scopes: list[str] = field(default_factory=list)
+    _regions: dict[str, int] = field(default_factory=dict)
+    _is_in_region: bool = False
 
     def input(self, type_: TensorType) -> Symbol:
         """Add an input of the network; inputs are named ``x0``, ``x1``, ... in order."""
@@ -133,13 +135,21 @@ class Trace:
         return self._nodes
 
     def rewrite(self, start: int, change: Callable[[Graph], Graph]) -> None:
-        """Replace the operators from ``start`` on by what a pass makes of them; their results keep their names."""
-        nodes = self._nodes[start:]
-        names = tuple(name for node in nodes for name in node.outputs)
-        graph = change(Graph(self.name, tuple(nodes), (), names, self._types, self._constants, _OPSET))
-        self._nodes[start:] = graph.nodes
-        self._types.update(graph.types)
-        self._constants.update(graph.constants)
+        """Replace the operators from ``start`` on by what a pass makes of them; their results keep their names.
+
+        What is made of the operators of a region belongs to it.
+        """
+        before = self._nodes[start:]
+        del self._nodes[start:]
+        for region, nodes in groupby(before, lambda node: self._regions.get(node.outputs[0], 0)):
+            own = tuple(nodes)
+            names = tuple(name for node in own for name in node.outputs)
+            graph = change(Graph(self.name, own, (), names, self._types, self._constants, _OPSET))
+            self._nodes.extend(graph.nodes)
+            self._types.update(graph.types)
+            self._constants.update(graph.constants)
+            if region:
+                self._mark(graph.nodes, region)
 
     def symbol(self, name: str) -> Symbol | None:
         """Return the value of a name that this trace gave; None if it gave none."""
@@ -168,6 +178,27 @@ class Trace:
             yield
         finally:
             self._scopes.pop()
+
+    @contextmanager
+    def region(self) -> Iterator[None]:
+        """Let backward passes compute again what is recorded inside; a region in a region is a part of it."""
+        if self._is_in_region:
+            yield
+            return
+        start, self._is_in_region = len(self._nodes), True
+        try:
+            yield
+        finally:
+            self._is_in_region = False
+            self._mark(self._nodes[start:], max(self._regions.values(), default=0) + 1)
+
+    @property
+    def regions(self) -> Mapping[str, int]:
+        """The number of the region that assigned a value, by the value's name."""
+        return self._regions
+
+    def _mark(self, nodes: Sequence[Node], region: int) -> None:
+        self._regions.update((name, region) for node in nodes for name in node.outputs)
 
     @contextmanager
     def active(self) -> Iterator[Trace]:

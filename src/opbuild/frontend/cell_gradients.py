@@ -31,7 +31,8 @@ def record_gradients(trace: Trace, start: int, output: Symbol, wanted: Sequence[
     nodes = tuple(trace.nodes[start:])
     scope = _Scope(trace, nodes)
     seed = filled(Writing("gradient", scope), 1.0, output.type.dtype, output.type.shape)
-    found = gradients(nodes, scope, {output.name: seed}, [each.name for each in wanted])
+    names = [each.name for each in wanted]
+    found = gradients(nodes, scope, {output.name: seed}, names, trace.regions)
     return [Symbol(each.name, each.type, trace) for each in found]
 
 

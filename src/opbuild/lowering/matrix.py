@@ -25,10 +25,14 @@ from opbuild.lowering.context import Lowering
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.strided import broadcast, constant_step, merge, padded, viewed_as, with_inner_stride
 from opbuild.operations.expression import Expression, canonical, operations
+from opbuild.platform.arrange import arrange
 from opbuild.platform.records import dataclass
 
 BATCH_RANK = 2
 """Batch dimensions of kernels whose right operand is no constant."""
+
+_ADJACENT = 64
+"""Numbers of a row that are moved at once: those of a panel's rows are 8 KiB."""
 
 
 @dataclass(frozen=True)
@@ -73,15 +77,41 @@ def panels(lowering: Lowering, name: str, transposed: bool, in_pairs: bool = Fal
 
     def pack() -> Array:
         matrix = np.asarray(lowering.constant(name)).reshape((n, k) if transposed else (k, n))
+        if transposed and not in_pairs and matrix.dtype == np.float32:
+            return _panels_of_rows(matrix, count)
+        filled = (count * PANEL, groups * group) if transposed else (groups * group, count * PANEL)
+        if matrix.shape != filled:  # filled up in its own order; else its elements are moved once
+            filled_up = np.zeros(filled, matrix.dtype)
+            filled_up[: matrix.shape[0], : matrix.shape[1]] = matrix
+            matrix = filled_up
         full = matrix.T if transposed else matrix
-        if full.shape != (groups * group, count * PANEL):  # else its elements are moved once
-            full = np.zeros((groups * group, count * PANEL), matrix.dtype)
-            full[:k, :n] = matrix.T if transposed else matrix
         grouped = full.reshape(groups, group, count, PANEL).transpose(2, 0, 3, 1)
         return np.ascontiguousarray(grouped).reshape(shape)
 
     recipe = f"panels of {PANEL}{' in pairs' if in_pairs else ''}{', transposed' if transposed else ''}"
     return lowering.packed((name,), recipe, shape, lowering.type(name).dtype, pack)
+
+
+def _panels_of_rows(rows: Array, count: int) -> Array:
+    """Return ``(N, K)`` as ``(N/32, K, 32)``, zero beyond N; it is read once, as it lies."""
+    n, k = rows.shape
+    packed = np.empty((count, k, PANEL), np.float32)
+    places, whole = packed.transpose(0, 2, 1), n // PANEL
+    if whole:
+        _move(rows[: whole * PANEL].reshape(whole, PANEL, k), places[:whole])
+    if whole < count:
+        packed[whole:] = 0
+        _move(rows[np.newaxis, whole * PANEL :], places[whole:, : n - whole * PANEL])
+    return packed
+
+
+def _move(rows: Array, places: Array) -> None:
+    """Write the rows of panels to their places, a few numbers of each at a time: these stay in the first cache."""
+    end = rows.shape[-1] - rows.shape[-1] % _ADJACENT
+    split = (*rows.shape[:2], end // _ADJACENT, _ADJACENT)
+    source, out = (each[..., :end].reshape(split).swapaxes(1, 2) for each in (rows, places))
+    arrange(source, out)
+    arrange(rows[..., end:], places[..., end:])
 
 
 def emit_product(lowering: Lowering, product: Product) -> None:

@@ -7,6 +7,7 @@ network's arguments are made, copied and moved with a few array operations.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
 import numpy as np
 
@@ -59,6 +60,7 @@ def make_headers(views: Iterable[tuple[View, str]]) -> tuple[Array, Array]:
     return headers, dimensions
 
 
+@cache
 def element_type(dtype: str) -> tuple[int, int]:
     """Return Halide's code and bits for a numpy name; bytes that are codes of numbers are unsigned."""
     if dtype in ADDED:

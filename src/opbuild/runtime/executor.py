@@ -170,7 +170,7 @@ class Executor(Runner):
         views = [view for step in kernels for view in step.views]
         types = [dtype for step in kernels for dtype in step.argument_types(record.buffers)]
         self._headers, self._dimensions = make_headers(zip(views, types, strict=True))
-        self._symbols = [step.symbol for step in kernels]
+        self._symbols = tuple(dict.fromkeys(step.symbol for step in kernels))
         self._views = views
         self._of_host = frozenset(
             view.buffer

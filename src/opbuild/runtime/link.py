@@ -53,6 +53,10 @@ class _FailedError(LinkError):
     """The linker itself failed, and no limit made it: another may do."""
 
 
+class _NoRoomError(_FailedError):
+    """There is no folder to link in, and this linker, as ``ld.lld``, can not write to memory; another may."""
+
+
 @dataclass(frozen=True)
 class Linker:
     """A linker found on this machine.
@@ -101,6 +105,8 @@ def _first_that_works(path: str, triple: str, use: Callable[[Linker, str], T]) -
             return use(linker, machine)
         except _FailedError as error:
             problem = problem or error
+    if isinstance(problem, _NoRoomError):
+        raise problem
     what = problem.message if problem else f"no linker was found: none of {', '.join(_names(machine))} is on the PATH"
     for_ = "" if machine == platform.machine() else f" for {triple}"
     if path:
@@ -181,7 +187,7 @@ def link(objects: Sequence[bytes], linker: Linker) -> bytes:
     try:
         return _link_in_memory(objects, linker)
     except (OSError, AttributeError, LinkError):
-        raise LinkError(
+        raise _NoRoomError(
             f"no room to link the network: {problem}",
             hint_for(problem) or "make space in the temporary folder, or point TMPDIR at another",
         ) from problem

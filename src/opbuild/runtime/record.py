@@ -80,8 +80,8 @@ class KernelStep(NamedTuple):
     @property
     def read(self) -> tuple[View, ...]:
         """The views that it only reads; one in memory that it writes too holds something after its own first write."""
-        wrote = {view.buffer for view in self.wrote} if self.writes > 1 else set()
-        return tuple(view for view in self.views[: -self.writes] if view.buffer not in wrote)
+        own = {view.buffer for view in self.wrote} if self.writes > 1 else ()
+        return tuple(view for view in self.views[: -self.writes] if view.buffer not in own) if own else self.views[:-1]
 
     @property
     def wrote(self) -> tuple[View, ...]:

@@ -12,6 +12,7 @@ from itertools import zip_longest
 from opbuild.dtypes import is_float
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.graph.gradients.broadcasting import filled
+from opbuild.graph.gradients.recomputing import Recomputing
 from opbuild.graph.gradients.registry import CONSTANT, RULES, Call
 from opbuild.graph.gradients.rules import load_rules
 from opbuild.graph.gradients.scope import GraphScope
@@ -45,7 +46,13 @@ def differentiate(graph: Graph, wanted: Sequence[str], output: str = "") -> Grap
     return eliminate_dead(scope.graph((*graph.outputs, *names)))
 
 
-def gradients(nodes: Sequence[Node], scope: Scope, seeds: Mapping[str, Value], wanted: Sequence[str]) -> list[Value]:
+def gradients(
+    nodes: Sequence[Node],
+    scope: Scope,
+    seeds: Mapping[str, Value],
+    wanted: Sequence[str],
+    regions: Mapping[str, int] | None = None,
+) -> list[Value]:
     """Write the backward pass of some nodes.
 
     Args:
@@ -53,6 +60,8 @@ def gradients(nodes: Sequence[Node], scope: Scope, seeds: Mapping[str, Value], w
         scope: Where to write.
         seeds: Gradients to begin with, by the names of the values that they are of.
         wanted: Names of the values whose gradients are asked for.
+        regions: The number of the region that assigned a value, by the value's name, where it is computed again for the
+            backward pass instead of being kept.
 
     Returns:
         The gradients: zeros where nothing flows back.
@@ -62,22 +71,23 @@ def gradients(nodes: Sequence[Node], scope: Scope, seeds: Mapping[str, Value], w
     """
     load_rules()
     reached = _depending(nodes, scope, wanted)
+    again = Recomputing(nodes, scope, regions or {})
     known: dict[str, Value] = {name: seed for name, seed in seeds.items() if name in reached}
     for node in reversed(nodes):
         outputs = [known.get(name) for name in node.outputs]
         if any(outputs) and any(name in reached for name in node.inputs):
-            _step(node, outputs, reached, known, scope)
+            _step(node, again.node(node), outputs, reached, known, scope)
     of = Writing("gradient", scope)
     return [known.get(name) or _zeros(of, scope, name) for name in wanted]
 
 
 def _step(
-    node: Node, outputs: Sequence[Value | None], reached: set[str], known: dict[str, Value], scope: Scope
+    node: Node, again: Node, outputs: Sequence[Value | None], reached: set[str], known: dict[str, Value], scope: Scope
 ) -> None:
-    """Add what flows back through one node to the gradients of what it read."""
+    """Add what flows back through one node to the gradients of what it read; ``again`` has its values now."""
     of = Writing(f"{node.name}/gradient", scope)
     wanted = tuple(name in reached for name in node.inputs)
-    found = _rule(Call(of, node, _values(scope, node.inputs), _values(scope, node.outputs), tuple(outputs), wanted))
+    found = _rule(Call(of, again, _values(scope, again.inputs), _values(scope, again.outputs), tuple(outputs), wanted))
     for name, wants, part in zip_longest(node.inputs, wanted, found):
         if wants and part is not None:
             own = of.cast(part, scope.type_of(name).dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from opbuild.frontend.cell import current
@@ -51,6 +51,8 @@ class Cell:
     _auto_prefix: bool
     _float = _float_out = ""
     """The element types that the cell computes in, and that its results have; empty: those that its inputs have."""
+    _recomputes = False
+    """Whether a backward pass computes the cell again."""
     _is_step = False
     """Whether a call changes parameters: it is one network in both modes, and they are its states."""
     _shown = ""
@@ -70,7 +72,7 @@ class Cell:
         """
         trace = current()
         if trace is not None:
-            with trace.scope(self._scope):
+            with trace.scope(self._scope), trace.region() if self._recomputes else nullcontext():
                 return computed(self, self.construct, args, kwargs)
         if not is_graph_mode() and not self._is_step:
             return computed(self, self.construct, args, kwargs)
@@ -259,7 +261,12 @@ class Cell:
         return self
 
     def recompute(self, **options: Any) -> None:
-        """Do nothing: a backward pass keeps what it needs."""
+        """Let a backward pass compute this cell again from its inputs, instead of keeping what it needs of it.
+
+        Args:
+            options: What MindSpore takes here is about several devices, and changes nothing.
+        """
+        self._recomputes = True
 
     @property
     def cls_name(self) -> str:

@@ -16,7 +16,7 @@ from opbuild.mindspore.nn.schedule import LearningRateSchedule
 from opbuild.mindspore.ops.arithmetic import add, div, minimum, mul, neg, sqrt, square, sub
 from opbuild.mindspore.ops.arithmetic import pow as power
 from opbuild.mindspore.ops.assignment import assign, assign_add, assign_sub
-from opbuild.mindspore.ops.comparison import equal, greater, logical_and, where
+from opbuild.mindspore.ops.comparison import greater, logical_and, where
 from opbuild.mindspore.ops.gathering import gather
 from opbuild.mindspore.ops.reduction import reduce
 from opbuild.mindspore.ops.shaping import reshaped
@@ -111,6 +111,10 @@ class Optimizer(Cell):
         setattr(self, name, made)
         return made
 
+    def number(self, name: str, value: float) -> Parameter:
+        """Return a number that MindSpore keeps among the states, so that its files and these have the same names."""
+        return Parameter(Tensor(value, float32), name, requires_grad=False)
+
     def construct(self, gradients: Sequence[Tensor]) -> Tensor:
         """Change the parameters by their gradients, in the parameters' order."""
         if len(gradients) != len(self.parameters):
@@ -159,20 +163,22 @@ class SGD(Optimizer):
         if momentum < 0 or (nesterov and (not momentum or dampening)):
             raise ArgumentValueError(f"SGD was given momentum={momentum}, dampening={dampening}, nesterov={nesterov}",
                                      "nesterov needs a momentum above 0 and no dampening")  # fmt: skip
-        self.momentum, self.dampening, self.nesterov = float(momentum), float(dampening), nesterov
-        self.accum = self.states("accum") if momentum else None
+        self.momentum, self.dampening, self.nesterov = self.number("momentum", momentum), float(dampening), nesterov
+        self._has_momentum = momentum > 0
+        self.accum, self.stat = self.states("accum"), self.states("stat", 1.0)
 
     def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
         """Change one parameter."""
-        if self.accum is None:
+        if not self._has_momentum:
             assign_sub(parameter, mul(gradient, rate))
             return
         part: Any = gradient
-        if self.dampening:  # the first gradient goes into it whole
-            first = cast(equal(self._step(), 0), parameter.type.dtype)
-            part = mul(gradient, add(mul(first, self.dampening), 1.0 - self.dampening))
-        speed = assign(self.accum[index], add(mul(self.accum[index], self.momentum), part))
-        step = add(gradient, mul(speed, self.momentum)) if self.nesterov else speed
+        if self.dampening:  # the first gradient goes into it whole: MindSpore's ``stat`` is 1 before it, 0 after it
+            part = mul(gradient, add(mul(self.stat[index], self.dampening), 1.0 - self.dampening))
+        momentum = cast(self.momentum, parameter.type.dtype)
+        speed = assign(self.accum[index], add(mul(self.accum[index], momentum), part))
+        assign(self.stat[index], mul(self.stat[index], 0.0))
+        step = add(gradient, mul(speed, momentum)) if self.nesterov else speed
         assign_sub(parameter, mul(step, rate))
 
 
@@ -184,18 +190,21 @@ class Momentum(Optimizer):
         super().__init__(learning_rate, params, weight_decay, loss_scale)
         if momentum < 0:
             raise ArgumentValueError(f"the momentum of Momentum is {momentum}", "give a number from 0 on")
-        self.momentum, self.use_nesterov = float(momentum), use_nesterov
+        self.momentum, self.use_nesterov = self.number("momentum", momentum), use_nesterov
         self.moments = self.states("moments")
 
     def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
         """Change one parameter."""
-        speed = assign(self.moments[index], add(mul(self.moments[index], self.momentum), gradient))
-        step = add(gradient, mul(speed, self.momentum)) if self.use_nesterov else speed
+        momentum = cast(self.momentum, parameter.type.dtype)
+        speed = assign(self.moments[index], add(mul(self.moments[index], momentum), gradient))
+        step = add(gradient, mul(speed, momentum)) if self.use_nesterov else speed
         assign_sub(parameter, mul(step, rate))
 
 
 class _Moments(Optimizer):
-    """What the Adams share: running means of gradients and of their squares."""
+    """What the Adams share: running means of gradients and of their squares, whose names are each one's own."""
+
+    _means = ("moment1", "moment2")
 
     def __init__(self, params: Any, learning_rate: Any, beta1: float, beta2: float, eps: float, weight_decay: float,
                  loss_scale: float = 1.0) -> None:  # fmt: skip
@@ -204,7 +213,7 @@ class _Moments(Optimizer):
             raise ArgumentValueError(f"{type(self).__name__} was given beta1={beta1}, beta2={beta2}, eps={eps}",
                                      "give betas between 0 and 1, and an eps above 0")  # fmt: skip
         self.beta1, self.beta2, self.eps = float(beta1), float(beta2), float(eps)
-        self.moment1, self.moment2 = self.states("moment1"), self.states("moment2")
+        self.moment1, self.moment2 = (self.states(name) for name in self._means)
 
     def moved(self, index: int, gradient: Tensor) -> Tensor:
         """Take a gradient into the running means; return the one over the root of the other."""
@@ -232,12 +241,13 @@ class Adam(_Moments):
                  eps: float = 1e-8, use_locking: bool = False, *, weight_decay: float = 0.0,
                  loss_scale: float = 1.0) -> None:  # fmt: skip
         super().__init__(params, learning_rate, beta1, beta2, eps, weight_decay, loss_scale)
+        self.beta1_power, self.beta2_power = self.number("beta1_power", 1.0), self.number("beta2_power", 1.0)
 
     def prepared(self) -> Tensor:
         """Return by what this step's learning rate is multiplied."""
-        step = cast(add(self._step(), 1), "float32")
-        kept = [sub(1.0, power(Tensor(np.float32(beta)), step)) for beta in (self.beta1, self.beta2)]
-        return div(sqrt(kept[1]), kept[0])
+        one = assign(self.beta1_power, mul(self.beta1_power, self.beta1))
+        two = assign(self.beta2_power, mul(self.beta2_power, self.beta2))
+        return div(sqrt(sub(1.0, two)), sub(1.0, one))
 
     def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
         """Change one parameter."""
@@ -247,6 +257,8 @@ class Adam(_Moments):
 
 class AdamWeightDecay(_Moments):
     """Adam without correction of the means, whose decay of weights goes past them."""
+
+    _means = ("adam_m", "adam_v")
 
     def __init__(self, params: Any, learning_rate: Any = 1e-3, beta1: float = 0.9, beta2: float = 0.999,
                  eps: float = 1e-6, weight_decay: float = 0.0) -> None:  # fmt: skip
@@ -267,6 +279,8 @@ class Lamb(_Moments):
 
     The step of a parameter is scaled by the parameter's norm over the step's, at most by 10 (arXiv:1904.00962).
     """
+
+    _means = ("lamb_m", "lamb_v")
 
     def __init__(self, params: Any, learning_rate: Any, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-6,
                  weight_decay: float = 0.0) -> None:  # fmt: skip
