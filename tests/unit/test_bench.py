@@ -123,3 +123,11 @@ def test_a_converter_that_fails_says_why_and_leaves_nothing_that_looks_done(
     with pytest.raises(RuntimeError, match=r"python.*:"):
         converted._pnnx(job)
     assert not (tmp_path / "cache" / "pnnx" / "done").exists()
+
+
+def test_mnns_command_that_reports_conversions_is_not_run() -> None:
+    """It installs a package and tells a service of each model; the converter itself does neither."""
+    assert converted.MNN_CONVERT[0] == sys.executable
+    assert "mnnconvert.main" not in converted.MNN_CONVERT[-1]
+    assert "MNN.tools" not in converted.MNN_CONVERT[-1]
+    assert '_program("mnnconvert")' not in Path(converted.__file__).read_text(encoding="utf-8")

@@ -15,6 +15,9 @@ import numpy as np
 
 from opbuild.bench.job import Array, Call, Job
 
+MNN_CONVERT = (sys.executable, "-c", "import sys, MNN, _tools; _tools.mnnconvert(sys.argv)")
+"""MNN's converter without its command, which installs a package and reports each conversion to a service."""
+
 CONVERT_SECONDS = 600
 """What a converter may take."""
 
@@ -27,7 +30,7 @@ def mnn(job: Job) -> Call:
     path = Path(job.cache) / "model.mnn"
     if not path.exists():
         part = path.with_suffix(".part")
-        _convert([_program("mnnconvert"), "-f", "ONNX", "--modelFile", job.model, "--MNNModel", str(part)])
+        _convert([*MNN_CONVERT, "-f", "ONNX", "--modelFile", job.model, "--MNNModel", str(part)])
         part.replace(path)
     outputs = [each.name for each in onnx.load(job.model, load_external_data=False).graph.output]
     settings = {"backend": 0, "numThread": job.threads, "precision": 1, "power": 0, "memory": 0}
