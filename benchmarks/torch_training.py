@@ -14,7 +14,8 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -43,15 +44,34 @@ class Basic(nn.Module):
         return functional.relu(self.body(x) + self.shortcut(x))
 
 
-def resnet18() -> nn.Module:
-    """Return ResNet-18."""
+class Bottleneck(nn.Module):
+    """ResNet-50's block of three convolutions."""
+
+    def __init__(self, channels: int, wider: int, stride: int) -> None:
+        super().__init__()
+        inner = wider // 4
+        self.body = nn.Sequential(
+            nn.Conv2d(channels, inner, 1, bias=False), nn.BatchNorm2d(inner), nn.ReLU(),
+            nn.Conv2d(inner, inner, 3, stride, 1, bias=False), nn.BatchNorm2d(inner), nn.ReLU(),
+            nn.Conv2d(inner, wider, 1, bias=False), nn.BatchNorm2d(wider),
+        )  # fmt: skip
+        shortcut = nn.Sequential(nn.Conv2d(channels, wider, 1, stride, bias=False), nn.BatchNorm2d(wider))
+        self.shortcut = nn.Identity() if channels == wider else shortcut
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Add the shortcut."""
+        return functional.relu(self.body(x) + self.shortcut(x))
+
+
+def resnet(block: Callable[[int, int, int], nn.Module], counts: Sequence[int], width: int) -> nn.Module:
+    """Return a ResNet of so many blocks in each stage; ``width`` are the channels that the first stage returns."""
     blocks, channels = list[nn.Module](), 64
-    for number in range(4):
-        for index in range(2):
-            blocks.append(Basic(channels, 64 << number, 2 if number and not index else 1))
-            channels = 64 << number
+    for number, count in enumerate(counts):
+        for index in range(count):
+            blocks.append(block(channels, width << number, 2 if number and not index else 1))
+            channels = width << number
     stem = (nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
-    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10))
 
 
 def digits() -> nn.Module:
@@ -63,12 +83,12 @@ def digits() -> nn.Module:
 
 
 class Bert(nn.Module):
-    """A small BERT that predicts tokens."""
+    """A BERT that predicts tokens; a small one, if nothing is said."""
 
-    def __init__(self, width: int = 256, layers: int = 4, tokens: int = 2000, length: int = 64) -> None:
+    def __init__(self, width: int = 256, layers: int = 4, tokens: int = 2000, length: int = 64, heads: int = 4) -> None:
         super().__init__()
         self.tokens, self.places = nn.Embedding(tokens, width), nn.Parameter(torch.rand(length, width))
-        layer = nn.TransformerEncoderLayer(width, 4, 4 * width, 0.0, "gelu", batch_first=True)
+        layer = nn.TransformerEncoderLayer(width, heads, 4 * width, 0.0, "gelu", batch_first=True)
         self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
         self.head = nn.Linear(width, tokens)
 
@@ -82,14 +102,28 @@ def _images(channels: int, side: int, count: int) -> Batch:
     return torch.rand(count, channels, side, side), torch.randint(0, 10, (count,))
 
 
-def _tokens() -> Batch:
-    return torch.randint(0, 2000, (8, 64)), torch.randint(0, 2000, (8, 64))
+def _tokens(count: int, length: int) -> Batch:
+    return torch.randint(0, 2000, (count, length)), torch.randint(0, 2000, (count, length))
 
 
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Batch], Callable[..., Any]]] = {
     "digits": (digits, lambda: _images(1, 28, 32), lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9)),
-    "ResNet-18": (resnet18, lambda: _images(3, 64, 8), lambda p: torch.optim.SGD(p, lr=5e-4)),
-    "BERT": (Bert, _tokens, lambda p: torch.optim.AdamW(p, lr=1e-4)),
+    "ResNet-18": (
+        partial(resnet, Basic, (2, 2, 2, 2), 64),
+        lambda: _images(3, 64, 8),
+        lambda p: torch.optim.SGD(p, lr=5e-4),
+    ),
+    "ResNet-50": (
+        partial(resnet, Bottleneck, (3, 4, 6, 3), 256),
+        lambda: _images(3, 128, 4),
+        lambda p: torch.optim.SGD(p, lr=5e-4, momentum=0.9),
+    ),
+    "BERT": (Bert, lambda: _tokens(8, 64), lambda p: torch.optim.AdamW(p, lr=1e-4)),
+    "BERT-base of 2 layers": (
+        partial(Bert, 768, 2, 2000, 128, 12),
+        lambda: _tokens(4, 128),
+        lambda p: torch.optim.AdamW(p, lr=1e-4),
+    ),
 }
 
 

@@ -85,6 +85,8 @@ for _name in catalogue.names():  # a family may have its cases, ``HOSTILE``, in 
 ELSEWHERE = {
     "user": "test_user_operators",
     "shuffle": "test_channel_shuffle",
+    "conv_weight_gradient": "its own test",
+    "weight_blocks": "test_run_time_weights",
     "to_blocked": "every case of images",
     "from_blocked": "every case of images",
 }

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.one_operator import check, random
+from kernels.one_operator import check, model_of, program_of, random
+from opbuild.program import KernelCall
 
 CONVOLUTIONS: tuple[tuple[Sequence[int], Sequence[int], dict[str, Any]], ...] = (
     ((1, 1, 5, 5), (1, 1, 3, 3), {"pads": [1, 1, 1, 1]}),
@@ -27,6 +28,32 @@ TRANSPOSED: tuple[tuple[Sequence[int], Sequence[int], dict[str, Any]], ...] = (
     ((1, 8, 4, 4), (8, 3, 3, 3), {"group": 4, "strides": [2, 2], "dilations": [1, 1]}),
     ((1, 5, 4, 4), (5, 3, 2, 2), {"dilations": [2, 2]}),
 )
+
+
+BY_KERNELS: tuple[tuple[str, Sequence[int], Sequence[int], dict[str, Any], set[str]], ...] = (
+    ("Conv", (2, 32, 5, 6), (48, 32, 3, 2), {}, {"conv"}),
+    ("Conv", (1, 16, 5, 6), (32, 16, 1, 1), {"strides": [2, 2]}, {"conv"}),
+    ("Conv", (2, 32, 9), (16, 32, 3), {}, {"conv"}),
+    ("Conv", (2, 16, 23, 25), (32, 16, 3, 3), {"pads": [1, 1, 1, 1]}, {"winograd"}),
+    ("Conv", (9, 128, 7, 8), (128, 128, 3, 3), {"pads": [1, 1, 1, 1]}, {"winograd"}),
+    ("ConvTranspose", (2, 48, 5, 6), (48, 32, 3, 2), {"pads": [1, 0, 1, 0]}, {"conv"}),
+    ("ConvTranspose", (2, 16, 9), (16, 32, 3), {}, {"conv"}),
+    ("ConvTranspose", (2, 48, 22, 17), (48, 16, 3, 3), {"pads": [1, 1, 1, 1]}, {"winograd"}),
+    ("ConvTranspose", (2, 16, 17, 19), (16, 32, 3, 3), {"pads": [0, 2, 1, 0]}, {"winograd"}),
+)
+"""Operator, data, weights whose channels are whole blocks, attributes, and the family that reads them."""
+
+
+@pytest.mark.parametrize(("op_type", "shape", "weights", "attrs", "families"), BY_KERNELS)
+def test_whole_blocks_of_weights_are_brought_there_by_a_kernel(
+    op_type: str, shape: Sequence[int], weights: Sequence[int], attrs: dict[str, Any], families: set[str]
+) -> None:
+    """As they are, turned, or transformed as Winograd's algorithm reads them."""
+    inputs = [random(*shape), random(*weights, seed=1)]
+    program = program_of(model_of(op_type, inputs, **attrs)[0])
+    called = {call.desc.family for call in program.calls if isinstance(call, KernelCall)}
+    assert called >= families | {"weight_blocks"}
+    check(op_type, inputs, **attrs)
 
 
 @pytest.mark.parametrize(("shape", "weights", "attrs"), CONVOLUTIONS)

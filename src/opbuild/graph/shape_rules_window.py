@@ -142,6 +142,16 @@ def conv_transpose(call: Call) -> Types:
     return (TensorType(dtype, (x[0], w[1] * group, *spatial)),)
 
 
+@rule("ConvWeightGradient", domain="opbuild")
+def conv_weight_gradient(call: Call) -> Types:
+    """The gradient of a convolution's weights, from its data and the gradient of its output."""
+    dtype, kernel = same_dtype(call), tuple(int(item) for item in call.attr("kernel_shape", ()))
+    x, dy = call.rank(0, least=3), call.rank(1, least=3)
+    if len(x) != len(dy) or x[0] != dy[0] or len(kernel) != len(x) - 2:
+        call.fail(f"data {list(x)} and a gradient {list(dy)} do not fit a kernel {list(kernel)}")
+    return (TensorType(dtype, (dy[1], x[1], *kernel)),)
+
+
 def transposed_range(call: Call) -> tuple[Shape, Shape]:
     """Return where the output of a transposed convolution begins in its whole result, and its spatial extents.
 

@@ -11,24 +11,10 @@ import numpy as np
 
 from opbuild.dtypes import numpy_dtype
 from opbuild.families.blocked import BLOCK, blocks
+from opbuild.families.weight_blocks.transforms import TRANSFORMS
 from opbuild.graph.constants import scaled
 from opbuild.graph.types import Array
 from opbuild.platform.arrange import arrange
-
-TRANSFORMS: dict[int, Array] = {
-    2: np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]]),
-    4: np.array(
-        [
-            [1 / 4, 0, 0],
-            [-1 / 6, -1 / 6, -1 / 6],
-            [-1 / 6, 1 / 6, -1 / 6],
-            [1 / 24, 1 / 12, 1 / 6],
-            [1 / 24, -1 / 12, 1 / 6],
-            [0, 0, 1],
-        ]
-    ),
-}
-"""Winograd's transform of the weights, G, by the tile's extent m."""
 
 _COLUMNS = 768
 """Columns of a product of 36 x 9 by 9 x n below OpenBLAS's 4 * 65536 multiplications for more than one thread."""
@@ -81,7 +67,7 @@ def pack_winograd(weights: Array, factors: Array | None = None, *, tile: int) ->
     for which OpenBLAS uses the calling thread: its own would wait for more work by spinning, on a core that compiles.
     """
     co, ci = weights.shape[:2]
-    transform = TRANSFORMS[tile]
+    transform = np.array(TRANSFORMS[tile])
     both = np.einsum("ak,bl->abkl", transform, transform).reshape(transform.shape[0] ** 2, 9).astype(np.float32)
     shape = (both.shape[0], blocks(co), blocks(ci) * BLOCK, BLOCK)
     if _uniform(weights, factors) and co % BLOCK == 0 and ci % BLOCK == 0:

@@ -207,6 +207,17 @@ class BlockedTaps(BlockedPhase):
 
 
 @dataclass(frozen=True, eq=False)
+class BlockedImageTaps(BlockedTaps):
+    """What each output of a convolution reads at each tap, of the image ``n`` and of all behind it."""
+
+    def resolve(self, index_of: Callable[[Storage], int]) -> View:
+        """Return the view ``(16, count x, count y, taps x, taps y, C1, N)``."""
+        buffer, offset, dims = super().resolve(index_of)
+        images = (self.value.shape[0] - self.n, _blocked_strides(self.value.storage.root()[0])[2])
+        return View(buffer, offset, (*dims, images))
+
+
+@dataclass(frozen=True, eq=False)
 class BlockedPlanes:
     """All images of a blocked value; ``shape``, ``(N, H, W)``, is what extents of one are repeated to, if any are."""
 

@@ -9,10 +9,11 @@ from math import prod
 import numpy as np
 
 from opbuild.families.blocked import BLOCK, blocks
+from opbuild.families.weight_blocks import family as weight_blocks
 from opbuild.graph.types import TensorType
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.operands import Plain
-from opbuild.lowering.strided import broadcast, narrowed, viewed_as
+from opbuild.lowering.strided import broadcast, dense_as, narrowed, viewed_as
 
 Place = tuple[str, int]
 """A dimension of a layout: ``block``, ``lane`` or ``all`` of an axis of the weights."""
@@ -49,6 +50,45 @@ def packed(lowering: Lowering, value: Plain, layout: Sequence[Place], name: str,
         lanes_of = {axis: lanes for axis, (_, _, lanes) in zip(split, parts, strict=True)}
         lowering.copy(_split(source, layout, lanes_of), place, name)
     return target
+
+
+def in_blocks(lowering: Lowering, value: Plain, name: str, *, turned: bool = False, tile: int = 0) -> Plain | None:
+    """Emit the kernel that brings weights into ``DIRECT``, or transforms them, and return them; None if none serves.
+
+    It serves dense weights whose channels are whole blocks.
+
+    Args:
+        lowering: The lowering.
+        value: The weights: ``(co, ci, ...)``.
+        name: The node, for reports.
+        turned: Whether they are a transposed convolution's, ``(ci, co, ...)``, all of whose taps are read in reverse.
+        tile: Winograd's tile, for which they are transformed; 0 for none.
+    """
+    outer, inner, *kernel = value.shape
+    taps = prod(kernel)
+    if not value.dense or value.storage.dtype != "float32" or outer % BLOCK or inner % BLOCK or not prod(value.shape):
+        return None
+    if turned and taps == 1:
+        return None  # rows of 16 elements that are copied as they lie
+    desc, kernels = weight_blocks.describe(taps, turned, tile), lowering.options.kernels
+    if kernels is not None and not kernels.has(desc):
+        return None
+    first, second = (inner, outer) if turned else (outer, inner)
+    if tile:
+        shape: tuple[int, ...] = ((tile + 2) ** 2, first // BLOCK, second, BLOCK)
+        target = written = lowering.temporary(TensorType("float32", shape))
+    else:
+        target = lowering.temporary(
+            TensorType("float32", (first // BLOCK, second // BLOCK, *_two(kernel), BLOCK, BLOCK))
+        )
+        written = dense_as(target, (*target.shape[:2], taps, BLOCK, BLOCK))
+    lowering.emit(desc, (dense_as(value, (outer, inner * taps)), written), (name,))
+    return target
+
+
+def _two(kernel: Sequence[int]) -> tuple[int, int]:
+    """Return the taps of one or two dimensions as height and width."""
+    return (1, kernel[0]) if len(kernel) == 1 else (kernel[0], kernel[1])
 
 
 def _extent(extent: int, kind: str) -> int:

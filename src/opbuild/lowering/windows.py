@@ -98,13 +98,15 @@ def spatial_pair(values: Sequence[int] | None, rank: int, default: int) -> Pair:
     return (given[0], default) if rank == 1 else (given[1], given[0])
 
 
-def window_of(lowering: Lowering, node: Node, kernel: Sequence[int]) -> Window:
+def window_of(lowering: Lowering, node: Node, kernel: Sequence[int], outputs: str = "") -> Window:
     """Return the window of a convolution or pool whose spatial kernel shape is ``kernel`` (outermost first).
+
+    ``outputs`` names the value that has an element for each position of the window, the node's first output if empty.
 
     Raises:
         NotServedError: If the node has more than two spatial dimensions, a negative padding or an empty operand.
     """
-    data, result = lowering.type(node.inputs[0]).shape, lowering.type(node.outputs[0]).shape
+    data, result = lowering.type(node.inputs[0]).shape, lowering.type(outputs or node.outputs[0]).shape
     n, c, height, width = image_shape(data)
     _, channels, out_height, out_width = image_shape(result)
     if 0 in (n, c, height, width, channels, out_height, out_width):

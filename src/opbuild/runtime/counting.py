@@ -25,6 +25,10 @@ def _attention(dims: Sequence[Dims], _: Dims) -> int:
     return rows * dims[1][0][0] * elements(batch) * (size + dims[2][0][0])
 
 
+def _weight_gradient(dims: Sequence[Dims], out: Dims) -> int:
+    return elements(out) * elements((*dims[0][1:3], dims[0][4]))
+
+
 _COUNTS: dict[str, Count] = {
     "conv": _per_output(1, 5),
     "conv_first": _per_output(1, 4),
@@ -32,6 +36,7 @@ _COUNTS: dict[str, Count] = {
     "conv_depthwise": _per_output(1, 3),
     "conv_integer": lambda dims, out: elements(out) * dims[1][0][0] * elements(dims[1][2:6]),
     "conv_integer_depthwise": _per_output(1, 3),
+    "conv_weight_gradient": _weight_gradient,
     "winograd": lambda dims, out: elements(out) * 9 * dims[1][1][0],
     "matmul": _product,
     "gemv": _product,

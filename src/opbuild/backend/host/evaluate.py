@@ -42,8 +42,8 @@ def _is_known(domain: str, op_type: str) -> bool:
 
 def is_native(node: Node) -> bool:
     """Return whether numpy serves the node here, rather than onnx's reference evaluator."""
-    if node.domain == "opbuild":
-        return node.op_type in BY_TYPE
+    if node.domain == "opbuild" and node.op_type in BY_TYPE:
+        return True
     if node.op_type == "BatchNormalization" and node.attrs.get("training_mode", 0):
         return False
     if node.op_type == "Resize":
@@ -94,7 +94,7 @@ def evaluate(node: Node, inputs: Sequence[Any], opset: int) -> list[Any]:
 
         return evaluate_reference(node, inputs, opset)
     try:
-        if node.domain == "opbuild":
+        if node.domain == "opbuild" and node.op_type in BY_TYPE:
             return [apply(BY_TYPE[node.op_type].name, *(np.asarray(value) for value in inputs if value is not None))]
         with np.errstate(all="ignore"):
             return [_value(value) for value in _implementation(node, inputs)(node, inputs)]

@@ -8,9 +8,9 @@ from typing import Any, Literal
 import numpy as np
 
 from opbuild.backend.host.movement import implements
-from opbuild.backend.host.windows import Window, convolve, convolve_transposed, window_of
+from opbuild.backend.host.windows import Window, convolve, convolve_transposed, weight_gradient, window_of
 from opbuild.graph.shape_rules import Call
-from opbuild.graph.shape_rules_window import transposed_range
+from opbuild.graph.shape_rules_window import transposed_range, window_pads
 from opbuild.graph.types import Array, Node, TensorType
 
 
@@ -120,6 +120,16 @@ def _conv_transpose(node: Node, inputs: Any) -> Sequence[Array]:
     groups = int(node.attrs.get("group", 1))
     found = convolve_transposed(_wide(x), _wide(weights), groups, strides, dilations, start, out)
     return (_with_bias(found, bias).astype(x.dtype, copy=False),)
+
+
+@implements("ConvWeightGradient", domain="opbuild")
+def _conv_weight_gradient(node: Node, inputs: Any) -> Sequence[Array]:
+    x, dy = inputs
+    kernel, count = tuple(node.attrs["kernel_shape"]), x.ndim - 2
+    pads = window_pads(Call(node, [TensorType(str(x.dtype), x.shape)], [None]), x.shape[2:], kernel)
+    strides, dilations = (tuple(node.attrs.get(name) or (1,) * count) for name in ("strides", "dilations"))
+    window = Window(kernel, strides, dilations, pads[:count], pads[count:], x.shape[2:], dy.shape[2:])
+    return (weight_gradient(_wide(x), _wide(dy), window).astype(x.dtype, copy=False),)
 
 
 def _with_bias(x: Array, bias: Array | None) -> Array:

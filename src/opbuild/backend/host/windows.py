@@ -117,6 +117,23 @@ def convolve(x: Array, weights: Array, groups: int, window: Window) -> Array:
     return found.reshape(images, outs, *window.out)
 
 
+def weight_gradient(x: Array, dy: Array, window: Window) -> Array:
+    """Return the gradient of a convolution's weights, ``(M, C, *kernel)``, in the operands' element type.
+
+    Args:
+        x: Its data, ``(N, C, ...)``.
+        dy: The gradient of its output, ``(N, M, ...)``.
+        window: The geometry; its outputs are the positions of ``dy``.
+    """
+    images, channels, positions = *x.shape[:2], prod(window.out)
+    taps, rows = window.taps(x, 0), dy.reshape(images, -1, positions)
+    found = np.zeros((dy.shape[1], channels, *window.kernel), x.dtype)
+    for tap in product(*map(range, window.kernel)):
+        read = taps[(..., *tap)].reshape(images, channels, positions)
+        found[(..., *tap)] = np.matmul(rows, read.transpose(0, 2, 1)).sum(0)
+    return found
+
+
 def convolve_transposed(
     x: Array,
     weights: Array,

@@ -91,6 +91,25 @@ def convolution_weight(
     """
     if is_empty(x, dy):
         return filled(of, 0.0, dy.dtype, shape)
+    attrs: dict[str, Any] = {"strides": tuple(strides), "pads": tuple(pads), "dilations": tuple(dilations)}
+    if group == 1 and dy.dtype == "float32" and len(shape) in (3, 4):
+        kernel = tuple(shape[2:])
+        return of.several("ConvWeightGradient", (x, dy), 1, "opbuild", kernel_shape=kernel, **attrs)[0]
+    return _weight_by_product(of, x, dy, shape, **attrs, group=group)
+
+
+def _weight_by_product(
+    of: Writing,
+    x: Value,
+    dy: Value,
+    shape: Sequence[int],
+    *,
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+    group: int,
+) -> Value:
+    """Return the gradient of a convolution's weights: one product a group of what each tap has seen."""
     out, inner, *taps = shape
     rank, images, positions = len(taps), x.shape[0], prod(dy.shape[2:])
     windows = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import prod
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from opbuild.families.conv_first import family as first_layer
 from opbuild.families.conv_grouped import family as grouped
 from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import Variant
+from opbuild.families.weight_blocks import family as weight_blocks
 from opbuild.families.winograd import family as winograd
 from opbuild.graph.constants import factors_of, numbers_of
 from opbuild.graph.types import Array, Node
@@ -72,12 +74,8 @@ def lower_conv(lowering: Lowering, node: Node) -> None:
         _first(lowering, conv)
         return
     taps = window.kernel[0] * window.kernel[1]
-    by_tiles = window.kernel == winograd.KERNEL and window.stride == (1, 1) and window.dilation == (1, 1)
-    if by_tiles and lowering.is_constant(conv.weights):  # no kernel transforms weights
-        tiled = _winograd_variant(lowering, conv)
-        if tiled is not None:
-            _winograd(lowering, conv, tiled)
-            return
+    if by_tiles(lowering, conv):
+        return
     if direct.worth_pairs(conv.outputs, lowering.machine) and _in_pairs(lowering, conv, taps):
         return
     variant = lowering.choose(direct.choose, window.out, conv.inputs, conv.outputs, taps, False)
@@ -203,6 +201,36 @@ def _first(lowering: Lowering, conv: Convolution) -> None:
         lowering.emit(desc, [plain, weights, bias, *extra, result.window(number)], conv.node)
 
 
+def by_tiles(lowering: Lowering, conv: Convolution, turned: bool = False) -> bool:
+    """Emit a convolution by Winograd's algorithm; return whether it is worth it.
+
+    Args:
+        lowering: The lowering.
+        conv: The convolution.
+        turned: Whether its weights are a transposed convolution's, which are known only at run time.
+    """
+    window, known = conv.window, lowering.is_constant(conv.weights) and not turned
+    if window.kernel != winograd.KERNEL or window.stride != (1, 1) or window.dilation != (1, 1):
+        return False
+    variant = _winograd_variant(lowering, conv)
+    if variant is None:
+        return False
+    tile = variant["tile"]
+    if known:
+        shape = ((tile + 2) ** 2, blocks(conv.outputs), blocks(conv.inputs) * BLOCK, BLOCK)
+        weights = _packed(lowering, conv, f"winograd {tile}", partial(packing.pack_winograd, tile=tile), shape, ())
+    else:
+        if prod(window.out) * conv.images < weight_blocks.LEAST_POSITIONS:
+            return False
+        plain, name = lowering.plain(conv.weights), conv.node.name
+        found = run_time_weights.in_blocks(lowering, plain, name, turned=turned, tile=tile)
+        if found is None:
+            return False
+        weights = found
+    _winograd(lowering, conv, variant, weights)
+    return True
+
+
 def _winograd_variant(lowering: Lowering, conv: Convolution) -> Variant | None:
     """Return Winograd's variant, or None where the direct convolution is faster, or is all that there is."""
     out, kernels = conv.window.out, lowering.options.kernels
@@ -214,11 +242,8 @@ def _winograd_variant(lowering: Lowering, conv: Convolution) -> Variant | None:
     return next((each for each in candidates if kernels.has(winograd.describe(conv.epilogue, each))), None)
 
 
-def _winograd(lowering: Lowering, conv: Convolution, variant: Variant) -> None:
-    window, tile = conv.window, variant["tile"]
-    desc = winograd.describe(conv.epilogue, variant)
-    shape = ((tile + 2) ** 2, blocks(conv.outputs), blocks(conv.inputs) * BLOCK, BLOCK)
-    weights = _packed(lowering, conv, f"winograd {tile}", partial(packing.pack_winograd, tile=tile), shape, ())
+def _winograd(lowering: Lowering, conv: Convolution, variant: Variant, weights: Plain) -> None:
+    window, desc = conv.window, winograd.describe(conv.epilogue, variant)
     width, height = winograd.rounded(variant, window.out)
     left, top = window.before
     source = lowering.blocked(
@@ -283,6 +308,10 @@ def _packed(
     """Return the weights as a family reads them, packed now or, if they are not known, by copies at each call."""
     if not lowering.is_constant(conv.weights):
         weights = lowering.plain(conv.weights)
+        by_kernel = layout is run_time_weights.DIRECT
+        found = run_time_weights.in_blocks(lowering, weights, conv.node.name) if by_kernel else None
+        if found is not None:
+            return found
         co, ci, *taps = weights.shape
         flat = weights if len(taps) == 2 else viewed_as(weights, (co, ci, 1, *taps), _with_row(weights.strides))
         return run_time_weights.packed(lowering, flat, layout, conv.node.name)

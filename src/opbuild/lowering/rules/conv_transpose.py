@@ -26,9 +26,9 @@ from opbuild.lowering import run_time_weights
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.epilogue import epilogue_of, pack_channels, padding, references
 from opbuild.lowering.operands import Blocked, BlockedPhase, BlockedTaps, OperandRef, Plain
-from opbuild.lowering.rules.conv import group_tables, operands_of
+from opbuild.lowering.rules.conv import Convolution, by_tiles, group_tables, operands_of
 from opbuild.lowering.strided import narrowed, viewed_as
-from opbuild.lowering.windows import Pair, image_shape, spatial_pair
+from opbuild.lowering.windows import Pair, Window, image_shape, spatial_pair
 from opbuild.platform.records import dataclass
 
 
@@ -79,6 +79,8 @@ def lower_conv_transpose(lowering: Lowering, node: Node) -> None:
     *_, bias = operands_of(lowering, node)
     conv = _transposed(lowering, node)
     phases = _phase_pairs(lowering, node, conv.stride)
+    if len(phases) == 1 and conv.groups == 1 and _by_tiles(lowering, conv, *phases[0]):
+        return
     source = lowering.blocked(node.inputs[0])
     _, _, height, width = source.shape
     for x, y in phases:
@@ -99,6 +101,20 @@ def lower_conv_transpose(lowering: Lowering, node: Node) -> None:
         for image, place, more in zip(lowering.images(conv.images), own, extra, strict=True):
             data = _source(source, image, x, y, taps=conv.groups == 1)
             lowering.emit(desc, [data, *constants, *more, place(result)], node)
+
+
+def _by_tiles(lowering: Lowering, conv: Transposed, x: Axis, y: Axis) -> bool:
+    """Emit a transposed convolution of stride 1 as a convolution by Winograd's algorithm, if that is worth it."""
+    data, weights, bias = operands_of(lowering, conv.node)
+    if lowering.is_constant(weights) or conv.stride != (1, 1) or max(x.first, y.first) > 0:
+        return False
+    _, _, height, width = image_shape(lowering.type(data).shape)
+    kernel, dilation = (len(x.taps), len(y.taps)), (x.dilation, y.dilation)
+    before, out = (-x.first, -y.first), (x.count, y.count)
+    after = x.reach(width)[1], y.reach(height)[1]
+    window = Window(kernel, (1, 1), dilation, before, after, (width, height), out)
+    same = Convolution(conv.node, conv.images, conv.inputs, conv.outputs, 1, window, weights, bias, conv.epilogue)
+    return by_tiles(lowering, same, turned=True)
 
 
 def _transposed(lowering: Lowering, node: Node) -> Transposed:
@@ -193,6 +209,10 @@ def _weights(
 def _packed_at_run_time(lowering: Lowering, conv: Transposed, across: Sequence[int], down: Sequence[int]) -> Plain:
     """Emit the copies that bring a phase's taps of weights that are computed into the kernels' layout."""
     weights = lowering.plain(conv.node.inputs[1])
+    is_whole = conv.groups == 1 and conv.stride == (1, 1)
+    found = run_time_weights.in_blocks(lowering, weights, conv.node.name, turned=True) if is_whole else None
+    if found is not None:
+        return found
     if len(weights.shape) == 3:
         weights = viewed_as(
             weights, (*weights.shape[:2], 1, weights.shape[2]), (*weights.strides[:2], 0, weights.strides[2])

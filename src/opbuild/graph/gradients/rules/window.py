@@ -51,6 +51,17 @@ def transposed_convolution(call: Call) -> Parts:
     )
 
 
+@gradient("ConvWeightGradient", domain="opbuild")
+def weight_gradient(call: Call) -> Parts:
+    """Differentiate the gradient of a convolution's weights, which is linear in its data and in that of its output."""
+    of, x, dy, dw = call.of, call.input(0), call.input(1), call.gradient()
+    attrs = _attributes(call, call.ints("pads", (0,) * (2 * len(x.shape) - 4)))
+    return (
+        convolution_data(of, dy, dw, x.shape, **attrs) if call.wants(0) else None,
+        transposed_data(of, x, dw, dy.shape, **attrs) if call.wants(1) else None,
+    )
+
+
 @gradient("MaxPool")
 def greatest(call: Call) -> Parts:
     """Give each window's part to the first of its greatest elements; where they stand is asked of the pool again."""

@@ -1,0 +1,63 @@
+"""The gradient of a convolution's weights: the schedule.
+
+A tile of ``inputs`` channels of one tap by ``outputs`` blocks of output channels is accumulated in registers while
+positions pass: vectors are blocks of output channels, inputs are single numbers. All taps of a block of input channels
+are computed together and then turned, so that they are stored as weights lie, in whole vectors.
+
+Work is divided by blocks of channels, never by positions. With ``held``, partial sums wait in memory while all taps
+pass over an image or a row, which so stays in a near cache.
+"""
+
+from __future__ import annotations
+
+import halide as hl
+
+from opbuild.backend.halide.definition import Definition, variables
+from opbuild.backend.halide.division import divide
+from opbuild.families.blocked import BLOCK
+from opbuild.families.conv_weight_gradient.few import channels
+from opbuild.kernel.machine import Machine
+from opbuild.kernel.opdesc import OpDesc
+
+
+def schedule(definition: Definition, desc: OpDesc, _machine: Machine) -> None:
+    """Schedule by ``variant``: ``outputs`` and ``inputs`` (the register tile), and ``held``."""
+    out, functions, names = definition.outputs[0], definition.functions, definition.variables
+    acc, tile, block = functions["acc"], functions["tile"], functions["block"]
+    wide, count = desc.variant["outputs"], channels(desc.attrs)
+    run = count * desc.attrs["kernel"][0] * desc.attrs["kernel"][1]
+    width = BLOCK if run % BLOCK == 0 else 4
+    exact = hl.TailStrategy.RoundUp
+    of_block, of_tile, jb, jv, flat = variables("of_block of_tile jb jv flat")
+    j, o = names["j"], names["o"]
+    out.split(o, of_block, o, BLOCK, exact).split(of_block, of_tile, of_block, wide, exact)
+    out.split(j, jb, j, run, exact).split(j, jv, j, width, exact)
+    out.reorder(j, o, jv, of_block, jb, of_tile).vectorize(j).unroll(o).fuse(jb, of_tile, flat)
+    extent = (out.output_buffer().dim(0).extent() // run) * (out.output_buffer().dim(1).extent() // (BLOCK * wide))
+    divide(out, flat, extent, definition.tasks)
+
+    lane, position, *_ = block.args()
+    block.compute_at(out, jv).vectorize(lane).unroll(position).bound_extent(lane, BLOCK).bound_extent(position, width)
+
+    lane, kx, ky, channel, inputs, outputs = acc.args()
+    co, ci = variables("co ci")
+    order = (lane, ci, outputs, kx, ky, co, inputs)
+    acc.compute_at(out, flat).bound_extent(lane, BLOCK).bound_extent(channel, count)
+    acc.bound_extent(outputs, wide).bound_extent(inputs, 1)
+    acc.bound_extent(kx, desc.attrs["kernel"][0]).bound_extent(ky, desc.attrs["kernel"][1])
+    stages = [acc, acc.update()] if desc.variant["held"] else [acc]
+    for number, stage in enumerate(stages):
+        outer = definition.domains["outer"] if number else []
+        stage.split(channel, co, ci, desc.variant["inputs"], exact)
+        stage.reorder(*order, *[outer[axis] for axis in range(len(outer))])
+        stage.vectorize(lane).unroll(ci).unroll(outputs)
+
+    tile.compute_at(acc, kx)
+    lane, _, _, channel, _, outputs, *_ = tile.args()
+    tile.bound_extent(lane, BLOCK).bound_extent(channel, desc.variant["inputs"]).bound_extent(outputs, wide)
+    tile.vectorize(lane).unroll(channel).unroll(outputs)
+    inner = definition.domains["inner"]
+    tile.update().reorder(lane, channel, outputs, *[inner[axis] for axis in range(len(inner))])
+    tile.update().vectorize(lane).unroll(channel).unroll(outputs)
+    for each in (out, block, acc, tile):
+        each.never_partition_all()

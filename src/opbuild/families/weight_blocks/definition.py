@@ -1,0 +1,63 @@
+"""Weights of convolutions into blocks: the definition.
+
+``w (C in * taps, C out)`` is weights as they lie in the graph, dense; both numbers of channels are whole blocks.
+``out (16, 16, taps, C1, C1)`` is what ``conv`` reads: ``out[o, i, t]``, blocks of inputs by blocks of outputs. With
+``turned`` it is what a transposed convolution reads, ``out[i, o, taps - 1 - t]`` with inputs and outputs changed over.
+
+With ``tile``, m, it is what ``winograd`` reads: ``out (16, C, C1, (m + 2) ** 2)``, transformed, turned or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import halide as hl
+
+from opbuild.backend.halide.definition import Definition, constrain_output, parameter, variables
+from opbuild.families.blocked import BLOCK
+from opbuild.families.weight_blocks.transforms import TRANSFORMS
+from opbuild.kernel.opdesc import OpDesc
+
+
+def define(desc: OpDesc) -> Definition:
+    """Define it: ``attrs`` has ``taps``, ``turned``, and perhaps ``tile``."""
+    w, taps = parameter(desc.inputs[0]), desc.attrs["taps"]
+    j, o, lane, other, tap, block, outer = variables("j o lane other tap block outer")
+    rows, columns, turned, blocks = (hl.Func(name) for name in ("rows", "columns", "turned", "blocks"))
+    rows[j, o] = w[j, o]
+    columns[o, j] = rows[j, o]
+    places = (lane, other, tap, block, outer)
+    if desc.attrs["turned"]:
+        turned[places] = columns[block * BLOCK + other, (outer * BLOCK + lane) * taps + (taps - 1 - tap)]
+        blocks[places] = turned[places]
+    else:
+        blocks[places] = columns[outer * BLOCK + lane, (block * BLOCK + other) * taps + tap]
+    functions = {"rows": rows, "columns": columns, "turned": turned, "blocks": blocks}
+    names = {each.name(): each for each in places}
+    out = blocks
+    if "tile" in desc.attrs:
+        a, kx, channel, point = variables("a kx channel point")
+        half, out = hl.Func("half"), hl.Func("out")
+        matrix = TRANSFORMS[desc.attrs["tile"]]
+        reads = [blocks[lane, other, ky * 3 + kx, block, outer] for ky in range(3)]
+        half[lane, a, kx, other, block, outer] = hl.mux(a, [_combined(row, reads) for row in matrix])
+        found = [
+            _combined(row, [half[lane, index, each, channel % BLOCK, channel // BLOCK, outer] for each in range(3)])
+            for index in range(len(matrix))
+            for row in matrix
+        ]
+        out[lane, channel, outer, point] = hl.mux(point, found)
+        functions["half"] = half
+        names |= {"channel": channel, "point": point}
+    constrain_output(out, desc.outputs[0])
+    return Definition([w], [out], names, functions)
+
+
+def _combined(factors: Sequence[float], values: Sequence[Any]) -> Any:
+    """Return the sum of values with factors, those of 0 left out."""
+    terms = [value * hl.f32(factor) for factor, value in zip(factors, values, strict=True) if factor]
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total

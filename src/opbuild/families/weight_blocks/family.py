@@ -1,0 +1,45 @@
+"""Weights of convolutions into blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from opbuild.families.blocked import BLOCK, LANE
+from opbuild.families.family import Dims, Family, moved_bytes
+from opbuild.kernel.machine import Machine
+from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+
+LEAST_POSITIONS = 400
+"""Positions of all images from which on transforming weights in each call is worth it."""
+
+
+def describe(taps: int, turned: bool, tile: int = 0) -> OpDesc:
+    """Return the descriptor; operands w and out.
+
+    Args:
+        taps: Taps of the kernel.
+        turned: Whether the blocks are those of a transposed convolution.
+        tile: Winograd's tile, m, for which they are transformed; 0 for none.
+    """
+    area = BLOCK * BLOCK
+    w = Operand("w", "float32", (Dim(stride=1, multiple=BLOCK * taps), Dim(multiple=BLOCK)))
+    dims: tuple[Dim, ...] = (LANE, Dim(BLOCK, BLOCK), Dim(taps, area), Dim(stride=area * taps), Dim())
+    if tile:
+        dims = (LANE, Dim(stride=BLOCK, multiple=BLOCK), Dim(), Dim((tile + 2) ** 2))
+    attrs = {"taps": taps, "turned": turned, **({"tile": tile} if tile else {})}
+    return FAMILY.desc(("WeightBlocks",), (w,), (Operand("out", "float32", dims, "FRACTAL_Z"),), attrs, {})
+
+
+def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
+    """Return the nanoseconds on one core: elements pass through the first-level cache once more than they are moved."""
+    return 2 * moved_bytes(desc, shapes, machine)
+
+
+FAMILY = Family(
+    "weight_blocks",
+    choose=dict,
+    attributes=("taps", "turned", "tile"),
+    types=("float32",),
+    milliseconds=60,
+    work=work,
+)
