@@ -88,3 +88,13 @@ def test_an_infinite_weight_spoils_only_its_own_channel() -> None:
     weights[1, 2] = np.inf
     (found,) = check("Conv", [x, weights])
     assert np.isfinite(found[:, [0, 2]]).all()
+
+
+@pytest.mark.parametrize("epilogue", [False, True])
+def test_outputs_that_no_tap_reaches_are_the_bias(epilogue: bool) -> None:
+    """A stride beyond the taps, with weights that are known and that are not, with a bias and without."""
+    inputs = [random(2, 20, 4, 5), random(20, 18, 1, 2, seed=1), *([random(18, seed=2)] if epilogue else [])]
+    for known in ((), (1,)):
+        (found,) = check("ConvTranspose", inputs, known, strides=[2, 3], output_padding=[1, 0])
+        expected = inputs[2] if epilogue else np.zeros(18, np.float32)
+        np.testing.assert_array_equal(found[:, :, 1], np.broadcast_to(expected[:, None], (2, 18, found.shape[3])))

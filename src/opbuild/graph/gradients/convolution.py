@@ -17,6 +17,10 @@ from opbuild.graph.writing import Value, Writing
 __all__ = ["channel_sums", "convolution_data", "convolution_weight", "transposed_data", "transposed_weight"]
 
 
+MOST_DIMENSIONS = 3
+"""Spatial dimensions from which on there are no kernels of convolutions themselves."""
+
+
 def convolution_data(
     of: Writing,
     dy: Value,
@@ -43,7 +47,8 @@ def convolution_data(
     if is_empty(dy, w):
         return filled(of, 0.0, dy.dtype, shape)
     rank = len(shape) - 2
-    taps = _taps_at_least(of, w, strides, dilations)
+    served = group == 1 and dy.dtype == "float32" and rank < MOST_DIMENSIONS
+    taps = w if served else _taps_at_least(of, w, strides, dilations)
     before, after, beyond = [], [], []
     for axis in range(rank):
         span = (taps.shape[2 + axis] - 1) * dilations[axis] + 1
@@ -59,7 +64,8 @@ def convolution_data(
 def _taps_at_least(of: Writing, w: Value, strides: Sequence[int], dilations: Sequence[int]) -> Value:
     """Return weights with taps of 0 behind the others, so that a tap reaches each position of the data.
 
-    Kernels of transposed convolutions have no other way to write zeros between what they compute.
+    Kernels of groups, of other element types and of more dimensions have no other way to write zeros between what they
+    compute.
     """
     axes = zip(w.shape[2:], strides, dilations, strict=True)
     lacking = [max(0, stride - taps) if dilation == 1 else 0 for taps, stride, dilation in axes]
@@ -92,9 +98,8 @@ def convolution_weight(
     if is_empty(x, dy):
         return filled(of, 0.0, dy.dtype, shape)
     attrs: dict[str, Any] = {"strides": tuple(strides), "pads": tuple(pads), "dilations": tuple(dilations)}
-    if group == 1 and dy.dtype == "float32" and len(shape) in (3, 4):
-        kernel = tuple(shape[2:])
-        return of.several("ConvWeightGradient", (x, dy), 1, "opbuild", kernel_shape=kernel, **attrs)[0]
+    if group == 1 and dy.dtype == "float32" and len(taps := shape[2:]) < MOST_DIMENSIONS:
+        return of.several("ConvWeightGradient", (x, dy), 1, "opbuild", kernel_shape=tuple(taps), **attrs)[0]
     return _weight_by_product(of, x, dy, shape, **attrs, group=group)
 
 

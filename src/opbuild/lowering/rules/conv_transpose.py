@@ -79,13 +79,16 @@ def lower_conv_transpose(lowering: Lowering, node: Node) -> None:
     *_, bias = operands_of(lowering, node)
     conv = _transposed(lowering, node)
     phases = _phase_pairs(lowering, node, conv.stride)
+    if conv.groups > 1 and any(not (x.taps and y.taps) for x, y in phases):
+        raise NotServedError("ConvTranspose of groups with outputs that no tap reaches")
     if len(phases) == 1 and conv.groups == 1 and _by_tiles(lowering, conv, *phases[0]):
         return
     source = lowering.blocked(node.inputs[0])
     _, _, height, width = source.shape
     for x, y in phases:
-        (left, right), (top, bottom) = x.reach(width), y.reach(height)
-        source.storage.grow_halo(left, top, right, bottom)
+        if x.taps and y.taps:
+            (left, right), (top, bottom) = x.reach(width), y.reach(height)
+            source.storage.grow_halo(left, top, right, bottom)
     fill, beyond = padding(conv.epilogue, lowering, conv.outputs)
     packed_bias = pack_channels(lowering, bias, conv.outputs, fill)
     places = [
@@ -97,10 +100,31 @@ def lower_conv_transpose(lowering: Lowering, node: Node) -> None:
     ]
     result = lowering.new_blocked(node.outputs[0], beyond)
     for (x, y), own, extra in zip(phases, places, residuals, strict=True):
-        desc, constants = _kernel(lowering, conv, x, y, packed_bias)
-        for image, place, more in zip(lowering.images(conv.images), own, extra, strict=True):
+        others = [(*more, place(result)) for place, more in zip(own, extra, strict=True)]
+        _emit_phase(lowering, conv, source, (x, y), packed_bias, others)
+
+
+def _emit_phase(
+    lowering: Lowering,
+    conv: Transposed,
+    source: Blocked,
+    phase: tuple[Axis, Axis],
+    bias: Plain,
+    others: Sequence[tuple[OperandRef, ...]],
+) -> None:
+    """Emit the calls of a phase; ``others`` are the operands of each image behind the bias.
+
+    One that no tap reaches is a convolution over no channels, which leaves the bias and the epilogue.
+    """
+    x, y = phase
+    is_reached = bool(x.taps and y.taps)
+    desc, constants = (_kernel if is_reached else _without_taps)(lowering, conv, x, y, bias)
+    for image, more in zip(lowering.images(conv.images), others, strict=True):
+        if is_reached:
             data = _source(source, image, x, y, taps=conv.groups == 1)
-            lowering.emit(desc, [data, *constants, *more, place(result)], node)
+        else:
+            data = BlockedTaps(source.part(0, 0), image, (0, 0), (x.count, y.count))
+        lowering.emit(desc, [data, *constants, *more], conv.node)
 
 
 def _by_tiles(lowering: Lowering, conv: Transposed, x: Axis, y: Axis) -> bool:
@@ -128,11 +152,7 @@ def _transposed(lowering: Lowering, node: Node) -> Transposed:
 
 
 def _phase_pairs(lowering: Lowering, node: Node, stride: Pair) -> list[tuple[Axis, Axis]]:
-    """Return the phases, each as its two axes.
-
-    Raises:
-        NotServedError: If no tap reaches some outputs.
-    """
+    """Return the phases, each as its two axes."""
     kernel = lowering.type(node.inputs[1]).shape[2:]
     rank = len(kernel)
     taps, dilation = spatial_pair(kernel, rank, 1), spatial_pair(node.attrs.get("dilations"), rank, 1)
@@ -141,8 +161,6 @@ def _phase_pairs(lowering: Lowering, node: Node, stride: Pair) -> list[tuple[Axi
     before = spatial_pair(transposed_range(Call(node, types, [None, None]))[0], rank, 0)
     across = _phases(out_width, taps[0], stride[0], dilation[0], before[0])
     down = _phases(out_height, taps[1], stride[1], dilation[1], before[1])
-    if any(not axis.taps for axis in (*across, *down)):
-        raise NotServedError("ConvTranspose with outputs that no tap reaches")
     return [(x, y) for y in down for x in across]
 
 
@@ -186,6 +204,17 @@ def _kernel(lowering: Lowering, conv: Transposed, x: Axis, y: Axis, bias: Plain)
     packed = (count, kernel[1], kernel[0], conv.inputs // conv.groups, BLOCK)
     tables = group_tables(lowering, conv.inputs, conv.outputs, conv.groups)
     return desc, [_weights(lowering, conv, x.taps, y.taps, packed), bias, *tables]
+
+
+def _without_taps(
+    lowering: Lowering, conv: Transposed, x: Axis, y: Axis, bias: Plain
+) -> tuple[OpDesc, list[OperandRef]]:
+    """Return the descriptor of a phase that no tap reaches and its constant operands: weights of no channels."""
+    variant = lowering.choose(direct.choose, (x.count, y.count), 0, conv.outputs, 1, False)
+    desc = direct.describe("ConvTranspose", (1, 1), (1, 1), (1, 1), conv.epilogue, variant, conv.stride[0])
+    area = BLOCK * BLOCK
+    shape, strides = (blocks(conv.outputs), 0, 1, 1, BLOCK, BLOCK), (0, area, area, area, BLOCK, 1)
+    return desc, [viewed_as(bias, shape, strides), bias]
 
 
 def _weights(
