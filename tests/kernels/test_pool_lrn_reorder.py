@@ -152,3 +152,26 @@ def _reshaped(array: np.ndarray, view: View) -> np.ndarray:
 
 def _within(slot: Any, view: View) -> Any:
     return type(slot)(_reshaped(slot.view, view), slot.memory, slot.around)
+
+
+@pytest.mark.parametrize("channels", [32, 20])
+@pytest.mark.parametrize(("width", "height", "halo"), [(32, 32, 0), (37, 19, 0), (41, 17, 1), (512, 1, 2)])
+def test_large_planes_come_out_of_blocks(channels: int, width: int, height: int, halo: int) -> None:
+    """Whole blocks are transposed, whether a halo lies between rows or not; others take the other way."""
+    count, wide, high = -(-channels // 16), width + 2 * halo, height + 2 * halo
+    blocked = numbers(count, high, wide, 16)
+    inner = blocked[:, halo : halo + height, halo : halo + width]
+    plain = guarded((channels, height, width))
+    lanes = ((16, 1), (width, 16), (height, 16 * wide), (count, 16 * wide * high))
+    places = tuple(zip((width, height, channels), (1, width, width * height), strict=True))
+    desc, views = from_blocked((View(1, 0, lanes), View(0, 0, places)), "float32", choose_here)
+    assert desc.family == ("copy" if channels == 32 else "from_blocked")
+    source, target = (
+        np.lib.stride_tricks.as_strided(
+            memory, [extent for extent, _ in reversed(view.dims)], [4 * stride for _, stride in reversed(view.dims)]
+        )
+        for memory, view in zip((inner, plain.view), views, strict=True)
+    )
+    run_desc(desc, source, type(plain)(target, plain.memory, plain.around))
+    check_canaries(plain)
+    np.testing.assert_array_equal(plain.view, inner.transpose(0, 3, 1, 2).reshape(-1, height, width)[:channels])

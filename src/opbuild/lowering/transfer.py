@@ -22,6 +22,9 @@ from opbuild.lowering.loops import Dims, Loops, collapse
 from opbuild.lowering.strided import constant_step
 from opbuild.program import View
 
+LARGE = 512
+"""Positions of a block's plane that fill the first-level cache, roughly."""
+
 Made = tuple[OpDesc, tuple[View, ...]]
 
 
@@ -56,10 +59,20 @@ def to_blocked(views: tuple[View, ...], dtype: str, choose: Choose) -> Made:
 
 
 def from_blocked(views: tuple[View, ...], dtype: str, choose: Choose) -> Made:
-    """Make the call that copies blocks ``(16, W, H, C1)`` into a plain image ``(W, H, C)``."""
+    """Make the call that copies blocks ``(16, W, H, C1)`` into a plain image ``(W, H, C)``.
+
+    Whole blocks whose planes leave the first-level cache are transposed: else each channel would read its block again.
+    """
     source, target = views
     plain, blocked = _merged(target.dims, source.dims)
     step = constant_step(plain[0][1])
+    row, column, (channels, plane) = plain
+    if step == 1 and row[0] * column[0] >= LARGE and row[0] >= BLOCK and channels % BLOCK == 0 and itemsize(dtype) == 4:
+        lane, *places, block = blocked
+        rows, lanes = (places[0], lane, places[1], block), (row, (BLOCK, plane), column, (block[0], BLOCK * plane))
+        return copy(
+            (View(source.buffer, source.offset, rows), View(target.buffer, target.offset, lanes)), dtype, choose
+        )
     desc = from_blocks.describe(dtype, step, choose(from_blocks.choose, plain[0][0], step == 1))
     return desc, (View(source.buffer, source.offset, blocked), View(target.buffer, target.offset, plain))
 

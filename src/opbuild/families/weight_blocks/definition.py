@@ -24,7 +24,8 @@ def define(desc: OpDesc) -> Definition:
     """Define it: ``attrs`` has ``taps``, ``turned``, and perhaps ``tile``."""
     w, taps = parameter(desc.inputs[0]), desc.attrs["taps"]
     j, o, lane, other, tap, block, outer = variables("j o lane other tap block outer")
-    rows, columns, turned, blocks = (hl.Func(name) for name in ("rows", "columns", "turned", "blocks"))
+    names = ("rows", "columns", "turned", "blocks")
+    rows, columns, turned, blocks = (hl.Func(name) for name in names)
     rows[j, o] = w[j, o]
     columns[o, j] = rows[j, o]
     places = (lane, other, tap, block, outer)
@@ -33,25 +34,26 @@ def define(desc: OpDesc) -> Definition:
         blocks[places] = turned[places]
     else:
         blocks[places] = columns[outer * BLOCK + lane, (block * BLOCK + other) * taps + tap]
-    functions = {"rows": rows, "columns": columns, "turned": turned, "blocks": blocks}
-    names = {each.name(): each for each in places}
+    functions = dict(zip(names, (rows, columns, turned, blocks), strict=True))
+    loops = {each.name(): each for each in places}
     out = blocks
     if "tile" in desc.attrs:
         a, kx, channel, point = variables("a kx channel point")
-        half, out = hl.Func("half"), hl.Func("out")
+        half, points, out = (hl.Func(name) for name in ("half", "points", "out"))
         matrix = TRANSFORMS[desc.attrs["tile"]]
         reads = [blocks[lane, other, ky * 3 + kx, block, outer] for ky in range(3)]
         half[lane, a, kx, other, block, outer] = hl.mux(a, [_combined(row, reads) for row in matrix])
         found = [
-            _combined(row, [half[lane, index, each, channel % BLOCK, channel // BLOCK, outer] for each in range(3)])
+            _combined(row, [half[lane, index, each, other, block, outer] for each in range(3)])
             for index in range(len(matrix))
             for row in matrix
         ]
-        out[lane, channel, outer, point] = hl.mux(point, found)
-        functions["half"] = half
-        names |= {"channel": channel, "point": point}
+        points[lane, point, other, block, outer] = hl.mux(point, found)
+        out[lane, channel, outer, point] = points[lane, point, channel % BLOCK, channel // BLOCK, outer]
+        functions |= {"half": half, "points": points}
+        loops |= {"channel": channel, "point": point}
     constrain_output(out, desc.outputs[0])
-    return Definition([w], [out], names, functions)
+    return Definition([w], [out], loops, functions)
 
 
 def _combined(factors: Sequence[float], values: Sequence[Any]) -> Any:

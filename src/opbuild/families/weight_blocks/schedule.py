@@ -25,18 +25,20 @@ def schedule(definition: Definition, desc: OpDesc, _machine: Machine) -> None:
     """Schedule it; there are no variants."""
     out, functions, names = definition.outputs[0], definition.functions, definition.variables
     lane, other, tap, block, outer = (names[name] for name in ("lane", "other", "tap", "block", "outer"))
-    flat, buffer = hl.Var("flat"), out.output_buffer()
-    if "half" in functions:
-        _transform(out, functions["half"], names)
+    flat, buffer, is_turned = hl.Var("flat"), out.output_buffer(), desc.attrs["turned"]
+    if "points" in functions:
+        _transform(out, functions, names)
         extents = buffer.dim(1).extent() // BLOCK, buffer.dim(2).extent()
+        functions["points"].compute_at(out, flat)
         functions["blocks"].compute_at(out, flat)
     else:
         extents = buffer.dim(3).extent(), buffer.dim(4).extent()
-    if desc.attrs["turned"]:
+    if is_turned:
         _transpose(functions["blocks"], (lane, other), functions["turned"], (BLOCK, BLOCK), (tap, block, outer))
     else:
         functions["blocks"].vectorize(lane)
-    out.fuse(block, outer, flat)
+    # Input channels are the inner loop, so that rows are read on where the last block ended.
+    out.fuse(*((outer, block) if is_turned else (block, outer)), flat)
     divide(out, flat, extents[0] * extents[1], definition.tasks)
     columns, rows = functions["columns"], functions["rows"]
     columns.compute_at(out, flat)
@@ -46,15 +48,17 @@ def schedule(definition: Definition, desc: OpDesc, _machine: Machine) -> None:
         each.never_partition_all()
 
 
-def _transform(out: Any, half: Any, names: dict[str, Any]) -> None:
-    """Compute all points of an input channel at once; its taps are read once."""
+def _transform(out: Any, functions: dict[str, Any], names: dict[str, Any]) -> None:
+    """Compute all points of an input channel at once, into near memory; a block of them is stored point by point."""
     lane, other, block, outer, channel, point = (
         names[name] for name in ("lane", "other", "block", "outer", "channel", "point")
     )
-    out.split(channel, block, other, BLOCK, hl.TailStrategy.RoundUp).reorder(lane, point, other, block, outer)
-    out.vectorize(lane).unroll(point)
+    out.split(channel, block, other, BLOCK, hl.TailStrategy.RoundUp).reorder(lane, other, point, block, outer)
+    out.vectorize(lane)
+    points, half = functions["points"], functions["half"]
+    points.vectorize(lane).unroll(point)
     lane, a, kx, *_ = half.args()
-    half.compute_at(out, other).vectorize(lane).unroll(a).unroll(kx)
+    half.compute_at(points, other).vectorize(lane).unroll(a).unroll(kx)
 
 
 def _transpose(
