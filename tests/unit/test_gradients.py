@@ -186,6 +186,8 @@ CASES: dict[str, Callable[[], None]] = {
                                      output_padding=(1,), pads=(1, 0)),
     "conv_transpose_shaped": lambda: _check("ConvTranspose", _draw(1, 2, 3), _draw(2, 1, 3), group=2, strides=(2,),
                                             output_shape=(8,)),
+    "conv_weight_gradient": lambda: _check("ConvWeightGradient", _draw(2, 2, 5, 4), _draw(2, 3, 3, 4, seed=1),
+                                           domain="opbuild", kernel_shape=(3, 2), pads=(1, 0, 1, 1), strides=(2, 1)),
     "max_pool": lambda: _check("MaxPool", _draw(1, 2, 5, 4), kernel_shape=(3, 2), strides=(2, 1), pads=(1, 0, 1, 1)),
     "average_pool": lambda: _check("AveragePool", _draw(1, 2, 5, 4), kernel_shape=(3, 2), strides=(2, 1),
                                    pads=(1, 0, 1, 1), ceil_mode=1),

@@ -129,8 +129,9 @@ def weight_gradient(x: Array, dy: Array, window: Window) -> Array:
     taps, rows = window.taps(x, 0), dy.reshape(images, -1, positions)
     found = np.zeros((dy.shape[1], channels, *window.kernel), x.dtype)
     for tap in product(*map(range, window.kernel)):
-        read = taps[(..., *tap)].reshape(images, channels, positions)
-        found[(..., *tap)] = np.matmul(rows, read.transpose(0, 2, 1)).sum(0)
+        place: list[Any] = [..., *tap]
+        read = taps[tuple(place)].reshape(images, channels, positions)
+        found[tuple(place)] = np.matmul(rows, read.transpose(0, 2, 1)).sum(0)
     return found
 
 

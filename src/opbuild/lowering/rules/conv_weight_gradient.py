@@ -8,7 +8,7 @@ from opbuild.families.conv_weight_gradient import family as gradient
 from opbuild.graph.types import Node, TensorType
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import BlockedImageTaps
-from opbuild.lowering.strided import dense_as, narrowed, viewed_as
+from opbuild.lowering.strided import dense_as, narrowed
 from opbuild.lowering.windows import window_of
 
 
@@ -34,4 +34,4 @@ def lower_conv_weight_gradient(lowering: Lowering, node: Node) -> None:
     lowering.emit(gradient.describe(window.kernel, inputs, variant), (planes, taps, written), node)
     if target is not result:
         kept = narrowed(narrowed(written, 0, 0, outputs), 1, 0, inputs * count)
-        lowering.copy(viewed_as(kept, kept.shape, kept.strides), dense_as(result, kept.shape), node.name)
+        lowering.copy(kept, dense_as(result, kept.shape), node.name)
