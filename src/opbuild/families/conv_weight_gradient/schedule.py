@@ -15,9 +15,13 @@ import halide as hl
 from opbuild.backend.halide.definition import Definition, variables
 from opbuild.backend.halide.division import divide
 from opbuild.families.blocked import BLOCK
-from opbuild.families.conv_weight_gradient.few import channels
+from opbuild.families.conv_weight_gradient.few import FEW, channels
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
+
+EDGE = 8
+"""Elements of a row that are stored at once where sums are turned: with 16, the gradient of 512 -> 2048 channels from
+64 positions takes 1.18 of the time."""
 
 
 def schedule(definition: Definition, desc: OpDesc, _machine: Machine) -> None:
@@ -26,7 +30,7 @@ def schedule(definition: Definition, desc: OpDesc, _machine: Machine) -> None:
     acc, tile, block = functions["acc"], functions["tile"], functions["block"]
     wide, count = desc.variant["outputs"], channels(desc.attrs)
     run = count * desc.attrs["kernel"][0] * desc.attrs["kernel"][1]
-    width = BLOCK if run % BLOCK == 0 else 4
+    width = EDGE if run % EDGE == 0 else FEW
     exact = hl.TailStrategy.RoundUp
     of_block, of_tile, jb, jv, flat = variables("of_block of_tile jb jv flat")
     j, o = names["j"], names["o"]
