@@ -14,7 +14,7 @@ from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
 TILES: Mapping[int, tuple[Pair, ...]] = {
-    1: ((1, 16), (4, 4), (2, 8), (1, 8), (1, 4), (1, 2)),
+    1: ((1, 16), (4, 4), (2, 8), (3, 4), (2, 4), (1, 8), (1, 4), (1, 2)),
     2: ((1, 4), (2, 2), (1, 2)),
     4: ((1, 4), (2, 2), (1, 2)),
 }
