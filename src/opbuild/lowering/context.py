@@ -235,6 +235,10 @@ class Lowering:
         kernels, arguments = self.options.kernels, (*extents, self.machine)
         return function(*arguments) if kernels is None else kernels.choose(self.site, function, arguments)
 
+    def may_call(self, desc: OpDesc) -> bool:
+        """Return whether there may be this very kernel: where kernels are given, whether it is one of them."""
+        return self.options.kernels is None or self.options.kernels.has(desc)
+
     # -- calls --------------------------------------------------------------------------------------------------------
 
     def emit(self, make: MakeCall | OpDesc, operands: Sequence[OperandRef], nodes: Sequence[str] | Node) -> None:
@@ -363,7 +367,7 @@ class Lowering:
     def _unblock(self, name: str) -> Plain:
         source = self.blocked(name) if name in self._ordered else self._blocked[name]
         value = self.new_plain(name)
-        make = partial(from_blocked, dtype=value.storage.dtype, choose=self.choose)
+        make = partial(from_blocked, dtype=value.storage.dtype, choose=self.choose, may_call=self.may_call)
         for n in self.images(value.shape[0]):
             self.emit(make, (source.window(n), value.image(n)), (name,))
         return value

@@ -70,8 +70,8 @@ def in_blocks(lowering: Lowering, value: Plain, name: str, *, turned: bool = Fal
         return None
     if turned and taps == 1:
         return None  # rows of 16 elements that are copied as they lie
-    desc, kernels = weight_blocks.describe(taps, turned, tile), lowering.options.kernels
-    if kernels is not None and not kernels.has(desc):
+    desc = weight_blocks.describe(taps, turned, tile)
+    if not lowering.may_call(desc):
         return None
     first, second = (inner, outer) if turned else (outer, inner)
     if tile:

@@ -5,7 +5,7 @@ What concerns blocks takes one image a call.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -58,7 +58,9 @@ def to_blocked(views: tuple[View, ...], dtype: str, choose: Choose) -> Made:
     return desc, (View(source.buffer, source.offset, plain), View(target.buffer, target.offset, blocked))
 
 
-def from_blocked(views: tuple[View, ...], dtype: str, choose: Choose) -> Made:
+def from_blocked(
+    views: tuple[View, ...], dtype: str, choose: Choose, may_call: Callable[[OpDesc], bool] = lambda _: True
+) -> Made:
     """Make the call that copies blocks ``(16, W, H, C1)`` into a plain image ``(W, H, C)``.
 
     Whole blocks whose planes leave the first-level cache are transposed: else each channel would read its block again.
@@ -70,9 +72,11 @@ def from_blocked(views: tuple[View, ...], dtype: str, choose: Choose) -> Made:
     if step == 1 and row[0] * column[0] >= LARGE and row[0] >= BLOCK and channels % BLOCK == 0 and itemsize(dtype) == 4:
         lane, *places, block = blocked
         rows, lanes = (places[0], lane, places[1], block), (row, (BLOCK, plane), column, (block[0], BLOCK * plane))
-        return copy(
+        made = copy(
             (View(source.buffer, source.offset, rows), View(target.buffer, target.offset, lanes)), dtype, choose
         )
+        if may_call(made[0]):
+            return made
     desc = from_blocks.describe(dtype, step, choose(from_blocks.choose, plain[0][0], step == 1))
     return desc, (View(source.buffer, source.offset, blocked), View(target.buffer, target.offset, plain))
 
