@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from opbuild.graph.gradients.broadcasting import filled, is_empty, summed_to
+from opbuild.graph.gradients.broadcasting import cut, filled, is_empty, summed_to
 from opbuild.graph.gradients.registry import Call, gradient
 from opbuild.graph.writing import Value, Writing
 
@@ -33,15 +33,9 @@ def concat(call: Call) -> Parts:
     start = 0
     for index, wants in enumerate(call.wanted):
         extent = call.input(index).shape[axis]
-        found.append(_cut(call.of, call.gradient(), axis, start, start + extent) if wants else None)
+        found.append(cut(call.of, call.gradient(), axis, start, start + extent) if wants else None)
         start += extent
     return found
-
-
-def _cut(of: Writing, x: Value, axis: int, start: int, end: int) -> Value:
-    if (start, end) == (0, x.shape[axis]):
-        return x
-    return of("Slice", x, of.ints(start), of.ints(end), of.ints(axis), of.ints(1))
 
 
 @gradient("Split")
@@ -100,7 +94,7 @@ def spaced(of: Writing, x: Value, gaps: Sequence[int]) -> Value:
             of.ints(*(0,) * (len(shape) + axis + 1), gap - 1, *(0,) * (len(shape) - axis - 2)),
         )
         flat = of.reshape(wide, (*x.shape[:axis], count * gap, *x.shape[axis + 1 :]))
-        x = _cut(of, flat, axis, 0, (count - 1) * gap + 1)
+        x = cut(of, flat, axis, 0, (count - 1) * gap + 1)
     return x
 
 
@@ -122,7 +116,7 @@ def pad(call: Call) -> Parts:
         dy = of("Pad", dy, of.ints(*(max(-each, 0) for each in (*before, *after))))
     for axis in range(rank):
         start = max(before[axis], 0)
-        dy = _cut(of, dy, axis, start, start + x.shape[axis])
+        dy = cut(of, dy, axis, start, start + x.shape[axis])
     return (dy,)
 
 
