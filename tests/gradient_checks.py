@@ -10,9 +10,12 @@ import pytest
 import torch
 
 from graph_runner import run_graph
+from opbuild.backend.evaluate import evaluate
 from opbuild.graph.gradients.reverse import differentiate
-from opbuild.graph.passes.infer import infer, type_of
+from opbuild.graph.gradients.scope import GraphScope
+from opbuild.graph.passes.infer import type_of
 from opbuild.graph.types import Array, Graph, Node
+from opbuild.graph.writing import Writing
 
 STEP = 1e-6
 
@@ -34,29 +37,34 @@ def draw(*shape: int, low: float = -2.0, high: float = 2.0, seed: int = 0) -> Ar
     return np.random.default_rng(seed).uniform(low, high, shape)
 
 
-def _network(op_type: str, arrays: list[Array | None], attrs: dict[str, Any], outputs: int, domain: str) -> Graph:
-    """Return a network of one operator: floats are inputs, other arrays constants, its results are weighted sums."""
-    names = ["" if array is None else f"x{index}" for index, array in enumerate(arrays)]
-    given = [(name, array) for name, array in zip(names, arrays, strict=True) if array is not None]
-    floats = tuple(name for name, array in given if array.dtype == np.float64)
-    constants = {name: array for name, array in given if name not in floats}
+def one_node(
+    op_type: str, arrays: Sequence[Array | None], attrs: dict[str, Any], outputs: int = 1, domain: str = ""
+) -> tuple[Graph, dict[str, Array]]:
+    """Return a graph of one operator, and what it is fed: floats are its inputs, other arrays constants.
+
+    The types of its results are those that it computes: not all operators have a rule of shapes.
+    """
+    names = tuple("" if array is None else f"x{index}" for index, array in enumerate(arrays))
+    given = {name: array for name, array in zip(names, arrays, strict=True) if array is not None}
+    feeds = {name: array for name, array in given.items() if array.dtype.kind == "f" and array.dtype != np.float16}
+    widest = max((each.dtype for each in feeds.values()), default=np.dtype("f8"))
+    feeds = {name: array for name, array in feeds.items() if array.dtype == widest}
+    constants = {name: array for name, array in given.items() if name not in feeds}
     made = tuple(f"y{number}" for number in range(outputs))
-    node = Node(op_type, tuple(names), made, attrs, op_type, domain)
-    types = {name: type_of(array) for name, array in given}
-    first = infer(Graph("one", (node,), floats, made, types, constants))
-    nodes, sums = [node], []
-    for name in made:
-        kind = first.types[name]
-        if kind.dtype != "float64":
-            continue
-        constants[f"w_{name}"] = draw(*kind.shape, seed=7)
-        nodes += [
-            Node("Mul", (name, f"w_{name}"), (f"m_{name}",), {}, "weigh"),
-            Node("ReduceSum", (f"m_{name}",), (f"s_{name}",), {"keepdims": 0}, "sum"),
-        ]
-        sums.append(f"s_{name}")
-    nodes.append(Node("Sum", tuple(sums), ("loss",), {}, "loss"))
-    return infer(Graph("one", tuple(nodes), floats, ("loss",), types, constants))
+    node = Node(op_type, names, made, attrs, op_type, domain)
+    found = evaluate(node, list(arrays), Graph.opset)
+    types = {name: type_of(np.asarray(array)) for name, array in (*given.items(), *zip(made, found, strict=False))}
+    return Graph("one", (node,), tuple(feeds), made, types, constants), feeds
+
+
+def _weighed(graph: Graph) -> Graph:
+    """Return a graph whose result is the sum of all floats that another one gives, times numbers of their own."""
+    scope = GraphScope(graph)
+    of = Writing("loss", scope)
+    results = [scope.value(name) for name in graph.outputs]
+    floats = [each for each in results if each.dtype == "float64"]
+    parts = [of("Mul", each, of.constant(draw(*each.shape, seed=7))) for each in floats]
+    return scope.graph((of("Sum", *(of("ReduceSum", each, keepdims=0) for each in parts)).name,))
 
 
 def _differences(graph: Graph, feeds: dict[str, Array], name: str) -> Array:
@@ -81,8 +89,8 @@ def check(
     **attrs: Any,
 ) -> None:
     """Compare the gradients of an operator by all inputs of float64, or ``only`` some; ``CHECKED`` notes the errors."""
-    graph = _network(op_type, list(arrays), attrs, outputs, domain)
-    feeds = {f"x{i}": array for i, array in enumerate(arrays) if array is not None and array.dtype == np.float64}
+    one, feeds = one_node(op_type, arrays, attrs, outputs, domain)
+    graph = _weighed(one)
     wanted = list(feeds) if only is None else [f"x{index}" for index in only]
     _, *found = run_graph(differentiate(graph, wanted), feeds)
     for name, gradient in zip(wanted, found, strict=True):
@@ -104,12 +112,6 @@ def torchs(function: Callable[..., Any], *arrays: Array) -> list[Array]:
 
 
 def ours(op_type: str, *arrays: Array | None, domain: str = "", **attrs: Any) -> list[Array]:
-    """Return the gradients of the sum of an operator's first output, by its inputs of float64."""
-    names = tuple("" if array is None else f"x{index}" for index, array in enumerate(arrays))
-    types = {name: type_of(each) for name, each in zip(names, arrays, strict=True) if each is not None}
-    floats = tuple(name for name in types if types[name].dtype == "float64")
-    feeds = {name: each for name, each in zip(names, arrays, strict=True) if each is not None}
-    constants = {name: each for name, each in feeds.items() if name not in floats}
-    node = Node(op_type, names, ("y",), attrs, op_type, domain)
-    graph = infer(Graph("one", (node,), floats, ("y",), types, constants))
-    return run_graph(differentiate(graph, floats), {name: feeds[name] for name in floats})[1:]
+    """Return the gradients of the sum of an operator's first output, by its inputs of floats."""
+    graph, feeds = one_node(op_type, arrays, attrs, domain=domain)
+    return run_graph(differentiate(graph, tuple(feeds)), feeds)[1:]

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from gradient_checks import check, draw, told
+from gradient_checks import check, draw, one_node, told
 from graph_runner import run_graph
 from opbuild.graph.gradients.reverse import differentiate
-from opbuild.graph.passes.infer import infer, type_of
+from opbuild.graph.gradients.scope import GraphScope
 from opbuild.graph.recurrent import GATES
-from opbuild.graph.types import Array, Graph, Node
+from opbuild.graph.types import Array
+from opbuild.graph.writing import Writing
 
 __all__ = ["told"]
 
@@ -107,11 +108,7 @@ def test_an_lstms_gates_may_see_its_cell(form: str, coupled: int) -> None:
 def test_layers_of_nothing_have_gradients_of_zero(shape: tuple[int, int]) -> None:
     """No steps, or no sequences."""
     for kind in KINDS:
-        given = _inputs(kind, *shape, 1)
-        names = tuple("" if each is None else f"x{number}" for number, each in enumerate(given))
-        feeds = {name: each for name, each in zip(names, given, strict=True) if each is not None}
-        node = Node(kind, names, ("y",), {"hidden_size": 3}, "layer")
-        graph = infer(Graph("none", (node,), tuple(feeds), ("y",), {n: type_of(a) for n, a in feeds.items()}, {}))
+        graph, feeds = one_node(kind, _inputs(kind, *shape, 1), {"hidden_size": 3})
         for name, found in zip(feeds, run_graph(differentiate(graph, tuple(feeds)), feeds)[1:], strict=True):
             assert found.shape == feeds[name].shape
             assert not found.any()
@@ -122,13 +119,8 @@ def test_what_stands_behind_a_sequences_end_does_not_count() -> None:
     x, *others = _inputs("LSTM", 4, 2, 1, lengths=[2, 4])
     assert x is not None
     x[2:, 0] = np.nan
-    given = {f"x{number}": each for number, each in enumerate((x, *others)) if each is not None}
-    constants = {name: each for name, each in given.items() if each.dtype == np.int32}
-    floats = tuple(name for name in given if name not in constants)
-    names = tuple(f"x{number}" if f"x{number}" in given else "" for number in range(1 + len(others)))
-    node = Node("LSTM", names, ("", "h"), {"hidden_size": 3}, "layer")
-    graph = infer(Graph("ends", (node,), floats, ("h",), {n: type_of(a) for n, a in given.items()}, constants))
-    found = run_graph(differentiate(graph, floats), {name: given[name] for name in floats})[1:]
+    graph, feeds = one_node("LSTM", (x, *others), {"hidden_size": 3}, outputs=2)
+    found = run_graph(differentiate(graph, tuple(feeds), "y1"), feeds)[2:]
     assert all(np.isfinite(each).all() for each in found)
     assert not found[0][2:, 0].any()
 
@@ -157,18 +149,15 @@ def test_a_layers_gradients_are_torchs(kind: str, steps: int) -> None:
         bias = np.concatenate([given("bias_ih", of), given("bias_hh", of)], 1)
         return [own[0], given("weight_ih", of), given("weight_hh", of), bias, None, *own[1:]]
 
-    feeds = {f"x{number}": each for number, each in enumerate(inputs("")) if each is not None}
-    names = tuple(f"x{number}" if f"x{number}" in feeds else "" for number in range(len(inputs(""))))
     attrs: dict[str, Any] = {"hidden_size": 3, "direction": "bidirectional"}
     attrs |= {"linear_before_reset": 1} if kind == "GRU" else {}
-    ends = ("y", "h", "c") if kind == "LSTM" else ("y", "h")
-    nodes = [Node(kind, names, ends, attrs, "layer"), Node("Sin", ("y",), ("s",), {}, "s")]
-    nodes += [Node("Cos", (end,), (f"{end}c",), {}, f"{end}c") for end in ends[1:]]
-    parts = ("s", *(f"{end}c" for end in ends[1:]))
-    nodes += [Node("ReduceSum", (each,), (f"{each}s",), {"keepdims": 0}, f"{each}s") for each in parts]
-    nodes.append(Node("Sum", tuple(f"{each}s" for each in parts), ("loss",), {}, "loss"))
-    graph = infer(Graph("torch", tuple(nodes), tuple(feeds), ("loss",), {n: type_of(a) for n, a in feeds.items()}, {}))
-    found = run_graph(differentiate(graph, tuple(feeds)), feeds)[1:]
+    graph, feeds = one_node(kind, inputs(""), attrs, outputs=2 + (kind == "LSTM"))
+    scope = GraphScope(graph)
+    of = Writing("loss", scope)
+    every, *ends = (scope.value(name) for name in graph.outputs)
+    parts = [of("ReduceSum", part, keepdims=0) for part in (of("Sin", every), *(of("Cos", end) for end in ends))]
+    loss = scope.graph((of("Sum", *parts).name,))
+    found = run_graph(differentiate(loss, tuple(feeds)), feeds)[1:]
     wanted = [each for each in inputs("grad") if each is not None]
     for name, own, other in zip(feeds, found, wanted, strict=True):
         np.testing.assert_allclose(own, other, rtol=1e-8, atol=1e-10, err_msg=name)
@@ -179,12 +168,7 @@ def test_a_step_costs_a_few_operators() -> None:
     counts = {}
     for kind in KINDS:
         for steps in (20, 21):
-            given = _inputs(kind, steps, 2, 1)
-            feeds = {f"x{number}": each for number, each in enumerate(given) if each is not None}
-            names = tuple(f"x{number}" if f"x{number}" in feeds else "" for number in range(len(given)))
-            types = {name: type_of(each) for name, each in feeds.items()}
-            node = Node(kind, names, ("y",), {"hidden_size": 3}, "layer")
-            graph = infer(Graph("steps", (node,), tuple(feeds), ("y",), types, {}))
+            graph, feeds = one_node(kind, _inputs(kind, steps, 2, 1), {"hidden_size": 3})
             counts[kind, steps] = len(differentiate(graph, tuple(feeds)).nodes)
     added = {kind: counts[kind, 21] - counts[kind, 20] for kind in KINDS}
     assert added["RNN"] <= 4

@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from gradient_checks import check, draw, ours, told, torchs
+from gradient_checks import check, draw, one_node, ours, told, torchs
 from graph_runner import run_graph
 from opbuild.graph.gradients.reverse import differentiate
-from opbuild.graph.passes.infer import infer, type_of
-from opbuild.graph.types import Graph, Node
 
 __all__ = ["told"]
 
@@ -69,15 +67,10 @@ def test_regions_have_gradients_by_the_image(mode: str, corners: str) -> None:
 ])  # fmt: skip
 def test_samples_of_nothing_have_gradients_of_zero(op_type: str, arrays: Any) -> None:
     """No images, no places, no regions."""
-    floats = tuple(f"x{number}" for number, each in enumerate(arrays) if each.dtype == np.float64)
-    feeds = {f"x{number}": each for number, each in enumerate(arrays)}
-    constants = {name: each for name, each in feeds.items() if name not in floats}
     attrs = {"sampling_ratio": 1} if op_type == "RoiAlign" else {}
-    types = {name: type_of(each) for name, each in feeds.items()}
-    graph = infer(Graph("none", (Node(op_type, tuple(feeds), ("y",), attrs, "n"),), floats, ("y",), types, constants))
-    given = {name: feeds[name] for name in floats}
-    for name, found in zip(floats, run_graph(differentiate(graph, floats), given)[1:], strict=True):
-        assert found.shape == feeds[name].shape
+    graph, feeds = one_node(op_type, arrays, attrs)
+    for given, found in zip(feeds.values(), run_graph(differentiate(graph, tuple(feeds)), feeds)[1:], strict=True):
+        assert found.shape == given.shape
         assert not found.any()
 
 
@@ -96,9 +89,6 @@ def test_a_deformed_convolutions_gradients_are_those_of_its_formula() -> None:
         return torch.einsum("nckhw,ock->nohw", torch.stack(taps, 2), w.flatten(2))
 
     wanted = torchs(formula, *(each.astype(np.float64) for each in (x, w, offset, mask)))
-    feeds = dict(zip("xwom", (x, w, offset, mask), strict=True))
-    types = {name: type_of(each) for name, each in feeds.items()}
-    node = Node("DeformConv", ("x", "w", "o", "", "m"), ("y",), {"kernel_shape": (2, 2)}, "n")
-    graph = infer(Graph("deformed", (node,), tuple("xwom"), ("y",), types, {}))
-    for own, other in zip(run_graph(differentiate(graph, tuple("xwom")), feeds)[1:], wanted, strict=True):
+    found = ours("DeformConv", x, w, offset, None, mask, kernel_shape=(2, 2))
+    for own, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(own, other, rtol=2e-4, atol=2e-5)

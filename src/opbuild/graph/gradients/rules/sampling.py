@@ -234,7 +234,8 @@ def _greatest(
     image = _rows_of_image(of, x)
     seen = [of.reshape(of("Gather", image, index, axis=0), shape) for index in indices]
     products = [_weighted(of, value, weight) for value, weight in zip(seen, weights, strict=True)]
-    greatest = of.reshape(of.transpose(call.output(), (0, 2, 3, 1)), rows.shape)
+    # Computed again: weights that were computed elsewhere may be rounded otherwise.
+    greatest = of("ReduceMax", of("Max", *products), of.ints(2, 4), keepdims=1)
     hits = [of.cast(of("Equal", each, greatest), x.dtype) for each in products]
     share = of("Div", rows, total(of, of("Sum", *hits), (2, 4), keepdims=True))
     return [_weighted(of, of("Mul", hit, share), weight) for hit, weight in zip(hits, weights, strict=True)]
