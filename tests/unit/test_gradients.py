@@ -224,7 +224,7 @@ TIES: dict[str, tuple[Callable[..., Any], str, tuple[Array, ...], dict[str, Any]
 
 
 @pytest.mark.parametrize("name", TIES)
-def test_corners_ties_and_great_numbers_aretorchs(name: str) -> None:
+def test_corners_ties_and_great_numbers_are_torchs(name: str) -> None:
     """Where a function has no one slope the gradient is the one that torch gives; great numbers give no NaN."""
     function, op_type, arrays, attrs = TIES[name]
     extra: tuple[Array | None, ...] = ()

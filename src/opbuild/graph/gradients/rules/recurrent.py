@@ -285,7 +285,9 @@ def _cells(
             into = gate.value(i + of_input * found[-1])
             forget = 1.0 - into if layout.cell.coupled else gate.value(f + of_forget * found[-1])
             found.append(forget * found[-1] + into * g)
-    return layout.stacked(found[:-1]), layout.stacked(found[1:])
+    whole, steps = layout.stacked(found).value, layout.steps
+    before, behind = (cut(layout.of, whole, 0, *ends) for ends in ((0, steps), (1, steps + 1)))
+    return Term(layout.of, before), Term(layout.of, behind)
 
 
 def _cell_walk(
