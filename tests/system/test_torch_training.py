@@ -196,7 +196,7 @@ class Tagger(nn.Module):
 
     def __init__(self, kind: str) -> None:
         super().__init__()
-        self.layer = getattr(nn, kind)(6, 8, bidirectional=True, batch_first=True)
+        self.layer = getattr(nn, kind)(6, 8, 2, bidirectional=True, batch_first=True)
         self.dense = nn.Linear(16, 10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
