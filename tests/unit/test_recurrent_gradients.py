@@ -136,7 +136,7 @@ def test_a_layers_gradients_are_torchs(kind: str, steps: int) -> None:
     every, last = layer(leaves[0], tuple(leaves[1:]) if kind == "LSTM" else leaves[1])
     last = torch.cat(last) if kind == "LSTM" else last
     (every.sin().sum() + last.cos().sum()).backward()
-    weights = {name: parameter for name, parameter in layer.named_parameters()}
+    weights = dict(layer.named_parameters())
     order = {"RNN": (0,), "GRU": (1, 0, 2), "LSTM": (0, 3, 1, 2)}[kind]
 
     def given(name: str, of: str) -> Array:

@@ -1,4 +1,4 @@
-"""Gradients of what interpolates images: grids against numerical differences and torch, regions, deformed convolution."""
+"""Gradients of what interpolates images: grids, regions, deformed convolutions, against differences and torch."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def greatest_elements(call: Call) -> Parts:
 
 @gradient("ScatterElements", "ScatterND")
 def scatter(call: Call) -> Parts:
-    """Take back what was written, added, multiplied, or was the greatest or smallest; what was written over gets nothing."""
+    """Take back what was written, added or multiplied, or was the greatest; what was written over gets nothing."""
     of, x, places, updates, dy = call.of, call.input(0), call.input(1), call.input(2), call.gradient()
     if is_empty(updates):
         return dy, None, filled(of, 0.0, x.dtype, updates.shape)

@@ -17,7 +17,7 @@ from opbuild.graph.gradients.registry import Call, gradient
 from opbuild.graph.gradients.rules.matrix import turned
 from opbuild.graph.gradients.terms import FORMULAS, Term
 from opbuild.graph.recurrent import Activation, cell_of
-from opbuild.graph.writing import Value, Writing
+from opbuild.graph.writing import Value
 from opbuild.operations.derivatives import DERIVATIVES
 from opbuild.operations.table import of_onnx
 
@@ -91,20 +91,20 @@ class _Activated:
         if name == "ScaledTanh":
             return factor * (alpha * beta) * (1.0 - FORMULAS.square(FORMULAS.tanh(x * beta)))
         operation, numbers = self._operation()
-        (derivative, *_) = DERIVATIVES[operation]
-        assert derivative is not None  # activations have slopes
+        derivative = DERIVATIVES[operation][0]
+        if derivative is None:
+            raise ValueError(f"activation {name} has no slope")
         return derivative(FORMULAS, factor, self._plain(x), x, *numbers)  # type: ignore[no-any-return]  # a term
 
     def _operation(self) -> tuple[str, tuple[float, ...]]:
         found = of_onnx(self._activation.name, {})
-        assert found is not None  # ``cell_of`` knows the names
+        if found is None:
+            raise ValueError(f"activation {self._activation.name} is unknown")
         onnx, operation = found
         return operation.name, (self._activation.alpha, self._activation.beta)[: len(onnx.parameters)]
 
 
-def _all(
-    layout: Layout, x: Term, of_inputs: Term, of_states: Term, recurrence: Value, first: Term
-) -> Parts:
+def _all(layout: Layout, x: Term, of_inputs: Term, of_states: Term, recurrence: Value, first: Term) -> Parts:
     """Return the gradients that all cells have.
 
     Args:

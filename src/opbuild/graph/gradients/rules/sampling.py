@@ -74,36 +74,33 @@ def grid_sample(call: Call) -> Parts:
     image = _image_of_rows(of, updates, indices, x.shape) if call.wants(0) else None
     if not call.wants(1):
         return (image,)
-    scaled = [(Term(of, slope) * scale).value for slope, scale in zip(slopes, scales, strict=True)][::-1]
+    scaled = [of("Mul", slope, scale) for slope, scale in zip(slopes, scales, strict=True)][::-1]
     joined = of("Concat", *(of.reshape(each, (images, places, 1)) for each in scaled), axis=2)
     return image, of.cast(of.reshape(joined, grid.shape), grid.dtype)
 
 
-def _grid_taps(call: Call, point: Term, extent: int) -> tuple[list[Tap], Term | float]:
+def _grid_taps(call: Call, point: Term, extent: int) -> tuple[list[Tap], Value]:
     """Return the neighbours of points from -1 to 1 along an axis, and how a pixel's place grows with a point."""
     aligned, padding = call.flag("align_corners"), call.node.text("padding_mode", "zeros")
     mode = call.node.text("mode", "linear").removeprefix("bi")
-    scale: Term | float = (extent - 1) / 2 if aligned else extent / 2
-    place = (point + 1.0) * scale if aligned else (point + 1.0) * scale - 0.5
+    factor = (extent - 1) / 2 if aligned else extent / 2
+    place = (point + 1.0) * factor if aligned else (point + 1.0) * factor - 0.5
+    one, scale = Term(call.of, filled(call.of, 1.0, place.value.dtype, place.value.shape)), point.operand(factor)
     if padding == "border":  # as in torch, nothing flows into places that are moved, nor into those at the border
-        within = FORMULAS.where(FORMULAS.greater(place, 0.0), _below(place, extent - 1, scale), 0.0)
-        place, scale = FORMULAS.clip(place, 0.0, float(extent - 1)), within
+        below = FORMULAS.where(FORMULAS.less(place, float(extent - 1)), one * factor, 0.0)
+        scale = FORMULAS.where(FORMULAS.greater(place, 0.0), below, 0.0).value
+        place = FORMULAS.clip(place, 0.0, float(extent - 1))
     if mode == "nearest":
-        return [_placed(call, FORMULAS.round(place), place * 0.0 + 1.0, None, extent)], scale
+        return [_placed(call, FORMULAS.round(place), one, None, extent)], scale
     low = FORMULAS.floor(place)
     part = place - low
     if mode == "linear":
-        one = place * 0.0 + 1.0
         parts = [(low, 1.0 - part, -one), (low + 1.0, part, one)]
     elif mode == "cubic":
         parts = [(low + float(step), *_cubic(part - float(step))) for step in (-1, 0, 1, 2)]
     else:
         call.refuse(f"its mode is {mode}")
     return [_placed(call, *each, extent) for each in parts], scale
-
-
-def _below(place: Term, limit: float, value: float) -> Term:
-    return FORMULAS.where(FORMULAS.less(place, float(limit)), place * 0.0 + value, 0.0)
 
 
 def _cubic(offset: Term) -> tuple[Term, Term]:
@@ -192,9 +189,11 @@ def regions(call: Call) -> Parts:
     shapes = [(count, bins[0] * samples, 1), (count, 1, bins[1] * samples)]
     indices, weights = [], []
     for chosen in product(*taps):
-        wide = [[Term(of, of.reshape(each.value, shape)) for each in tap[:2]] for tap, shape in zip(chosen, shapes, strict=True)]
-        indices.append(_flat_index(of, [place for place, _ in wide], size, starts))
-        weights.append(Term(of, of.reshape((wide[0][1] * wide[1][1]).value, grid)))
+        pairs = list(zip(chosen, shapes, strict=True))
+        places = [Term(of, of.reshape(tap.place.value, shape)) for tap, shape in pairs]
+        factors = [Term(of, of.reshape(tap.weight.value, shape)) for tap, shape in pairs]
+        indices.append(_flat_index(of, places, size, starts))
+        weights.append(Term(of, of.reshape((factors[0] * factors[1]).value, grid)))
     rows = of.reshape(of.transpose(dy, (0, 2, 3, 1)), (count, bins[0], 1, bins[1], 1, channels))
     if call.node.text("mode", "avg") == "avg":
         shared = of("Div", rows, of.constant(samples**2, x.dtype))
