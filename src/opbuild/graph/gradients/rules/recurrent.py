@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isfinite
 
+import numpy as np
+
 from opbuild.graph.gradients.broadcasting import cut, filled, is_empty
 from opbuild.graph.gradients.recurrence import Layout
 from opbuild.graph.gradients.registry import Call, gradient
@@ -295,9 +297,6 @@ def _cell_walk(
 ) -> tuple[Term, Term, Term]:
     """Return what flows into the sum of each gate, into the first hidden state, and into the first cell.
 
-    A step's row of five, what flows into its four gates and its cell, is ``a * cell + b * state + c``: what flowed into
-    the cell behind it, what flows from the gates behind it into its hidden state, and factors of all steps.
-
     Args:
         layout: The layer.
         by_cell: What the input gate, the forget gate and the candidate get of what flows into the cell.
@@ -307,22 +306,22 @@ def _cell_walk(
     """
     of = layout.of
     every, to_cell, behind, cell = layout.flows()
-    own, none = layout.tall(every), by_output * 0.0
     # By what flows into the cell behind a step that cell's own part comes to this one; into the last one, all of it.
     passed = Term(of, filled(of, 1.0, layout.dtype, (1, *forget.value.shape[1:])))
     if layout.steps > 1:
         passed = layout.stacked([Term(of, cut(of, forget.value, 0, 1, layout.steps)), passed])
-    at_once = of_state * own + layout.tall(to_cell)
-    by_input, by_forget, by_candidate = by_cell
-
-    def row(cell: Term, output: Term) -> Term:
-        return layout.rows(by_input * cell, output, by_forget * cell, by_candidate * cell, cell)
-
-    given = (row(passed, none), row(of_state, by_output), row(at_once, by_output * own))
+    factors = layout.rows(by_cell[0], by_output, by_cell[1], by_cell[2])
+    is_output = Term(of, of.constant(np.array([[False], [True], [False], [False]])))
     matrix, cell, found = layout.weights(2), layout.tall(cell), list[Term]()
-    for a, b, c in zip(*(layout.each(each)[::-1] for each in given), strict=True):
-        found.append(a * cell + (b * layout.tall(behind) + c))
-        cell = layout.row(found[-1], 4, 5)
-        behind = layout.step_times(layout.flat(layout.row(found[-1], 0, 4)), matrix)
+    given = [factors, passed, of_state, every]
+    if layout.lengths is not None:
+        given.append(layout.tall(to_cell))
+    for gates, kept, shown, flow, *ends in zip(*(layout.each(each)[::-1] for each in given), strict=True):
+        state = layout.tall(behind + flow)
+        cell = kept * cell + shown * state
+        for end in ends:
+            cell = cell + end
+        found.append(gates * FORMULAS.where(is_output, state, cell))
+        behind = layout.step_times(layout.flat(found[-1]), matrix)
     first = layout.each(forget)[0] * cell
-    return layout.row(layout.stacked(found[::-1]), 0, 4), behind, layout.flat(first)
+    return layout.stacked(found[::-1]), behind, layout.flat(first)
