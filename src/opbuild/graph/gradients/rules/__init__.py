@@ -6,8 +6,8 @@ from functools import lru_cache
 from importlib import import_module
 
 _MODULES = (
-    *("elementwise", "matrix", "movement", "neighbourhood", "normalization", "picking", "recurrent", "reduction"),
-    *("sampling", "window"),
+    *("collective", "elementwise", "matrix", "movement", "neighbourhood", "normalization", "picking", "recurrent"),
+    *("reduction", "sampling", "window"),
 )
 
 
