@@ -243,6 +243,21 @@ class Cell:
         self.requires_grad = requires_grad
         return self
 
+    def add_flags(self, **flags: Any) -> Cell:
+        """Keep flags for programs that ask; they change nothing."""
+        self.flags.update(flags)
+        return self
+
+    def add_flags_recursive(self, **flags: Any) -> Cell:
+        """Keep flags here and below."""
+        for _, cell in self.cells_and_names():
+            cell.add_flags(**flags)
+        return self
+
+    def get_flags(self) -> dict[str, Any]:
+        """Return the flags."""
+        return self.flags
+
     def set_inputs(self, *inputs: Any, **kwargs: Any) -> None:
         """Do nothing: operators are shape-generic, so inputs need no declaration."""
 
