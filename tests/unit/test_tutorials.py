@@ -625,3 +625,39 @@ def test_every_optimizer_and_loss_of_the_tutorials_takes_a_step(mode: None) -> N
     loss, grads = grad_fn()
     optimizer(ops.clip_by_global_norm(grads, 0.1))
     assert float(grad_fn()[0]) < float(loss)
+
+
+def test_a_cell_may_say_itself_what_flows_back(mode: None) -> None:
+    """``bprop`` with one result and with two, in the middle of a network whose weights are trained."""
+    import mindspore as ms
+    from mindspore import Tensor, nn, ops
+
+    class Double(nn.Cell):
+        def construct(self, x: Any) -> Any:
+            return x * 2
+
+        def bprop(self, x: Any, out: Any, dout: Any) -> Any:
+            return (dout * 5 + out * 0,)
+
+    class Two(nn.Cell):
+        def construct(self, x: Any, y: Any) -> Any:
+            return x * y, ops.sin(x)
+
+        def bprop(self, x: Any, y: Any, out: Any, dout: Any) -> Any:
+            return dout[0] * y + 10 * dout[1], dout[0] * x
+
+    class Wrong(Double):
+        def bprop(self, x: Any, out: Any, dout: Any) -> Any:
+            return dout, dout
+
+    x, y = Tensor([1.0, 2.0]), Tensor([3.0, 4.0])
+    np.testing.assert_array_equal(Double()(x).asnumpy(), [2, 4])
+    np.testing.assert_array_equal(ms.grad(Double())(x).asnumpy(), [5, 5])
+    one, other = ms.grad(lambda x, y: sum(Two()(x, y)), (0, 1))(x, y)
+    np.testing.assert_array_equal(one.asnumpy(), [13, 14])
+    np.testing.assert_array_equal(other.asnumpy(), [1, 2])
+    net = nn.SequentialCell(nn.Dense(2, 3), Double(), nn.Dense(3, 1))
+    _, grads = ms.value_and_grad(net, None, net.trainable_params())(Tensor(np.ones((1, 2), np.float32)))
+    np.testing.assert_allclose(grads[0].asnumpy()[:, 0], 5 * net[2].weight.asnumpy()[0], rtol=1e-5)
+    with pytest.raises(TypeError, match="bprop of Wrong gives 2 gradients"):
+        ms.grad(Wrong())(x)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from opbuild.dtypes import is_float
 from opbuild.frontend.cell import Symbol, Trace
@@ -11,7 +12,7 @@ from opbuild.graph.gradients.broadcasting import filled
 from opbuild.graph.gradients.reverse import gradients
 from opbuild.graph.passes.decompose import decompose
 from opbuild.graph.types import Array, Node, TensorType
-from opbuild.graph.writing import Writing
+from opbuild.graph.writing import Value, Writing
 
 
 def record_gradients(trace: Trace, start: int, outputs: Sequence[Symbol], wanted: Sequence[Symbol]) -> list[Symbol]:
@@ -36,8 +37,14 @@ def record_gradients(trace: Trace, start: int, outputs: Sequence[Symbol], wanted
     counts = Counter(each.name for each in outputs)
     types = {each.name: each.type for each in outputs if is_float(each.type.dtype)}
     seeds = {name: filled(of, float(counts[name]), kind.dtype, kind.shape) for name, kind in types.items()}
-    found = gradients(nodes, scope, seeds, [each.name for each in wanted], trace.regions)
+    own = {name: partial(_own, trace, flow) for name, flow in trace.own_gradients.items()}
+    found = gradients(nodes, scope, seeds, [each.name for each in wanted], trace.regions, own)
     return [Symbol(each.name, each.type, trace) for each in found]
+
+
+def _own(trace: Trace, flow: Callable[[Symbol], Sequence[Symbol | None]], gradient: Value) -> Sequence[Value | None]:
+    found = flow(Symbol(gradient.name, gradient.type, trace))
+    return [None if each is None else Value(each.name, each.type) for each in found]
 
 
 class _Scope:

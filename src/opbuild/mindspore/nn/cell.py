@@ -73,7 +73,13 @@ class Cell:
         trace = current()
         if trace is not None:
             with trace.scope(self._scope), trace.region() if self._recomputes else nullcontext():
-                return computed(self, self.construct, args, kwargs)
+                if not hasattr(self, "bprop"):
+                    return computed(self, self.construct, args, kwargs)
+                from opbuild.mindspore.nn.own_gradient import with_own_gradient  # few cells have one
+
+                return with_own_gradient(
+                    trace, self, lambda *args, **kwargs: computed(self, self.construct, args, kwargs), args, kwargs
+                )
         if not is_graph_mode() and not self._is_step:
             return computed(self, self.construct, args, kwargs)
         networks = self._networks
