@@ -661,3 +661,23 @@ def test_a_cell_may_say_itself_what_flows_back(mode: None) -> None:
     np.testing.assert_allclose(grads[0].asnumpy()[:, 0], 5 * net[2].weight.asnumpy()[0], rtol=1e-5)
     with pytest.raises(TypeError, match="bprop of Wrong gives 2 gradients"):
         ms.grad(Wrong())(x)
+
+
+def test_a_data_set_is_split_into_parts_that_share_no_row() -> None:
+    """By numbers of rows or by shares, in every epoch, although the source itself shuffles; mapped behind."""
+    import mindspore.dataset as ds
+
+    ds.config.set_seed(5)
+    whole = ds.NumpySlicesDataset(np.arange(10), ["a"])
+    train, valid = whole.split([0.8, 0.2])
+    assert (train.get_dataset_size(), valid.get_dataset_size()) == (8, 2)
+    reader = train.map(lambda a: a + 0, "a").batch(4).create_dict_iterator(num_epochs=2, output_numpy=True)
+    first, second = (np.concatenate([row["a"] for row in reader]).tolist() for _ in range(2))
+    other = [row[0] for row in valid.create_tuple_iterator(num_epochs=1, output_numpy=True)]
+    assert sorted(first) == sorted(second) != first != second
+    assert sorted([*first, *map(int, other)]) == list(range(10))
+    plain = ds.NumpySlicesDataset(np.arange(10), ["a"], shuffle=False).split([7, 3], randomize=False)
+    assert [int(row[0]) for row in plain[1].create_tuple_iterator(num_epochs=1, output_numpy=True)] == [7, 8, 9]
+    for sizes in ([5, 4], [0.5, 0.4], [11, -1], []):
+        with pytest.raises(ValueError, match="split of 10 rows"):
+            whole.split(sizes)
