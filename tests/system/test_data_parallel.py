@@ -46,6 +46,8 @@ data = ds.NumpySlicesDataset({"image": images, "label": labels}, num_shards=size
 net = nn.SequentialCell(
     nn.Conv2d(1, 4, 3, pad_mode="same"), nn.ReLU(), nn.MaxPool2d(2, 2), nn.Flatten(), nn.Dense(64, 10)
 )
+if "NORM" in os.environ:
+    net[1] = nn.SequentialCell(nn.SyncBatchNorm(4), nn.ReLU())
 if rank:
     net[4].weight.set_data(net[4].weight * 2)  # what rank 0 has counts
 model = Model(net, nn.CrossEntropyLoss(), nn.Momentum(net.trainable_params(), 0.1, 0.9))
@@ -155,6 +157,17 @@ def test_a_job_whose_rank_is_killed_goes_on_from_its_checkpoint(folder: Path, al
     assert list(rest) == list(range(5, 13))
     np.testing.assert_allclose(list(rest.values()), [alone[step] for step in rest], rtol=1e-5, atol=1e-6)
     print(f"killed at step {max(losses)}, compiled nothing, went on at step {min(rest)}:", _apart(rest, alone))
+
+
+def test_ranks_that_normalize_together_have_the_losses_of_one(folder: Path) -> None:
+    """Their batches' statistics are those of the whole one, and gradients flow through them."""
+    code, two, (said, *weights) = _run(folder, 2, NORM="1")
+    assert code == 0, said
+    assert len(set(weights)) == 1
+    code, one, _ = _run(folder, 1, NORM="1")
+    assert code == 0
+    np.testing.assert_allclose(list(two.values()), list(one.values()), rtol=1e-5, atol=1e-6)
+    print("2 ranks that normalize together:", _apart(two, one))
 
 
 @needs_mpi

@@ -75,11 +75,48 @@ def test_what_ranks_can_not_do_is_refused(job, options, says):
         context.get_auto_parallel_context("no_such")
 
 
-def test_statistics_over_ranks_are_refused_in_training(job):
-    """SyncBatchNorm would take those of its own part only."""
-    context.set_auto_parallel_context(parallel_mode="data_parallel")
-    with pytest.raises(ValueError, match="SyncBatchNorm"):
-        nn.SyncBatchNorm(2).set_train()(Tensor(np.ones((3, 2), np.float32)))
+def test_sync_batch_norm_of_one_rank_is_batch_norm(job):
+    """Its groups must be that of all ranks."""
+    x = Tensor(np.random.default_rng(0).standard_normal((3, 2)).astype(np.float32))
+    one, other = nn.SyncBatchNorm(2, process_groups=[[0]]).set_train(), nn.BatchNorm1d(2).set_train()
+    np.testing.assert_array_equal(one(x).asnumpy(), other(x).asnumpy())
+    np.testing.assert_array_equal(one.moving_variance.asnumpy(), other.moving_variance.asnumpy())
+    with pytest.raises(ValueError, match="process_groups"):
+        nn.SyncBatchNorm(2, process_groups=[[0, 1], [2, 3]])
+
+
+@pytest.mark.parametrize(
+    ("options", "sizes"),
+    [
+        ({"all_reduce_fusion_config": [1, 3]}, [21, 11, 6]),
+        ({"comm_fusion": {"allreduce": {"mode": "index", "config": [4]}}}, [20, 18]),
+        ({"comm_fusion": {"allreduce": {"mode": "size", "config": 1}}}, [38]),
+        ({"comm_fusion": {"allreduce": {"mode": "auto", "config": None}}}, [38]),
+    ],
+)
+def test_the_context_says_which_gradients_go_together(job, options, sizes):
+    """By the places of the parameters or by megabytes."""
+    context.set_auto_parallel_context(**options)
+    given = tuple(Tensor(np.ones(size, np.float32)) for size in (6, 4, 7, 1, 20))
+    nn.DistributedGradReducer(given, mean=False)(given)
+    graph = job[-1]
+    found = [graph.types[node.inputs[0]].shape[0] for node in graph.nodes if node.op_type == "AllReduce"]
+    assert found == sizes
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"all_reduce_fusion_config": 3},
+        {"all_reduce_fusion_config": [3, 1]},
+        {"comm_fusion": {"allreduce": {"mode": "size", "config": 0}}},
+        {"comm_fusion": {"allreduce": {"mode": "other"}}},
+    ],
+)
+def test_a_fusion_that_says_nothing_is_refused(job, options):
+    """Numbers must rise, sizes be above 0."""
+    with pytest.raises(ValueError, match="fusion"):
+        context.set_auto_parallel_context(**options)
 
 
 def test_the_number_of_devices_must_be_the_jobs(job):

@@ -26,7 +26,7 @@ MODULES = [ms, nn, ops, ms.initializer]
         (lambda: ops.reluu, "no mindspore.ops.reluu: MindSpore 2.10 does not list it either", "ops.relu"),
         (lambda: nn.relu, "no mindspore.nn.relu", "there is mindspore.ops.relu"),
         (lambda: ms.recompute, "for training, of which opbuild has a part", ""),
-        (lambda: ops.GradOperation, "for training", ""),
+        (lambda: ops.InsertGradientOf, "for training", ""),
         (lambda: nn.LARS, "no mindspore.nn.LARS: it is for training", ""),
         (lambda: ops.csr_add, "sparse tensors", ""),
         (lambda: ms.mindrecord, "no mindspore.mindrecord: it reads data sets from files", ""),
@@ -154,7 +154,7 @@ def test_importing_from_such_a_module_says_what_the_name_is_for(line, says):
 def test_no_module_is_the_nearest_name():
     """``ops.operations`` is ``ops`` itself."""
     with pytest.raises(AttributeError) as caught:
-        ops.GradOperation  # noqa: B018
+        ops.operation  # noqa: B018
     assert "operations" not in caught.value.hint
 
 

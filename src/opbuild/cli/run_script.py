@@ -25,6 +25,7 @@ _SKIPPED = (str(Path(__file__).resolve().parents[1]), "<frozen ", runpy.__file__
 
 _PLACES = {
     "mindspore.common": _FACE,
+    "mindspore.parallel._utils": f"{_FACE}.parallel",
     "mindspore.communication.management": f"{_FACE}.communication",
     "mindspore.common.api": f"{_FACE}.jit",
     "mindspore.common.seed": f"{_FACE}.initializer",
@@ -33,7 +34,7 @@ _PLACES = {
 """Modules of MindSpore that have another name here; the others have the same below ``opbuild.mindspore``."""
 
 _INNER = {
-    "nn": ("layer", "loss", "optim", "wrap"),
+    "nn": ("dynamic_lr", "layer", "learning_rate_schedule", "loss", "optim", "wrap"),
     "ops": ("composite", "function", "functional", "operations"),
     "train": ("callback", "loss_scale_manager", "metrics", "model"),
 }

@@ -46,10 +46,12 @@ class Trace:
     Attributes:
         name: The network's name.
         infer: Gives the types of a node's outputs.
+        own_gradients: For values whose maker has a gradient of its own, what gives those of its inputs.
     """
 
     name: str
     infer: Infer
+    own_gradients: dict[str, Callable[[Symbol], Sequence[Symbol | None]]] = field(default_factory=dict)
     _nodes: list[Node] = field(default_factory=list)
     _inputs: list[str] = field(default_factory=list)
     _types: dict[str, TensorType] = field(default_factory=dict)

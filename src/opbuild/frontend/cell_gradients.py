@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
 
+from opbuild.dtypes import is_float
 from opbuild.frontend.cell import Symbol, Trace
 from opbuild.graph.gradients.broadcasting import filled
 from opbuild.graph.gradients.reverse import gradients
 from opbuild.graph.passes.decompose import decompose
 from opbuild.graph.types import Array, Node, TensorType
-from opbuild.graph.writing import Writing
+from opbuild.graph.writing import Value, Writing
 
 
-def record_gradients(trace: Trace, start: int, output: Symbol, wanted: Sequence[Symbol]) -> list[Symbol]:
-    """Record the gradients of a value, whose elements count as their sum.
+def record_gradients(trace: Trace, start: int, outputs: Sequence[Symbol], wanted: Sequence[Symbol]) -> list[Symbol]:
+    """Record the gradients of the sum of all elements of some values.
 
     Args:
         trace: What is recorded.
         start: The number of operators that were recorded before those that are differentiated.
-        output: The value.
+        outputs: The values; those of integers count for nothing.
         wanted: What its gradients are asked for by.
 
     Returns:
@@ -30,10 +33,18 @@ def record_gradients(trace: Trace, start: int, output: Symbol, wanted: Sequence[
     trace.rewrite(start, decompose)
     nodes = tuple(trace.nodes[start:])
     scope = _Scope(trace, nodes)
-    seed = filled(Writing("gradient", scope), 1.0, output.type.dtype, output.type.shape)
-    names = [each.name for each in wanted]
-    found = gradients(nodes, scope, {output.name: seed}, names, trace.regions)
+    of = Writing("gradient", scope)
+    counts = Counter(each.name for each in outputs)
+    types = {each.name: each.type for each in outputs if is_float(each.type.dtype)}
+    seeds = {name: filled(of, float(counts[name]), kind.dtype, kind.shape) for name, kind in types.items()}
+    own = {name: partial(_own, trace, flow) for name, flow in trace.own_gradients.items()}
+    found = gradients(nodes, scope, seeds, [each.name for each in wanted], trace.regions, own)
     return [Symbol(each.name, each.type, trace) for each in found]
+
+
+def _own(trace: Trace, flow: Callable[[Symbol], Sequence[Symbol | None]], gradient: Value) -> Sequence[Value | None]:
+    found = flow(Symbol(gradient.name, gradient.type, trace))
+    return [None if each is None else Value(each.name, each.type) for each in found]
 
 
 class _Scope:

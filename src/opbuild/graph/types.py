@@ -25,6 +25,9 @@ Attribute: TypeAlias = Any
 COLLECTIVES = "opbuild.ranks"
 """Domain of the operators by which ranks communicate. They run on the host; each counts even if nobody reads it."""
 
+START, WAIT = "Start", "Wait"
+"""What types of such operators end with that only begin: these give a ticket, for which those give the result."""
+
 DTYPES = (
     "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64",
     *ADDED,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 from opbuild.frontend.cell import Trace, current, location
@@ -12,16 +13,22 @@ from opbuild.mindspore.closures import state_of
 from opbuild.mindspore.execution import emit, symbol_of
 from opbuild.mindspore.networks import Networks
 from opbuild.mindspore.nn.cell import Cell
+from opbuild.mindspore.ops.arithmetic import mul
+from opbuild.mindspore.ops.assignment import stop_gradient
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.states import need_states
 from opbuild.mindspore.tensor import Tensor
 
-__all__ = ["grad", "value_and_grad"]
+__all__ = ["GradOperation", "get_grad", "grad", "value_and_grad"]
+
+_MOST = 64
+"""Functions that one ``GradOperation`` remembers."""
 
 
 def value_and_grad(fn: Callable[..., Any], grad_position: int | Sequence[int] | None = 0,
-                   weights: Any = None, has_aux: bool = False) -> Callable[..., Any]:  # fmt: skip
-    """Return a function that returns what ``fn`` does, and gradients of the first result, the sum of its elements.
+                   weights: Any = None, has_aux: bool = False,
+                   return_ids: bool = False) -> Callable[..., Any]:  # fmt: skip
+    """Return a function that returns what ``fn`` does, and gradients of the sum of all elements of its results.
 
     Args:
         fn: A function of tensors, or a cell. What it computes is traced in both modes: its Python runs once for each
@@ -29,6 +36,7 @@ def value_and_grad(fn: Callable[..., Any], grad_position: int | Sequence[int] | 
         grad_position: Which arguments to differentiate by, one or several; None for none.
         weights: Parameters to differentiate by: a list, a ``ParameterTuple``, or one.
         has_aux: Whether results behind the first one are only passed on: nothing flows back through them.
+        return_ids: Whether each gradient comes as a pair with its position, or with its parameter's name, before it.
 
     Returns:
         A function that returns ``(result, gradients)``: a tensor for one position or one parameter, a tuple for
@@ -39,7 +47,7 @@ def value_and_grad(fn: Callable[..., Any], grad_position: int | Sequence[int] | 
     """
     if grad_position is None and weights is None:
         raise ArgumentValueError("grad was given neither a grad_position nor weights", "give one of them")
-    differentiated = _Differentiated(fn, grad_position, weights, has_aux)
+    differentiated = _Differentiated(fn, grad_position, weights, has_aux, return_ids)
     networks = Networks(getattr(fn, "__name__", type(fn).__name__), differentiated, has_states=True)
 
     @functools.wraps(fn.construct if isinstance(fn, Cell) else fn)
@@ -53,7 +61,7 @@ def value_and_grad(fn: Callable[..., Any], grad_position: int | Sequence[int] | 
 
 
 def grad(fn: Callable[..., Any], grad_position: int | Sequence[int] | None = 0, weights: Any = None,
-         has_aux: bool = False) -> Callable[..., Any]:  # fmt: skip
+         has_aux: bool = False, return_ids: bool = False) -> Callable[..., Any]:  # fmt: skip
     """Return ``value_and_grad`` without the value; with ``has_aux`` the results behind the first one stay.
 
     Args:
@@ -61,8 +69,9 @@ def grad(fn: Callable[..., Any], grad_position: int | Sequence[int] | None = 0, 
         grad_position: See there.
         weights: See there.
         has_aux: See there.
+        return_ids: See there.
     """
-    both = value_and_grad(fn, grad_position, weights, has_aux)
+    both = value_and_grad(fn, grad_position, weights, has_aux, return_ids)
 
     @functools.wraps(both)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -72,13 +81,97 @@ def grad(fn: Callable[..., Any], grad_position: int | Sequence[int] | None = 0, 
     return call
 
 
+class GradOperation:
+    """Makes functions that return gradients; ``grad`` is its younger form.
+
+    Args:
+        get_all: Whether to differentiate by all arguments; else by the first one.
+        get_by_list: Whether to differentiate by parameters: instead of the first argument, or beside all.
+        sens_param: Whether the last argument of the functions is what the result's gradient is: a tensor, or one for
+            each result.
+    """
+
+    def __init__(self, get_all: bool = False, get_by_list: bool = False, sens_param: bool = False) -> None:
+        for name, value in (("get_all", get_all), ("get_by_list", get_by_list), ("sens_param", sens_param)):
+            if not isinstance(value, bool):
+                raise ArgumentTypeError(f"{name} of GradOperation is {value!r}", "give True or False")
+        self.get_all, self.get_by_list, self.sens_param = get_all, get_by_list, sens_param
+        self._made: OrderedDict[Hashable, tuple[Any, Callable[..., Any]]] = OrderedDict()
+
+    def __call__(self, fn: Callable[..., Any], weights: Any = None) -> Callable[..., Any]:
+        """Return the function that returns gradients of ``fn``.
+
+        Args:
+            fn: A function of tensors, or a cell.
+            weights: The parameters, with ``get_by_list``; default: those of the cell that can be trained.
+        """
+        if self.get_by_list and weights is None:
+            if not isinstance(fn, Cell):
+                raise ArgumentTypeError("GradOperation was given no weights", "give cell.trainable_params()")
+            weights = fn.trainable_params()
+
+        def call(*args: Any) -> Any:
+            return self._function(fn, weights, len(args) - self.sens_param)(*args)
+
+        return call
+
+    def _function(self, fn: Callable[..., Any], weights: Any, count: int) -> Callable[..., Any]:
+        """Return ``grad`` of a function of so many arguments; the same again for the same, which is built once."""
+        listed = () if not self.get_by_list else (weights,) if isinstance(weights, Parameter) else tuple(weights)
+        key = (id(fn), tuple(map(id, listed)), count)
+        if key not in self._made:
+            position = tuple(range(count)) if self.get_all else None if self.get_by_list else 0
+            given = _weighted(fn) if self.sens_param else fn
+            self._made[key] = fn, grad(given, position, weights if self.get_by_list else None)
+            if len(self._made) > _MOST:
+                self._made.popitem(last=False)
+        return self._made[key][1]
+
+
+def _weighted(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function whose last argument is the gradient of the results: they are multiplied by it."""
+
+    def weighted(*args: Any) -> Any:
+        result = fn(*args[:-1])
+        if isinstance(result, (tuple, list)):
+            return tuple(mul(each, stop_gradient(sens)) for each, sens in zip(result, args[-1], strict=True))
+        return mul(result, stop_gradient(args[-1]))
+
+    return weighted if isinstance(fn, Cell) else functools.wraps(fn)(weighted)
+
+
+def get_grad(gradients: Any, identifier: Any) -> Tensor:
+    """Return one of the gradients that ``grad`` with ``return_ids`` gave.
+
+    Args:
+        gradients: What it gave.
+        identifier: The position of an argument, or a parameter.
+
+    Raises:
+        ArgumentValueError: If it is not among them.
+    """
+    wanted = identifier.name if isinstance(identifier, Parameter) else identifier
+    for key, gradient in _pairs(gradients):
+        if key == wanted:
+            return gradient
+    raise ArgumentValueError(f"get_grad was asked for {wanted!r}, which is not there", "give grad return_ids=True")
+
+
+def _pairs(gradients: Any) -> Iterator[tuple[Any, Tensor]]:
+    if isinstance(gradients, tuple) and len(gradients) == 2 and isinstance(gradients[0], (int, str)):
+        yield gradients[0], gradients[1]
+    elif isinstance(gradients, tuple):
+        for each in gradients:
+            yield from _pairs(each)
+
+
 class _Differentiated:
     """What is traced: the function, and behind it the gradients."""
 
     def __init__(
-        self, fn: Callable[..., Any], position: int | Sequence[int] | None, weights: Any, has_aux: bool
+        self, fn: Callable[..., Any], position: int | Sequence[int] | None, weights: Any, has_aux: bool, has_ids: bool
     ) -> None:
-        self._fn, self._has_aux = fn, has_aux
+        self._fn, self._has_aux, self._has_ids = fn, has_aux, has_ids
         self._is_one = isinstance(position, int), isinstance(weights, Parameter)
         self._positions = () if position is None else (position,) if isinstance(position, int) else tuple(position)
         self._weights = () if weights is None else (weights,) if isinstance(weights, Parameter) else tuple(weights)
@@ -108,10 +201,15 @@ class _Differentiated:
     def _gradients(self, trace: Trace, start: int, result: Any, wanted: Sequence[Any]) -> Any:
         from opbuild.frontend.cell_gradients import record_gradients
 
-        loss = result[0] if isinstance(result, (tuple, list)) else result
-        if not isinstance(loss, Tensor):
-            raise ArgumentTypeError(f"grad of a function that returns a {type(loss).__name__}{location()}")
-        found = [Tensor.of(each) for each in record_gradients(trace, start, symbol_of(trace, loss), wanted)]
+        results = result if isinstance(result, (tuple, list)) else (result,)
+        outputs = [each for each in results[: 1 if self._has_aux else None] if isinstance(each, Tensor)]
+        if not outputs:
+            raise ArgumentTypeError(f"grad of a function that returns a {type(results[0]).__name__}{location()}")
+        symbols = [symbol_of(trace, each) for each in outputs]
+        found: list[Any] = [Tensor.of(each) for each in record_gradients(trace, start, symbols, wanted)]
+        if self._has_ids:
+            names = (*self._positions, *(each.name for each in self._weights))
+            found = list(zip(names, found, strict=True))
         count = len(self._positions)
         inputs: Any = found[0] if self._is_one[0] else tuple(found[:count])
         weights: Any = found[count] if self._is_one[1] else tuple(found[count:])

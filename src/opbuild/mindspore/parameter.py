@@ -67,11 +67,12 @@ class Parameter(Tensor):
         """The parameter itself."""
         return self
 
-    def clone(self, init: str = "same") -> Parameter:
-        """Return a parameter with a copy of the data."""
-        if init != "same":
-            raise ArgumentValueError(f"clone was given init={init!r}", "only 'same' is supported")
-        return Parameter(self.asnumpy(), self.name, self.requires_grad)
+    def clone(self, init: Any = "same") -> Parameter:
+        """Return a parameter with a copy of the data, or with those that an initializer, a name or a number makes."""
+        from opbuild.mindspore.initializer import initializer  # it knows tensors
+
+        data = self.asnumpy() if init == "same" else initializer(init, self.shape, self.dtype)
+        return Parameter(data, self.name, self.requires_grad, self.layerwise_parallel, self.parallel_optimizer)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         new = self.clone()
@@ -97,3 +98,12 @@ class ParameterTuple(tuple[Parameter, ...]):
         if not all(isinstance(item, Parameter) for item in items):
             raise ArgumentTypeError("ParameterTuple was given something that is no Parameter")
         return super().__new__(cls, items)
+
+    def clone(self, prefix: str, init: Any = "same") -> ParameterTuple:
+        """Return copies whose names begin with ``prefix`` and a dot; ``init`` as of ``Parameter.clone``."""
+        if not isinstance(prefix, str):
+            raise ArgumentTypeError(f"the prefix of clone is {prefix!r}", "give a string")
+        made = ParameterTuple(each.clone(init) for each in self)
+        for parameter in made:
+            parameter.name, parameter.named = f"{prefix}.{parameter.name}", True
+        return made

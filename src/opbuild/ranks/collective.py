@@ -56,12 +56,14 @@ class Transport(Protocol):
         size: The number of ranks.
         local_rank: This rank among those of its host.
         local_size: Their number.
+        serves_threads: Whether an operation may run in another thread than the one that connected.
     """
 
     rank: int
     size: int
     local_rank: int
     local_size: int
+    serves_threads: bool
 
     def run(self, collective: Collective, array: Array) -> Array:
         """Take part in an operation with a dense array; return this rank's result, a fresh array.

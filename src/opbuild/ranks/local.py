@@ -38,6 +38,8 @@ class LocalTransport:
         RankError: If the launcher is gone, or not all ranks come.
     """
 
+    serves_threads = True
+
     def __init__(self, config: Config, folder: Path) -> None:
         self.rank = self.local_rank = config.rank_id
         self.size = self.local_size = config.rank_size

@@ -59,6 +59,7 @@ class MpiTransport:
 
     Attributes:
         folder: The job's folder if this rank shares one with rank 0.
+        serves_threads: Whether MPI, as it was initialised, lets threads take turns.
 
     Raises:
         RankError: If MPI is not there, is another one than the one that started the ranks, or not all ranks come.
@@ -79,6 +80,7 @@ class MpiTransport:
         self._shared: Path | None = None
         self.folder = config.job_folder
         self.rank, self.size = config.rank_id, config.rank_size
+        self.serves_threads = self._mpi.Query_thread() >= self._mpi.THREAD_SERIALIZED
         atexit.register(self._end)  # before MPI's own end, which waits for all ranks
         self._watch_exceptions()
         self._waiter = Waiter(config, config.job_folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,13 @@ import numpy as np
 
 from opbuild.config import Config
 from opbuild.errors import RankError
-from opbuild.graph.types import Array, Node
+from opbuild.graph.types import START, WAIT, Array, Node
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from opbuild.ranks.collective import Collective, Transport
+    from opbuild.ranks.line import Line
     from opbuild.ranks.mpi import MpiTransport
 
 
@@ -23,6 +27,7 @@ class Alone:
 
     rank = local_rank = 0
     size = local_size = 1
+    serves_threads = False
 
     def run(self, collective: Collective, array: Array) -> Array:
         """Return the array: every operation of one rank does."""
@@ -35,7 +40,10 @@ class Alone:
 class _World:
     lock = threading.Lock()
     transport: Transport | None = None
+    line: Line | None = None
     mpi: MpiTransport | None = None
+    tickets = count()
+    begun: dict[int, Future[Array]] = {}  # noqa: RUF012 - there is one world
 
 
 _WORLD = _World()
@@ -71,6 +79,9 @@ def disconnect() -> None:
     """Let go of the other ranks, if there are any."""
     with _WORLD.lock:
         transport, _WORLD.transport = _WORLD.transport, None
+        line, _WORLD.line = _WORLD.line, None
+    if line is not None:
+        line.close()
     if transport is not None:
         transport.close()
 
@@ -99,7 +110,16 @@ def evaluate_collective(node: Node, inputs: Sequence[Array | None]) -> list[Arra
     array = inputs[0]
     if array is None:
         raise RankError(f"{node.op_type} node {node.name!r} has no input", "give it a tensor")
-    return [run(node.op_type, array, **{key: node.attrs[key] for key in ("reduction", "root") if key in node.attrs})]
+    if node.op_type.endswith(WAIT):
+        from opbuild.ranks.line import result_of
+
+        return [result_of(_WORLD.begun.pop(int(array)))]
+    options = {key: node.attrs[key] for key in ("reduction", "root") if key in node.attrs}
+    if not node.op_type.endswith(START):
+        return [run(node.op_type, array, **options)]
+    ticket = next(_WORLD.tickets)
+    _WORLD.begun[ticket] = _line().start(*_described(node.op_type.removesuffix(START), array, **options))
+    return [np.array(ticket, np.int64)]
 
 
 def run(kind: str, array: Array, reduction: str = "", root: int = 0) -> Array:
@@ -114,11 +134,24 @@ def run(kind: str, array: Array, reduction: str = "", root: int = 0) -> Array:
     Raises:
         RankError: If the ranks are not connected, do different things, or one fails.
     """
+    return _line().run(*_described(kind, array, reduction, root))
+
+
+def _described(kind: str, array: Array, reduction: str = "", root: int = 0) -> tuple[Collective, Array]:
     from opbuild.ranks.collective import Collective
 
     dense = np.ascontiguousarray(array).reshape(array.shape)
-    collective = Collective(kind, str(dense.dtype), dense.shape, reduction, root)
-    return connected().run(collective, dense)
+    return Collective(kind, str(dense.dtype), dense.shape, reduction, root), dense
+
+
+def _line() -> Line:
+    transport = connected()
+    with _WORLD.lock:
+        if _WORLD.line is None:
+            from opbuild.ranks.line import Line
+
+            _WORLD.line = Line(transport)
+        return _WORLD.line
 
 
 def _connected(config: Config) -> Transport:

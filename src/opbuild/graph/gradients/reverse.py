@@ -6,7 +6,7 @@ read are added up in the order of the nodes, from the last to the first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from opbuild.dtypes import is_float
@@ -20,6 +20,9 @@ from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.decompose import decompose
 from opbuild.graph.types import Graph, Node
 from opbuild.graph.writing import Scope, Value, Writing
+
+OwnGradient = Callable[[Value], Sequence["Value | None"]]
+"""Writes the gradients of a node's inputs, given that of its output."""
 
 
 def differentiate(graph: Graph, wanted: Sequence[str], output: str = "") -> Graph:
@@ -52,6 +55,7 @@ def gradients(
     seeds: Mapping[str, Value],
     wanted: Sequence[str],
     regions: Mapping[str, int] | None = None,
+    own: Mapping[str, OwnGradient] | None = None,
 ) -> list[Value]:
     """Write the backward pass of some nodes.
 
@@ -62,6 +66,7 @@ def gradients(
         wanted: Names of the values whose gradients are asked for.
         regions: The number of the region that assigned a value, by the value's name, where it is computed again for the
             backward pass instead of being kept.
+        own: What takes the place of the rule of a node, by the name of its output.
 
     Returns:
         The gradients: zeros where nothing flows back.
@@ -76,22 +81,27 @@ def gradients(
     for node in reversed(nodes):
         outputs = [known.get(name) for name in node.outputs]
         if any(outputs) and any(name in reached for name in node.inputs):
-            _step(node, again.node(node), outputs, reached, known, scope)
+            _step(node, again.node(node), outputs, reached, known, scope, (own or {}).get(node.outputs[0]))
     of = Writing("gradient", scope)
     return [known.get(name) or _zeros(of, scope, name) for name in wanted]
 
 
 def _step(
-    node: Node, again: Node, outputs: Sequence[Value | None], reached: set[str], known: dict[str, Value], scope: Scope
-) -> None:
+    node: Node, again: Node, outputs: Sequence[Value | None], reached: set[str], known: dict[str, Value], scope: Scope,
+    own: OwnGradient | None,
+) -> None:  # fmt: skip
     """Add what flows back through one node to the gradients of what it read; ``again`` has its values now."""
     of = Writing(f"{node.name}/gradient", scope)
     wanted = tuple(name in reached for name in node.inputs)
-    found = _rule(Call(of, again, _values(scope, again.inputs), _values(scope, again.outputs), tuple(outputs), wanted))
+    if own is not None and outputs[0] is not None:
+        found = own(outputs[0])
+    else:
+        inputs, results = _values(scope, again.inputs), _values(scope, again.outputs)
+        found = _rule(Call(of, again, inputs, results, tuple(outputs), wanted))
     for name, wants, part in zip_longest(node.inputs, wanted, found):
         if wants and part is not None:
-            own = of.cast(part, scope.type_of(name).dtype)
-            known[name] = of("Add", known[name], own) if name in known else own
+            cast = of.cast(part, scope.type_of(name).dtype)
+            known[name] = of("Add", known[name], cast) if name in known else cast
 
 
 def _values(scope: Scope, names: Iterable[str]) -> tuple[Value | None, ...]:

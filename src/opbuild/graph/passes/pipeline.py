@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from opbuild.graph.passes.attention import fuse_attention
 from opbuild.graph.passes.batchnorm import fold_batchnorm
+from opbuild.graph.passes.beside import communicate_beside
 from opbuild.graph.passes.bounded import Bounded
 from opbuild.graph.passes.cleanup import eliminate_dead, remove_identities
 from opbuild.graph.passes.decompose import decompose
@@ -22,14 +23,14 @@ from opbuild.graph.types import Graph
 
 
 def optimize(graph: Graph, evaluate: Evaluate) -> Graph:
-    """Return an equivalent graph for lowering: simplified, with elementwise operators fused.
+    """Return an equivalent graph for lowering: simplified, elementwise operators fused, communication begun early.
 
     Args:
         graph: A typed graph.
         evaluate: Evaluates a node whose inputs are known, e.g. the host backend's ``evaluate``.
     """
     graph = fold(flatten_volumes(simplify(graph, evaluate)), Bounded(evaluate))
-    return fuse_attention(fuse(fuse_channel_shuffle(graph)))
+    return communicate_beside(fuse_attention(fuse(fuse_channel_shuffle(graph))))
 
 
 def simplify(graph: Graph, evaluate: Evaluate) -> Graph:

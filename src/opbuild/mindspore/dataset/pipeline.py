@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
-import numpy as np
-
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.dataset import config
-from opbuild.mindspore.dataset.rows import Row, exchanged, fits, listed, shuffled, stacked, to_array, to_tensor
-from opbuild.mindspore.dataset.samplers import Epoch
-from opbuild.platform.records import dataclass
+from opbuild.mindspore.dataset.rows import (
+    BatchInfo,
+    Row,
+    exchanged,
+    fits,
+    listed,
+    shuffled,
+    stacked,
+    to_array,
+    to_tensor,
+)
+from opbuild.mindspore.dataset.samplers import Epoch, epoch_of
+from opbuild.mindspore.dataset.splitting import parts
 
 
 class Dataset:
@@ -32,7 +41,7 @@ class Dataset:
 
     def get_dataset_size(self) -> int:
         """Return the number of rows of an epoch, batches where rows are batched."""
-        return sum(1 for _ in self.rows(_epoch(0, config.get_seed())))
+        return sum(1 for _ in self.rows(epoch_of(0, config.get_seed())))
 
     def get_col_names(self) -> list[str]:
         """Return the columns' names."""
@@ -176,8 +185,18 @@ class Dataset:
 
     __add__ = concat
 
+    def split(self, sizes: Sequence[int] | Sequence[float], randomize: bool = True) -> list[Dataset]:
+        """Return parts of the rows, which share none: numbers of rows, or shares that make 1 together.
+
+        Args:
+            sizes: The sizes, all integers or all floats.
+            randomize: Whether the rows of each part are drawn, and shuffled in each epoch; else they follow each other.
+        """
+        found = parts(self.rows, self.get_dataset_size(), sizes, randomize)
+        return [_Derived(self, change, partial(min, count)) for change, count in found]  # the whole has no fewer
+
     def _first(self) -> Row:
-        for row in self.rows(_epoch(0, config.get_seed())):
+        for row in self.rows(epoch_of(0, config.get_seed())):
             return row
         raise ArgumentValueError("a data set without rows was asked for its shapes or types", "give it rows")
 
@@ -217,7 +236,7 @@ class Rows:
         if self._current is None:
             if self._number == self._last:
                 raise StopIteration
-            self._current = self._dataset.rows(_epoch(self._number, self._seed))
+            self._current = self._dataset.rows(epoch_of(self._number, self._seed))
         row = next(self._current, None)
         if row is None:
             self._current, self._number = None, self._number + 1
@@ -236,22 +255,6 @@ def zip(datasets: tuple[Dataset, ...]) -> Dataset:
         ArgumentValueError: If two have a column of one name.
     """
     return _Zipped(datasets)
-
-
-@dataclass(frozen=True)
-class BatchInfo:
-    """What ``per_batch_map`` is told of a batch."""
-
-    number: int
-    epoch: int
-
-    def get_batch_num(self) -> int:
-        """Return the number of batches before it in the epoch."""
-        return self.number
-
-    def get_epoch_num(self) -> int:
-        """Return the number of epochs before it."""
-        return self.epoch
 
 
 class _Derived(Dataset):
@@ -384,10 +387,6 @@ class _Joined(Dataset):
 
     def get_dataset_size(self) -> int:
         return sum(part.get_dataset_size() for part in self._parts)
-
-
-def _epoch(number: int, seed: int | None) -> Epoch:
-    return Epoch(number, np.random.default_rng(None if seed is None else (seed, number)))
 
 
 def _named(source: Dataset, places: Sequence[int], outputs: Sequence[str]) -> list[str]:

@@ -12,8 +12,25 @@ from opbuild.graph.types import Array
 from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.dataset.samplers import Epoch
 from opbuild.mindspore.tensor import Tensor
+from opbuild.platform.records import dataclass
 
 Row = tuple[Array, ...]
+
+
+@dataclass(frozen=True)
+class BatchInfo:
+    """What ``per_batch_map`` is told of a batch."""
+
+    number: int
+    epoch: int
+
+    def get_batch_num(self) -> int:
+        """Return the number of batches before it in the epoch."""
+        return self.number
+
+    def get_epoch_num(self) -> int:
+        """Return the number of epochs before it."""
+        return self.epoch
 
 
 def to_array(value: Any) -> Array:

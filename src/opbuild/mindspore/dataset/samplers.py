@@ -24,6 +24,11 @@ class Epoch:
     random: np.random.Generator
 
 
+def epoch_of(number: int, seed: int | None) -> Epoch:
+    """Return the epoch of a number: what it draws is decided by a seed, if there is one."""
+    return Epoch(number, np.random.default_rng(None if seed is None else (seed, number)))
+
+
 class Sampler:
     """Every row, in order; other samplers derive from it, those of programs too: ``__iter__`` gives places.
 

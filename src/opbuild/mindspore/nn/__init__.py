@@ -26,7 +26,7 @@ from opbuild.mindspore.nn.transformer import *
 
 __getattr__ = names.getter(__name__)
 
-layer = optim = wrap = sys.modules[__name__]
+layer = optim = wrap = dynamic_lr = learning_rate_schedule = sys.modules[__name__]
 """MindSpore has layers in modules of their own too: ``from mindspore.nn import layer``."""
 
 __all__ = names.public(vars())

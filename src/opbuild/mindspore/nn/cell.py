@@ -73,7 +73,13 @@ class Cell:
         trace = current()
         if trace is not None:
             with trace.scope(self._scope), trace.region() if self._recomputes else nullcontext():
-                return computed(self, self.construct, args, kwargs)
+                if not hasattr(self, "bprop"):
+                    return computed(self, self.construct, args, kwargs)
+                from opbuild.mindspore.nn.own_gradient import with_own_gradient  # few cells have one
+
+                return with_own_gradient(
+                    trace, self, lambda *args, **kwargs: computed(self, self.construct, args, kwargs), args, kwargs
+                )
         if not is_graph_mode() and not self._is_step:
             return computed(self, self.construct, args, kwargs)
         networks = self._networks
@@ -242,6 +248,21 @@ class Cell:
         """Keep the flag for programs that ask: ``value_and_grad`` computes gradients whatever it is."""
         self.requires_grad = requires_grad
         return self
+
+    def add_flags(self, **flags: Any) -> Cell:
+        """Keep flags for programs that ask; they change nothing."""
+        self.flags.update(flags)
+        return self
+
+    def add_flags_recursive(self, **flags: Any) -> Cell:
+        """Keep flags here and below."""
+        for _, cell in self.cells_and_names():
+            cell.add_flags(**flags)
+        return self
+
+    def get_flags(self) -> dict[str, Any]:
+        """Return the flags."""
+        return self.flags
 
     def set_inputs(self, *inputs: Any, **kwargs: Any) -> None:
         """Do nothing: operators are shape-generic, so inputs need no declaration."""

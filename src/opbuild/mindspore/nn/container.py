@@ -14,6 +14,19 @@ from opbuild.mindspore.nn.cell import Cell
 class _Numbered(Cell):
     """Cells in order, named by number or by the keys of an ``OrderedDict``."""
 
+    def _register(self, name: str, value: Any) -> None:
+        prefix = self._prefix() if isinstance(value, Cell) and self._auto_prefix else ""
+        super()._register(name, value)
+        if prefix:
+            value.update_parameters_name(f"{prefix}{name}.")
+
+    def _prefix(self) -> str:
+        """Return what names of parameters begin with here: another cell has been given these, so its parts have too."""
+        for path, parameter in self.parameters_and_names():
+            if parameter.name.endswith(path):
+                return parameter.name.removesuffix(path)
+        return ""
+
     def _add(self, cells: Iterable[Any]) -> None:
         for cell in cells:
             self.append(cell)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from opbuild.frontend.cell import current
 from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.communication import GlobalComm, get_group_size
@@ -12,7 +14,7 @@ from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.ops.arithmetic import mul
 from opbuild.mindspore.ops.communication import AllReduce, Broadcast
 from opbuild.mindspore.ops.shaping import concat, reshaped, split
-from opbuild.mindspore.parallel_context import get_auto_parallel_context, is_data_parallel
+from opbuild.mindspore.parallel_context import fusion, get_auto_parallel_context, is_data_parallel
 from opbuild.mindspore.tensor import Tensor
 
 BUCKET = 25 << 20
@@ -77,17 +79,29 @@ def combining(parameters: Sequence[Any], network: Cell) -> Callable[[Any], Any]:
 
 
 def _buckets(grads: Sequence[Tensor]) -> list[list[int]]:
-    """Return places of gradients that go together, the last ones first: backward passes compute these first."""
-    open_: dict[str, tuple[list[int], int]] = {}
+    """Return places of gradients that go together, those first that the backward pass computes first."""
+    depths, (most, bounds) = _depths(grads), fusion()
+    most = BUCKET if most is None else most
+    open_: dict[tuple[str, int], tuple[list[int], int]] = {}
     full: list[list[int]] = []
-    for place in reversed(range(len(grads))):
-        dtype, size = grads[place].type.dtype, grads[place].nbytes
-        places, held = open_.get(dtype, ([], 0))
-        if places and held + size > BUCKET:
+    for place in sorted(range(len(grads)), key=lambda place: (depths[place], -place)):
+        kind, size = (grads[place].type.dtype, bisect_right(bounds, place)), grads[place].nbytes
+        places, held = open_.get(kind, ([], 0))
+        if places and held + size > most and not bounds:
             full.append(places)
             places, held = [], 0
-        open_[dtype] = [*places, place], held + size
+        open_[kind] = [*places, place], held + size
     return full + [places for places, _ in open_.values()]
+
+
+def _depths(grads: Sequence[Tensor]) -> list[int]:
+    """Return how many operators of a trace come before each gradient at least, one behind the other."""
+    trace = current()
+    depths: dict[str, int] = {}
+    for node in () if trace is None else trace.nodes:
+        depth = 1 + max((depths.get(name, 0) for name in node.inputs), default=0)
+        depths.update(dict.fromkeys(node.outputs, depth))
+    return [0 if each.symbol is None else depths.get(each.symbol.name, 0) for each in grads]
 
 
 __all__ = names.public(vars(), Cell)

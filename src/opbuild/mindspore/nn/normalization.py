@@ -6,14 +6,14 @@ from typing import Any
 
 from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, TensorShapeError, positive
+from opbuild.mindspore.communication import GlobalComm, get_group_size
 from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import initializer
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.ops.convolution import only_nchw
-from opbuild.mindspore.ops.normalization import batch_norm, group_norm, instance_norm
+from opbuild.mindspore.ops.normalization import batch_norm, batch_norm_of_ranks, group_norm, instance_norm
 from opbuild.mindspore.ops.shaping import reshaped
 from opbuild.mindspore.ops.structure_primitives import LayerNorm as _LayerNorm
-from opbuild.mindspore.parallel_context import is_data_parallel
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
@@ -61,6 +61,8 @@ class _BatchNorm(_ChannelNorm):
         dtype: Element type of the parameters.
     """
 
+    _normalized = staticmethod(batch_norm)
+
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.9, affine: bool = True,
                  gamma_init: Any = "ones", beta_init: Any = "zeros", moving_mean_init: Any = "zeros",
                  moving_var_init: Any = "ones", use_batch_statistics: bool | None = None,
@@ -76,8 +78,8 @@ class _BatchNorm(_ChannelNorm):
         """Return the normalized tensor."""
         self._check_rank(x)
         training = self.training if self.use_batch_statistics is None else self.use_batch_statistics
-        return batch_norm(x, self.moving_mean, self.moving_variance, self.gamma, self.beta, training, self.momentum,
-                          self.eps)  # fmt: skip
+        return self._normalized(x, self.moving_mean, self.moving_variance, self.gamma, self.beta, training,
+                                self.momentum, self.eps)  # fmt: skip
 
 
 class BatchNorm1d(_BatchNorm):
@@ -112,9 +114,16 @@ class BatchNorm3d(Cell):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch normalization; where several devices would train, their batches' statistics are one."""
+    """Batch normalization; in training on several ranks all of them are one batch.
+
+    Arguments are those of ``BatchNorm2d``.
+
+    Args:
+        process_groups: A list with the list of all ranks, or None for it.
+    """
 
     ranks = (2, 4)
+    _normalized = staticmethod(batch_norm_of_ranks)
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.9, affine: bool = True,
                  gamma_init: Any = "ones", beta_init: Any = "zeros", moving_mean_init: Any = "zeros",
@@ -123,16 +132,12 @@ class SyncBatchNorm(_BatchNorm):
         super().__init__(num_features, eps, momentum, affine, gamma_init, beta_init, moving_mean_init,
                          moving_var_init, use_batch_statistics, dtype=dtype)  # fmt: skip
         self.process_groups = process_groups
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Return the normalized tensor.
-
-        Raises:
-            ArgumentValueError: In training on several ranks, whose statistics would have to be combined.
-        """
-        if self.training and is_data_parallel():
-            raise ArgumentValueError("SyncBatchNorm in data-parallel training", "use BatchNorm2d")
-        return super().construct(x)
+        if process_groups is not None and GlobalComm.INITED:
+            groups, all_ranks = [sorted(group) for group in process_groups], list(range(get_group_size()))
+            if groups != [all_ranks]:
+                raise ArgumentValueError(
+                    f"process_groups of SyncBatchNorm is {process_groups}", f"there is one group: {[all_ranks]}"
+                )
 
 
 class _InstanceNorm(_ChannelNorm):

@@ -30,7 +30,9 @@ class Optimizer(Cell):
     Args:
         learning_rate: A number; one for each step (a list or a tensor; the last one stays); or a
             ``LearningRateSchedule``.
-        parameters: Parameters; or groups of them, dictionaries of ``params`` and ``lr``, ``weight_decay``.
+        parameters: Parameters; or groups of them, dictionaries of ``params`` and ``lr``, ``weight_decay``,
+            ``grad_centralization``. One may have ``order_params`` alone: all parameters, in the order that gradients
+            have.
         weight_decay: What of each parameter is added to its gradient. As in MindSpore it passes by parameters whose
             names have ``beta`` or ``gamma``, unless groups are given.
         loss_scale: What gradients are divided by.
@@ -44,17 +46,16 @@ class Optimizer(Cell):
     def __init__(self, learning_rate: Any, parameters: Any, weight_decay: float = 0.0, loss_scale: float = 1.0) -> None:
         super().__init__(auto_prefix=False)
         given = list(parameters)
-        groups = given if given and isinstance(given[0], Mapping) else [{"params": given}]
+        self.is_group = bool(given) and isinstance(given[0], Mapping)
+        groups, order = _groups(given) if self.is_group else ([{"params": given}], None)
         if loss_scale <= 0 or weight_decay < 0:
             raise ArgumentValueError(
                 f"{type(self).__name__} was given weight_decay={weight_decay}, loss_scale={loss_scale}",
                 "give a weight_decay of at least 0, and a loss_scale above 0",
             )
-        self.loss_scale, self.is_group = float(loss_scale), groups is given
+        self.loss_scale = float(loss_scale)
         self.global_step = Parameter(Tensor([0], int32), "global_step", requires_grad=False)
-        self._rates: list[Any] = []
-        self._decays: list[float] = []
-        chosen: list[Parameter] = []
+        chosen: list[tuple[Parameter, Any, float, bool]] = []
         for number, group in enumerate(groups):
             rate = self._rate(group.get("lr", learning_rate), number)
             for parameter in group["params"]:
@@ -62,12 +63,18 @@ class Optimizer(Cell):
                     raise ArgumentTypeError(f"{type(self).__name__} was given a {type(parameter).__name__}",
                                             "give net.trainable_params()")  # fmt: skip
                 passed_by = not self.is_group and any(part in parameter.name for part in ("beta", "gamma"))
-                self._rates.append(rate)
-                self._decays.append(0.0 if passed_by else float(group.get("weight_decay", weight_decay)))
-                chosen.append(parameter)
+                decay = 0.0 if passed_by else float(group.get("weight_decay", weight_decay))
+                chosen.append((parameter, rate, decay, bool(group.get("grad_centralization"))))
         if not chosen:
             raise ArgumentTypeError(f"{type(self).__name__} was given no parameters", "give net.trainable_params()")
-        object.__setattr__(self, "parameters", ParameterTuple(chosen))
+        if order is not None:
+            if sorted(map(id, order)) != sorted(id(each[0]) for each in chosen):
+                raise ArgumentValueError("order_params are not the parameters of the groups", "list all, each once")
+            chosen.sort(key=lambda each: [id(one) for one in order].index(id(each[0])))
+        object.__setattr__(self, "parameters", ParameterTuple(each[0] for each in chosen))
+        self._rates: list[Any] = [each[1] for each in chosen]
+        self._decays = [each[2] for each in chosen]
+        self._centred = [each[3] for each in chosen]
 
     parameters: ParameterTuple
 
@@ -126,8 +133,11 @@ class Optimizer(Cell):
         prepared = self.prepared()
         for index, (parameter, gradient) in enumerate(zip(self.parameters, gradients, strict=True)):
             given = gradient if self.loss_scale == 1.0 else mul(gradient, 1.0 / self.loss_scale)
+            given = self.decayed(index, parameter, given)
+            if self._centred[index] and given.ndim > 1:
+                given = sub(given, reduce("ReduceMean", given, range(1, given.ndim), True))
             rate = cast(rates[id(self._rates[index])], parameter.type.dtype)
-            self.update(index, parameter, self.decayed(index, parameter, given), rate, prepared)
+            self.update(index, parameter, given, rate, prepared)
         return assign_add(self.global_step, Tensor([1], int32))
 
     def decayed(self, index: int, parameter: Parameter, gradient: Tensor) -> Tensor:
@@ -142,6 +152,30 @@ class Optimizer(Cell):
     def update(self, index: int, parameter: Parameter, gradient: Tensor, rate: Tensor, prepared: Any) -> None:
         """Change one parameter; every optimizer has its own."""
         raise ArgumentTypeError(f"{type(self).__name__} has no update", "use nn.SGD or another optimizer")
+
+
+_KEYS = ("params", "lr", "weight_decay", "grad_centralization", "order_params")
+
+
+def _groups(given: Sequence[Any]) -> tuple[list[Any], list[Parameter] | None]:
+    """Return the groups among what an optimizer was given, and the order of their parameters if one says it.
+
+    Raises:
+        ArgumentTypeError: If something else is among them.
+        ArgumentValueError: If a group has something else.
+    """
+    groups, order = [], None
+    for group in given:
+        if not isinstance(group, Mapping):
+            raise ArgumentTypeError(f"a {type(group).__name__} is among groups of parameters", "give dictionaries only")
+        unknown = [key for key in group if key not in _KEYS]
+        if unknown or ("params" in group) == ("order_params" in group):
+            raise ArgumentValueError(f"a group of parameters has {sorted(group)}", f"it may have {', '.join(_KEYS)}")
+        if "order_params" in group:
+            order = list(group["order_params"])
+        else:
+            groups.append(group)
+    return groups, order
 
 
 class SGD(Optimizer):

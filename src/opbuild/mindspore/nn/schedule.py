@@ -10,7 +10,7 @@ from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.execution import cast
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.ops.arithmetic import add, cos, div, floor, minimum, mul
+from opbuild.mindspore.ops.arithmetic import add, ceil, cos, div, floor, maximum, minimum, mul, sub
 from opbuild.mindspore.ops.arithmetic import pow as power
 from opbuild.mindspore.tensor import Tensor
 
@@ -78,6 +78,32 @@ class CosineDecayLR(LearningRateSchedule):
         return add(mul(wave, 0.5 * (self.max_lr - self.min_lr)), self.min_lr)
 
 
+class PolynomialDecayLR(LearningRateSchedule):
+    """From ``learning_rate`` to ``end_learning_rate`` by a power of the steps that are left.
+
+    With ``update_decay_steps`` it begins anew, over twice, three times as many steps and so on.
+    """
+
+    def __init__(self, learning_rate: float, end_learning_rate: float, decay_steps: int, power: float,
+                 update_decay_steps: bool = False) -> None:  # fmt: skip
+        super().__init__()
+        if learning_rate <= 0 or end_learning_rate < 0 or decay_steps < 1 or power <= 0:
+            raise ArgumentValueError(
+                f"PolynomialDecayLR was given {learning_rate}, {end_learning_rate}, {decay_steps}, {power}",
+                "give numbers above 0",
+            )
+        self.learning_rate, self.end_learning_rate = float(learning_rate), float(end_learning_rate)
+        self.decay_steps, self.power, self.update_decay_steps = decay_steps, float(power), update_decay_steps
+
+    def construct(self, global_step: Tensor) -> Tensor:
+        """Return the rate."""
+        step, steps = cast(global_step, "float32"), Tensor(float(self.decay_steps))
+        if self.update_decay_steps:
+            steps = mul(steps, maximum(ceil(div(step, steps)), 1.0))
+        left = sub(1.0, div(minimum(step, steps), steps))
+        return add(mul(power(left, self.power), self.learning_rate - self.end_learning_rate), self.end_learning_rate)
+
+
 class WarmUpLR(LearningRateSchedule):
     """From 0 to ``learning_rate`` in equal steps, which stays."""
 
@@ -120,6 +146,46 @@ def exponential_decay_lr(learning_rate: float, decay_rate: float, total_step: in
     return _by_epoch(rate, total_step, step_per_epoch)
 
 
+def natural_exp_decay_lr(learning_rate: float, decay_rate: float, total_step: int, step_per_epoch: int,
+                         decay_epoch: int, is_stair: bool = False) -> list[float]:  # fmt: skip
+    """Return ``learning_rate * e ** (-decay_rate * epoch)`` for each step; by stairs of ``decay_epoch`` epochs."""
+
+    def rate(epoch: int) -> float:
+        return learning_rate * math.exp(-decay_rate * (epoch // decay_epoch * decay_epoch if is_stair else epoch))
+
+    return _by_epoch(rate, total_step, step_per_epoch)
+
+
+def inverse_decay_lr(learning_rate: float, decay_rate: float, total_step: int, step_per_epoch: int,
+                     decay_epoch: int, is_stair: bool = False) -> list[float]:  # fmt: skip
+    """Return ``learning_rate / (1 + decay_rate * epoch / decay_epoch)`` for each step."""
+
+    def rate(epoch: int) -> float:
+        return learning_rate / (1 + decay_rate * (epoch // decay_epoch if is_stair else epoch / decay_epoch))
+
+    return _by_epoch(rate, total_step, step_per_epoch)
+
+
+def polynomial_decay_lr(learning_rate: float, end_learning_rate: float, total_step: int, step_per_epoch: int,
+                        decay_epoch: int, power: float, update_decay_epoch: bool = False) -> list[float]:  # fmt: skip
+    """Return rates from ``learning_rate`` to ``end_learning_rate`` by a power of the epochs that are left."""
+
+    def rate(epoch: int) -> float:
+        epochs = decay_epoch * max(math.ceil(epoch / decay_epoch), 1) if update_decay_epoch else decay_epoch
+        left = 1 - min(epoch, epochs) / epochs
+        return (learning_rate - end_learning_rate) * float(left**power) + end_learning_rate
+
+    return _by_epoch(rate, total_step, step_per_epoch)
+
+
+def warmup_lr(learning_rate: float, total_step: int, step_per_epoch: int, warmup_epoch: int) -> list[float]:
+    """Return rates that rise from 0 to ``learning_rate`` over ``warmup_epoch`` epochs, for each step."""
+    return _by_epoch(
+        lambda epoch: learning_rate * min(epoch, warmup_epoch) / warmup_epoch if warmup_epoch else learning_rate,
+        total_step, step_per_epoch,
+    )  # fmt: skip
+
+
 def cosine_decay_lr(min_lr: float, max_lr: float, total_step: int, step_per_epoch: int,
                     decay_epoch: int) -> list[float]:  # fmt: skip
     """Return rates from ``max_lr`` to ``min_lr`` along half a wave of a cosine, for each step."""
@@ -131,4 +197,7 @@ def cosine_decay_lr(min_lr: float, max_lr: float, total_step: int, step_per_epoc
 
 
 __all__ = names.public(vars(), Cell)
-__all__ += ["cosine_decay_lr", "exponential_decay_lr", "piecewise_constant_lr"]
+__all__ += [
+    "cosine_decay_lr", "exponential_decay_lr", "inverse_decay_lr", "natural_exp_decay_lr", "piecewise_constant_lr",
+    "polynomial_decay_lr", "warmup_lr",
+]  # fmt: skip

@@ -10,7 +10,8 @@ from opbuild.mindspore.gradients import value_and_grad
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.distributed import combining
 from opbuild.mindspore.nn.optimizer import Optimizer
-from opbuild.mindspore.ops.assignment import depend
+from opbuild.mindspore.ops.arithmetic import mul
+from opbuild.mindspore.ops.assignment import depend, stop_gradient
 from opbuild.mindspore.tensor import Tensor
 
 
@@ -50,6 +51,42 @@ class WithEvalCell(Cell):
         """Return the loss, what the network gives, and the label."""
         outputs = self._network(data)
         return self._loss_fn(outputs, label), outputs, label
+
+
+class ForwardValueAndGrad(Cell):
+    """A network and its gradients: ``construct(*inputs)`` gives what the network does, and the gradients.
+
+    Args:
+        network: A network that gives a loss.
+        weights: The parameters to differentiate by, with ``get_by_list``; default: those of the network.
+        get_all: Whether to differentiate by all inputs; else by the first one.
+        get_by_list: Whether to differentiate by parameters: instead of the first input, or beside all.
+        sens_param: Whether the last input is the gradient of the loss.
+    """
+
+    _is_step = True
+
+    def __init__(self, network: Cell, weights: Any = None, get_all: bool = False, get_by_list: bool = False,
+                 sens_param: bool = False) -> None:  # fmt: skip
+        super().__init__(auto_prefix=False)
+        if not isinstance(network, Cell):
+            raise ArgumentTypeError(f"the network of ForwardValueAndGrad is a {type(network).__name__}", "give a Cell")
+        self.network = network
+        self._weights = network.trainable_params() if get_by_list and weights is None else weights
+        self.get_all, self.get_by_list, self.sens_param = get_all, get_by_list, sens_param
+
+    def construct(self, *inputs: Any) -> tuple[Any, Any]:
+        """Return what the network gives, and the gradients."""
+        given, sens = (inputs[:-1], inputs[-1]) if self.sens_param else (inputs, None)
+
+        def weighted(*args: Any) -> tuple[Any, Any]:
+            loss = self.network(*args)
+            return (loss if sens is None else mul(loss, stop_gradient(sens))), loss
+
+        position = tuple(range(len(given))) if self.get_all else None if self.get_by_list else 0
+        weights = self._weights if self.get_by_list else None
+        (_, loss), gradients = value_and_grad(weighted, position, weights, has_aux=True)(*given)
+        return loss, gradients
 
 
 class TrainOneStepCell(Cell):

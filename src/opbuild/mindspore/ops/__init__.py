@@ -20,6 +20,7 @@ from opbuild.mindspore.ops.elementwise_primitives import *
 from opbuild.mindspore.ops.gathering import *
 from opbuild.mindspore.ops.linear import *
 from opbuild.mindspore.ops.loss import *
+from opbuild.mindspore.ops.mapping import *
 from opbuild.mindspore.ops.matrices import *
 from opbuild.mindspore.ops.movement_primitives import *
 from opbuild.mindspore.ops.normalization import *

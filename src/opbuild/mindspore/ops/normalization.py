@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from opbuild.mindspore.arguments import ArgumentValueError, one_of
-from opbuild.mindspore.execution import emit
-from opbuild.mindspore.ops.arithmetic import add, mul, need_tensor, square, sub
+from opbuild.mindspore.communication import GlobalComm, get_group_size
+from opbuild.mindspore.execution import cast, emit
+from opbuild.mindspore.ops.arithmetic import add, div, maximum, mul, need_tensor, square, sub
 from opbuild.mindspore.ops.assignment import assign, stop_gradient
+from opbuild.mindspore.ops.communication import AllReduce
 from opbuild.mindspore.ops.reduction import reduce
-from opbuild.mindspore.ops.shaping import reshaped
+from opbuild.mindspore.ops.shaping import concat, reshaped, split
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
@@ -28,20 +31,61 @@ def batch_norm(input_x: Any, running_mean: Any, running_var: Any, weight: Any, b
     operands = [need_tensor(item, "batch_norm") for item in (input_x, weight, bias, running_mean, running_var)]
     if not training:
         return emit("BatchNormalization", *operands, epsilon=float(eps))
-    x, scale, shift = operands[:3]
-    axes = tuple(axis for axis in range(x.ndim) if axis != 1)
+    return _by_batch(operands[:3], (running_mean, running_var), momentum, eps, _statistics)
+
+
+def batch_norm_of_ranks(input_x: Any, running_mean: Any, running_var: Any, weight: Any, bias: Any,
+                        training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> Tensor:  # fmt: skip
+    """Return ``batch_norm``; in training on several ranks by the statistics of all ranks' tensors, in float32."""
+    if not training or not GlobalComm.INITED or get_group_size() == 1:
+        return batch_norm(input_x, running_mean, running_var, weight, bias, training, momentum, eps)
+    operands = [cast(need_tensor(each, "batch_norm"), "float32") for each in (input_x, weight, bias)]
+    normalized = _by_batch(operands, (running_mean, running_var), momentum, eps, _statistics_of_all)
+    return cast(normalized, input_x.type.dtype)
+
+
+_Statistics = tuple[Tensor, Tensor, Tensor, Any]
+"""Each channel's mean, the tensor less it, the variance, and by what that is multiplied to have no bias."""
+
+
+def _by_batch(operands: Sequence[Tensor], running: Sequence[Any], momentum: float, eps: float,
+              statistics: Callable[[Tensor], _Statistics]) -> Tensor:  # fmt: skip
+    """Return a tensor normalized by statistics of its own, which move the running ones."""
+    x, scale, shift = operands
     shape = (x.shape[1],) + (1,) * (x.ndim - 2)
-    mean = reduce("ReduceMean", x, axes, True)
-    centred = sub(x, mean)
-    variance = reduce("ReduceMean", square(centred), axes, True)
-    count = x.size // max(x.shape[1], 1)
-    moved = (mean, 1.0), (variance, count / max(count - 1, 1))
-    for running, (found, factor) in zip((running_mean, running_var), moved, strict=True):
-        if isinstance(running, Parameter):
-            part = mul(stop_gradient(reshaped(found, running.shape)), momentum * factor)
-            assign(running, add(mul(running, 1.0 - momentum), part))
+    mean, centred, variance, factor = statistics(x)
+    for state, found, unbiased in zip(running, (mean, variance), (1.0, factor), strict=True):
+        if isinstance(state, Parameter):
+            part = mul(stop_gradient(reshaped(found, state.shape)), unbiased * momentum)
+            assign(state, add(mul(state, 1.0 - momentum), part))
     root = emit("Rsqrt", add(variance, float(eps)), domain="opbuild")
     return add(mul(mul(centred, root), reshaped(scale, shape)), reshaped(shift, shape))
+
+
+def _statistics(x: Tensor) -> _Statistics:
+    axes = _axes(x)
+    mean = reduce("ReduceMean", x, axes, True)
+    centred = sub(x, mean)
+    count = x.size // max(x.shape[1], 1)
+    return mean, centred, reduce("ReduceMean", square(centred), axes, True), count / max(count - 1, 1)
+
+
+def _statistics_of_all(x: Tensor) -> _Statistics:
+    together = AllReduce()
+    axes, channels = _axes(x), x.shape[1]
+    shape = tuple(1 if axis in axes else extent for axis, extent in enumerate(x.shape))
+    own = reshaped(reduce("ReduceSum", x, axes, False), (channels,))
+    sums, count = split(
+        together(concat([own, Tensor(np.full(1, x.size // max(channels, 1), np.float32))])), [channels, 1]
+    )
+    mean = reshaped(div(sums, count), shape)
+    centred = sub(x, mean)
+    squares = together(reshaped(reduce("ReduceSum", square(centred), axes, False), (channels,)))
+    return mean, centred, reshaped(div(squares, count), shape), div(count, maximum(sub(count, 1.0), 1.0))
+
+
+def _axes(x: Tensor) -> tuple[int, ...]:
+    return tuple(axis for axis in range(x.ndim) if axis != 1)
 
 
 def layer_norm(input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:

@@ -10,7 +10,7 @@ import numpy as np
 from opbuild.dtypes import float_limits, is_float
 from opbuild.frontend.cell import current
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, axis_in, one_of
-from opbuild.mindspore.execution import cast, emit
+from opbuild.mindspore.execution import cast, emit, symbol_of
 from opbuild.mindspore.host import need_array, on_data
 from opbuild.mindspore.ops.arithmetic import as_operand, div, need_tensor, neg
 from opbuild.mindspore.ops.declaration import named, spelled
@@ -66,17 +66,16 @@ def replaced(target: Any, result: Tensor, name: str) -> Tensor:
     """Give a parameter or tensor the elements of ``result`` and return it.
 
     Raises:
-        ArgumentTypeError: While a network is traced: its parameters stay as they are.
+        ArgumentTypeError: While a network is traced, if it is no parameter and not of this network.
     """
     tensor = need_tensor(target, name)
-    if current() is not None:
-        if isinstance(tensor, Parameter) and result.symbol is not None:
-            need_states().write(tensor, result.symbol)
+    trace = current()
+    if trace is not None:
+        if isinstance(tensor, Parameter):
+            need_states().write(tensor, symbol_of(trace, result))
             return tensor
         if tensor.symbol is None:
-            raise ArgumentTypeError(
-                f"construct changes a tensor by {name}", "parameters do not change while a network runs: return it"
-            )
+            raise ArgumentTypeError(f"construct changes a tensor by {name}", "return it, or let it be a Parameter")
         tensor._value = result._value
         return tensor
     array, wanted = tensor.asnumpy(), result.asnumpy()

@@ -17,6 +17,7 @@ from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.combined import Dropout2d as _Dropout2d
 from opbuild.mindspore.ops import batch_norm, conv_transpose2d, group_norm, layer_norm, prelu
 from opbuild.mindspore.ops.convolution import per_axis
+from opbuild.mindspore.ops.normalization import batch_norm_of_ranks
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
@@ -95,6 +96,7 @@ class _BatchNorm(Cell):
     """Each channel normalized by its stored mean and variance, in training by the batch's, which move those."""
 
     ranks: tuple[int, ...] = ()
+    _normalized = staticmethod(batch_norm)
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True,
                  track_running_stats: bool = True, dtype: Any = None) -> None:  # fmt: skip
@@ -119,7 +121,7 @@ class _BatchNorm(Cell):
             raise TensorShapeError(f"{name} of shape {input.shape}", f"it needs {self.ranks} dimensions")
         scale = Tensor.of(np.ones(self.running_mean.shape, np.float32)) if self.weight is None else self.weight
         shift = Tensor.of(np.zeros(self.running_mean.shape, np.float32)) if self.bias is None else self.bias
-        return batch_norm(
+        return self._normalized(
             input, self.running_mean, self.running_var, scale, shift, self.training, self.momentum, self.eps
         )
 
@@ -143,9 +145,10 @@ class BatchNorm3d(_BatchNorm):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch normalization; where several devices would train, their batches' statistics are one."""
+    """Batch normalization; in training on several ranks all of them are one batch."""
 
     ranks = (2, 3, 4, 5)
+    _normalized = staticmethod(batch_norm_of_ranks)
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True,
                  track_running_stats: bool = True, process_group: str | None = None,
