@@ -18,6 +18,7 @@ from opbuild.families.family import Variant
 from opbuild.families.weight_blocks import family as weight_blocks
 from opbuild.families.winograd import family as winograd
 from opbuild.graph.constants import factors_of, numbers_of
+from opbuild.graph.extents import at_hand
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.opdesc import HIGH_PRECISION, OpDesc
 from opbuild.lowering import conv_weights as packing
@@ -220,7 +221,7 @@ def by_tiles(lowering: Lowering, conv: Convolution, turned: bool = False) -> boo
         shape = ((tile + 2) ** 2, blocks(conv.outputs), blocks(conv.inputs) * BLOCK, BLOCK)
         weights = _packed(lowering, conv, f"winograd {tile}", partial(packing.pack_winograd, tile=tile), shape, ())
     else:
-        if prod(window.out) * conv.images < weight_blocks.LEAST_POSITIONS:
+        if at_hand(prod(window.out) * conv.images) < weight_blocks.LEAST_POSITIONS:
             return False
         plain, name = lowering.plain(conv.weights), conv.node.name
         found = run_time_weights.in_blocks(lowering, plain, name, turned=turned, tile=tile)
