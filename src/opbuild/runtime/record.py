@@ -90,7 +90,7 @@ class KernelStep(NamedTuple):
 
     def argument_types(self, buffers: Sequence[Storage]) -> tuple[str, ...]:
         """Return the element types of the arguments."""
-        return self.dtypes or tuple(buffers[view.buffer].dtype for view in self.views)
+        return self.dtypes or tuple([buffers[view.buffer].dtype for view in self.views])
 
 
 class Constant(NamedTuple):
