@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from opbuild.backend.evaluate import evaluate
@@ -50,10 +51,16 @@ def lowering_options(config: Config) -> Options:
     return Options(impl_mode=config.op_select_implmode, impl_types=config.optypelist_for_implmode)
 
 
-def pack(program: Program, packer: Packer, clock: Clock, watch: Watch = unwatched) -> Packed:
-    """Pack a program's constants and plan its memory: what needs no kernel."""
+def pack(
+    program: Program,
+    packer: Packer,
+    clock: Clock,
+    watch: Watch = unwatched,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> Packed:
+    """Pack a program's constants and plan its memory: what needs no kernel; ``meanwhile`` is this thread's first."""
     with clock("pack"):
-        constants = pack_constants(program, packer, watch)
+        constants = pack_constants(program, packer, watch, meanwhile)
     with clock("plan"):
         return Packed(program, constants, plan(program))
 
