@@ -19,3 +19,8 @@ def caches() -> str:
 def shipped_bank(level: str) -> Path:
     """Return where the release has the bank for this machine's caches and a level, if it has one."""
     return SHIPPED / f"{level}_{caches().replace('/', '_')}.jsonl"
+
+
+def shipped_banks(level: str) -> list[Path]:
+    """Return the banks that the release has for a level, for machines of any caches."""
+    return sorted(SHIPPED.glob(f"{level}_L1-*.jsonl"))
