@@ -5,6 +5,8 @@ Each time is that of a fresh process with an empty cache, from the call to a net
 ``compile_model``. Beside it stands the time of the whole process, from its start to its end, in which are the imports:
 ``import opbuild`` loads almost nothing, so ``compile`` loads numpy too, which the others did before. Runs are
 interleaved, each repetition from another one on, medians are printed; the pages of the model's file are in memory.
+What is measured is the opbuild that this Python has: install it (``pip install .``), since a checkout reads and
+digests its own sources at each start.
 
     python benchmarks/first_start.py [MODEL.onnx ...] [--repeat 5] [--compile]
 
@@ -17,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import statistics
 import subprocess
 import sys
@@ -35,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from kernels.models import structures
 from opbuild.frontend.example_models import EXAMPLES
 from opbuild.store.pack import PACKS
-from processes import WITHOUT, environment
+from processes import WITHOUT
 
 OPBUILD = """
 import sys, time
@@ -119,7 +122,7 @@ def networks(folder: Path) -> Iterator[tuple[str, Path]]:
 def started(program: str, model: Path, threads: int, **variables: str) -> Started:
     """Start a network in a fresh process."""
     with tempfile.TemporaryDirectory() as cache:
-        surroundings = environment(MS_COMPILER_CACHE_PATH=cache, **variables)
+        surroundings = os.environ | {"MS_COMPILER_CACHE_PATH": cache, **variables}
         command = [sys.executable, "-c", program, str(model), str(threads)]
         begun = time.perf_counter()
         done = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=False)

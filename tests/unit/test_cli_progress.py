@@ -233,6 +233,18 @@ def test_a_model_that_takes_long_to_read_is_not_silent() -> None:
     assert lines[:2] == ["reading the model, 20 s"] * 2
 
 
+def test_a_build_that_begins_after_the_command_writes_no_lines_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of a network is built as it runs: its thread went on writing for as long as the process lived."""
+    begun: list[str] = []
+    monkeypatch.setattr("opbuild.cli.progress.begin", lambda _, name: begun.append(name))
+    progress = LineProgress(lambda _: None)
+    progress(BuildStarted("net", 2, 1))
+    progress.close()
+    progress(BuildStarted("net", 2, 1))
+    progress.begin()
+    assert begun == ["opbuild-progress"]
+
+
 def test_a_quiet_build_writes_only_in_between() -> None:
     """Where start and end are not wanted, a short build leaves no line and a long one a sign of life."""
     lines: list[str] = []

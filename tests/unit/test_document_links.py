@@ -72,3 +72,10 @@ def test_decisions_that_were_replaced_say_so_in_the_index_too() -> None:
     assert rows == pages
     assert any(pages.values())
     assert all(later > number for number, all_later in pages.items() for later in all_later)
+
+
+def test_decisions_are_listed_once_and_in_order() -> None:
+    """Branches that were joined left pages in the list twice, and others in the order in which they came."""
+    listed = re.findall(r"^\| \[(\d{4})\]\(\1-", (ROOT / "docs" / "decisions" / "README.md").read_text(), re.MULTILINE)
+    assert listed == sorted(set(listed))
+    assert len(listed) == len(list((ROOT / "docs" / "decisions").glob("0*.md")))

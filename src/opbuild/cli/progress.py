@@ -147,7 +147,8 @@ class LineProgress:
         self._interval = interval
         self._ends = ends
         self.state = BuildState(clock)
-        self._stop: threading.Event | None = None
+        self._stop = threading.Event()
+        self._closed = False
 
     def __call__(self, event: Event) -> None:
         """Observe one event."""
@@ -173,14 +174,15 @@ class LineProgress:
         self._write(before + ", ".join(filter(None, (done, state.step_text, duration(state.elapsed), left, doing))))
 
     def close(self) -> None:
-        """End the lines in between."""
-        if self._stop is not None:
-            self._stop.set()
-            self._stop = None
+        """End the lines in between, also those of builds to come: a part of a network may be built as it runs."""
+        self._closed = True
+        self._stop.set()
 
     def begin(self) -> None:
         """Begin with the lines in between; each comes an interval after the one before."""
-        self.close()
+        self._stop.set()
+        if self._closed:
+            return
         stop = self._stop = threading.Event()
         begin(lambda: ticking(stop, self._interval, self._interval, self.tick), "opbuild-progress")
 
