@@ -20,11 +20,12 @@ from opbuild.lowering.lower import lower
 from opbuild.lowering.tuned import Asked, Tuned
 from opbuild.pipeline import tuned as tuned_pipeline
 from opbuild.pipeline.setup import set_up
+from opbuild.pipeline.stores import Stores
 from opbuild.pipeline.tuned import lower_with_bank
 from opbuild.platform.imports import Modules
 from opbuild.platform.release import code
 from opbuild.store.bank import Record, line_of, parse_bank
-from opbuild.store.machine_class import system_class
+from opbuild.store.machine_class import machine_file, system_class
 from opbuild.store.shipped import SHIPPED, shipped_bank
 from opbuild.tuning.forms import Chosen
 from small_network import SHAPE, small_model
@@ -148,6 +149,30 @@ def test_what_the_release_chooses_is_taken_where_its_kernels_come_with_it(
     program = lower_with_bank(graph(), setup, Options())
     assert has_choice(program.descriptors(), chosen) == is_taken
     assert bool(program.tuned) == is_taken
+
+
+@pytest.mark.usefixtures("banks")
+@pytest.mark.usefixtures("banks")
+def test_the_key_of_a_stored_network_says_what_the_releases_bank_depends_on() -> None:
+    """Its bytes, threads and what was measured of the machine; a start does not look into it."""
+    setup = set_up(Config.from_environment(num_threads=2), None, None)
+    path = shipped_bank(setup.level.name)
+
+    def key(threads: int = 2) -> dict[str, str]:
+        return Stores(set_up(Config.from_environment(num_threads=threads), None, None)).images._tuned
+
+    assert key() == {}
+    write(path, other_choice(setup.level))
+    found = [key(), key(threads=1)]
+    write(path, other_choice(setup.level), other_choice(setup.level, threads=1))
+    found.append(key())
+    machine = machine_file(setup.config)
+    machine.parent.mkdir(parents=True, exist_ok=True)
+    machine.write_bytes(b"{}")
+    found.append(key())
+    assert all(set(each) == {"tuned"} for each in found)
+    assert len({each["tuned"] for each in found}) == len(found)
+    assert key() == found[-1]
 
 
 @pytest.mark.usefixtures("banks")

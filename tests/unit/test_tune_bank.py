@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import opbuild
 from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.families.catalogue import find, names
@@ -112,9 +113,10 @@ def test_two_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
     """Both begin together, and all lines of both are sound."""
     path = tmp_path / "bank.jsonl"
     command = [sys.executable, "-c", WRITER, str(Path(__file__).parent), str(path)]
+    paths = f"{Path(__file__).parents[1]}:{Path(opbuild.__file__).parents[1]}"
     writers = [
         subprocess.Popen([*command, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                         env={"PYTHONPATH": str(Path(__file__).parents[1])})
+                         env={"PYTHONPATH": paths})
         for name in ("one", "two")
     ]  # fmt: skip
     for each in writers:

@@ -19,10 +19,7 @@ from opbuild.files.trust import Trust
 from opbuild.kernel.host import here, host_level
 from opbuild.kernel.level import Level
 from opbuild.platform.records import dataclass
-from opbuild.store.shipped import caches
-
-FILE = "machine.json"
-"""What was measured, beside the cache."""
+from opbuild.store.shipped import MACHINE, caches
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ def system_class(level: Level | None = None) -> str:
 
 def machine_file(config: Config) -> Path:
     """Return where it is kept what was measured."""
-    return config.shared_folder / FILE
+    return config.shared_folder / MACHINE
 
 
 def read_measured(config: Config, trust: Trust) -> Measured | None:
