@@ -176,6 +176,81 @@ def _normalised(net: Network, a: Both, b: Both) -> Both | None:
     return found, F.layer_norm(a[1], b[0].shape, b[1], None, 0.125)
 
 
+def _repeated(net: Network, a: Both, b: Both) -> Both | None:
+    """Pad by repetition; torch has each way for the last axes of a batch of images."""
+    if len(a[0].shape) != 4:
+        return None
+    names = (("reflect", "reflect"), ("edge", "replicate"), ("wrap", "circular"))
+    mode, other = names[int(net.random.integers(3))]
+    height, width = a[0].shape[2:]
+    most = (height - 1, width - 1) if mode == "reflect" else (height, width)
+    top, bottom, left, right = (int(net.random.integers(0, most[axis] + 1)) for axis in (0, 0, 1, 1))
+    found = net.of("Pad", a[0], net.of.ints(0, 0, top, left, 0, 0, bottom, right), mode=mode)
+    return found, F.pad(a[1], (left, right, top, bottom), other)
+
+
+def _sampled(net: Network, a: Both, b: Both) -> Both | None:
+    """Sample images at places that another value says."""
+    if len(a[0].shape) != 4 or len(b[0].shape) != 4 or a[0].shape[0] != b[0].shape[0] or b[1].numel() < 2 * len(b[1]):
+        return None
+    images, places = len(b[1]), b[1].numel() // len(b[1]) // 2
+    flat = net.of.reshape(b[0], (images, b[1].numel() // images))
+    of, padding = net.of, ("zeros", "border", "reflection")[int(net.random.integers(3))]
+    mode = ("linear", "cubic")[int(net.random.integers(2 if padding != "border" else 1))]
+    grid = of("Slice", flat, of.ints(0), of.ints(2 * places), of.ints(1), of.ints(1))
+    grid = of("Mul", of.reshape(grid, (images, places, 1, 2)), of.constant(0.7, "float64"))
+    found = of("GridSample", a[0], grid, mode=mode, padding_mode=padding, align_corners=0)
+    other = 0.7 * b[1].reshape(images, -1)[:, : 2 * places].reshape(images, places, 1, 2)
+    return found, F.grid_sample(a[1], other, "bi" + mode, padding, align_corners=False)
+
+
+def _multiplied(net: Network, a: Both, b: Both) -> Both | None:
+    if not a[0].shape:
+        return None
+    axis = int(net.random.integers(len(a[0].shape)))
+    return net.of("CumProd", a[0], net.of.constant(axis, "int64")), a[1].cumprod(axis)
+
+
+def _overwritten(net: Network, a: Both, b: Both) -> Both | None:
+    """Write some slices of one value over those of another, each once."""
+    if not _same_rows(a, b):
+        return None
+    rows = min(a[0].shape[0], b[0].shape[0])
+    places = net.random.permutation(a[0].shape[0])[:rows]
+    of = net.of
+    updates = of("Slice", b[0], of.ints(0), of.ints(rows), of.ints(0), of.ints(1))
+    return of("ScatterND", a[0], of.constant(places.reshape(-1, 1)), updates), a[1].index_copy(
+        0, torch.tensor(places), b[1][:rows]
+    )
+
+
+def _recurrent(net: Network, a: Both, b: Both) -> Both | None:
+    """Read images as sequences of rows, by a layer of two units in a random direction."""
+    if len(a[0].shape) != 4:
+        return None
+    kind = ("RNN", "GRU", "LSTM")[int(net.random.integers(3))]
+    both, of = bool(net.random.integers(2)), net.of
+    n, c, h, w = a[0].shape
+    layer = getattr(torch.nn, kind)(w, 2, bidirectional=both, dtype=torch.float64)
+    order = {"RNN": (0,), "GRU": (1, 0, 2), "LSTM": (0, 3, 1, 2)}[kind]
+    given: dict[str, list[Array]] = {"weight_ih": [], "weight_hh": [], "bias_ih": [], "bias_hh": []}
+    for suffix in ("", "_reverse")[: 1 + both]:
+        for name, found in given.items():
+            parameter = getattr(layer, f"{name}_l0{suffix}")
+            parameter.data = torch.tensor(net.random.standard_normal(tuple(parameter.shape)))
+            parts = parameter.detach().chunk(len(order))
+            found.append(torch.cat([parts[gate] for gate in order]).numpy())
+    weights = {name: np.stack(found) for name, found in given.items()}
+    bias = np.concatenate([weights["bias_ih"], weights["bias_hh"]], 1)
+    sequences = of.reshape(a[0], (n * c, h, w))
+    attrs: dict[str, Any] = {"hidden_size": 2, "direction": "bidirectional" if both else "forward"}
+    attrs |= {"linear_before_reset": 1} if kind == "GRU" else {}
+    known = (of.constant(each) for each in (weights["weight_ih"], weights["weight_hh"], bias))
+    every = of(kind, of.transpose(sequences, (1, 0, 2)), *known, **attrs)
+    every = of.reshape(of.transpose(every, (0, 2, 1, 3)), (h, n * c, 2 * (1 + both)))
+    return every, layer(a[1].reshape(n * c, h, w).permute(1, 0, 2))[0]
+
+
 STEPS: tuple[Step, ...] = (
     _unary("Tanh", torch.tanh), _unary("Relu", torch.relu), _unary("Gelu", F.gelu), _unary("Sigmoid", torch.sigmoid),
     _unary("Abs", torch.abs), _unary("Neg", torch.neg), _unary("Softplus", F.softplus), _unary("Sin", torch.sin),
@@ -185,6 +260,7 @@ STEPS: tuple[Step, ...] = (
     _reduced("ReduceMax", lambda x, axis, keep: x.amax(axis, keep)),
     _reduced("ReduceLogSumExp", lambda x, axis, keep: x.logsumexp(axis, keep)), _softmax, _product, _transposed, _flat,
     _picked, _joined, _padded, _strided, _convolved, _pooled, _normalised,
+    _repeated, _sampled, _multiplied, _overwritten, _recurrent,
 )  # fmt: skip
 
 

@@ -191,6 +191,29 @@ def test_gradients_of_what_has_no_rule_are_left_to_torch_and_counted(compiled: A
     assert report(fast).compiled["aten.mm.default"] == 3
 
 
+class Tagger(nn.Module):
+    """A recurrent layer in both directions, and classes of each step."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.layer = getattr(nn, kind)(6, 8, 2, bidirectional=True, batch_first=True)
+        self.dense = nn.Linear(16, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the logits of each step."""
+        return self.dense(self.layer(x)[0])
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_a_recurrent_layer_trains_where_dynamo_allows_it(kind: str, compiled: Any) -> None:
+    """Written out by steps, as torch hands it over for training; every operator is computed by opbuild."""
+    torch.manual_seed(6)
+    model = Tagger(kind)
+    with torch._dynamo.config.patch(allow_rnn=True):
+        batches = [(torch.rand(3, 5, 6), torch.randint(0, 10, (3, 5))) for _ in range(3)]
+        check_trains_alike(model, batches, compiled, torch.optim.SGD)
+
+
 def test_what_is_kept_for_the_backward_pass_outlives_the_next_forward_pass(compiled: Any) -> None:
     """Two forward passes, then two backward ones: gradients add up."""
     torch.manual_seed(1)

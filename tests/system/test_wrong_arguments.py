@@ -270,7 +270,9 @@ USAGE: dict[str, tuple[str, str]] = {
                                          "leave it out, or put what is the script's own behind its name"),
     "profile": ("the model is missing", "give its path: opbuild profile MODEL.onnx|MODEL.om"),
     "profile small.onnx --by=shape": ("--by is 'shape'", "it must be layer or kernel"),
-    "bench small.onnx --runtime=caffe": ("--runtime is 'caffe'", "it must be opbuild, onnxruntime, openvino, mnn, ncnn or torch"),
+    "bench small.onnx --runtime=caffe": (
+        "--runtime is 'caffe'", "it must be opbuild, onnxruntime, openvino, mnn, ncnn or torch",
+    ),
     "bench small.onnx --num_threads=0": ("--num_threads is '0'", "it must be an integer from 1 to 1024"),
     "bench small.onnx --json=folder": (
         "--json is 'folder'", "it must be the file to write in a folder that you may write to, and it is a folder"

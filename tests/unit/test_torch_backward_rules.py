@@ -20,6 +20,7 @@ TAPS = torch.linspace(-1, 2, 6 * 2 * 3 * 3).cos().reshape(6, 2, 3, 3)
 BIAS = torch.arange(6.0)
 ROWS = torch.linspace(-100, 400, 30).cos().reshape(5, 6)
 INDICES = torch.tensor([[0, 3, 3], [1, 2, 0]])
+GRID = torch.linspace(-90, 200, 2 * 3 * 2 * 2).sin().reshape(2, 3, 2, 2) * 1.2
 SCALE, SHIFT = torch.arange(1.0, 5), torch.arange(4.0)
 STATISTICS = (torch.tensor([0.1, -0.2, 0.3, 0.0]), torch.tensor([0.5, 1.5, 1.0, 2.0]))
 
@@ -55,6 +56,22 @@ CASES: dict[str, tuple[Callable[..., Any], Tensors]] = {
         functional.cross_entropy,
         (ROWS, torch.tensor([0, 5, -100, 2, 3])),
     ),
+    **{
+        f"places of a grid, {mode}, {padding}": (
+            lambda x, g, m=mode, p=padding: functional.grid_sample(x, g, m, p, align_corners=False),
+            (IMAGE, GRID),
+        )
+        for mode, padding in (("bilinear", "zeros"), ("bilinear", "border"), ("bicubic", "reflection"))
+    },
+    "places of a grid in volumes": (
+        lambda x, g: functional.grid_sample(x[:, None], g[:, :, None].repeat(1, 1, 1, 1, 2)[..., :3]),
+        (IMAGE, GRID),
+    ),
+    "padding that repeats": (
+        lambda x: functional.pad(x, (2, 1, 0, 3), "reflect") * functional.pad(x, (2, 1, 0, 3), "replicate"),
+        (IMAGE,),
+    ),
+    "what is written over": (lambda x, y, i: x.scatter(1, i, y), (ROWS, ROWS[:2, :2].clone(), INDICES[:, :2])),
     "activations": (
         lambda x: functional.gelu(x) + functional.silu(x) * x.sigmoid() + x.tanh() * functional.relu(x),
         (ROWS,),

@@ -63,13 +63,14 @@ def _grid_sample(node: Node, inputs: Any) -> Sequence[Array]:
             place = np.clip(place, 0, extent - 1)
         taps.append([_placed(*tap, extent, aligned, padding) for tap in _neighbours(place, mode)])
     flat = wide.reshape(*x.shape[:2], prod(size))
-    found = np.zeros((*x.shape[:2], prod(grid.shape[1:-1])), wide.dtype)
+    count = prod(grid.shape[1:-1])
+    found = np.zeros((*x.shape[:2], count), wide.dtype)
     for chosen in product(*taps):
         index: Any = 0
         weight: Any = 1
         for (place, factor), extent in zip(chosen, size, strict=True):
             index, weight = index * extent + place, weight * factor
-        found += np.take_along_axis(flat, index.reshape(len(x), 1, -1), 2) * weight.reshape(len(x), 1, -1)
+        found += np.take_along_axis(flat, index.reshape(len(x), 1, count), 2) * weight.reshape(len(x), 1, count)
     return (_rounded(found.reshape(*x.shape[:2], *grid.shape[1:-1]), x.dtype),)
 
 

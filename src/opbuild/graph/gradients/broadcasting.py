@@ -52,3 +52,10 @@ def channel_sums(of: Writing, dy: Value, axis: int = 1) -> Value:
 def per_channel(of: Writing, x: Value, rank: int, axis: int = 1) -> Value:
     """Return a vector so that it is broadcast along one axis of a tensor of ``rank`` dimensions."""
     return of.reshape(x, [x.shape[0] if each == axis else 1 for each in range(rank)])
+
+
+def cut(of: Writing, x: Value, axis: int, start: int, end: int) -> Value:
+    """Return the positions of an axis from ``start`` on, below ``end``."""
+    if (start, end) == (0, x.shape[axis]):
+        return x
+    return of("Slice", x, of.ints(start), of.ints(end), of.ints(axis), of.ints(1))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from opbuild.frontend.cell import location
-from opbuild.graph.types import Array
+from opbuild.frontend.cell import current, location
 from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, TensorShapeError, one_of, positive
 from opbuild.mindspore.dtype import float32, to_type
@@ -144,22 +144,24 @@ class _Recurrent(Cell):
 
     def _weights(self, layer: int, dtype: str) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return a layer's weights as ONNX's operators take them: by direction, in the order of their gates."""
-        places = range(layer * self._directions, (layer + 1) * self._directions)
-        w, r = (
-            Tensor.of(np.stack([self._ordered(each[place], dtype) for place in places]))
-            for each in (self.w_ih_list, self.w_hh_list)
-        )
+        places = slice(layer * self._directions, (layer + 1) * self._directions)
+        w, r = (self._ordered(each[places], dtype) for each in (self.w_ih_list, self.w_hh_list))
         if not self.has_bias:
             return w, r, None
-        both = [
-            np.concatenate([self._ordered(each[place], dtype) for each in (self.b_ih_list, self.b_hh_list)])
-            for place in places
-        ]
-        return w, r, Tensor.of(np.stack(both))
+        halves = [self._ordered(each[places], dtype) for each in (self.b_ih_list, self.b_hh_list)]
+        if current() is None:
+            return w, r, Tensor.of(np.concatenate([half.asnumpy() for half in halves], 1))
+        return w, r, concat(halves, 1)
 
-    def _ordered(self, parameter: Parameter, dtype: str) -> Array:
-        parts = np.split(parameter.asnumpy(), len(GATES[self.kind]))
-        return np.concatenate([parts[gate] for gate in GATES[self.kind]]).astype(to_type(dtype).name)
+    def _ordered(self, parameters: Sequence[Parameter], dtype: str) -> Tensor:
+        """Return parameters of the directions in one tensor, which a network joins: it follows each of them."""
+        order = GATES[self.kind]
+        if current() is None:
+            split_up = (np.split(each.asnumpy(), len(order)) for each in parameters)
+            whole = np.stack([np.concatenate([parts[gate] for gate in order]) for parts in split_up])
+            return Tensor.of(whole.astype(to_type(dtype).name))
+        joined = [concat([chunk(each, len(order))[gate] for gate in order]) for each in parameters]
+        return cast(concat([reshaped(each, (1, *each.shape)) for each in joined]), dtype)
 
 
 class RNN(_Recurrent):

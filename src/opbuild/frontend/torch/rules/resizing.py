@@ -11,6 +11,7 @@ from opbuild.frontend.torch.registry import rule
 from opbuild.frontend.torch.rules.movement import slice_
 from opbuild.frontend.torch.writing import Value, Writing
 from opbuild.graph.extents import is_open
+from opbuild.graph.types import Node
 
 _MOST_WINDOWS = 32
 """Windows of a dimension that are written one by one."""
@@ -84,14 +85,30 @@ def _resized(
 @rule("grid_sampler_2d.default", "grid_sampler_3d.default")
 def grid_sampler(of: Writing, x: Value, grid: Value, mode: int, padding: int, corners: bool) -> Value:
     """Elements at the places that a grid names."""
-    return of(
-        "GridSample",
-        x,
-        grid,
-        mode=("linear", "nearest", "cubic")[mode],
-        padding_mode=("zeros", "border", "reflection")[padding],
-        align_corners=int(corners),
-    )
+    return of("GridSample", x, grid, **_grid_attributes(mode, padding, corners))
+
+
+def _grid_attributes(mode: int, padding: int, corners: bool) -> dict[str, Any]:
+    return {
+        "mode": ("linear", "nearest", "cubic")[mode],
+        "padding_mode": ("zeros", "border", "reflection")[padding],
+        "align_corners": int(corners),
+    }
+
+
+@rule("grid_sampler_2d_backward.default", "grid_sampler_3d_backward.default")
+def grid_sampler_backward(
+    of: Writing, dy: Value, x: Value, grid: Value, mode: int, padding: int, corners: bool, wanted: Sequence[bool]
+) -> tuple[Value | None, ...]:
+    """The gradients of the elements, and of the grid."""
+    from opbuild.graph.gradients.registry import Call
+    from opbuild.graph.gradients.rules.sampling import grid_sample
+
+    if is_open((*x.shape, *grid.shape)):
+        of.refuse("sizes that are open")
+    node = Node("GridSample", (x.name, grid.name), ("",), _grid_attributes(mode, padding, corners), of.name)
+    found = grid_sample(Call(of, node, (x, grid), (None,), (dy,), tuple(wanted)))
+    return (*found, None)[:2]
 
 
 @rule("reflection_pad1d.default", "reflection_pad2d.default", "reflection_pad3d.default")
@@ -100,15 +117,41 @@ def pad(of: Writing, x: Value, pads: Sequence[Any]) -> Value:
     """Elements around that mirror the inner ones, or are those of the border; a negative number takes some away."""
     if is_open(pads):
         of.refuse("pads that are open")
-    rank, count = len(x.shape), len(pads) // 2
-    begins = (0,) * (rank - count) + tuple(pads[2 * axis] for axis in reversed(range(count)))
-    ends = (0,) * (rank - count) + tuple(pads[2 * axis + 1] for axis in reversed(range(count)))
+    begins, ends = _sides(x, pads)
     sides = [max(each, 0) for each in (*begins, *ends)]
-    x = of("Pad", x, of.ints(*sides), mode="reflect" if "reflection" in of.step.target else "edge") if any(sides) else x
+    x = of("Pad", x, of.ints(*sides), mode=_repetition(of)) if any(sides) else x
     for axis, (begin, end) in enumerate(zip(begins, ends, strict=True)):
         if begin < 0 or end < 0:
             x = slice_(of, x, axis, max(-begin, 0), x.shape[axis] + min(end, 0))
     return x
+
+
+def _sides(x: Value, pads: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return how much is added before and behind each dimension; torch counts from the last one."""
+    rank, count = len(x.shape), len(pads) // 2
+    first, second = (
+        (0,) * (rank - count) + tuple(pads[2 * axis + side] for axis in reversed(range(count))) for side in (0, 1)
+    )
+    return first, second
+
+
+def _repetition(of: Writing) -> str:
+    return "reflect" if "reflection" in of.step.target else "edge"
+
+
+@rule("reflection_pad1d_backward.default", "reflection_pad2d_backward.default", "reflection_pad3d_backward.default")
+@rule("replication_pad1d_backward.default", "replication_pad2d_backward.default", "replication_pad3d_backward.default")
+def pad_backward(of: Writing, dy: Value, x: Value, pads: Sequence[Any]) -> Value | None:
+    """What elements and those that repeat them get."""
+    from opbuild.graph.gradients.registry import Call
+    from opbuild.graph.gradients.rules.movement import pad
+
+    if is_open((*x.shape, *pads)):
+        of.refuse("sizes that are open")
+    begins, ends = _sides(x, pads)
+    inputs = x, of.ints(*begins, *ends)
+    node = Node("Pad", tuple(each.name for each in inputs), ("",), {"mode": _repetition(of)}, of.name)
+    return pad(Call(of, node, inputs, (None,), (dy,), (True, False)))[0]
 
 
 def pooled(of: Writing, op_type: str, x: Value, sizes: Sequence[Any]) -> Value:

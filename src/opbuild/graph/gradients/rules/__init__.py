@@ -5,7 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 from importlib import import_module
 
-_MODULES = ("elementwise", "matrix", "movement", "neighbourhood", "normalization", "picking", "reduction", "window")
+_MODULES = (
+    *("elementwise", "matrix", "movement", "neighbourhood", "normalization", "picking", "recurrent", "reduction"),
+    *("sampling", "window"),
+)
 
 
 @lru_cache(maxsize=1)

@@ -8,10 +8,10 @@ from functools import partial
 import numpy as np
 
 from opbuild.dtypes import is_float, numpy_dtype
-from opbuild.graph.gradients.broadcasting import summed_to
+from opbuild.graph.gradients.broadcasting import filled, is_empty, summed_to, total
 from opbuild.graph.gradients.registry import CONSTANT, Call, gradient
 from opbuild.graph.gradients.terms import FORMULAS, Term
-from opbuild.graph.writing import Value
+from opbuild.graph.writing import Value, Writing
 from opbuild.operations.derivatives import CONSTANT as STEPS
 from opbuild.operations.derivatives import DERIVATIVES
 from opbuild.operations.table import OPERATIONS, of_onnx
@@ -123,6 +123,54 @@ def running_sum(call: Call) -> Parts:
     """Add up from the other end."""
     attrs = {"exclusive": int(call.flag("exclusive")), "reverse": int(not call.flag("reverse"))}
     return (call.of("CumSum", call.gradient(), call.input(1), **attrs),)
+
+
+@gradient("CumProd")
+def running_product(call: Call) -> Parts:
+    """Give each element what the products behind it get, by the product of all before it.
+
+    Elements may be 0, so nothing is divided: ``s = dy + next x * next s`` is added up from the end, by distances that
+    double.
+    """
+    of, x, axis = call.of, call.input(0), int(call.known(1).reshape(-1)[0]) % len(call.input(0).shape)
+    if is_empty(x):
+        return (call.gradient(),)
+    exclusive, reverse, count = int(call.flag("exclusive")), call.flag("reverse"), x.shape[axis]
+    before = of("CumProd", x, call.input(1), exclusive=1, reverse=int(reverse))
+    flow = _moved(of, call.gradient(), axis, 1, reverse) if exclusive else call.gradient()
+    factor, distance = _moved(of, x, axis, 1, reverse), 1
+    while distance < count:
+        flow = of("Add", flow, of("Mul", factor, _moved(of, flow, axis, distance, reverse)))
+        factor = of("Mul", factor, _moved(of, factor, axis, distance, reverse))
+        distance *= 2
+    return (of("Mul", before, flow),)
+
+
+def _moved(of: Writing, x: Value, axis: int, distance: int, back: bool) -> Value:
+    """Return what stands so many places behind each element, or before it; 0 where nothing does."""
+    amounts = [0] * (2 * len(x.shape))
+    amounts[axis], amounts[axis + len(x.shape)] = (distance, -distance) if back else (-distance, distance)
+    return of("Pad", x, of.ints(*amounts))
+
+
+@gradient("DequantizeLinear")
+def dequantized(call: Call) -> Parts:
+    """Give the scale what the numbers without it make of the gradient; nothing flows through the integers."""
+    of, scale = call.of, call.input(1)
+    if not call.wants(1):
+        return ()
+    ones = filled(of, 1.0, scale.dtype, scale.shape)
+    plain = of("DequantizeLinear", call.input(0), ones, call.optional(2), **call.node.attrs)
+    part, axis = of("Mul", call.gradient(), of.cast(plain, scale.dtype)), call.axis(1, len(call.input(0).shape))
+    if len(scale.shape) <= 1 and scale.shape != part.shape:  # one scale, or one for each position of the axis
+        kept = axis if scale.shape not in ((), (1,)) else None
+        axes = [each for each in range(len(part.shape)) if each != kept]
+        return None, of.reshape(total(of, part, axes), scale.shape)
+    blocks, extent = scale.shape[axis], part.shape[axis]
+    if extent % blocks:
+        call.refuse("its last block is smaller than the others")
+    shape = (*part.shape[:axis], blocks, extent // blocks, *part.shape[axis + 1 :])
+    return None, total(of, of.reshape(part, shape), (axis + 1,))
 
 
 @gradient("Expand")

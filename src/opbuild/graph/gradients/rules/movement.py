@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
-from opbuild.graph.gradients.broadcasting import filled, is_empty, summed_to
+import numpy as np
+
+from opbuild.graph.gradients.broadcasting import cut, filled, is_empty, summed_to, total
 from opbuild.graph.gradients.registry import Call, gradient
+from opbuild.graph.types import Array
 from opbuild.graph.writing import Value, Writing
 
 Parts = Sequence[Value | None]
@@ -15,6 +19,12 @@ Parts = Sequence[Value | None]
 def reshape(call: Call) -> Parts:
     """Take the shape back."""
     return (call.of.reshape(call.gradient(), call.input(0).shape),)
+
+
+@gradient("BitCast")
+def same_bits(call: Call) -> Parts:
+    """Pass a gradient on where the type stays; bits of another type have no slope."""
+    return (call.gradient(),) if call.output().dtype == call.input(0).dtype else ()
 
 
 @gradient("Transpose")
@@ -33,15 +43,9 @@ def concat(call: Call) -> Parts:
     start = 0
     for index, wants in enumerate(call.wanted):
         extent = call.input(index).shape[axis]
-        found.append(_cut(call.of, call.gradient(), axis, start, start + extent) if wants else None)
+        found.append(cut(call.of, call.gradient(), axis, start, start + extent) if wants else None)
         start += extent
     return found
-
-
-def _cut(of: Writing, x: Value, axis: int, start: int, end: int) -> Value:
-    if (start, end) == (0, x.shape[axis]):
-        return x
-    return of("Slice", x, of.ints(start), of.ints(end), of.ints(axis), of.ints(1))
 
 
 @gradient("Split")
@@ -100,30 +104,75 @@ def spaced(of: Writing, x: Value, gaps: Sequence[int]) -> Value:
             of.ints(*(0,) * (len(shape) + axis + 1), gap - 1, *(0,) * (len(shape) - axis - 2)),
         )
         flat = of.reshape(wide, (*x.shape[:axis], count * gap, *x.shape[axis + 1 :]))
-        x = _cut(of, flat, axis, 0, (count - 1) * gap + 1)
+        x = cut(of, flat, axis, 0, (count - 1) * gap + 1)
     return x
 
 
 @gradient("Pad")
 def pad(call: Call) -> Parts:
-    """Cut the padding off; what padding of one number got is that number's."""
+    """Cut the padding off, and add it to what it repeats, or to the number that it is."""
     of, x, dy = call.of, call.input(0), call.gradient()
-    mode = call.node.text("mode", "constant")
-    if mode != "constant":
-        call.refuse(f"padding by {mode} repeats elements")
-    if call.wants(2):
-        call.refuse("the gradient of the number that it pads with is asked for")
     rank, amounts = len(x.shape), [int(each) for each in call.known(1).reshape(-1)]
     axes = [int(each) % rank for each in call.known(3).reshape(-1)] if call.optional(3) is not None else range(rank)
     before, after = [0] * rank, [0] * rank
     for place, axis in enumerate(axes):
         before[axis], after[axis] = amounts[place], amounts[len(axes) + place]
+    mode = call.node.text("mode", "constant")
+    number = _of_number(call, [*before, *after]) if mode == "constant" and call.wants(2) else None
+    for axis in range(rank):
+        start, end = max(before[axis], 0), dy.shape[axis] - max(after[axis], 0)
+        dy = cut(of, dy, axis, start, end) if mode == "constant" else _folded(of, dy, axis, start, end, mode)
     if min((*before, *after), default=0) < 0:  # what was cut off got nothing
         dy = of("Pad", dy, of.ints(*(max(-each, 0) for each in (*before, *after))))
-    for axis in range(rank):
-        start = max(before[axis], 0)
-        dy = _cut(of, dy, axis, start, start + x.shape[axis])
-    return (dy,)
+    return dy, None, number
+
+
+def _of_number(call: Call, amounts: Sequence[int]) -> Value:
+    """Return the sum over the padding."""
+    of, x, number = call.of, call.input(0), call.input(2)
+    inside = of("Pad", filled(of, 0.0, x.dtype, x.shape), of.ints(*amounts), of.constant(1.0, x.dtype))
+    return of.reshape(total(of, of("Mul", call.gradient(), inside), range(len(x.shape))), number.shape)
+
+
+def _folded(of: Writing, x: Value, axis: int, start: int, end: int, mode: str) -> Value:
+    """Return what lies from ``start`` on, below ``end``, and in it what lies outside and repeats it.
+
+    The padding is taken in pieces that repeat neighbours in one order, as numpy pads: the gradient of each lies where
+    what it repeats does.
+    """
+    extent, whole = end - start, x.shape[axis]
+    if not prod(x.shape) or (start, end) == (0, whole):
+        return x
+    source = np.pad(np.arange(extent), (start, whole - end), mode=mode)  # type: ignore[call-overload]  # a name
+    found = cut(of, x, axis, start, end)
+    for first, last in _pieces(source, start, end):
+        if source[first] == source[last - 1]:
+            part = total(of, cut(of, x, axis, first, last), (axis,), keepdims=True)
+        elif source[first] < source[last - 1]:
+            part = cut(of, x, axis, first, last)
+        else:
+            beyond = of.ints(first - 1 - whole if first == 0 else first - 1)
+            part = of("Slice", x, of.ints(last - 1), beyond, of.ints(axis), of.ints(-1))
+        low = int(min(source[first], source[last - 1]))
+        amounts = [0] * (2 * len(x.shape))
+        amounts[axis], amounts[axis + len(x.shape)] = low, extent - low - part.shape[axis]
+        found = of("Add", found, of("Pad", part, of.ints(*amounts)) if any(amounts) else part)
+    return found
+
+
+def _pieces(source: Array, start: int, end: int) -> list[tuple[int, int]]:
+    """Return the pieces of the padding in which sources go up by 1, go down by 1, or are the same."""
+    found = []
+    for low, high in ((0, start), (end, len(source))):
+        first = low
+        while first < high:
+            step = source[first + 1] - source[first] if first + 1 < high else 0
+            last = first + 1
+            while abs(step) <= 1 and last < high and source[last] - source[last - 1] == step:
+                last += 1
+            found.append((first, last))
+            first = last
+    return found
 
 
 @gradient("Tile")

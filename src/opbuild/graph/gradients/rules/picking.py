@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from opbuild.graph.gradients.broadcasting import filled, is_empty
+import numpy as np
+
+from opbuild.graph.gradients.broadcasting import expanded, filled, is_empty
 from opbuild.graph.gradients.registry import Call, gradient
 from opbuild.graph.gradients.scattering import elements_sum, index_sum
 from opbuild.graph.writing import Value
@@ -30,13 +32,15 @@ def gather_elements(call: Call) -> Parts:
 @gradient("GatherND")
 def gather_vectors(call: Call) -> Parts:
     """Add each slice's part to where its vector of indices points."""
-    x = call.input(0)
-    if int(call.node.attrs.get("batch_dims", 0)):
-        call.refuse("it has batch_dims")
-    zeros = filled(call.of, 0.0, x.dtype, x.shape)
-    if is_empty(call.gradient()):
+    of, x, places, dy = call.of, call.input(0), call.input(1), call.gradient()
+    zeros = filled(of, 0.0, x.dtype, x.shape)
+    if is_empty(dy):
         return (zeros,)
-    return (call.of("ScatterND", zeros, call.input(1), call.gradient(), reduction="add"),)
+    batches = places.shape[: int(call.node.attrs.get("batch_dims", 0))]
+    for axis, extent in reversed(list(enumerate(batches))):  # their places are those of the indices
+        own = np.arange(extent).reshape(*(extent if each == axis else 1 for each in range(len(places.shape))))
+        places = of("Concat", expanded(of, of.constant(own, "int64"), (*places.shape[:-1], 1)), places, axis=-1)
+    return (of("ScatterND", zeros, places, dy, reduction="add"),)
 
 
 @gradient("TopK")
@@ -51,32 +55,76 @@ def greatest_elements(call: Call) -> Parts:
 
 @gradient("ScatterElements", "ScatterND")
 def scatter(call: Call) -> Parts:
-    """Take back what was written or added; what was written over gets nothing."""
-    of, places, updates, dy = call.of, call.input(1), call.input(2), call.gradient()
+    """Take back what was written, added or multiplied, or was the greatest; what was written over gets nothing."""
+    of, x, places, updates, dy = call.of, call.input(0), call.input(1), call.input(2), call.gradient()
+    if is_empty(updates):
+        return dy, None, filled(of, 0.0, x.dtype, updates.shape)
     how = call.node.text("reduction", "none")
-    if how not in ("none", "add"):
-        call.refuse(f"its reduction is {how}")
-    elements = call.node.op_type == "ScatterElements"
-    axis = call.axis(0, len(dy.shape))
-    if how == "none" and call.wants(2) and not _is_distinct(call, axis):
-        call.refuse("which update was written last is not known: its indices may repeat")
-    data: Value | None = dy
-    attrs = {"axis": axis} if elements else {}
-    if how == "none":
-        zeros = filled(of, 0.0, updates.dtype, updates.shape)
-        data = dy if not prod(updates.shape) else of(call.node.op_type, dy, places, zeros, **attrs)
-    back = of("GatherElements", dy, places, axis=axis) if elements else of("GatherND", dy, places)
+    if how == "add":
+        return dy, None, _taken(call, dy)
+    if how == "mul":
+        return _of_product(call)
+    if how in ("max", "min"):
+        own, other = (of("Equal", *each) for each in ((x, call.output()), (updates, _taken(call, call.output()))))
+        own, other = (of.cast(each, x.dtype) for each in (own, other))
+        share = of("Div", dy, of("Max", _scattered(call, own, other, "add"), of.constant(1.0, x.dtype)))
+        return of("Mul", own, share), None, of("Mul", other, _taken(call, share))
+    data = _scattered(call, dy, filled(of, 0.0, x.dtype, updates.shape)) if call.wants(0) else None
+    back = _taken(call, dy)
+    if call.wants(2) and not _is_distinct(call, call.axis(0, len(x.shape))):
+        back = of("Where", _is_last(call, places, updates), back, of.constant(0.0, x.dtype))
     return data, None, back
+
+
+def _scattered(call: Call, data: Value, updates: Value, how: str = "none") -> Value:
+    """Return other data with other updates at the same places."""
+    attrs = {"axis": call.axis(0, len(data.shape))} if call.node.op_type == "ScatterElements" else {}
+    return call.of(call.node.op_type, data, call.input(1), updates, reduction=how, **attrs)
+
+
+def _taken(call: Call, data: Value) -> Value:
+    """Return what stands where updates go."""
+    if call.node.op_type == "ScatterElements":
+        return call.of("GatherElements", data, call.input(1), axis=call.axis(0, len(data.shape)))
+    return call.of("GatherND", data, call.input(1))
+
+
+def _is_last(call: Call, places: Value, updates: Value) -> Value:
+    """Return which updates nothing was written over: their numbers are written the same way, and read again."""
+    of, shape = call.of, updates.shape
+    if call.node.op_type == "ScatterND":  # a row has one number
+        rows = len(places.shape) - 1
+        shape = (*shape[:rows], *(1 for _ in shape[rows:]))
+    numbers = np.arange(prod(shape)).reshape(shape)
+    own = expanded(of, of.constant(numbers, "int64"), updates.shape)
+    return of("Equal", _taken(call, _scattered(call, filled(of, 0, "int64", call.input(0).shape), own)), own)
+
+
+def _of_product(call: Call) -> Parts:
+    """Return the gradients of data that is multiplied by updates: each factor gets the product of the others.
+
+    Of factors that are 0 one alone gets something: it is left out of a product of its own.
+    """
+    of, x, updates, dy = call.of, call.input(0), call.input(2), call.gradient()
+    zero, one = (of.constant(each, x.dtype) for each in (0.0, 1.0))
+    no_x, no_update = of("Equal", x, zero), of("Equal", updates, zero)
+    factor = of("Where", no_x, one, x)
+    data = of("Div", of("Mul", dy, _scattered(call, factor, updates, "mul")), factor)
+    counts = _scattered(call, filled(of, 0.0, x.dtype, x.shape), of.cast(no_update, x.dtype), "add")
+    alone = of("And", no_update, of("Equal", _taken(call, counts), one))
+    rest = of("Mul", dy, _scattered(call, x, of("Where", alone, one, updates), "mul"))
+    shared = of("Div", _taken(call, of("Mul", dy, call.output())), of("Where", no_update, one, updates))
+    return data, None, of("Where", alone, _taken(call, rest), shared)
 
 
 def _is_distinct(call: Call, axis: int) -> bool:
     """Return whether indices are known, and no two the same."""
-    known = call.of.known(call.input(1))
+    known, shape = call.of.known(call.input(1)), call.input(0).shape
     if known is None:
         return False
     if call.node.op_type == "ScatterElements":
-        return all(len(set(row)) == len(row) for row in _rows(known.swapaxes(axis, -1).tolist()))
-    rows = known.reshape(-1, known.shape[-1]).tolist()
+        return all(len(set(row)) == len(row) for row in _rows((known % shape[axis]).swapaxes(axis, -1).tolist()))
+    rows = (known % shape[: known.shape[-1]]).reshape(-1, known.shape[-1]).tolist()
     return len(set(map(tuple, rows))) == len(rows)
 
 

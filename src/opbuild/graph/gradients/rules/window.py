@@ -55,11 +55,10 @@ def transposed_convolution(call: Call) -> Parts:
 def greatest(call: Call) -> Parts:
     """Give each window's part to the first of its greatest elements; where they stand is asked of the pool again."""
     x = call.input(0)
-    if int(call.node.attrs.get("storage_order", 0)):
-        call.refuse("its places are counted by columns")
-    places = call.outputs[1] if len(call.outputs) > 1 else None
+    by_columns = int(call.node.attrs.get("storage_order", 0))
+    places = call.outputs[1] if len(call.outputs) > 1 and not by_columns else None
     if places is None:
-        places = call.of.several("MaxPool", (x,), 2, **call.node.attrs)[1]
+        places = call.of.several("MaxPool", (x,), 2, **{**call.node.attrs, "storage_order": 0})[1]
     return (max_pool_data(call.of, call.gradient(), places, x.shape),)
 
 
@@ -73,6 +72,22 @@ def average(call: Call) -> Parts:
     return (
         average_pool_data(call.of, call.gradient(), x.shape, kernel_shape=kernel, count_include_pad=counted, **attrs),
     )
+
+
+@gradient("LpPool")
+def norm_of_window(call: Call) -> Parts:
+    """Differentiate the norms of windows of the first or second order; others are made of powers."""
+    of, x, dy, kernel = call.of, call.input(0), call.gradient(), call.ints("kernel_shape", ())
+    order, zero = int(call.node.attrs.get("p", 2)), of.constant(0.0, x.dtype)
+    attrs = _attributes(call, window_pads(call.shapes(), x.shape[2:], kernel))
+    del attrs["group"]
+    if order == 2:  # a norm of 0 gives nothing
+        none = of("Equal", call.output(), zero)
+        dy = of("Where", none, zero, of("Div", dy, of("Where", none, of.constant(1.0, x.dtype), call.output())))
+    elif order != 1:
+        call.refuse(f"its order is {order}")
+    parts = average_pool_data(of, dy, x.shape, kernel_shape=kernel, divisor=1, **attrs)
+    return (of("Mul", parts, x if order == 2 else of("Sign", x)),)
 
 
 @gradient("GlobalAveragePool")

@@ -1,0 +1,327 @@
+"""Gradients of recurrent layers: RNN, GRU and LSTM.
+
+The hidden states of all steps are known, so their gates are computed again at once, and with them what the gradient
+of each step's state is to be multiplied by. What is left is a chain: what flows into a step's state needs what flowed
+into the one behind it. It is written out, for each step a product and a formula or two. Gradients of weights and
+inputs are products of all steps again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+
+import numpy as np
+
+from opbuild.graph.gradients.broadcasting import cut, filled, is_empty
+from opbuild.graph.gradients.recurrence import Layout
+from opbuild.graph.gradients.registry import Call, gradient
+from opbuild.graph.gradients.rules.matrix import turned
+from opbuild.graph.gradients.terms import FORMULAS, Term
+from opbuild.graph.recurrent import Activation, cell_of
+from opbuild.graph.writing import Value
+from opbuild.operations.derivatives import DERIVATIVES
+from opbuild.operations.table import of_onnx
+
+Parts = list[Value | None]
+
+FIRST_STATE, FIRST_CELL = 5, 6
+"""The inputs that are states; the others are x, W, R, B, lengths and, last, an LSTM's peepholes."""
+
+
+@gradient("RNN", "GRU", "LSTM")
+def recurrent(call: Call) -> Sequence[Value | None]:
+    """Differentiate a layer; directions of other activations are differentiated one after the other."""
+    cell = cell_of(call.node)
+    if is_empty(call.input(0), call.input(2)):
+        return [None if each is None else filled(call.of, 0.0, each.dtype, each.shape) for each in call.inputs]
+    count = len(cell.reverse)
+    if len(set(cell.activations)) == 1:
+        return _differentiated(call, Layout(call, cell, 0, count))
+    parts = [_differentiated(call, Layout(call, cell, number, 1)) for number in range(count)]
+    axes = {FIRST_STATE: int(cell.batch_first), FIRST_CELL: int(cell.batch_first)}
+    found: list[Value | None] = []
+    for index, (first, second) in enumerate(zip(*parts, strict=True)):
+        if first is None or second is None:
+            found.append(None)
+        elif index == 0:
+            found.append(call.of("Add", first, second))
+        else:
+            found.append(call.of("Concat", first, second, axis=axes.get(index, 0)))
+    return found
+
+
+def _differentiated(call: Call, layout: Layout) -> Parts:
+    """Return the gradient of each input, as far as these directions go."""
+    cell = layout.cell
+    # The cell goes into LSTM's last activation as it is, as in the layer.
+    bounds = [cell.clip if number < 2 and isfinite(cell.clip) else None for number in range(3)]
+    activations = [_Activated(*each) for each in zip(cell.activations[layout.start], bounds, strict=False)]
+    return {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}[cell.kind](layout, activations)
+
+
+class _Activated:
+    """An activation of terms, and what its slope makes of a factor."""
+
+    def __init__(self, activation: Activation, bound: float | None) -> None:
+        self._activation, self._bound = activation, bound
+
+    def value(self, x: Term) -> Term:
+        """Return what the activation gives."""
+        return self._plain(x if self._bound is None else FORMULAS.clip(x, -self._bound, self._bound))
+
+    def slope(self, factor: Term, x: Term) -> Term:
+        """Return a factor times the slope at ``x``; bounds are inside."""
+        if self._bound is None:
+            return self._plain_slope(factor, x)
+        found = self._plain_slope(factor, FORMULAS.clip(x, -self._bound, self._bound))
+        return FORMULAS.where(FORMULAS.greater(FORMULAS.abs(x), self._bound), 0.0, found)
+
+    def _plain(self, x: Term) -> Term:
+        name, alpha, beta = self._activation.name, self._activation.alpha, self._activation.beta
+        if name == "Affine":
+            return x * alpha + beta
+        if name == "ScaledTanh":
+            return FORMULAS.tanh(x * beta) * alpha
+        operation, numbers = self._operation()
+        return getattr(FORMULAS, operation)(x, *numbers)  # type: ignore[no-any-return]  # operations give terms
+
+    def _plain_slope(self, factor: Term, x: Term) -> Term:
+        name, alpha, beta = self._activation.name, self._activation.alpha, self._activation.beta
+        if name == "Affine":
+            return factor * alpha
+        if name == "ScaledTanh":
+            return factor * (alpha * beta) * (1.0 - FORMULAS.square(FORMULAS.tanh(x * beta)))
+        operation, numbers = self._operation()
+        derivative = DERIVATIVES[operation][0]
+        if derivative is None:
+            raise ValueError(f"activation {name} has no slope")
+        return derivative(FORMULAS, factor, self._plain(x), x, *numbers)  # type: ignore[no-any-return]  # a term
+
+    def _operation(self) -> tuple[str, tuple[float, ...]]:
+        found = of_onnx(self._activation.name, {})
+        if found is None:
+            raise ValueError(f"activation {self._activation.name} is unknown")
+        onnx, operation = found
+        return operation.name, (self._activation.alpha, self._activation.beta)[: len(onnx.parameters)]
+
+
+def _all(layout: Layout, x: Term, of_inputs: Term, of_states: Term, recurrence: Value, first: Term) -> Parts:
+    """Return the gradients that all cells have.
+
+    Args:
+        layout: The layer.
+        x: Its inputs, by steps.
+        of_inputs: What flows into the gates by what the inputs add, ``(T, D, B, G * H)``.
+        of_states: What flows into them by what the states add.
+        recurrence: The gradient of the recurrence weights.
+        first: What flows into the first hidden state.
+    """
+    of, wants = layout.of, layout.call.wants
+    found: Parts = [None] * len(layout.call.inputs)
+    if wants(0):
+        found[0] = layout.of_inputs(layout.times(of_inputs, layout.weights(1)))
+    if wants(1):
+        found[1] = layout.outer(of_inputs, x)
+    found[2] = recurrence
+    if wants(3):
+        found[3] = of("Concat", layout.summed(of_inputs), layout.summed(of_states), axis=1)
+    if wants(FIRST_STATE):
+        found[FIRST_STATE] = layout.of_state(first)
+    return found
+
+
+def _products(layout: Layout, x: Term, states: Term) -> tuple[list[Term], list[Term]]:
+    """Return what inputs and states add to each gate, without biases."""
+    of = layout.of
+    return (
+        layout.split(layout.times(x, turned(of, layout.weights(1)))),
+        layout.split(layout.times(states, turned(of, layout.weights(2)))),
+    )
+
+
+# -- cells ------------------------------------------------------------------------------------------------------------
+
+
+def _rnn(layout: Layout, activations: Sequence[_Activated]) -> Parts:
+    """Differentiate ``h = f(W x + R h + b)``."""
+    x, states = layout.inputs(), layout.hidden_states()
+    (of_x,), (of_h,) = _products(layout, x, states)
+    (own,), (other,) = layout.biases()
+    factors = layout.flat(activations[0].slope(Term(layout.of, _one(layout)), of_x + of_h + (own + other)))
+    every, _, behind, _ = layout.flows()
+    weights, slopes = layout.weights(2), list[Term]()
+    for factor, flow in zip(layout.each(factors)[::-1], layout.each(every)[::-1], strict=True):
+        slopes.append(factor * (flow + behind))
+        behind = layout.step_times(slopes[-1], weights)
+    whole = layout.stacked(slopes[::-1])
+    return _all(layout, x, whole, whole, layout.outer(whole, states), behind)
+
+
+def _one(layout: Layout) -> Value:
+    return layout.of.constant(1.0, layout.dtype)
+
+
+def _gru(layout: Layout, activations: Sequence[_Activated]) -> Parts:
+    """Differentiate ``h = (1 - z) n + z h``, where the candidate ``n`` sees the state by way of ``r``."""
+    gate, new = activations
+    x, states = layout.inputs(), layout.hidden_states()
+    of_x, of_h = _products(layout, x, states)
+    bias_x, bias_h = layout.biases()
+    sums = [of_x[i] + of_h[i] + (bias_x[i] + bias_h[i]) for i in (0, 1)]
+    update, reset = (gate.value(each) for each in sums)
+    if layout.cell.linear_before_reset:
+        seen = of_h[2] + bias_h[2]
+        candidate = of_x[2] + bias_x[2] + reset * seen
+    else:
+        kept = layout.flat(reset * layout.tall(states))
+        inner = cut(layout.of, layout.weights(2), 1, 2 * layout.hidden, 3 * layout.hidden)
+        (seen,) = layout.split(layout.times(kept, turned(layout.of, inner)))
+        candidate = of_x[2] + seen + (bias_x[2] + bias_h[2])
+    of_new = new.slope(1.0 - update, candidate)
+    of_update = gate.slope(layout.tall(states) - new.value(candidate), sums[0])
+    if layout.cell.linear_before_reset:
+        of_reset = gate.slope(of_new * seen, sums[1])
+        flow, first = _walk(layout, layout.rows(of_update, of_reset, of_new * reset), update)
+        both = layout.flat(layout.rows(of_update * flow, of_reset * flow, of_new * reset * flow))
+        inputs = layout.flat(layout.rows(of_update * flow, of_reset * flow, of_new * flow))
+        return _all(layout, x, inputs, both, layout.outer(both, states), first)
+    of_reset = gate.slope(layout.tall(states), sums[1])
+    flow, opened, first = _walk_by_reset(layout, of_new, of_update, of_reset, update, reset)
+    gates, last = layout.rows(of_update * flow, of_reset * opened), of_new * flow
+    whole = layout.flat(layout.rows(gates, last))
+    outer = layout.outer(layout.flat(gates), states), layout.outer(layout.flat(last), kept)
+    return _all(layout, x, whole, whole, layout.of("Concat", *outer, axis=1), first)
+
+
+def _walk(layout: Layout, factors: Term, kept: Term) -> tuple[Term, Term]:
+    """Return what flows into each hidden state ``(T, D, B, 1, H)``, and into the first ``(1, D, B, H)``.
+
+    Args:
+        layout: The layer.
+        factors: What each gate's sum gets of what flows into the state.
+        kept: What the state before gets of it.
+    """
+    every, _, behind, _ = layout.flows()
+    weights, found = layout.weights(2), list[Term]()
+    steps = [layout.each(each)[::-1] for each in (factors, layout.flat(kept), every)]
+    for factor, stays, flow in zip(*steps, strict=True):
+        into = flow + behind
+        found.append(layout.tall(into))
+        behind = layout.step_times(layout.flat(factor * found[-1]), weights) + stays * into
+    return layout.stacked(found[::-1]), behind
+
+
+def _walk_by_reset(
+    layout: Layout, new: Term, update: Term, reset: Term, kept: Term, passed: Term
+) -> tuple[Term, Term, Term]:
+    """Return what flows into each hidden state, into each one that was reset, and into the first."""
+    every, _, behind, _ = layout.flows()
+    whole, size, found, opened = layout.weights(2), layout.hidden, list[Term](), list[Term]()
+    outer, inner = (cut(layout.of, whole, 1, *ends) for ends in ((0, 2 * size), (2 * size, 3 * size)))
+    given = (layout.flat(new), update, reset, layout.flat(kept), layout.flat(passed), every)
+    for n, z, r, stays, opens, flow in zip(*(layout.each(each)[::-1] for each in given), strict=True):
+        into = flow + behind
+        back = layout.step_times(n * into, inner)
+        found.append(layout.tall(into))
+        opened.append(layout.tall(back))
+        gates = layout.flat(layout.rows(z * found[-1], r * opened[-1]))
+        behind = layout.step_times(gates, outer) + (stays * into + opens * back)
+    return layout.stacked(found[::-1]), layout.stacked(opened[::-1]), behind
+
+
+def _lstm(layout: Layout, activations: Sequence[_Activated]) -> Parts:
+    """Differentiate ``c = f c + i g``, ``h = o act(c)``; gates may see the cell."""
+    gate, new, last = activations
+    x, states = layout.inputs(), layout.hidden_states()
+    of_x, of_h = _products(layout, x, states)
+    bias_x, bias_h = layout.biases()
+    sums = [of_x[i] + of_h[i] + (bias_x[i] + bias_h[i]) for i in range(4)]
+    sees = layout.parts(7, 3) if layout.call.optional(7) is not None else None
+    before, cells = _cells(layout, activations, sums, sees)
+    if sees is not None:
+        of_input, of_output, of_forget = sees
+        sums = [sums[0] + of_input * before, sums[1] + of_output * cells, sums[2] + of_forget * before, sums[3]]
+    into, out, candidate = gate.value(sums[0]), gate.value(sums[1]), new.value(sums[3])
+    shown = last.value(cells)
+    by_output = gate.slope(shown, sums[1])  # each gate's part of what flows into the cell, or into the hidden state
+    by_candidate = new.slope(into, sums[3])
+    if layout.cell.coupled:
+        forget = 1.0 - into
+        by_input = gate.slope(candidate - before, sums[0])
+        by_forget = by_input * 0.0
+    else:
+        forget = gate.value(sums[2])
+        by_input, by_forget = gate.slope(candidate, sums[0]), gate.slope(before, sums[2])
+    of_state = last.slope(out, cells)
+    if sees is not None:
+        of_state = of_state + of_output * by_output
+        forget = forget + of_input * by_input + of_forget * by_forget
+    by_cell = [by_input, by_forget, by_candidate]
+    slopes, first, first_cell = _cell_walk(layout, by_cell, by_output, of_state, forget)
+    flat = layout.flat(slopes)
+    found = _all(layout, x, flat, flat, layout.outer(flat, states), first)
+    if layout.call.wants(FIRST_CELL):
+        found[FIRST_CELL] = layout.of_state(first_cell)
+    if sees is not None and layout.call.wants(7):
+        seen = layout.rows(before, cells, before) * layout.row(slopes, 0, 3)
+        found[7] = layout.summed(layout.flat(seen))
+    return found
+
+
+def _cells(
+    layout: Layout, activations: Sequence[_Activated], sums: Sequence[Term], sees: Sequence[Term] | None
+) -> tuple[Term, Term]:
+    """Return the cell before each step, and behind it; ``sums`` is what gates get without what they see of it."""
+    gate, new, _ = activations
+    state = layout.tall(layout.state(layout.call.optional(FIRST_CELL)))
+    candidates, found = new.value(sums[3]), [state]
+    if sees is None:
+        taken = gate.value(sums[0])
+        forget = 1.0 - taken if layout.cell.coupled else gate.value(sums[2])
+        for kept, more in zip(layout.each(forget), layout.each(taken * candidates), strict=True):
+            found.append(kept * found[-1] + more)
+    else:
+        of_input, _, of_forget = sees
+        for i, f, g in zip(*(layout.each(each) for each in (sums[0], sums[2], candidates)), strict=True):
+            into = gate.value(i + of_input * found[-1])
+            forget = 1.0 - into if layout.cell.coupled else gate.value(f + of_forget * found[-1])
+            found.append(forget * found[-1] + into * g)
+    whole, steps = layout.stacked(found).value, layout.steps
+    before, behind = (cut(layout.of, whole, 0, *ends) for ends in ((0, steps), (1, steps + 1)))
+    return Term(layout.of, before), Term(layout.of, behind)
+
+
+def _cell_walk(
+    layout: Layout, by_cell: Sequence[Term], by_output: Term, of_state: Term, forget: Term
+) -> tuple[Term, Term, Term]:
+    """Return what flows into the sum of each gate, into the first hidden state, and into the first cell.
+
+    Args:
+        layout: The layer.
+        by_cell: What the input gate, the forget gate and the candidate get of what flows into the cell.
+        by_output: What the output gate gets of what flows into the hidden state.
+        of_state: What the cell gets of that.
+        forget: What the cell before gets of what flows into the cell.
+    """
+    of = layout.of
+    every, to_cell, behind, cell = layout.flows()
+    # By what flows into the cell behind a step that cell's own part comes to this one; into the last one, all of it.
+    passed = Term(of, filled(of, 1.0, layout.dtype, (1, *forget.value.shape[1:])))
+    if layout.steps > 1:
+        passed = layout.stacked([Term(of, cut(of, forget.value, 0, 1, layout.steps)), passed])
+    factors = layout.rows(by_cell[0], by_output, by_cell[1], by_cell[2])
+    is_output = Term(of, of.constant(np.array([[False], [True], [False], [False]])))
+    matrix, cell, found = layout.weights(2), layout.tall(cell), list[Term]()
+    given = [factors, passed, of_state, every]
+    if layout.lengths is not None:
+        given.append(layout.tall(to_cell))
+    for gates, kept, shown, flow, *ends in zip(*(layout.each(each)[::-1] for each in given), strict=True):
+        state = layout.tall(behind + flow)
+        cell = kept * cell + shown * state
+        for end in ends:
+            cell = cell + end
+        found.append(gates * FORMULAS.where(is_output, state, cell))
+        behind = layout.step_times(layout.flat(found[-1]), matrix)
+    first = layout.each(forget)[0] * cell
+    return layout.stacked(found[::-1]), behind, layout.flat(first)

@@ -1,0 +1,240 @@
+"""Gradients of what interpolates images at places that are computed: grids, and regions.
+
+Each place reads some pixels, each with a weight. Pixels of all channels are rows: the gradient of an image is a sum of
+rows, those of the places products of rows with the weights' slopes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from opbuild.graph.gradients.broadcasting import cut, expanded, filled, is_empty, total
+from opbuild.graph.gradients.registry import Call, gradient
+from opbuild.graph.gradients.terms import FORMULAS, Term
+from opbuild.graph.writing import Value, Writing
+from opbuild.platform.records import NamedTuple
+
+Parts = Sequence[Value | None]
+
+CUBIC = -0.75
+"""The coefficient of GridSample's cubic interpolation."""
+
+
+class Tap(NamedTuple):
+    """A neighbour of each place along one axis.
+
+    Attributes:
+        place: Its position, int64.
+        weight: How much it counts.
+        slope: How the weight grows with the place; None where it does not.
+    """
+
+    place: Term
+    weight: Term
+    slope: Term | None = None
+
+
+@gradient("GridSample")
+def grid_sample(call: Call) -> Parts:
+    """Differentiate an image read at a grid's places: by the image, and by the places."""
+    of, x, grid, dy = call.of, call.input(0), call.input(1), call.gradient()
+    if is_empty(x, grid):
+        return tuple(filled(of, 0.0, each.dtype, each.shape) for each in (x, grid))
+    (images, channels), size, places = x.shape[:2], x.shape[2:], prod(grid.shape[1:-1])
+    rank = len(size)
+    points = of.reshape(of.cast(grid, x.dtype), (images, places, rank))
+    taps, scales = [], []
+    for number, extent in enumerate(size):
+        last = rank - 1 - number  # the innermost dimension comes first
+        along = of.reshape(cut(of, points, 2, last, last + 1), (images, places))
+        own, scale = _grid_taps(call, Term(of, along), extent)
+        taps.append(own)
+        scales.append(scale)
+    rows = of.transpose(of.reshape(dy, (images, channels, places)), (0, 2, 1))
+    starts = of.constant(np.arange(images)[:, None] * prod(size), "int64")
+    found = _rows_of_image(of, x)
+    updates, indices, slopes = [], [], [filled(of, 0.0, x.dtype, (images, places))] * rank
+    for chosen in product(*taps):
+        index = _flat_index(of, [tap.place for tap in chosen], size, starts)
+        weights = [tap.weight for tap in chosen]
+        if call.wants(0):
+            updates.append(_weighted(of, rows, reduce(Term.__mul__, weights)))
+            indices.append(index)
+        if call.wants(1):
+            seen = total(of, of("Mul", rows, of("Gather", found, index, axis=0)), (2,))
+            for axis, tap in enumerate(chosen):
+                if tap.slope is not None:
+                    factors = [*weights[:axis], tap.slope, *weights[axis + 1 :]]
+                    slopes[axis] = of("Add", slopes[axis], (Term(of, seen) * reduce(Term.__mul__, factors)).value)
+    image = _image_of_rows(of, updates, indices, x.shape) if call.wants(0) else None
+    if not call.wants(1):
+        return (image,)
+    scaled = [of("Mul", slope, scale) for slope, scale in zip(slopes, scales, strict=True)][::-1]
+    joined = of("Concat", *(of.reshape(each, (images, places, 1)) for each in scaled), axis=2)
+    return image, of.cast(of.reshape(joined, grid.shape), grid.dtype)
+
+
+def _grid_taps(call: Call, point: Term, extent: int) -> tuple[list[Tap], Value]:
+    """Return the neighbours of points from -1 to 1 along an axis, and how a pixel's place grows with a point."""
+    aligned, padding = call.flag("align_corners"), call.node.text("padding_mode", "zeros")
+    mode = call.node.text("mode", "linear").removeprefix("bi")
+    factor = (extent - 1) / 2 if aligned else extent / 2
+    place = (point + 1.0) * factor if aligned else (point + 1.0) * factor - 0.5
+    one, scale = Term(call.of, filled(call.of, 1.0, place.value.dtype, place.value.shape)), point.operand(factor)
+    if padding == "border":  # as in torch, nothing flows into places that are moved, nor into those at the border
+        below = FORMULAS.where(FORMULAS.less(place, float(extent - 1)), one * factor, 0.0)
+        scale = FORMULAS.where(FORMULAS.greater(place, 0.0), below, 0.0).value
+        place = FORMULAS.clip(place, 0.0, float(extent - 1))
+    if mode == "nearest":
+        return [_placed(call, FORMULAS.round(place), one, None, extent)], scale
+    low = FORMULAS.floor(place)
+    part = place - low
+    if mode == "linear":
+        parts = [(low, 1.0 - part, -one), (low + 1.0, part, one)]
+    elif mode == "cubic":
+        parts = [(low + float(step), *_cubic(part - float(step))) for step in (-1, 0, 1, 2)]
+    else:
+        call.refuse(f"its mode is {mode}")
+    return [_placed(call, *each, extent) for each in parts], scale
+
+
+def _cubic(offset: Term) -> tuple[Term, Term]:
+    """Return the weight of a neighbour at a signed distance, and its slope: Keys' cubic convolution."""
+    d, a = FORMULAS.abs(offset), CUBIC
+    near = ((a + 2) * d - (a + 3)) * FORMULAS.square(d) + 1.0
+    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    near_slope = (3 * (a + 2) * d - 2 * (a + 3)) * d
+    far_slope = (3 * a * d - 10 * a) * d + 8 * a
+    is_near = FORMULAS.less_equal(d, 1.0)
+    return FORMULAS.where(is_near, near, far), FORMULAS.where(is_near, near_slope, far_slope) * FORMULAS.sign(offset)
+
+
+def _placed(call: Call, place: Term, weight: Term, slope: Term | None, extent: int) -> Tap:
+    """Return a neighbour inside the image; one outside counts nothing, or is that of the border or its mirror."""
+    padding = call.node.text("padding_mode", "zeros")
+    if padding == "reflection":
+        period = max(2 * (extent - 1), 1) if call.flag("align_corners") else 2 * extent
+        beyond, turn = (extent - 1, period) if call.flag("align_corners") else (extent - 1, 2 * extent - 1)
+        place = place - FORMULAS.floor(place / float(period)) * float(period)
+        place = FORMULAS.where(FORMULAS.greater(place, float(beyond)), float(turn) - place, place)
+    elif padding == "zeros":
+
+        def inside(value: Term) -> Term:
+            kept = FORMULAS.where(FORMULAS.less(place, 0.0), 0.0, value)
+            return FORMULAS.where(FORMULAS.greater(place, float(extent - 1)), 0.0, kept)
+
+        weight, slope = inside(weight), None if slope is None else inside(slope)
+    return Tap(_position(place, extent), weight, slope)
+
+
+def _position(place: Term, extent: int) -> Term:
+    return Term(place.of, place.of.cast(FORMULAS.clip(place, 0.0, float(extent - 1)).value, "int64"))
+
+
+# -- rows -------------------------------------------------------------------------------------------------------------
+
+
+def _rows_of_image(of: Writing, x: Value) -> Value:
+    """Return the pixels of ``(N, C, ...)`` as rows of all channels, ``(N * ..., C)``."""
+    images, channels, pixels = *x.shape[:2], prod(x.shape[2:])
+    rows = of.transpose(of.reshape(x, (images, channels, pixels)), (0, 2, 1))
+    return of.reshape(rows, (images * pixels, channels))
+
+
+def _flat_index(of: Writing, places: Sequence[Term], size: Sequence[int], starts: Value) -> Value:
+    """Return the rows of pixels: their places along each axis, behind where their image begins."""
+    index = reduce(lambda index, axis: index * axis[1] + axis[0], zip(places[1:], size[1:], strict=True), places[0])
+    return of("Add", index.value, starts)
+
+
+def _weighted(of: Writing, rows: Value, weight: Term) -> Value:
+    return of("Mul", rows, of.reshape(weight.value, (*weight.value.shape, 1)))
+
+
+def _image_of_rows(of: Writing, updates: Sequence[Value], indices: Sequence[Value], shape: Sequence[int]) -> Value:
+    """Return an image of ``(N, C, ...)`` that is the sum of rows at some indices."""
+    images, channels, pixels = shape[0], shape[1], prod(shape[2:])
+    rows = [of.reshape(each, (prod(each.shape[:-1]), channels)) for each in updates]
+    places = [of.reshape(each, (prod(each.shape), 1)) for each in indices]
+    joined = [of("Concat", *each, axis=0) if len(each) > 1 else each[0] for each in (rows, places)]
+    zeros = filled(of, 0.0, rows[0].dtype, (images * pixels, channels))
+    found = of("ScatterND", zeros, joined[1], joined[0], reduction="add")
+    return of.reshape(of.transpose(of.reshape(found, (images, pixels, channels)), (0, 2, 1)), shape)
+
+
+# -- regions ----------------------------------------------------------------------------------------------------------
+
+
+@gradient("RoiAlign")
+def regions(call: Call) -> Parts:
+    """Differentiate bins of regions by the image; into the regions' corners nothing flows, as in torchvision."""
+    of, x, rois, dy = call.of, call.input(0), call.input(1), call.gradient()
+    if not call.wants(0):
+        return ()
+    samples = int(call.node.attrs.get("sampling_ratio", 0))
+    if samples < 1:
+        call.refuse("how many samples a bin has is known only at run time")
+    if is_empty(x, dy):
+        return (filled(of, 0.0, x.dtype, x.shape),)
+    (count, channels, *bins), size = dy.shape, x.shape[2:]
+    taps = [_region_taps(call, rois, axis, size[1 - axis], bins[1 - axis], samples) for axis in (1, 0)]
+    grid = (count, bins[0], samples, bins[1], samples)
+    image = of.reshape(of.cast(call.input(2), "int64"), (count, 1, 1))
+    starts = of("Mul", image, of.constant(prod(size), "int64"))
+    shapes = [(count, bins[0] * samples, 1), (count, 1, bins[1] * samples)]
+    indices, weights = [], []
+    for chosen in product(*taps):
+        pairs = list(zip(chosen, shapes, strict=True))
+        places = [Term(of, of.reshape(tap.place.value, shape)) for tap, shape in pairs]
+        factors = [Term(of, of.reshape(tap.weight.value, shape)) for tap, shape in pairs]
+        indices.append(_flat_index(of, places, size, starts))
+        weights.append(Term(of, of.reshape((factors[0] * factors[1]).value, grid)))
+    rows = of.reshape(of.transpose(dy, (0, 2, 3, 1)), (count, bins[0], 1, bins[1], 1, channels))
+    if call.node.text("mode", "avg") == "avg":
+        shared = of("Div", rows, of.constant(samples**2, x.dtype))
+        updates = [_weighted(of, shared, weight) for weight in weights]
+    else:
+        updates = _greatest(call, rows, indices, weights, (*grid, channels))
+    return (_image_of_rows(of, [expanded(of, each, (*grid, channels)) for each in updates], indices, x.shape),)
+
+
+def _region_taps(call: Call, rois: Value, axis: int, extent: int, bins: int, samples: int) -> list[Tap]:
+    """Return the two neighbours of each sample along an axis ``(regions, bins * samples)``."""
+    of, half = call.of, call.node.text("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    scale = call.number("spatial_scale", 1.0)
+    start, end = (Term(of, cut(of, rois, 1, at, at + 1)) * scale for at in (axis, axis + 2))
+    if half:
+        start, end = start - 0.5, end - 0.5
+    length = end - start if half else FORMULAS.max(end - start, 1.0)
+    each = np.arange(bins * samples)
+    within = of.constant((each // samples + (each % samples + 0.5) / samples)[None], rois.dtype)
+    place = start + length * (1 / bins) * Term(of, within)
+    limited = FORMULAS.clip(place, 0.0, float(extent - 1))
+    low = FORMULAS.floor(limited)
+    part = limited - low
+
+    def inside(weight: Term) -> Term:
+        kept = FORMULAS.where(FORMULAS.less(place, -1.0), 0.0, weight)
+        return FORMULAS.where(FORMULAS.greater(place, float(extent)), 0.0, kept)
+
+    return [Tap(_position(low, extent), inside(1.0 - part)), Tap(_position(low + 1.0, extent), inside(part))]
+
+
+def _greatest(
+    call: Call, rows: Value, indices: Sequence[Value], weights: Sequence[Term], shape: Sequence[int]
+) -> list[Value]:
+    """Return each pixel's part where a bin is the greatest of all pixels times their weights; equal ones share."""
+    of, x = call.of, call.input(0)
+    image = _rows_of_image(of, x)
+    seen = [of.reshape(of("Gather", image, index, axis=0), shape) for index in indices]
+    products = [_weighted(of, value, weight) for value, weight in zip(seen, weights, strict=True)]
+    # Computed again: weights that were computed elsewhere may be rounded otherwise.
+    greatest = of("ReduceMax", of("Max", *products), of.ints(2, 4), keepdims=1)
+    hits = [of.cast(of("Equal", each, greatest), x.dtype) for each in products]
+    share = of("Div", rows, total(of, of("Sum", *hits), (2, 4), keepdims=True))
+    return [_weighted(of, of("Mul", hit, share), weight) for hit, weight in zip(hits, weights, strict=True)]
