@@ -40,7 +40,6 @@ PARALLEL = OpDesc(("Exp",), "test", (vector("x", least=8),), (vector("out", leas
 """Runs in parallel, and so needs what networks are linked with."""
 
 SUPPORT = list(support_parts(host_level().triple).values())
-CALL = [part for name, part in support_parts(host_level().triple).items() if name == "call"]
 
 SYMBOLS = {ADD: "add__kernel0", SQUARE: "square__kernel0", PARALLEL: "parallel__kernel0"}
 
@@ -127,7 +126,7 @@ def build(
     """Take a program of the kernels above through packing, planning, linking and loading."""
     needed = list(program.descriptors())
     objects = [kernel_object(desc) for desc in needed]
-    library = link([*objects, *(SUPPORT if PARALLEL in needed else CALL)], find_linker()) if objects else b""
+    library = link([*objects, *(SUPPORT if PARALLEL in needed else [])], find_linker()) if objects else b""
     constants = pack_constants(program, packer or Packer())
     record = make_record(
         program,

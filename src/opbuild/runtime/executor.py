@@ -2,8 +2,7 @@
 
 Each concurrent call has a block of memory for temporaries, which the bindings of a network share (``blocks``), and the
 kernels' arguments with every address filled in but those of the caller's arrays. A call takes a block, writes those few
-addresses and runs a list of ``function(*arguments)``, kernels that follow each other by a loop in C (``loops``); ctypes
-releases the interpreter while they run.
+addresses and runs a list of ``function(*arguments)``; ctypes releases the interpreter while a kernel runs.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from opbuild.program import HostCall, Port, View
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.buffers import HEADER, HEADER_WORDS, HOST_WORD, make_headers
 from opbuild.runtime.library import MOST_OPERANDS, Library, last_error
-from opbuild.runtime.loops import Loops, Step
 from opbuild.runtime.record import CHECKED_ORDER, KERNELS, KernelStep, Record, itemsize
 from opbuild.runtime.timing import TIMER
 
@@ -32,6 +30,9 @@ if TYPE_CHECKING:
 
 Evaluate = Callable[[Node, Sequence["Array | None"], int], Sequence["Array | None"]]
 """Evaluates one node on dense arrays, for a version of the operator set; the host backend's face."""
+Step = tuple[Callable[..., Any], tuple[Any, ...]]
+"""A function and its arguments; it returns 0 (or None) unless it failed."""
+
 new_output: Callable[[tuple[int, ...], np.dtype[Any]], Array] = np.empty
 """Makes an array for an output, with any contents; tests fill it with a pattern, which shows what is not written."""
 
@@ -41,11 +42,9 @@ class Prepared(Protocol):
 
     Attributes:
         steps: What is called, in order; what fails returns something else than 0 and None.
-        loops: What is called instead unless each call is timed.
     """
 
     steps: list[Step]
-    loops: Loops
 
     def attach(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Point the arguments at the caller's arrays."""
@@ -128,17 +127,17 @@ class Runner(ABC):
         outputs = [new_output(shape, dtype) for shape, dtype in self._made]
         arena.attach(inputs, outputs)
         timer = TIMER.get()
-        steps = arena.loops.steps if timer is None else timer.wrapped(self, arena.steps)
+        steps = arena.steps if timer is None else timer.wrapped(self, arena.steps)
         for function, arguments in steps:
-            code = function(*arguments)
-            if code:
-                raise self._failure(arena.loops.failed(arguments, code))
+            if function(*arguments):
+                raise self._failure(arena, arguments)
         arena.detach()
         self.blocks.give(block)
         return outputs
 
-    def _failure(self, step: int) -> RunError:
-        call = self.call_of(step)
+    def _failure(self, arena: Prepared, arguments: tuple[Any, ...]) -> RunError:
+        failed = next(index for index, (_, each) in enumerate(arena.steps) if each is arguments)
+        call = self.call_of(failed)
         message = last_error() or "it gave no message"
         return RunError(f"kernel {call.symbol} failed: {message}", f"it computes node {', '.join(call.nodes)}")
 
@@ -232,8 +231,6 @@ class Arena:
         self._set_addresses(views, owner)
         self._ports = [_PortArguments(port, views, record) for port in (*record.inputs, *record.outputs)]
         self.steps = self._steps(owner)
-        works = [step.work if isinstance(step, KernelStep) else 0 for step in record.steps]
-        self.loops = Loops(self.steps, works, None if owner.library is None else owner.library.run)
 
     def attach(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Point the arguments at the caller's arrays."""
@@ -301,13 +298,12 @@ class Arena:
 
 
 def kernel_step(kernel: Any, library: Library, tasks: int, addresses: Sequence[int]) -> Step:
-    """Return what runs a kernel on arguments at these addresses: what calls it with a row of them, or itself."""
+    """Return what runs a kernel on arguments at these addresses: the kernel itself, or what calls it."""
     if library.call is None or len(addresses) > MOST_OPERANDS:
         return kernel, _arguments(tasks, addresses)
-    return library.call, (ctypes.byref(_ROW(kernel.address, tasks, *addresses)),)
-
-
-_ROW = ctypes.c_void_p * (2 + MOST_OPERANDS)
+    address = ctypes.cast(kernel, ctypes.c_void_p).value
+    called = (ctypes.c_void_p * (2 + MOST_OPERANDS))(address, tasks, *addresses)
+    return library.call, (ctypes.byref(called),)
 
 
 def _arguments(tasks: int, addresses: Sequence[int]) -> tuple[Any, ...]:

@@ -76,34 +76,26 @@ class Library:
         self._runtime("halide_set_custom_do_par_for", _in_order)
 
     def kernel(self, symbol: str) -> Callable[..., int]:
-        """Return a kernel; called with pointers to its buffers it returns 0 or an error code. It has its ``address``.
+        """Return a kernel; called with pointers to its buffers it returns 0 or an error code.
 
         Raises:
             LinkError: If the library has no such symbol.
         """
         try:
-            function: Any = self._library[symbol]
+            function = self._library[symbol]
         except AttributeError as error:
             raise LinkError(f"the network's library has no kernel {symbol}", "build the network again") from error
         function.restype = ctypes.c_int
-        function.address = ctypes.cast(function, ctypes.c_void_p).value
-        return function  # type: ignore[no-any-return]
+        return function
 
     @property
     def call(self) -> Callable[..., int] | None:
         """What calls a kernel on a stack of its own, given the address of the kernel's, its tasks and its operands'.
 
-        It reads ``MOST_OPERANDS`` of them, whatever the kernel takes. None if the library has none.
+        It reads ``MOST_OPERANDS`` of them, whatever the kernel takes. None if kernels are better called themselves: one
+        that runs in several threads sees to its tasks' stacks.
         """
-        return getattr(self._library, "opbuild_call", None)
-
-    @property
-    def run(self) -> Callable[..., int] | None:
-        """What calls kernels one after the other, given pointers to what ``call`` is given, and how many there are.
-
-        It returns which one failed, the first being 1, or 0. None if the library has none.
-        """
-        return getattr(self._library, "opbuild_run", None)
+        return getattr(self._library, "opbuild_call", None) if self.num_threads == 1 else None
 
     @property
     def has_tasks(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,8 @@ from opbuild.platform.records import NamedTuple
 from opbuild.program import HostCall, Port, View
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.buffers import DIMENSION, HEADER, HEADER_WORDS, HOST_WORD, element_type
-from opbuild.runtime.executor import Evaluate, Prepared, Runner, evaluate_step, kernel_step
+from opbuild.runtime.executor import Evaluate, Prepared, Runner, Step, evaluate_step, kernel_step
 from opbuild.runtime.library import Library
-from opbuild.runtime.loops import Loops, Step
 from opbuild.runtime.memory_plan import Lives
 from opbuild.runtime.record import INT32_MAX
 from opbuild.runtime.template import (
@@ -306,7 +305,6 @@ class _Sized:
             for port, views in zip((*template.inputs, *template.outputs), owner._ports, strict=True)
         ]
         self.steps = self._steps(owner)
-        self.loops = Loops(self.steps, *self._costs(owner))
 
     def attach(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Point the arguments at the caller's arrays."""
@@ -345,10 +343,3 @@ class _Sized:
             steps.append(kernel_step(function, library, machine.tasks(work, library.num_threads), operands))
             address = last
         return steps
-
-    def _costs(self, owner: SizedExecutor) -> tuple[list[int], Callable[..., int] | None]:
-        """Return the nanoseconds of work of each step, and what calls kernels of any library one after the other."""
-        steps = [owner._layout.template.steps[index] for index in owner._steps]
-        found = [None if isinstance(step, OpenHost) else owner._chosen[step.decided] for step in steps]
-        run = next((each.kernel.library.run for each in found if each is not None), None)
-        return [0 if each is None else each.work for each in found], run

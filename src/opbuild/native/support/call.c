@@ -1,4 +1,4 @@
-/* Calls of kernels by their addresses, on a stack that begins with a page (page.h).
+/* Calls of kernels that run in one thread, on a stack that begins with a page (page.h).
  *
  * A kernel takes fewer words than this passes; it never looks at the rest. x86-64 passes six in registers, and eight more fill
  * a line of the stack, so that what lies behind them is aligned as well.
@@ -11,22 +11,11 @@
 typedef int (*kernel)(void *, void *, void *, void *, void *, void *, void *, void *, void *, void *, void *, void *, void *,
                       void *);
 
-#define CALL(a) \
-    (((kernel)(a)[0])((a)[1], (a)[2], (a)[3], (a)[4], (a)[5], (a)[6], (a)[7], (a)[8], (a)[9], (a)[10], (a)[11], (a)[12], (a)[13], \
-                      (a)[14]))
-
 /* Call the kernel that comes first with the 14 words behind it: the number of tasks, then pointers. */
-int opbuild_call(void *const *row) {
+int opbuild_call(void *const *a) {
     int error;
-    ON_A_PAGE(error = CALL(row));
+    ON_A_PAGE(error = ((kernel)a[0])(a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11], a[12], a[13], a[14]));
     return error;
-}
-
-/* Call the kernels of some rows one after the other. Return 0, or which one failed, the first being 1; none is called after it. */
-int opbuild_run(void *const *const *rows, int count) {
-    int failed = 0;
-    ON_A_PAGE(for (int i = 0; i < count && !failed; i++) if (CALL(rows[i]) != 0) failed = i + 1);
-    return failed;
 }
 
 const char opbuild_call_source[] = SOURCE_DIGEST;
