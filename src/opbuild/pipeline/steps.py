@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.builder.result import BuildResult
@@ -37,13 +36,9 @@ def lower_tuned(graph: Graph, setup: Setup) -> Program:
     options = lowering_options(setup.config)
     if not setup.has_bank:
         return lower(graph, setup.level, options)
-    from opbuild.pipeline.tuned import tuned  # most builds have no bank
+    from opbuild.pipeline.tuned import lower_with_bank  # most builds have no bank
 
-    chosen = tuned(setup)
-    if chosen is None:
-        return lower(graph, setup.level, options)
-    program = lower(graph, setup.level, replace(options, kernels=chosen))
-    return replace(program, tuned=chosen.notes())
+    return lower_with_bank(graph, setup, options)
 
 
 def lowering_options(config: Config) -> Options:

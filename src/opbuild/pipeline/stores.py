@@ -34,6 +34,14 @@ if TYPE_CHECKING:
     from opbuild.store.turns import Turns
 
 
+def packs(setup: Setup) -> Pack | None:
+    """Return what the release brings for a build; None if it is not used."""
+    from opbuild.store.pack import Pack
+
+    serves = setup.config.uses_pack and (not setup.config.fills_cache or bool(setup.why_not_compiled))
+    return Pack(setup.level.name) if serves else None
+
+
 class Stores:
     """The stores of one build; each is opened when it is first asked for.
 
@@ -131,10 +139,7 @@ class Stores:
     @lazily
     def pack(self) -> Pack | None:
         """What the release brings; None if it is not used."""
-        from opbuild.store.pack import Pack
-
-        serves = self._config.uses_pack and (not self._config.fills_cache or bool(self.setup.why_not_compiled))
-        return Pack(self.setup.level.name) if serves else None
+        return packs(self.setup)
 
     @property
     def may_come(self) -> bool:
