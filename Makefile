@@ -69,8 +69,8 @@ field: $(STAMP) ## Measure 27 networks beside other runtimes (hours), NETWORKS="
 	$(BIN)/python benchmarks/field_picture.py $(RESULTS) $(RESULTS)/field.svg
 
 MINUTES ?= 15
-bank: $(STAMP) ## Tune the benchmark's networks on this (quiet) machine for MINUTES=15 into the bank that the package brings
-	$(BIN)/python benchmarks/shipped_bank.py --minutes $(MINUTES)
+bank: $(STAMP) ## Tune the benchmark's networks on this (quiet) machine, MINUTES=15 a level, into the banks that the package brings; LEVELS=x86-64-v3 some
+	$(BIN)/python benchmarks/shipped_bank.py --minutes $(MINUTES) $(if $(LEVELS),--levels $(LEVELS))
 
 kernels: $(STAMP) ## Build the kernels that the package brings (src/opbuild/packs), again where a family or kernels/ was edited
 	$(BIN)/python -m kernels.make

@@ -28,13 +28,14 @@ import measure
 from rich.console import Console
 from rich.table import Table
 
-from opbuild.bench.measure import Figures
+from opbuild.bench.measure import Figures, limits
 from opbuild.bench.measure import measure as measured
-from opbuild.bench.runtimes import COLUMNS, RUNTIMES
+from opbuild.bench.runtimes import COLUMNS, LIMITED, RUNTIMES
 from opbuild.version import __version__
 
-MEAN, WORST, MEAN_OTHERS = 0.65, 0.95, 0.75
-"""Targets: of the mean and of each network with all cores, and of the mean with one thread and with gaps."""
+MEAN, WORST, MEAN_OTHERS, MEAN_LIMITED = 0.65, 0.95, 0.75, 0.8
+"""Targets: of the mean and of each network with all cores, of the mean with one thread and with gaps, and of all means
+at a lower level."""
 
 TOLERANCE = 5e-2
 TITLES = {name: each.title for name, each in (RUNTIMES | COLUMNS).items()}
@@ -52,9 +53,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.5, help="length of a turn, without the gaps")
     parser.add_argument("--results", type=Path, help="folder with a file for each network; what it has is not measured")
     parser.add_argument("--own-bank", type=Path, help="measure opbuild untuned and with this folder's bank, too")
-    parser.add_argument(
-        "--limit", action="store_true", help="keep peers from vectors longer than AVX2's, where they can"
-    )
+    parser.add_argument("--limit", nargs="?", const="x86-64-v3", default="", choices=[*LIMITED], metavar="LEVEL",
+                        help="run code for x86-64-v3 (or LEVEL), and keep others to it that can be kept")  # fmt: skip
     arguments = parser.parse_args()
     console, rows = Console(width=180), []
     with tempfile.TemporaryDirectory() as folder, console.status("") as status:
@@ -73,8 +73,10 @@ def main() -> int:
                 written[0].unlink()
     for threads in arguments.threads:
         console.print(table([each for each in rows if each["threads"] == threads], threads, arguments.gaps))
-    for text in means(rows, arguments.gaps):
+    for text in means(rows, arguments.gaps, arguments.limit):
         console.print(text)
+    if arguments.limit:
+        console.print(kept_to(arguments.limit, settings(arguments)["runtimes"]))
     measure.write_results(arguments.json, "field", rows)
     return int(any(each["wrong"] for each in rows))
 
@@ -87,6 +89,7 @@ def settings(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "machine": measure.processor(), "opbuild": __version__, "runtimes": names, "gaps": arguments.gaps, "bank": bank,
         "rounds": arguments.rounds, "seconds": arguments.seconds,
+        **({"level": arguments.limit} if arguments.limit else {}),
     }  # fmt: skip
 
 
@@ -100,7 +103,7 @@ def measure_one(arguments: argparse.Namespace, name: str, threads: int, path: Pa
         environments["opbuild tuned"]["TUNE_BANK_PATH"] = chosen["bank"]
     figures = measured(
         path, data, chosen["runtimes"], threads, rounds=arguments.rounds, seconds=arguments.seconds,
-        gaps=arguments.gaps, environments=environments,
+        gaps=arguments.gaps, environments=environments, level=arguments.limit,
     )  # fmt: skip
     return dict(json.loads(json.dumps({**row(name, figures), "settings": chosen})))
 
@@ -197,7 +200,16 @@ def table(rows: Sequence[Row], threads: int, gaps: Sequence[int]) -> Table:
     return found
 
 
-def means(rows: Sequence[Row], gaps: Sequence[int]) -> Iterator[str]:
+def kept_to(level: str, names: Sequence[str]) -> str:
+    """Return which other runtimes keep to a level, and which nothing keeps from using all that the machine has."""
+    others = [name for name in names if name not in ("opbuild", *COLUMNS)]
+    kept, free = (
+        [TITLES[name] for name in others if bool(limits(name, level)) is is_kept] for is_kept in (True, False)
+    )
+    return f"opbuild's code is for {level}; kept to it: {', '.join(kept) or 'none'}; not: {', '.join(free) or 'none'}"
+
+
+def means(rows: Sequence[Row], gaps: Sequence[int], level: str = "") -> Iterator[str]:
     """Yield the geometric means by threads and gap, beside their targets, and the worst network."""
     most = max(each["threads"] for each in rows)
     for threads in sorted({each["threads"] for each in rows}):
@@ -208,7 +220,7 @@ def means(rows: Sequence[Row], gaps: Sequence[int]) -> Iterator[str]:
                 continue
             mean = math.exp(statistics.fmean(map(math.log, ratios.values())))
             worst = max(ratios, key=lambda name: ratios[name])
-            target = MEAN if threads == most and not gap else MEAN_OTHERS
+            target = MEAN_LIMITED if level else MEAN if threads == most and not gap else MEAN_OTHERS
             slow = sum(value > WORST for value in ratios.values())
             yield (
                 f"threads: {threads}, gap: {gap} ms: geometric mean {mean:.3f} {measure.verdict(mean, target)}, "

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import onnx
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.families.catalogue import find
+from opbuild.families.knowledge import Question
+from opbuild.files.trust import PRIVATE
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.types import Graph
 from opbuild.kernel.level import Level
@@ -18,8 +22,12 @@ from opbuild.lowering.alternatives import Alternatives
 from opbuild.lowering.available import conversions
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
+from opbuild.lowering.tuned import Tuned
 from opbuild.models.served import host_calls
 from opbuild.pipeline.steps import optimize_graph
+from opbuild.pipeline.tuned import BankKnowledge, family_sources
+from opbuild.store.bank import Record, parse_bank
+from opbuild.store.shipped import shipped_banks
 
 SINGLE = 4
 """Nodes that a graph of a single operator has at most."""
@@ -38,8 +46,9 @@ def graphs_of(models: Iterator[onnx.ModelProto]) -> list[Graph]:
 def descriptors(graphs: list[Graph], level: Level) -> dict[OpDesc, None]:
     """Return the kernels that graphs of one structure need for a level, in the order in which they need them.
 
-    First come those of each size, then those that sizes between them choose, then those without limits. A single
-    operator has few sizes, and those between them are not looked at. Attention comes as torch's modules have it, too.
+    First come those of each size, then those that sizes between them choose, then what the release's banks choose, then
+    those without limits. A single operator has few sizes, and those between them are not looked at. Attention comes as
+    torch's modules have it, too.
     """
     found: dict[OpDesc, None] = {}
     alternatives = Alternatives()
@@ -51,9 +60,23 @@ def descriptors(graphs: list[Graph], level: Level) -> dict[OpDesc, None]:
         for _ in alternatives.turns():
             lower(graphs[0], level, options)
     found |= alternatives.wanted
+    for known in shipped_knowledge(level):
+        for graph in graphs:
+            found |= dict.fromkeys(lower(graph, level, Options(kernels=Tuned(known))).descriptors())
     found |= dict.fromkeys(_hiding(desc) for desc in tuple(found) if _attends(desc))
     found |= dict.fromkeys(find(desc.family).without_limits(desc) for desc in tuple(found))
     return found
+
+
+def shipped_knowledge(level: Level) -> list[BankKnowledge]:
+    """Return what the release's banks say for a level, to each class of machines with each number of threads."""
+    found: defaultdict[tuple[Path, str, str, int], dict[Question, Record]] = defaultdict(dict)
+    for path in shipped_banks(level.name):
+        for each in parse_bank(path.read_bytes(), PRIVATE).records:
+            if each.level == level.name:
+                machine = path, each.machine, each.system, each.threads
+                found[machine][Question(each.family, each.arguments)] = each
+    return [BankKnowledge(records, family_sources) for records in found.values()]
 
 
 def of_every_network(level: Level) -> dict[OpDesc, None]:

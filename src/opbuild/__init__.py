@@ -55,14 +55,16 @@ _WHERE = {
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    from opbuild.errors import BuildError
     from opbuild.platform.garbage import rare_collection
-    from opbuild.platform.limits import named
 
-    with named(BuildError, "opbuild can not be loaded"), rare_collection():
-        return getattr(import_module(_WHERE[name]), name)
+    with rare_collection():  # from the first module on: numpy's objects would be looked through
+        from importlib import import_module
+
+        from opbuild.errors import BuildError
+        from opbuild.platform.limits import named
+
+        with named(BuildError, "opbuild can not be loaded"):
+            return getattr(import_module(_WHERE[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -42,8 +42,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from opbuild.builder.build import Builder
+    from opbuild.builder.work import Work
     from opbuild.pipeline.opening import Openable
-    from opbuild.pipeline.stages import Assembled, Planned
+    from opbuild.pipeline.stages import Assembled, Built, Planned
     from opbuild.runtime.weights import Packer
 
 __all__ = ["Network", "Report", "compile", "compile_graph", "compile_source"]
@@ -101,23 +102,37 @@ def build_network(
     clock: Clock,
     ahead: Ahead = Ahead(),  # noqa: B008  it has no state
 ) -> list[Assembled]:
-    """Build what a network needs and put it together; weights are packed while kernels are compiled or linked."""
+    """Build what a network needs and put it together.
+
+    Weights are packed while kernels are looked up, compiled or linked.
+    """
     from opbuild.graph.constants import remembered_digests
     from opbuild.pipeline.steps import assemble, link_kernels, pack
 
     with clock("lower"):
         more = ahead.lower()
-    with clock("decide"):
-        pending = builder.start(needed.kernels, needed.name, more, setup.find_linker)
-        linking = Background(lambda: link_kernels(pending.result(), setup), "opbuild-link")
-        if not pending.jobs:
-            pending.result()
-            linking.start()
+    begun: list[
+        tuple[Work, Background[Built]]
+    ] = []  # what is put there knows nothing of it: weights go when all is done
+
+    def decide() -> None:
+        if begun:
+            return
+        with clock("decide"):
+            work = builder.start(needed.kernels, needed.name, more, setup.find_linker)
+            linking = Background(lambda: link_kernels(work.result(), setup), "opbuild-link")
+            if not work.jobs:
+                work.result()
+                linking.start()
+            begun.append((work, linking))
+
     watch = working(setup.observer, PACKING)
     with remembered_digests():
-        packed = [pack(program, packer, clock, watch) for program in needed.programs]
+        packed = [pack(program, packer, clock, watch, decide) for program in needed.programs]
         with clock("pack"):
             ahead.pack(packer)
+    decide()
+    ((pending, linking),) = begun
     with clock("build"):
         result = pending.result()
         stores.count(result)

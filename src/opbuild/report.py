@@ -25,16 +25,20 @@ class Clock:
     """Milliseconds of each step of the data path, in the order in which they began."""
 
     steps: dict[str, float] = field(default_factory=dict)
+    _inside: float = field(default=0.0, init=False)  # what steps within the one under way took
 
     @contextmanager
     def __call__(self, step: str) -> Iterator[None]:
-        """Take the time of one step."""
+        """Take the time of one step, less that of steps within it."""
         self.steps.setdefault(step, 0.0)
+        before, self._inside = self._inside, 0.0
         started = time.perf_counter()
         try:
             yield
         finally:
-            self.steps[step] += 1e3 * (time.perf_counter() - started)
+            took = 1e3 * (time.perf_counter() - started)
+            self.steps[step] += took - self._inside
+            self._inside = before + took
 
 
 class OperatorReport(NamedTuple):

@@ -25,6 +25,7 @@ from opbuild.config import Config
 from opbuild.errors import OptionError, ShapeError, TargetError, UnsupportedOperatorError
 from opbuild.kernel.host import runs_here
 from opbuild.kernel.soc_version import resolve_soc_version
+from opbuild.offline.format import VERSION
 from processes import WITHOUT_COMPILER, environment
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
@@ -254,7 +255,7 @@ def test_c_refuses_what_it_can_not_run_with_a_message(program: Path, config: Con
         (data[:-1], "damaged"),
         (bytes(changed), "digest"),
         (bytes(swapped), "digest"),
-        (data[:8] + b"\3" + data[9:], "version 3"),
+        (data[:8] + bytes([VERSION + 1]) + data[9:], f"version {VERSION + 1}"),
     ]
     for content, said in cases:
         path.write_bytes(content)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 import opbuild
 from opbuild.cli.main import main
+from opbuild.config import Config
+from opbuild.files.trust import make_trust
+from opbuild.kernel.host import host_level
+from opbuild.store.machine_class import read_measured
 from opbuild.tuning import search, tuner
+from opbuild.tuning.machine import worth_building
 
 
 def convolutions() -> onnx.ModelProto:
@@ -93,6 +99,29 @@ def test_what_tuning_finds_is_kept_listed_carried_and_used(
     assert outputs(model, other)[1].tuned == after.tuned
 
 
+@pytest.mark.usefixtures("quick")
+def test_a_lower_level_is_tuned_for_builds_at_that_level(
+    model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It is measured with the class of the machine at that level; builds at the own level take nothing of it."""
+    lower = next((each for each in host_level().lower() if each in worth_building(host_level())), None)
+    if lower is None:
+        pytest.skip("this machine has no lower level that is worth tuning")
+    asked = ["tune", str(model), "--threads", "1", "--cache_path", str(tmp_path), "--operators", "conv"]
+    assert main([*asked, "--soc_version", lower.name]) == 0
+    assert f"convolutions for {lower} on" in capfd.readouterr().out
+    assert main(["bank", "ls", "--json", "--cache_path", str(tmp_path)]) == 0
+    records = json.loads(capfd.readouterr().out)
+    measured = read_measured(config := Config.from_environment(cache_path=tmp_path), make_trust(config))
+    assert measured is not None
+    assert {(each["level"], each["machine"], each["state"]) for each in records} == {
+        (lower.name, measured.name(lower.name, 1), "counts")
+    }
+    reports = [opbuild.compile(model, cache_path=tmp_path, num_threads=1, target=each).report for each in (lower, None)]
+    tuned = [each for each in records if each["choice"] != each["default"]]
+    assert [bool(each.tuned) for each in reports] == [bool(tuned), False]
+
+
 def test_a_file_that_is_no_bank_and_one_that_is_missing_are_said(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -115,6 +144,17 @@ def test_wrong_arguments_of_tune_are_said_before_anything_is_measured(
     assert "the models are missing" in capfd.readouterr().err
     assert main(["tune", str(model), "--budget", "soon"]) == 2
     assert "--budget is 'soon'" in capfd.readouterr().err
+    assert main(["tune", str(model), "--operators", "Cnov"]) == 2
+    said = capfd.readouterr().err
+    assert "--operators names 'Cnov', which is no operator type" in said
+    assert "Conv" in said
+    assert main(["tune", str(model), str(model.with_name("missing.onnx"))]) == 2
+    assert "there is no file" in capfd.readouterr().err
+    assert main(["tune", str(model), "--soc_version", "x86-65"]) == 2
+    assert "soc_version is 'x86-65'" in capfd.readouterr().err
+    other = "armv8-a" if platform.machine() == "x86_64" else "x86-64"
+    assert main(["tune", str(model), "--soc_version", other]) == 5
+    assert "can not run here" in capfd.readouterr().err
 
 
 def test_a_measured_machine_is_shown_with_its_class(capfd: pytest.CaptureFixture[str]) -> None:

@@ -71,6 +71,19 @@ def test_an_error_is_raised_where_the_result_is_asked_for() -> None:
             background.result()
 
 
+def test_what_is_left_out_is_never_done_and_what_has_begun_is_not_left_out() -> None:
+    """Who no longer needs it leaves alone what nobody has begun, and ends what somebody has."""
+    done = list[int]()
+    background = Background(lambda: done.append(1), "test")
+    assert background.is_left_out()
+    background.start()
+    begun = Background(lambda: done.append(2), "test")
+    begun.start()
+    begun.result()
+    assert not begun.is_left_out()
+    assert done == [2]
+
+
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("limit", [resource.RLIMIT_AS, resource.RLIMIT_DATA], ids=["address-space", "data"])
 def test_where_memory_is_limited_there_are_no_threads_that_could_be_done_without(limit: int) -> None:

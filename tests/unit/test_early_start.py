@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import threading
+import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from opbuild import api
+from opbuild.builder.build import Builder
 from opbuild.config import Config
+from opbuild.errors import BuildError
 from opbuild.files.private import publish
 from opbuild.models import digest
 from opbuild.models.source import is_surely_new, open_model
 from opbuild.pipeline.setup import set_up
-from opbuild.pipeline.stores import Stores
+from opbuild.pipeline.stores import EarlyStart, Stores
 from small_network import SmallNetwork
 
 
@@ -65,6 +71,75 @@ def test_opening_a_model_starts_nothing(small_network: SmallNetwork, tmp_path: P
     assert source.declaration.name == "small"
     assert threads.issuperset(threading.enumerate())  # those of other tests may end meanwhile
     assert processes.issuperset(children())
+
+
+def early_start(cache: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[EarlyStart, list[str]]:
+    """Return an early start without a pack, and what becomes of its builder."""
+    said: list[str] = []
+    monkeypatch.setattr(Builder, "warm_up", lambda _: said.append(threading.current_thread().name))
+    monkeypatch.setattr(Builder, "close", lambda _: said.append("closed"))
+    setup = set_up(Config(cache_path=cache, uses_pack=False), None, None)
+    return EarlyStart(setup, Stores(setup)), said
+
+
+def test_what_begins_early_begins_beside_the_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is read meanwhile; its builder is the caller's, once."""
+    early, said = early_start(tmp_path, monkeypatch)
+    with early:
+        early.begin()
+        early.begin()
+        first = early.builder()
+        assert early.builder() is not first
+    assert said == ["opbuild-import", threading.current_thread().name]
+
+
+def test_a_builder_that_nobody_needs_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that can not be read leaves no compile server behind."""
+    early, said = early_start(tmp_path, monkeypatch)
+    with early:
+        early.begin()
+        threads = [each for each in threading.enumerate() if each.name == "opbuild-import"]
+        for each in threads:
+            each.join()
+    assert said == ["opbuild-import", "closed"]
+
+
+def test_what_fails_early_is_raised_where_it_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that needs no builder is none the worse for it."""
+    setup = set_up(Config(cache_path=tmp_path, uses_pack=False), None, None)
+
+    def fail(_: object) -> None:
+        raise BuildError("no process is left")
+
+    monkeypatch.setattr(Builder, "warm_up", fail)
+    with EarlyStart(setup, Stores(setup)) as early:
+        early.begin()
+        with pytest.raises(BuildError, match="no process is left"):
+            early.builder()
+    with EarlyStart(setup, Stores(setup)) as early:
+        early.begin()
+
+
+def test_what_was_planned_goes_when_it_is_built(
+    small_network: SmallNetwork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It refers to the model's weights: in a cycle, they would stay until Python looks for cycles."""
+    planned: list[weakref.ref[object]] = []
+    plan = api.plan_graphs
+
+    def noting(*arguments: Any) -> Any:
+        found = plan(*arguments)
+        planned.append(weakref.ref(found))
+        return found
+
+    monkeypatch.setattr(api, "plan_graphs", noting)
+    gc.disable()
+    try:
+        with small_network.replayed():
+            small_network.build(tmp_path)
+        assert [each() for each in planned] == [None]
+    finally:
+        gc.enable()
 
 
 def children() -> list[str]:

@@ -20,7 +20,7 @@ field = pytest.importorskip("field", reason="the benchmarks' packages (extra ben
 
 def arguments(folder: Path, **other: object) -> argparse.Namespace:
     """Return what a run is asked."""
-    asked = {"results": folder, "own_bank": None, "gaps": [5], "rounds": 2, "seconds": 0.1}
+    asked = {"results": folder, "own_bank": None, "gaps": [5], "rounds": 2, "seconds": 0.1, "limit": ""}
     return argparse.Namespace(**{**asked, **other})
 
 
@@ -44,6 +44,7 @@ def test_what_was_measured_is_not_measured_again_unless_settings_differ(tmp_path
     assert field.remembered(asked, "GPT-2 next", 1) == row
     assert field.remembered(asked, "GPT-2 next", 2) is None
     assert field.remembered(arguments(asked.results, rounds=3), "GPT-2 next", 1) is None
+    assert field.remembered(arguments(asked.results, limit="x86-64-v3"), "GPT-2 next", 1) is None
     field.place(asked.results, "GPT-2 next", 1).write_text("{")
     assert field.remembered(asked, "GPT-2 next", 1) is None
 
@@ -68,3 +69,9 @@ def test_the_picture_has_each_network_and_its_ratio_in_order() -> None:
     picture = field_picture.drawn({"slow": 9.0, "a < b & c": 0.5}, "title")
     words = [each.text for each in ElementTree.fromstring(picture).iter() if each.text and each.text.strip()]
     assert words == ["title", "a < b & c", "0.50", "slow", "9.00"]
+
+
+def test_at_a_lower_level_it_is_said_who_keeps_to_it() -> None:
+    """ONNX Runtime has no switch; opbuild with other banks is nobody's peer."""
+    said = field.kept_to("x86-64-v3", ["opbuild", "opbuild untuned", "onnxruntime", "openvino", "torch"])
+    assert said == "opbuild's code is for x86-64-v3; kept to it: OpenVINO, torch.compile; not: ONNX Runtime"

@@ -11,6 +11,7 @@ from graph_runner import run_graph
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.errors import RunError, UnsupportedOperatorError
 from opbuild.graph.elementwise import elementwise_of
+from opbuild.graph.passes import batchnorm
 from opbuild.graph.passes.batchnorm import fold_batchnorm
 from opbuild.graph.passes.cleanup import eliminate_dead, remove_identities
 from opbuild.graph.passes.decompose import decompose
@@ -182,6 +183,23 @@ def test_values_that_are_not_finite_are_not_folded_into_weights(value: float) ->
     weights = np.full((4, 3, 1, 1), 3e38, np.float32)
     large = graph(nodes, (1, 3, 2, 2), **{**constants, "scale": np.full(4, 100, np.float32), "w": weights})
     assert kinds(fold_batchnorm(large)) == ["Conv", "BatchNormalization"]
+
+
+@pytest.mark.parametrize("place", [0, 6, 11])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_a_weight_that_is_not_finite_is_found_wherever_it_is(
+    value: float, place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights are looked at in pieces; one number throughout is looked at once."""
+    monkeypatch.setattr(batchnorm, "_PIECE", 5)
+    nodes = [node("Conv", "x w", "a"), node("BatchNormalization", "a scale bias mean var")]
+    weights = drawn(4, 3, 1, 1)
+    before = graph(nodes, (1, 3, 2, 2), **BN, w=weights.copy())
+    assert kinds(fold_batchnorm(before)) == ["Conv"]
+    weights.reshape(-1)[place] = value
+    for w in (weights, np.broadcast_to(np.float32(value), weights.shape)):
+        after = fold_batchnorm(graph(nodes, (1, 3, 2, 2), **BN, w=w))
+        assert kinds(after) == ["Conv", "BatchNormalization"]
 
 
 def test_composed_steps_are_rounded_once() -> None:

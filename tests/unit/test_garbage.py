@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -65,3 +66,35 @@ def test_who_has_thresholds_of_his_own_keeps_them(own: tuple[int, int, int]) -> 
     with rare_collection():
         gc.set_threshold(*own)
     assert gc.get_threshold() == own
+
+
+class _Made:
+    """What a build makes."""
+
+
+def test_what_was_made_is_old_afterwards_and_garbage_is_still_found() -> None:
+    """The next allocation does not look through it, a whole collection does."""
+    with rare_collection():
+        kept, ring = _Made(), [_Made()]
+        ring[0].__dict__["ring"] = ring
+        gone = weakref.ref(ring[0])
+        del ring
+    young = [each for generation in (0, 1) for each in gc.get_objects(generation) if isinstance(each, _Made)]
+    assert young == []
+    assert gone() is not None
+    gc.collect()
+    assert gone() is None
+    assert isinstance(kept, _Made)
+
+
+def test_what_somebody_froze_stays_frozen() -> None:
+    """A server that froze its objects before it forks keeps their pages."""
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    try:
+        with rare_collection():
+            made = [_Made() for _ in range(10)]
+        assert made
+        assert gc.get_freeze_count() > frozen // 2
+    finally:
+        gc.unfreeze()

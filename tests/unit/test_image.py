@@ -149,8 +149,11 @@ def test_an_image_of_another_key_under_the_right_name_is_a_miss(tmp_path: Path) 
     [
         lambda record: record["steps"][0]["views"][2].__setitem__(1, 1),
         lambda record: record["steps"][0]["views"][2].__setitem__(1, -1),
-        lambda record: record["steps"][0]["views"][2][2].__setitem__(0, [SIZE, 2]),
-        lambda record: record["steps"][0]["views"][2][2].__setitem__(0, [2, -1]),
+        lambda record: record["dims"][record["steps"][0]["views"][2][2]].__setitem__(0, [SIZE, 2]),
+        lambda record: record["dims"][record["steps"][0]["views"][2][2]].__setitem__(0, [2, -1]),
+        lambda record: record["steps"][0]["views"][2].__setitem__(2, -1),
+        lambda record: record["steps"][0]["views"][2].__setitem__(2, len(record["dims"])),
+        lambda record: record["dims"].pop(),
         lambda record: record["steps"][0]["views"][0].__setitem__(0, 99),
         lambda record: record.__setitem__("arena_size", 64),
         lambda record: record["buffers"][2].__setitem__(3, 3),

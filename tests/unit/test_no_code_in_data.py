@@ -68,6 +68,7 @@ REVIEWED = {
     ("onnxruntime/model.py", "compile"): "opbuild's own, of a model",
     ("torch/__init__.py", "import_module"): "modules of this package, from a list there",
     ("platform/arrange.py", "CDLL"): "this package's own loops, by their path inside the package",
+    ("platform/digest.py", "import_module"): "Python's own SHA-256, by its names",
     ("platform/aliases.py", "import_module"): "modules of the face that stands in for a package, by their names",
     ("mindspore/names.py", "import_module"): "modules of this package, from a list in each package",
     ("onnx_backend.py", "compile"): "opbuild's own, of a model",

@@ -11,16 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import opbuild
 from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.families.catalogue import find, names
 from opbuild.families.knowledge import Question
 from opbuild.files.trust import PRIVATE, Trust
+from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.host import host_level
 from opbuild.kernel.level import LEVELS
 from opbuild.kernel.machine import Machine
+from opbuild.lowering.context import Options
 from opbuild.pipeline.setup import set_up
-from opbuild.pipeline.tuned import BankKnowledge, applying, bucket, family_sources, knowledge, tuned
+from opbuild.pipeline.tuned import BankKnowledge, applying, bucket, family_sources, knowledge, lower_with_bank
 from opbuild.store.bank import Bank, Record, append_records, line_of, merged, parse_bank, read_bank
 from opbuild.store.machine_class import Measured, read_measured, system_class, write_measured
 from opbuild.store.shipped import shipped_bank
@@ -110,9 +113,10 @@ def test_two_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
     """Both begin together, and all lines of both are sound."""
     path = tmp_path / "bank.jsonl"
     command = [sys.executable, "-c", WRITER, str(Path(__file__).parent), str(path)]
+    paths = f"{Path(__file__).parents[1]}:{Path(opbuild.__file__).parents[1]}"
     writers = [
         subprocess.Popen([*command, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                         env={"PYTHONPATH": str(Path(__file__).parents[1])})
+                         env={"PYTHONPATH": paths})
         for name in ("one", "two")
     ]  # fmt: skip
     for each in writers:
@@ -226,7 +230,7 @@ def test_a_measured_machine_takes_records_of_its_class_wherever_they_are_from() 
     measured = Measured(system_class(), {host_level().name: 180.0}, 4000.0)
     assert write_measured(setup.config, setup.trust, measured)
     assert read_measured(setup.config, setup.trust) == measured
-    mine = record(SMALL, DEFAULT, OTHER, machine=measured.name(host_level().name), system="a twin")
+    mine = record(SMALL, DEFAULT, OTHER, machine=measured.name(host_level().name, 2), system="a twin")
     assert applying(Bank((mine,)), setup)
     assert not applying(Bank((replace(mine, machine="another"),)), setup)
 
@@ -241,10 +245,18 @@ def test_what_was_measured_of_another_machine_is_not_believed() -> None:
 def test_measurements_that_differ_by_a_tenth_have_one_name_and_twice_the_rate_another() -> None:
     """Names are for classes of machines, not for measurements."""
     level = host_level().name
-    first, second, faster = (Measured("", {level: rate}, 4100.0).name(level) for rate in (180.0, 195.0, 360.0))
+    first, second, faster = (Measured("", {level: rate}, 4100.0).name(level, 2) for rate in (180.0, 195.0, 360.0))
     assert first == second
     assert first != faster
-    assert not Measured("", {}, 1.0).name(level)
+    assert not Measured("", {}, 1.0).name(level, 2)
+
+
+def test_what_waking_costs_is_no_part_of_the_class_for_one_thread() -> None:
+    """It wakes nobody, and what waking costs is measured less surely than the rest."""
+    level = host_level().name
+    quick, slow = (Measured("", {level: 180.0}, waking) for waking in (4e3, 3e5))
+    assert quick.name(level, 1) == slow.name(level, 1)
+    assert quick.name(level, 2) != slow.name(level, 2)
 
 
 def test_a_bank_that_others_can_write_to_is_told_and_left_alone(user_store: Path) -> None:
@@ -257,7 +269,10 @@ def test_a_bank_that_others_can_write_to_is_told_and_left_alone(user_store: Path
     assert knowledge(setup) is not None
     setup.config.tune_bank.chmod(0o666)
     setup.config.tune_bank.write_bytes(setup.config.tune_bank.read_bytes() + b"\n")
-    assert tuned(setup) is None
+    assert knowledge(setup) is None
+    type_ = TensorType("float32", (4,))
+    graph = Graph("made", (Node("Relu", ("x",), ("y",), name="relu"),), ("x",), ("y",), {"x": type_, "y": type_}, {})
+    assert not lower_with_bank(graph, setup, Options()).tuned
     assert any("can not be read" in message and "tables" in message for message in warned)
 
 

@@ -10,17 +10,20 @@ import numpy as np
 import pytest
 
 from opbuild.config import Config
-from opbuild.errors import CompileError, OptionError, ShapeError
+from opbuild.errors import CompileError, OptionError, ShapeError, TargetError
 from opbuild.families.knowledge import Question, Variant
 from opbuild.graph.types import Array, Graph
+from opbuild.kernel.host import host_level
 from opbuild.lowering.lower import lower
 from opbuild.lowering.tuned import Asked, Tuned
-from opbuild.pipeline.setup import Setup
+from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.steps import lowering_options
-from opbuild.pipeline.tuned import family_sources
-from opbuild.store.bank import Record, read_bank
+from opbuild.pipeline.tuned import applying, family_sources
+from opbuild.store.bank import Bank, Record, read_bank
+from opbuild.store.machine_class import system_class
 from opbuild.tuning import tuner
 from opbuild.tuning.forms import Chosen, sites_of
+from opbuild.tuning.listing import listed
 from opbuild.tuning.search import Choices, Pair
 from opbuild.tuning.trial import Trials
 from opbuild.tuning.tuner import Progress, TunedNetwork, tune_model
@@ -184,6 +187,22 @@ def test_what_makes_the_whole_network_slower_is_taken_back(machine: Machine, mon
     machine.measured.clear()
     assert not tuned().whole
     assert not machine.measured
+
+
+def test_a_lower_level_is_tuned_as_a_machine_that_has_no_more(machine: Machine) -> None:
+    """Its records count for builds at that level and not for this machine's own, and are listed as ones that count."""
+    lower = next(iter(host_level().lower()), None)
+    if lower is None:
+        pytest.skip("this machine has the lowest level")
+    result = tuned(target=lower)
+    assert result.level == lower.name
+    assert {(each.level, each.system) for each in kept()} == {(lower.name, system_class(lower))}
+    bank = Bank(tuple(kept()))
+    assert applying(bank, set_up(config(), lower, None))
+    assert not applying(bank, set_up(config(), None, None))
+    assert {each.state for each in listed(config()).rows} == {"counts"}
+    with pytest.raises(TargetError, match="can not run here"):
+        tuned(target="rv64gc" if host_level().triple != "riscv-64-linux" else "x86-64")
 
 
 def test_a_spent_budget_ends_it_and_says_so(machine: Machine) -> None:

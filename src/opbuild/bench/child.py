@@ -38,7 +38,7 @@ def main() -> None:
         data = {name: file[f"arr_{number}"] for number, name in enumerate(job["names"])}
     runtime = (RUNTIMES | COLUMNS)[job["runtime"]]
     started = time.perf_counter()
-    call = runtime.load(Job(job["model"], data, job["threads"], job["cache"]))
+    call = runtime.load(Job(job["model"], data, job["threads"], job["cache"], job["level"]))
     outputs = call()
     seconds = time.perf_counter() - started
     np.savez(job["outputs"], *outputs)

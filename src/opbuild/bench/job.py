@@ -22,9 +22,11 @@ class Job:
         data: Its inputs by name; their shapes are the ones to build for.
         threads: Threads that run the network.
         cache: A folder for what the runtime keeps for its next start.
+        level: The level whose code opbuild runs; empty: this machine's.
     """
 
     model: str
     data: Mapping[str, Array]
     threads: int
     cache: str
+    level: str = ""

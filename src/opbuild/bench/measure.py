@@ -17,6 +17,7 @@ from typing import IO, Any, cast
 import numpy as np
 
 from opbuild.bench.job import Array
+from opbuild.bench.runtimes import COLUMNS, RUNTIMES
 from opbuild.errors import RunError
 from opbuild.platform.records import dataclass
 from opbuild.runtime.accuracy import relative_error
@@ -142,6 +143,7 @@ def measure(
     seconds: float,
     gaps: Sequence[float] = (),
     environments: Mapping[str, Mapping[str, str]] | None = None,
+    level: str = "",
 ) -> list[Figures]:
     """Measure a model in several runtimes with a number of threads.
 
@@ -157,6 +159,8 @@ def measure(
         seconds: How long a turn lasts; at least three calls.
         gaps: Milliseconds between calls, which are measured too.
         environments: Variables that a runtime's process has besides, by its name.
+        level: The level of opbuild's code, beyond which other runtimes do not go that can be kept from it; empty: all
+            that this machine has.
 
     Returns:
         The figures of each runtime, in the order given.
@@ -169,9 +173,9 @@ def measure(
         running: dict[str, _Process] = {}
         for name, each in figures.items():
             try:
-                running[name] = stack.enter_context(
-                    _started_twice(each, model, data, Path(folder), (environments or {}).get(name, {}))
-                )
+                variables = {**limits(name, level), **(environments or {}).get(name, {})}
+                job = _job(each, model, data, Path(folder), variables, level)
+                running[name] = stack.enter_context(_started_twice(each, data, job))
             except _EndedError as error:
                 each.failure = str(error)
         if not running:
@@ -182,16 +186,23 @@ def measure(
     return list(figures.values())
 
 
-@contextmanager
-def _started_twice(
-    figures: Figures, model: Path, data: Mapping[str, Array], folder: Path, environment: Mapping[str, str]
-) -> Iterator[_Process]:
-    """Start a runtime with an empty cache, and once more with what it kept; the second process waits for its turns."""
+def limits(runtime: str, level: str) -> Mapping[str, str]:
+    """Return the variables that keep a runtime from instructions beyond a level; none if nothing does."""
+    return (RUNTIMES | COLUMNS)[runtime].limits.get(level, {})
+
+
+def _job(
+    figures: Figures,
+    model: Path,
+    data: Mapping[str, Array],
+    folder: Path,
+    environment: Mapping[str, str],
+    level: str,
+) -> dict[str, Any]:
+    """Return what a runtime's process is to do, as it reads it."""
     place = folder / figures.runtime
-    place.mkdir()
-    np.savez(place / "data.npz", *data.values())
     variables = {"TORCHINDUCTOR_CACHE_DIR": str(place / "cache" / "inductor"), **environment}
-    job = {
+    return {
         "environment": [f"{name}={value}" for name, value in variables.items()],
         "runtime": figures.runtime,
         "model": str(model),
@@ -200,7 +211,16 @@ def _started_twice(
         "outputs": str(place / "outputs.npz"),
         "threads": figures.threads,
         "cache": str(place / "cache"),
+        "level": level,
     }
+
+
+@contextmanager
+def _started_twice(figures: Figures, data: Mapping[str, Array], job: Mapping[str, Any]) -> Iterator[_Process]:
+    """Start a runtime with an empty cache, and once more with what it kept; the second process waits for its turns."""
+    place = Path(job["data"]).parent
+    place.mkdir()
+    np.savez(place / "data.npz", *data.values())
     with (place / "log").open("w+b") as log:
         first = _Process(job, log)
         first.close()  # in order, so that it keeps what it would keep

@@ -5,7 +5,8 @@ All compute float32 models in float32: OpenVINO would take bfloat16 by itself wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import field
 from importlib.util import find_spec
 
 import numpy as np
@@ -24,12 +25,14 @@ class Runtime:
         package: The package to import, and the one whose version counts.
         load: Makes a job ready to be called; the result is a function without arguments.
         needs: Another package, with what converts models for it.
+        limits: By level, the variables of its process that keep it from instructions beyond that level.
     """
 
     title: str
     package: str
     load: Callable[[Job], Call]
     needs: str = ""
+    limits: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def is_installed(self) -> bool:
@@ -41,7 +44,9 @@ def _opbuild(job: Job) -> Call:
     from opbuild import api
 
     shapes = {name: array.shape for name, array in job.data.items()}
-    network = api.compile(job.model, input_shapes=shapes, cache_path=job.cache, num_threads=job.threads)
+    network = api.compile(
+        job.model, input_shapes=shapes, cache_path=job.cache, num_threads=job.threads, target=job.level or None
+    )
     return lambda: list(network.run(dict(job.data)).values())
 
 
@@ -81,13 +86,20 @@ def _openvino(job: Job) -> Call:
     return call
 
 
+LIMITED = {"x86-64-v3": "AVX2", "x86-64-v4": "AVX512_CORE"}
+"""Levels below which other runtimes can be kept, where they can at all, as oneDNN calls them."""
+
+_ONEDNN = {level: {"ONEDNN_MAX_CPU_ISA": name} for level, name in LIMITED.items()}
+_ATEN = {"x86-64-v3": "avx2", "x86-64-v4": "avx512"}
+_TORCH = {level: {**_ONEDNN[level], "ATEN_CPU_CAPABILITY": name} for level, name in _ATEN.items()}
+
 RUNTIMES = {
     "opbuild": Runtime("opbuild", "opbuild", _opbuild),
     "onnxruntime": Runtime("ONNX Runtime", "onnxruntime", _onnxruntime),
-    "openvino": Runtime("OpenVINO", "openvino", _openvino),
+    "openvino": Runtime("OpenVINO", "openvino", _openvino, limits=_ONEDNN),
     "mnn": Runtime("MNN", "MNN", converted.mnn),
     "ncnn": Runtime("ncnn", "ncnn", converted.ncnn, needs="pnnx"),
-    "torch": Runtime("torch.compile", "torch", converted.torch_compiled, needs="onnx2torch"),
+    "torch": Runtime("torch.compile", "torch", converted.torch_compiled, "onnx2torch", _TORCH),
 }
 """Those that can be compared, by the name that options and results have."""
 

@@ -15,7 +15,7 @@ import click
 from rich.console import Console
 
 from opbuild.bench.job import Array
-from opbuild.bench.runtimes import RUNTIMES
+from opbuild.bench.runtimes import LIMITED, RUNTIMES
 from opbuild.cli.option_values import Choice, OnePath, Whole, new_file
 from opbuild.cli.options import model_arguments, model_of, option_group, shapes_option
 from opbuild.errors import OptionError
@@ -45,6 +45,9 @@ bench_options = option_group(
                  help="Data of one input; the others get random numbers.  [repeatable]"),
     click.option("--seed", metavar="N", type=Whole(0), default=0, show_default=True,
                  help="Seed of the random inputs."),
+    click.option("--soc_version", type=Choice(tuple(LIMITED)), metavar="LEVEL",
+                 help=f"Run opbuild's code for {' or '.join(LIMITED)}, and keep others to it that can be kept.  "
+                 "[default: host]"),
     click.option("--json", "results", metavar="FILE.json", type=OnePath("the file to write"),
                  help="Write all figures, with the machine and the versions."),
 )  # fmt: skip
@@ -66,6 +69,7 @@ def bench(
     inputs: tuple[str, ...],
     input_shapes: dict[str, tuple[int, ...]],
     seed: int,
+    soc_version: str | None,
     results: Path | None,
 ) -> None:
     """Measure a model in opbuild and in the runtimes that are installed.
@@ -89,7 +93,9 @@ def bench(
         for count in dict.fromkeys(threads or (1, os.cpu_count() or 1)):
             titles = ", ".join(RUNTIMES[name].title for name in chosen)
             status.update(f"{model.name}: {titles}, {counted(count, 'thread')} ...")
-            figures += measure(model, data, chosen, count, rounds=rounds, seconds=seconds, gaps=gaps)
+            figures += measure(
+                model, data, chosen, count, rounds=rounds, seconds=seconds, gaps=gaps, level=soc_version or ""
+            )
     output_console().print(_table(figures, gaps))
     for line in _verdicts(figures):
         say(line)

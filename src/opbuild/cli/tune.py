@@ -52,6 +52,7 @@ _REDRAW_SECONDS = 0.5
     type=Whole(1, 1024),
     help=f"Threads that run the network; what is found is for as many.  [default: {THREADS}]",
 )
+@click.option("--soc_version", metavar="LEVEL", help="The level whose code is tuned: x86-64-v3, ...  [default: host]")
 @cache_path_option
 @click.option("--workers", metavar="N", type=Whole(1), help=f"Operators compiled at once.  [default: {CORES}]")
 def tune(
@@ -61,6 +62,7 @@ def tune(
     budget: str | None,
     operators: str | None,
     again: bool,
+    soc_version: str | None,
     **options: Any,
 ) -> None:
     """Find faster variants of a model's operators on this machine.
@@ -69,17 +71,29 @@ def tune(
     compared before a time counts. What is faster beyond noise is kept in the bank ($TUNE_BANK_PATH, else tune_bank
     beside the cache); the next build of any model takes it. Ctrl-C keeps what was found, and the next run goes on.
     """
+    from opbuild.files.kinds import ONNX, require_kind
+    from opbuild.kernel.soc_version import resolve_soc_version
     from opbuild.tuning.tuner import tune_model
 
     if not paths:
         raise OptionError("the models are missing", "give their paths: opbuild tune MODEL.onnx...")
+    for path in paths:
+        require_kind(path, ONNX)  # hours of tuning the others would come first
+    level = resolve_soc_version(soc_version or "host")
     config = Config.from_environment(**options)
-    types = [each.strip() for each in operators.split(",") if each.strip()] if operators else []
+    types = _types(operators or "")
     left = inf if budget is None else read_span(budget, "budget", "10m") or 0.0
     for path in paths:
         with _shown(path.name) as tell:
             result = tune_model(
-                path, config, input_shapes=input_shapes, budget=left, operators=types, again=again, tell=tell
+                path,
+                config,
+                input_shapes=input_shapes,
+                target=level,
+                budget=left,
+                operators=types,
+                again=again,
+                tell=tell,
             )
         left -= result.seconds
         if result.rows:
@@ -87,6 +101,20 @@ def tune(
         for line in _summary(result):
             say(line)
     say(f"the bank is {config.tune_bank}", soft_wrap=True)
+
+
+def _types(text: str) -> list[str]:
+    """Return the operator types that an option names, in any case.
+
+    Raises:
+        OptionError: If one of them does not exist.
+    """
+    from opbuild.graph.operator_types import check_types, known_types
+
+    types = [each.strip() for each in text.split(",") if each.strip()]
+    known = {each.lower() for each in known_types()} if types else set()
+    check_types([each for each in types if each.lower() not in known], "--operators")
+    return types
 
 
 @contextmanager
@@ -164,7 +192,8 @@ def _summary(result: TunedNetwork) -> list[str]:
     rows = [row for row in result.rows if not row.known]
     faster = sum(row.choice != row.default for row in rows)
     lines = [
-        f"{result.network} on {result.machine}: {counted(len(rows), 'distinct call')} measured, {faster} faster, "
+        f"{result.network} for {result.level} on {result.machine}: "
+        f"{counted(len(rows), 'distinct call')} measured, {faster} faster, "
         f"{len(result.rows) - len(rows)} known before, {result.skipped} left alone; {result.seconds:.0f} s"
         + (f"; {result.ended}, the next run goes on" if result.ended else "")
     ]
@@ -178,6 +207,8 @@ def _summary(result: TunedNetwork) -> list[str]:
         lines.append("the whole network is slower by what was found: what this run kept was taken back")
     if result.refused:
         lines.append(f"{counted(len(result.refused), 'candidate')} refused, for example: {result.refused[0][1]}")
+    if not result.nodes:
+        lines.append("it has no operator of the types that --operators names")
     if result.cut:
         lines.append("only its first part was tuned: what follows is bound when the network is called")
     return lines

@@ -133,7 +133,9 @@ def _is_alive(process: int) -> bool:
 def boot() -> str:
     """Return what tells this machine, since it was started, from all others; what is unknown is like no other."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return (
+            Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+        )  # ASCII's codec is not loaded yet
     except OSError:
         return os.urandom(16).hex()
 

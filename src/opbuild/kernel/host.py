@@ -115,13 +115,12 @@ def _cache_sizes(folder: Path) -> dict[int, int]:
     """Return the bytes of a core's caches for data, by their level."""
     sizes: dict[int, int] = {}
     try:
-        for index in sorted(folder.glob("index[0-9]*")):
-            kind, level, size = ((index / name).read_text(encoding="ascii").strip() for name in _DESCRIBED)
-            found = re.fullmatch(r"([0-9]{1,9})K", size)
-            if kind not in ("Data", "Unified") or found is None or level not in ("1", "2"):
+        for index in sorted(path for path in folder.iterdir() if path.name.startswith("index")):
+            kind, level, size = ((index / name).read_bytes().strip() for name in _DESCRIBED)
+            if kind not in (b"Data", b"Unified") or level not in (b"1", b"2") or not size.endswith(b"K"):
                 continue
             least, most = _CACHE_SIZES[int(level)]
-            nbytes = int(found[1]) * KIB
+            nbytes = int(size[:-1]) * KIB
             if least <= nbytes <= most:
                 sizes.setdefault(int(level), nbytes)
     except (OSError, ValueError):

@@ -37,7 +37,7 @@ from opbuild.text.plural import counted
 
 MAGIC = OFFLINE_MAGIC
 """Not text, and damaged by whatever changes line ends."""
-VERSION = 2
+VERSION = 3
 
 ABOUT, MACHINE, PLAN, PROGRAM, LIBRARY, WEIGHTS, GRAPH, SIGNATURE = range(1, 9)
 """Kinds of sections: what the file is (JSON), what the code needs of a machine (words), how one input signature runs

@@ -27,6 +27,7 @@ from opbuild.runtime.image import ImageStore
 from opbuild.runtime.library import Library
 from opbuild.runtime.record import Record
 from opbuild.runtime.reports import stored_report
+from opbuild.store.shipped import shipped_digest
 from opbuild.version import __version__
 
 if TYPE_CHECKING:
@@ -215,6 +216,8 @@ class Images:
         """What tuning found, as a component of keys; nothing if it decides nothing."""
         if not self._setup.has_bank:
             return {}
+        if not self._setup.has_own_bank:
+            return {TUNED: shipped_digest(self._setup.level.name, self._setup.config)}
         from opbuild.pipeline.tuned import knowledge  # most starts have no bank
 
         found = knowledge(self._setup)

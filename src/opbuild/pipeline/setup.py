@@ -62,11 +62,16 @@ class Setup:
 
     @property
     def has_bank(self) -> bool:
-        """Whether there is a bank of what tuning found, and it decides; a path that can not be one is none."""
+        """Whether there is a bank of what tuning found, and it decides."""
+        shipped = self.uses_bank and self.config.uses_shipped_bank and shipped_bank(self.level.name).is_file()
+        return shipped or self.has_own_bank
+
+    @property
+    def has_own_bank(self) -> bool:
+        """Whether there is one of the user's; a path that can not be one is none."""
         with suppress(OSError):
-            if self.uses_bank and self.config.tune_bank.is_file():
-                return True
-        return self.uses_bank and self.config.uses_shipped_bank and shipped_bank(self.level.name).is_file()
+            return self.uses_bank and self.config.tune_bank.is_file()
+        return False
 
     @property
     def why_not_compiled(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.builder.result import BuildResult
@@ -36,13 +36,9 @@ def lower_tuned(graph: Graph, setup: Setup) -> Program:
     options = lowering_options(setup.config)
     if not setup.has_bank:
         return lower(graph, setup.level, options)
-    from opbuild.pipeline.tuned import tuned  # most builds have no bank
+    from opbuild.pipeline.tuned import lower_with_bank  # most builds have no bank
 
-    chosen = tuned(setup)
-    if chosen is None:
-        return lower(graph, setup.level, options)
-    program = lower(graph, setup.level, replace(options, kernels=chosen))
-    return replace(program, tuned=chosen.notes())
+    return lower_with_bank(graph, setup, options)
 
 
 def lowering_options(config: Config) -> Options:
@@ -50,10 +46,16 @@ def lowering_options(config: Config) -> Options:
     return Options(impl_mode=config.op_select_implmode, impl_types=config.optypelist_for_implmode)
 
 
-def pack(program: Program, packer: Packer, clock: Clock, watch: Watch = unwatched) -> Packed:
-    """Pack a program's constants and plan its memory: what needs no kernel."""
+def pack(
+    program: Program,
+    packer: Packer,
+    clock: Clock,
+    watch: Watch = unwatched,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> Packed:
+    """Pack a program's constants and plan its memory: what needs no kernel; ``meanwhile`` is this thread's first."""
     with clock("pack"):
-        constants = pack_constants(program, packer, watch)
+        constants = pack_constants(program, packer, watch, meanwhile)
     with clock("plan"):
         return Packed(program, constants, plan(program))
 

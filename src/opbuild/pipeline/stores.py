@@ -14,6 +14,7 @@ from opbuild.events import Warned, only_warnings
 from opbuild.models.memory import ModelMemory
 from opbuild.pipeline.images import Images
 from opbuild.pipeline.setup import Setup
+from opbuild.platform.background import Background
 from opbuild.platform.lazily import lazily
 from opbuild.platform.sources import own_sources
 from opbuild.runtime.image import ImageStore
@@ -31,6 +32,14 @@ if TYPE_CHECKING:
     from opbuild.store.pack import Pack
     from opbuild.store.policy import Policy
     from opbuild.store.turns import Turns
+
+
+def packs(setup: Setup) -> Pack | None:
+    """Return what the release brings for a build; None if it is not used."""
+    from opbuild.store.pack import Pack
+
+    serves = setup.config.uses_pack and (not setup.config.fills_cache or bool(setup.why_not_compiled))
+    return Pack(setup.level.name) if serves else None
 
 
 class Stores:
@@ -130,10 +139,7 @@ class Stores:
     @lazily
     def pack(self) -> Pack | None:
         """What the release brings; None if it is not used."""
-        from opbuild.store.pack import Pack
-
-        serves = self._config.uses_pack and (not self._config.fills_cache or bool(self.setup.why_not_compiled))
-        return Pack(self.setup.level.name) if serves else None
+        return packs(self.setup)
 
     @property
     def may_come(self) -> bool:
@@ -295,7 +301,9 @@ def deciding_builder(setup: Setup, stores: Stores) -> Builder:
 
 
 class EarlyStart:
-    """What takes time and can begin before a model is read: starting the compile server, and loading onnx.
+    """What takes time and can begin before a model is read: starting the compile server, and loading what builds.
+
+    It is done while a model is read and its digest is taken, which let other threads run.
 
     Args:
         setup: What the build was asked for.
@@ -305,27 +313,33 @@ class EarlyStart:
     def __init__(self, setup: Setup, stores: Stores) -> None:
         self._setup = setup
         self._stores = stores
-        self._builder: Builder | None = None
+        self._early: Background[Builder] | None = None
 
     def __enter__(self) -> EarlyStart:
         return self
 
     def __exit__(self, *_: object) -> None:
-        builder, self._builder = self._builder, None
-        if builder is not None:
-            builder.close()
+        early, self._early = self._early, None
+        if early is not None and not early.is_left_out():
+            with contextlib.suppress(Exception):  # nobody asked for it
+                early.result().close()
 
     def begin(self) -> None:
         """Begin, unless that was done."""
-        from opbuild.platform.background import begin
-
-        if self._builder is None:
-            self._builder = self._warm()
-            begin(_load_frontend, "opbuild-import")
+        if self._early is None:
+            if self._setup.config.uses_cache:
+                self._stores.policy  # noqa: B018  two threads that need it at once would both tell what is wrong with it
+            self._early = Background(self._begin, "opbuild-import")
+            self._early.start()
 
     def builder(self) -> Builder:
         """Return the builder that began early, once; else a new one whose compile server starts now."""
-        builder, self._builder = self._builder or self._warm(), None
+        early, self._early = self._early, None
+        return self._warm() if early is None else early.result()
+
+    def _begin(self) -> Builder:
+        builder = self._warm()
+        _load_frontend()
         return builder
 
     def _warm(self) -> Builder:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from math import log2
 from pathlib import Path
@@ -19,7 +20,9 @@ from opbuild.errors import OptionError
 from opbuild.events import Warned
 from opbuild.families.knowledge import Answer, Question, Variant
 from opbuild.files.trust import PRIVATE
+from opbuild.pipeline.stores import packs
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.lazily import lazily
 from opbuild.store.bank import Bank, Record, parse_bank, read_bank
 from opbuild.store.machine_class import read_measured, system_class
 from opbuild.store.shipped import shipped_bank
@@ -27,8 +30,16 @@ from opbuild.text.canonical import canonical_json
 
 if TYPE_CHECKING:
     from opbuild.files.trust import Trust
-    from opbuild.lowering.tuned import Tuned
+    from opbuild.graph.types import Graph
+    from opbuild.lowering.context import Options
+    from opbuild.lowering.tuned import Asked
     from opbuild.pipeline.setup import Setup
+    from opbuild.program import Program
+    from opbuild.store.pack import Pack
+
+
+_SHIPPED = "shipped bank: "
+"""What answers begin with that are from what the release brings."""
 
 
 class BankKnowledge:
@@ -41,6 +52,7 @@ class BankKnowledge:
 
     Attributes:
         stale: The records that were of use but for other sources, by question.
+        withheld: Questions that what the release brings does not answer.
     """
 
     def __init__(
@@ -56,36 +68,58 @@ class BankKnowledge:
             if question not in records or not self._counts(records[question])
         }
         self._exact = {**records, **self._shipped}
-        self._near: defaultdict[Question, list[Record]] = defaultdict(list)
         self.stale: dict[Question, Record] = {}
+        self.withheld: set[Question] = set()
+
+    @lazily
+    def _near(self) -> dict[Question, list[Record]]:
+        """The records of each bucket; a network that is stored whole starts without."""
+        found: defaultdict[Question, list[Record]] = defaultdict(list)
         for question, record in self._exact.items():
-            self._near[bucket(question)].append(record)
+            found[bucket(question)].append(record)
+        return found
 
     def answers(self, question: Question, default: Variant | None) -> Iterator[Answer]:
         """Return what records say of a question: its own, else of those in its bucket the nearest."""
         own = self._exact.get(question)
-        if own is not None:
+        if own is not None and not self._is_withheld(own, question):
             if self._counts(own) and own.default == default:
                 yield Answer(own.choice, "" if own.choice == default else self._said(own, "tuned"))
                 return
             self.stale[question] = own
-        near = sorted(self._near[bucket(question)], key=lambda each: (_distance(each, question), each.arguments))
+        near = sorted(
+            self._near.get(bucket(question), ()), key=lambda each: (_distance(each, question), each.arguments)
+        )
         for record in near:
-            if record is not own and record.is_tuned and record.default == default and self._counts(record):
+            if record is own or not record.is_tuned or record.default != default or not self._counts(record):
+                continue
+            if not self._is_withheld(record, question):
                 yield Answer(record.choice, self._said(record, "bucket: tuned at other sizes"))
                 return
 
     def digest(self) -> str:
         """Return a digest of all that decides answers."""
-        parts = [[*each.place, each.sources, each.default, each.choice] for each in self._exact.values()]
-        return blake3_of(canonical_json(sorted(map(canonical_json, parts))).encode())
+        records = [self._exact[question] for question in sorted(self._exact)]
+        parts = [[*each.place, each.sources, each.default, each.choice] for each in records]
+        return blake3_of(canonical_json(parts).encode())
+
+    def withhold(self, asked: Mapping[Question, Asked], nodes: Collection[str]) -> bool:
+        """Withhold what the release answered for some nodes; return whether that is anything."""
+        found = {q for q, each in asked.items() if each.said.startswith(_SHIPPED) and not each.sites.isdisjoint(nodes)}
+        self.withheld |= found
+        return bool(found)
 
     def _counts(self, record: Record) -> bool:
         return record.sources == self._sources(record.family)
 
+    def _is_shipped(self, record: Record) -> bool:
+        return self._shipped.get(Question(record.family, record.arguments)) is record
+
+    def _is_withheld(self, record: Record, question: Question) -> bool:
+        return question in self.withheld and self._is_shipped(record)
+
     def _said(self, record: Record, how: str) -> str:
-        is_shipped = self._shipped.get(Question(record.family, record.arguments)) is record
-        return f"{'shipped bank: ' * is_shipped}{how} on {record.machine or record.system} {record.date[:10]}"
+        return f"{_SHIPPED * self._is_shipped(record)}{how} on {record.machine or record.system} {record.date[:10]}"
 
 
 def knowledge(setup: Setup) -> BankKnowledge | None:
@@ -94,27 +128,42 @@ def knowledge(setup: Setup) -> BankKnowledge | None:
     return BankKnowledge(records, family_sources, shipped) if records or shipped else None
 
 
-def tuned(setup: Setup) -> Tuned | None:
-    """Return what lowering asks for variants where there is a bank; None if families decide alone.
+def lower_with_bank(graph: Graph, setup: Setup, options: Options) -> Program:
+    """Return a graph lowered with the variants that tuning found, and what is said of them.
 
-    A bank that can not be read is told, and stops nothing.
+    What the release's bank chooses is taken where its kernels come with the release, so that a first start that
+    compiles nothing without that bank compiles nothing with it. A bank that can not be read is told, and stops nothing.
     """
+    from opbuild.lowering.lower import lower
+
     problem = _bank(setup)[1]
     if problem:
         setup.observer(Warned(f"{problem}; families choose variants by their tables"))
-    found = knowledge(setup)
-    if found is None:
-        return None
+    known = knowledge(setup)
+    if known is None:
+        return lower(graph, setup.level, options)
     from opbuild.lowering.tuned import Tuned  # a network that is built starts without it
 
-    return Tuned(found)
+    pack = packs(setup)
+    while True:
+        chosen = Tuned(known)
+        program = lower(graph, setup.level, replace(options, kernels=chosen))
+        lacking = set[str]() if pack is None else _lacking(program, pack)
+        if not known.withhold(chosen.asked, lacking):
+            return replace(program, tuned=chosen.notes())
+
+
+def _lacking(program: Program, pack: Pack) -> set[str]:
+    """Return the nodes whose kernels a pack lacks, of families that it has."""
+    kernels = program.descriptors().items()
+    return {node for desc, nodes in kernels if pack.file(desc.family) and not pack.has(desc) for node in nodes}
 
 
 def applying(bank: Bank, setup: Setup) -> dict[Question, Record]:
     """Return the records of a bank for the level, the machine and the threads of a build, by question."""
-    level, threads, system = setup.level.name, setup.config.num_threads, system_class()
+    level, threads, system = setup.level.name, setup.config.num_threads, system_class(setup.level)
     measured = read_measured(setup.config, setup.trust)
-    machine = measured.name(level) if measured is not None else ""
+    machine = measured.name(level, threads) if measured is not None else ""
     return {
         Question(each.family, each.arguments): each
         for each in bank.records
@@ -130,15 +179,20 @@ def bucket(question: Question) -> Question:
 
 @lru_cache(maxsize=1)
 def _modules() -> Any:
-    from opbuild.platform.imports import Modules  # where no record counts nothing of it is needed
+    from opbuild.backend.halide.driver import UNDECIDING  # where no record counts nothing of it is needed
+    from opbuild.platform.imports import Modules
+    from opbuild.platform.release import code
 
-    return Modules()
+    return Modules(without=UNDECIDING, digested=code)  # a checkout's is that of the release that is made of it
 
 
 @lru_cache(maxsize=64)
 def family_sources(name: str) -> str:
-    """Return the digest of the sources of a family: what it computes, how, and how it chooses."""
-    modules = [f"opbuild.families.{name}.{part}" for part in ("definition", "schedule", "family")]
+    """Return the digest of what decides about a family's kernels: the code that computes them, and not its comments.
+
+    How the family chooses is none of it: what it would choose, and among what, is compared with each record.
+    """
+    modules = [f"opbuild.families.{name}.{part}" for part in ("definition", "schedule")]
     return str(_modules().digest(tuple(modules)))
 
 

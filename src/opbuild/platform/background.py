@@ -68,6 +68,10 @@ class Background(Generic[T]):
         """Begin, if there can be a thread for it."""
         self._thread = begin(self._run, self._name)
 
+    def is_left_out(self) -> bool:
+        """Return whether nobody has begun; then nobody will."""
+        return self._claim.acquire(blocking=False)
+
     def result(self) -> T:
         """Return what the work returns, or raise what it raises; do it here if it has not begun.
 

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import lru_cache
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
+from sys import modules
+from typing import Any, cast
 
 from blake3 import blake3
 
 _MANY = 2**24
 """Bytes from which several threads take a digest; for less it does not pay to start them."""
+
+_LONG = 2**20
+"""Bytes of which OpenSSL takes a SHA-256 sooner, even if it must be loaded first."""
 
 _PATIENCE = 0.1
 """Seconds in which a thread that has nothing left to do ends."""
@@ -33,9 +41,23 @@ os.register_at_fork(after_in_child=_use_one_thread)
 
 def sha256(data: bytes) -> str:
     """Return the SHA-256 of ``data`` as 64 hexadecimal digits."""
-    import hashlib  # loads OpenSSL, which a network that is already built never needs
+    made: str = (_hashlib_sha256() if len(data) > _LONG or "hashlib" in modules else _small_sha256())(data).hexdigest()
+    return made
 
-    return hashlib.sha256(data).hexdigest()
+
+@lru_cache(maxsize=1)
+def _small_sha256() -> Callable[[bytes], Any]:
+    """Return Python's own SHA-256, for which nothing is loaded; it is several times slower."""
+    for name in ("_sha2", "_sha256"):  # since Python 3.12, and before
+        with contextlib.suppress(ImportError):
+            return cast("Callable[[bytes], Any]", import_module(name).sha256)
+    return _hashlib_sha256()
+
+
+def _hashlib_sha256() -> Callable[[bytes], Any]:
+    from hashlib import sha256  # loads OpenSSL, which takes as long as 1 MB does without it
+
+    return sha256
 
 
 def blake3_of(data: bytes | memoryview) -> str:

@@ -21,7 +21,8 @@ def rare_collection() -> Iterator[None]:
     """Look for garbage rarely until the block is left, by the last thread if several are inside.
 
     It is still looked for: a block may take minutes, and other threads go on. Who sets the thresholds meanwhile, or
-    has none, is left alone.
+    has none, is left alone. What was made counts as old afterwards: it is looked through with all else, and not by the
+    next allocation.
     """
     with _lock:
         _inside[0] += 1
@@ -36,4 +37,12 @@ def rare_collection() -> Iterator[None]:
             if _inside[0] == 0 and _usual:
                 usual = _usual.pop()
                 if gc.get_threshold() == (_MANY, *usual[1:]):
+                    _make_old()
                     gc.set_threshold(*usual)
+
+
+def _make_old() -> None:
+    """Put all objects among the oldest without looking at them; not if somebody keeps some from being looked at."""
+    if not gc.get_freeze_count():
+        gc.freeze()
+        gc.unfreeze()

@@ -13,7 +13,13 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def side_by_side(work: Callable[[T], R], items: Sequence[T], threads: int, name: str) -> list[R]:
+def side_by_side(
+    work: Callable[[T], R],
+    items: Sequence[T],
+    threads: int,
+    name: str,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> list[R]:
     """Call a function for each item, in the order of the items as far as threads are free; return what it returns.
 
     It pays where the function lets other threads run, as numpy, digests and files do. Where the system allows no
@@ -24,9 +30,10 @@ def side_by_side(work: Callable[[T], R], items: Sequence[T], threads: int, name:
         items: What it is called with.
         threads: Threads at most, the calling one among them.
         name: The threads' name.
+        meanwhile: What the calling thread does before it takes items, while others do.
 
     Raises:
-        BaseException: What ``work`` raised, of the first item at which anything was raised.
+        BaseException: What ``meanwhile`` raised, else what ``work`` did, of the first item at which it did.
     """
     results: dict[int, R] = {}
     errors: dict[int, BaseException] = {}
@@ -53,6 +60,7 @@ def side_by_side(work: Callable[[T], R], items: Sequence[T], threads: int, name:
     for each in helpers:
         each.start()
     try:
+        meanwhile()
         run()
         for each in helpers:
             each.result()

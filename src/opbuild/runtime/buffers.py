@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
+from itertools import chain
 
 import numpy as np
 
@@ -42,21 +43,15 @@ def make_headers(views: Iterable[tuple[View, str]]) -> tuple[Array, Array]:
         Headers of shape ``[views]`` and dimensions of shape ``[all dimensions]``; the second must outlive the first.
     """
     pairs = list(views)
-    dimensions = np.zeros(sum(len(view.dims) for view, _ in pairs), DIMENSION)
-    headers = np.zeros(len(pairs), HEADER)
-    if dimensions.size:
-        flat = np.array([dim for view, _ in pairs for dim in view.dims], np.int32)
-        dimensions["extent"], dimensions["stride"] = flat[:, 0], flat[:, 1]
-    if not pairs:
-        return headers, dimensions
-    ranks = np.array([len(view.dims) for view, _ in pairs], np.int64)
-    first = np.concatenate(([0], np.cumsum(ranks)[:-1]))
-    kinds = [element_type(dtype) for _, dtype in pairs]
-    headers["type_code"] = [code for code, _ in kinds]
-    headers["type_bits"] = [bits for _, bits in kinds]
-    headers["type_lanes"] = 1
+    ranks = np.fromiter((len(view.dims) for view, _ in pairs), np.int64, len(pairs))
+    dimensions, headers = np.zeros(int(ranks.sum()), DIMENSION), np.zeros(len(pairs), HEADER)
+    numbers = chain.from_iterable(chain.from_iterable(view.dims for view, _ in pairs))
+    flat = np.fromiter(numbers, np.int32, 2 * dimensions.size).reshape(-1, 2)
+    dimensions["extent"], dimensions["stride"] = flat[:, 0], flat[:, 1]
+    kinds = np.array([element_type(dtype) for _, dtype in pairs], np.uint8).reshape(-1, 2)
+    headers["type_code"], headers["type_bits"], headers["type_lanes"] = kinds[:, 0], kinds[:, 1], 1
     headers["dimensions"] = ranks
-    headers["dim"] = (dimensions.ctypes.data + first * DIMENSION.itemsize).astype(np.uint64)
+    headers["dim"] = (dimensions.ctypes.data + (ranks.cumsum() - ranks) * DIMENSION.itemsize).astype(np.uint64)
     return headers, dimensions
 
 

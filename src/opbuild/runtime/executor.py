@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 Evaluate = Callable[[Node, Sequence["Array | None"], int], Sequence["Array | None"]]
 """Evaluates one node on dense arrays, for a version of the operator set; the host backend's face."""
+Headers = ctypes.Array[ctypes.c_char]
+"""The memory of headers of arguments."""
+_HEADER_BYTES = HEADER.itemsize
 Step = tuple[Callable[..., Any], tuple[Any, ...]]
 """A function and its arguments; it returns 0 (or None) unless it failed."""
 
@@ -268,47 +271,52 @@ class Arena:
         for kind, dtype, _, place in owner.record.buffers:
             bases.append(memory + place if kind == "temporary" else constants[place] if kind == "constant" else 0)
             sizes.append(itemsize(dtype))
-        if views:
-            self.headers["host"] = [bases[view.buffer] + view.offset * sizes[view.buffer] for view in views]
+        hosts = (bases[index] + offset * sizes[index] for index, offset, _ in views)
+        self.headers["host"] = np.fromiter(hosts, np.uint64, len(views))
 
     def _steps(self, owner: Executor) -> list[Step]:
         steps: list[Step] = []
-        headers, first = self.headers.ctypes.data, 0
+        headers, first = header_memory(self.headers), 0
         for step in owner.record.steps:
             if isinstance(step, KernelStep):
                 last = first + len(step.views)
-                addresses = [headers + offset * HEADER.itemsize for offset in range(first, last)]
-                steps.append(self._kernel_step(step, first, addresses, owner))
+                steps.append(self._kernel_step(step, headers, range(first, last), owner))
                 first = last
             else:
                 steps.append((evaluate_step, (step, self._arrays, owner._evaluate)))
         return steps
 
-    def _kernel_step(self, step: KernelStep, first: int, addresses: list[int], owner: Executor) -> Step:
+    def _kernel_step(self, step: KernelStep, headers: Headers, own: range, owner: Executor) -> Step:
         """Return what runs a kernel: the kernel itself, what calls it, or what checks it."""
         kernel: Any = owner._functions[step.symbol]
         library = cast("Library", owner.library)
         if step.symbol not in owner._checked:
-            return kernel_step(kernel, library, here().tasks(step.work, library.num_threads), addresses)
+            return kernel_step(kernel, library, here().tasks(step.work, library.num_threads), headers, own)
         from opbuild.runtime.order_check import OrderCheck  # only for who debugs
 
         sizes = [itemsize(owner.record.buffers[view.buffer].dtype) for view in step.views]
-        check = OrderCheck(library, kernel, self.headers[first : first + len(step.views)], step.views, sizes)
-        return check, _arguments(library.num_threads, addresses)
+        check = OrderCheck(library, kernel, self.headers[own.start : own.stop], step.views, sizes)
+        return check, _arguments(library.num_threads, headers, own)
 
 
-def kernel_step(kernel: Any, library: Library, tasks: int, addresses: Sequence[int]) -> Step:
-    """Return what runs a kernel on arguments at these addresses: the kernel itself, or what calls it."""
-    if library.call is None or len(addresses) > MOST_OPERANDS:
-        return kernel, _arguments(tasks, addresses)
-    address = ctypes.cast(kernel, ctypes.c_void_p).value
-    called = (ctypes.c_void_p * (2 + MOST_OPERANDS))(address, tasks, *addresses)
+def header_memory(headers: Array) -> Headers:
+    """Return the memory of headers, which must outlive it, for ``kernel_step``."""
+    return (ctypes.c_char * headers.nbytes).from_address(headers.ctypes.data)
+
+
+def kernel_step(kernel: Any, library: Library, tasks: int, headers: Headers, own: range) -> Step:
+    """Return what runs a kernel on those of the headers that are its own: the kernel itself, or what calls it."""
+    if library.call is None or len(own) > MOST_OPERANDS:
+        return kernel, _arguments(tasks, headers, own)
+    address, first = ctypes.cast(kernel, ctypes.c_void_p).value, ctypes.addressof(headers)
+    operands = [first + index * _HEADER_BYTES for index in own]
+    called = (ctypes.c_void_p * (2 + MOST_OPERANDS))(address, tasks, *operands)
     return library.call, (ctypes.byref(called),)
 
 
-def _arguments(tasks: int, addresses: Sequence[int]) -> tuple[Any, ...]:
+def _arguments(tasks: int, headers: Headers, own: range) -> tuple[Any, ...]:
     # byref is the cheapest argument there is: 150 ns a call with two of them, c_void_p 200
-    return (tasks, *[ctypes.byref(ctypes.c_char.from_address(address)) for address in addresses])
+    return (tasks, *[ctypes.byref(headers, index * _HEADER_BYTES) for index in own])
 
 
 class _PortArguments:

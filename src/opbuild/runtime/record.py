@@ -90,7 +90,7 @@ class KernelStep(NamedTuple):
 
     def argument_types(self, buffers: Sequence[Storage]) -> tuple[str, ...]:
         """Return the element types of the arguments."""
-        return self.dtypes or tuple(buffers[view.buffer].dtype for view in self.views)
+        return self.dtypes or tuple([buffers[view.buffer].dtype for view in self.views])
 
 
 class Constant(NamedTuple):
@@ -160,8 +160,7 @@ def _wrong_step(step: KernelStep | HostCall, buffers: Sequence[Storage]) -> str 
     """Return why a step can not be run safely on its own."""
     views = step.views if isinstance(step, KernelStep) else (*step.inputs, *step.outputs)
     for view in views:
-        wrong = _outside(view, buffers) if view is not None else None
-        if wrong:
+        if view is not None and (wrong := _outside(view, buffers)):
             return f"{', '.join(step.nodes)}: {wrong}"
     for view in step.wrote if isinstance(step, KernelStep) else step.outputs:
         if view is not None and buffers[view.buffer].kind in ("input", "constant"):
@@ -244,15 +243,16 @@ def _misplaced(index: int, buffer: Storage, record: Record) -> str | None:
 
 def _outside(view: View, buffers: Sequence[Storage]) -> str | None:
     """Return why a view reaches outside its buffer, or None."""
-    if not 0 <= view.buffer < len(buffers):
-        return f"a view names buffer {view.buffer}"
-    reach = _reach(view.dims)
+    index, offset, dims = view
+    if not 0 <= index < len(buffers):
+        return f"a view names buffer {index}"
+    reach = _reach(dims)
     if isinstance(reach, str):
         return reach
-    size = buffers[view.buffer].size
+    size = buffers[index].size
     if reach is None:
-        return None if 0 <= view.offset <= size else f"an empty view begins at element {view.offset} of {size}"
-    low, high = view.offset + reach[0], view.offset + reach[1]
+        return None if 0 <= offset <= size else f"an empty view begins at element {offset} of {size}"
+    low, high = offset + reach[0], offset + reach[1]
     return None if low >= 0 and high < size else f"a view covers elements {low} to {high} of a buffer of {size}"
 
 
@@ -285,12 +285,15 @@ def to_json(record: Record) -> dict[str, Any]:
         ValueError: If a host call's node has an attribute that JSON can not hold, so that the network has no stored
             image.
     """
+    table: dict[Dims, int] = {}
+    steps = [_step_to_json(step, table) for step in record.steps]
     return {
         "name": record.name,
         "arena_size": record.arena_size,
         "zeroed": record.zeroed,
         "buffers": [[buffer.kind, buffer.dtype, buffer.size, buffer.place] for buffer in record.buffers],
-        "steps": [_step_to_json(step) for step in record.steps],
+        "dims": [[list(dim) for dim in dims] for dims in table],
+        "steps": steps,
         "inputs": [_port_to_json(port) for port in record.inputs],
         "outputs": [_port_to_json(port) for port in record.outputs],
         "constants": [[constant.nbytes, constant.digest, constant.offset] for constant in record.constants],
@@ -306,10 +309,11 @@ def from_json(parts: Any) -> Record:
         ValueError: If it is not a record that can be run safely.
     """
     try:
+        table = dict(enumerate(map(_dims, parts["dims"])))
         record = Record(
             name=str(parts["name"]),
             buffers=tuple(_storage(*buffer) for buffer in parts["buffers"]),
-            steps=tuple(_step_from_json(step) for step in parts["steps"]),
+            steps=tuple([_step_from_json(step, table) for step in parts["steps"]]),
             inputs=tuple(_port_from_json(*port) for port in parts["inputs"]),
             outputs=tuple(_port_from_json(*port) for port in parts["outputs"]),
             arena_size=int(parts["arena_size"]),
@@ -346,41 +350,40 @@ def _port_from_json(name: Any, type_: Any, buffer: Any) -> Port:
     return Port(str(name), type_from_json(type_), int(buffer))
 
 
-def _view_to_json(view: View | None) -> list[Any] | None:
-    return None if view is None else [view.buffer, view.offset, [list(dim) for dim in view.dims]]
+def _view_to_json(view: View | None, table: dict[Dims, int]) -> list[int] | None:
+    """Return a view with the place of its extents and strides in a table: a long record has few that differ."""
+    return None if view is None else [view.buffer, view.offset, table.setdefault(view.dims, len(table))]
 
 
-def _view_from_json(parts: Any) -> View:
-    buffer, offset, dims = parts
-    return View(int(buffer), int(offset), _dims(tuple(map(tuple, dims))))
+def _view_from_json(parts: Any, table: Mapping[int, Dims]) -> View:
+    buffer, offset, place = parts
+    return View(int(buffer), int(offset), table[place])
 
 
-@lru_cache(maxsize=4096)
-def _dims(parts: tuple[tuple[Any, ...], ...]) -> Dims:
-    """Return extents and strides as numbers; a long record has few that differ."""
+def _dims(parts: Any) -> Dims:
     return tuple((int(extent), int(stride)) for extent, stride in parts)
 
 
-def _step_to_json(step: KernelStep | HostCall) -> dict[str, Any]:
+def _step_to_json(step: KernelStep | HostCall, table: dict[Dims, int]) -> dict[str, Any]:
     if isinstance(step, KernelStep):
-        views, types = [_view_to_json(view) for view in step.views], {"dtypes": list(step.dtypes)}
+        views, types = [_view_to_json(view, table) for view in step.views], {"dtypes": list(step.dtypes)}
         known = {"kernel": step.symbol, "views": views, "nodes": list(step.nodes), "work": step.work}
         return known | (types if step.dtypes else {}) | ({"writes": step.writes} if step.writes != 1 else {})
     from opbuild.graph.node_json import node_to_json  # few networks have steps on the host
 
     return {
         "host": node_to_json(step.node),
-        "inputs": [_view_to_json(view) for view in step.inputs],
-        "outputs": [_view_to_json(view) for view in step.outputs],
+        "inputs": [_view_to_json(view, table) for view in step.inputs],
+        "outputs": [_view_to_json(view, table) for view in step.outputs],
         "input_types": [None if type_ is None else type_to_json(type_) for type_ in step.input_types],
         "output_types": [None if type_ is None else type_to_json(type_) for type_ in step.output_types],
         "opset": step.opset,
     }
 
 
-def _step_from_json(parts: Any) -> KernelStep | HostCall:
+def _step_from_json(parts: Any, table: Mapping[int, Dims]) -> KernelStep | HostCall:
     if "kernel" in parts:
-        views = tuple(map(_view_from_json, parts["views"]))
+        views = tuple([_view_from_json(view, table) for view in parts["views"]])
         dtypes = tuple(map(str, parts.get("dtypes", ())))
         if (dtypes and len(dtypes) != len(views)) or not _TYPES.issuperset(dtypes):
             raise ValueError(f"a kernel's arguments have the types {dtypes}")
@@ -392,8 +395,8 @@ def _step_from_json(parts: Any) -> KernelStep | HostCall:
 
     return HostCall(
         node=node_from_json(parts["host"]),
-        inputs=tuple(None if view is None else _view_from_json(view) for view in parts["inputs"]),
-        outputs=tuple(None if view is None else _view_from_json(view) for view in parts["outputs"]),
+        inputs=tuple(None if view is None else _view_from_json(view, table) for view in parts["inputs"]),
+        outputs=tuple(None if view is None else _view_from_json(view, table) for view in parts["outputs"]),
         input_types=tuple(None if type_ is None else type_from_json(type_) for type_ in parts["input_types"]),
         output_types=tuple(None if type_ is None else type_from_json(type_) for type_ in parts["output_types"]),
         opset=int(parts["opset"]),

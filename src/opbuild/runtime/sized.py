@@ -20,7 +20,7 @@ from opbuild.platform.records import NamedTuple
 from opbuild.program import HostCall, Port, View
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.buffers import DIMENSION, HEADER, HEADER_WORDS, HOST_WORD, element_type
-from opbuild.runtime.executor import Evaluate, Prepared, Runner, Step, evaluate_step, kernel_step
+from opbuild.runtime.executor import Evaluate, Prepared, Runner, Step, evaluate_step, header_memory, kernel_step
 from opbuild.runtime.library import Library
 from opbuild.runtime.memory_plan import Lives
 from opbuild.runtime.record import INT32_MAX
@@ -331,15 +331,15 @@ class _Sized:
 
     def _steps(self, owner: SizedExecutor) -> list[Step]:
         steps: list[Step] = []
-        address, machine, chosen = self._headers.ctypes.data, here(), owner._chosen
+        headers, first = header_memory(self._headers), 0
+        machine, chosen = here(), owner._chosen
         for index in owner._steps:
             step = owner._layout.template.steps[index]
             if isinstance(step, OpenHost):
                 steps.append((evaluate_step, (owner.host_calls[index], self._arrays, owner._evaluate)))
                 continue
             (_, _, library, function), work = chosen[step.decided]
-            last = address + len(step.views) * HEADER.itemsize
-            operands = range(address, last, HEADER.itemsize)
-            steps.append(kernel_step(function, library, machine.tasks(work, library.num_threads), operands))
-            address = last
+            own = range(first, first + len(step.views))
+            steps.append(kernel_step(function, library, machine.tasks(work, library.num_threads), headers, own))
+            first = own.stop
         return steps

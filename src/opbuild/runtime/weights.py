@@ -6,7 +6,7 @@ Constants below ``SMALL`` travel in the image of their network instead, one file
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -140,13 +140,16 @@ class Constants(NamedTuple):
     small: Array
 
 
-def pack_constants(program: Program, packer: Packer, watch: Watch = unwatched) -> Constants:
+def pack_constants(
+    program: Program, packer: Packer, watch: Watch = unwatched, meanwhile: Callable[[], object] = lambda: None
+) -> Constants:
     """Pack the constants of a program; equal ones once, those packed before not again.
 
     Args:
         program: The program.
         packer: Packs them.
         watch: Told how many of the bytes are packed.
+        meanwhile: What this thread does before it packs, while others begin; what it raises ends the packing.
 
     Raises:
         BuildError: If packing gives something else than the buffer that it is for.
@@ -171,7 +174,8 @@ def pack_constants(program: Program, packer: Packer, watch: Watch = unwatched) -
         progress.add(_nbytes(buffer))
         return done
 
-    found = side_by_side(work, range(len(tasks)), threads, "opbuild-pack")  # digest (empty: a small one) and bytes
+    # digest (empty: a small one) and bytes
+    found = side_by_side(work, range(len(tasks)), threads, "opbuild-pack", meanwhile)
     offsets, end = [], 0
     for digest, array in found:
         offsets.append(0 if digest else end)

@@ -10,9 +10,8 @@ A line is ``<16 hexadecimal digits> <JSON object>``, the digits of the object's 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from opbuild.families.knowledge import Variant
 from opbuild.files.trust import SignatureError, Trust
 from opbuild.files.writing import append, make_folder
 from opbuild.platform.digest import blake3_of
-from opbuild.platform.records import NamedTuple
+from opbuild.platform.records import NamedTuple, dataclass
 from opbuild.text.canonical import canonical_json
 
 LARGEST = 64 * 2**20
@@ -32,7 +31,6 @@ FORMAT = 1
 
 _NAME = "tune_bank"
 _DIGITS = 16
-_LINE = re.compile(rb"([0-9a-f]{%d}) (\{.*\})" % _DIGITS)
 
 
 @dataclass(frozen=True)
@@ -168,10 +166,10 @@ def line_of(record: Record, trust: Trust) -> bytes:
 
 
 def _parse_line(line: bytes, trust: Trust) -> Record:
-    found = _LINE.fullmatch(line)
-    if found is None or blake3_of(found[2])[:_DIGITS].encode() != found[1]:
+    digits, _, text = line.partition(b" ")
+    if blake3_of(text)[:_DIGITS].encode() != digits:
         raise ValueError("it is torn or was changed")
-    content = trust.unsigned(_NAME, json.loads(found[2]))
+    content = trust.unsigned(_NAME, json.loads(text))
     if content.pop("format", None) != FORMAT:
         raise ValueError("it is of another release")
     return _record(content)
@@ -183,10 +181,10 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("default", "choice"), (dict, type(None))),
     **dict.fromkeys(("before", "after", "bound", "spread"), (int, float)),
 }
+_FIELDS = {field.name: _TYPES.get(field.name, (str,)) for field in fields(Record)}
 
 
 def _record(content: Mapping[str, Any]) -> Record:
-    names = {field.name for field in fields(Record)}
-    if content.keys() != names or any(not isinstance(content[name], _TYPES.get(name, (str,))) for name in names):
+    if content.keys() != _FIELDS.keys() or any(not isinstance(content[name], _FIELDS[name]) for name in _FIELDS):
         raise ValueError("it is no record")
     return Record(**content)

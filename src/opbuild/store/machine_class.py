@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from math import log2
 from pathlib import Path
 
@@ -17,10 +17,9 @@ from opbuild.config import Config
 from opbuild.files.private import publish
 from opbuild.files.trust import Trust
 from opbuild.kernel.host import here, host_level
-from opbuild.store.shipped import caches
-
-FILE = "machine.json"
-"""What was measured, beside the cache."""
+from opbuild.kernel.level import Level
+from opbuild.platform.records import dataclass
+from opbuild.store.shipped import MACHINE, caches
 
 
 @dataclass(frozen=True)
@@ -39,30 +38,33 @@ class Measured:
     waking: float = 0.0
     date: str = ""
 
-    def name(self, level: str) -> str:
-        """Return the name of the class for code of a level; empty if that was not measured."""
+    def name(self, level: str, threads: int) -> str:
+        """Return the name of the class for code of a level; empty if that was not measured.
+
+        For one thread, which wakes nobody, it is without what waking costs.
+        """
         if level not in self.peak:
             return ""
         rate = 2 ** (round(2 * log2(max(self.peak[level], 1.0))) / 2)  # steps of 1.41
         waking = 4 ** round(log2(max(self.waking, 1.0) / 1e3) / 2)  # steps of 4
-        return f"{rate:.0f}GF/{caches()}" + (f"/wake-{waking:g}us" if self.waking else "")
+        return f"{rate:.0f}GF/{caches()}" + (f"/wake-{waking:g}us" if self.waking and threads > 1 else "")
 
 
-def system_class() -> str:
-    """Return the class of this machine as the system describes it."""
-    return f"{host_level()}/{caches()}/{here().cores}cores"
+def system_class(level: Level | None = None) -> str:
+    """Return the class of this machine as the system describes it; for a lower level as if it had no more."""
+    return f"{level or host_level()}/{caches()}/{here().cores}cores"
 
 
 def machine_file(config: Config) -> Path:
     """Return where it is kept what was measured."""
-    return config.shared_folder / FILE
+    return config.shared_folder / MACHINE
 
 
 def read_measured(config: Config, trust: Trust) -> Measured | None:
     """Return what was measured of this machine; None if nothing was, or only of another one."""
     try:
         found = Measured(**trust.read_memo(machine_file(config)))
-        if found.system == system_class() and all(found.name(level) for level in found.peak):
+        if found.system == system_class() and all(found.name(level, 1) for level in found.peak):
             return found
     except (OSError, ValueError, TypeError):
         pass  # as if it was never measured

@@ -16,7 +16,8 @@ from opbuild.families.catalogue import find
 from opbuild.kernel.elf import NotAnObjectError
 from opbuild.kernel.entry import make_entry
 from opbuild.kernel.interfaces import Found, Missing
-from opbuild.kernel.key import CompilerIdentity, Key
+from opbuild.kernel.key import CompilerIdentity, Key, make_key
+from opbuild.kernel.level import BY_NAME
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
 from opbuild.store.pack_file import SUFFIX, PackFile, read_pack
@@ -62,6 +63,13 @@ class Pack:
             return Found(make_entry(desc, own, 0, object_, find(desc.family).cost(desc)), NAME, stays=True)
         except (ValueError, NotAnObjectError) as error:
             return Missing(Reason("damaged", f"{self._path(file.family)}: {error}"))
+
+    def has(self, desc: OpDesc) -> bool:
+        """Return whether it holds a kernel, whatever the family's sources are by now."""
+        file = self.file(desc.family)
+        if not isinstance(file, PackFile):
+            return False
+        return file.has(make_key(desc, BY_NAME[file.level], file.compiler, file.sources.code))
 
     def file(self, family: str) -> PackFile | Reason | None:
         """Return the pack of a family, why it can not be used, or None if there is none."""

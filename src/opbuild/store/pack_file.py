@@ -128,6 +128,10 @@ class PackFile:
         }
         return Key(components, key_digest(components))
 
+    def has(self, key: Key) -> bool:
+        """Return whether there is an object of a key of this file."""
+        return key.sha256[:_KEY_DIGITS] in self._places
+
     def object(self, key: Key) -> bytes | None:
         """Return the object of a key of this file; None if it has none.
 

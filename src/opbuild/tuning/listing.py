@@ -12,7 +12,8 @@ from opbuild.errors import OptionError
 from opbuild.families.catalogue import names
 from opbuild.files.private import publish
 from opbuild.files.trust import make_trust
-from opbuild.kernel.host import host_level
+from opbuild.kernel.host import host_level, runs_here
+from opbuild.kernel.level import BY_NAME
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.tuned import applying, family_sources
 from opbuild.platform.records import NamedTuple
@@ -50,8 +51,12 @@ def listed(config: Config) -> Listing:
     """
     setup = set_up(config, host_level(), None)
     bank = read_bank(config.tune_bank, setup.trust)
-    counts = {each.threads for each in bank.records}
-    setups = [replace(setup, config=replace(setup.config, num_threads=threads)) for threads in counts]
+    counts = {(each.level, each.threads) for each in bank.records}
+    setups = [
+        replace(setup, level=BY_NAME[level], config=replace(setup.config, num_threads=threads))
+        for level, threads in counts
+        if level in BY_NAME and runs_here(BY_NAME[level]) is None
+    ]
     here = {id(each) for some in setups for each in applying(bank, some).values()}
     rows = []
     for record in bank.latest().values():

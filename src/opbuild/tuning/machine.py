@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.host import here
+from opbuild.kernel.host import here, host_level
 from opbuild.kernel.level import Level
 from opbuild.pipeline.setup import Setup
 from opbuild.store.machine_class import Measured, system_class
@@ -28,11 +28,14 @@ LEAST_FLAGS = 8
 def measure_machine(setup: Setup) -> Measured:
     """Measure this machine; it takes seconds, and kernels are built through the store.
 
+    Whatever level a setup is for, each that is worth building for is measured, and waking by code of the machine's own.
+
     Raises:
         BuildError: If they can not be built.
     """
+    setup = replace(setup, level=host_level())
     config = replace(setup.config, num_threads=1)
-    peak = {level.name: _rate(replace(setup, config=config, level=level)) for level in _levels(setup.level)}
+    peak = {level.name: _rate(replace(setup, config=config, level=level)) for level in worth_building(setup.level)}
     return Measured(
         system_class(),
         {name: round(rate, 1) for name, rate in peak.items()},
@@ -41,7 +44,7 @@ def measure_machine(setup: Setup) -> Measured:
     )
 
 
-def _levels(level: Level) -> list[Level]:
+def worth_building(level: Level) -> list[Level]:
     """Return a level and those below it that are worth building for."""
     return [level, *(each for each in level.lower() if len(each.flags) >= LEAST_FLAGS)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from opbuild.errors import OptionError, ShapeError
 from opbuild.families.knowledge import Question, Variant
 from opbuild.files.writing import unwritable_folder
 from opbuild.graph.types import Graph
+from opbuild.kernel.level import Level
 from opbuild.lowering.tuned import Asked
 from opbuild.models.endpoints import inputs_of
 from opbuild.models.source import Model, open_model
@@ -90,8 +92,10 @@ class TunedNetwork:
     Attributes:
         network: Its name.
         machine: The class of the machine.
+        level: The level of the code.
         rows: Its calls, the expensive ones first.
         skipped: Calls that take too little time to be worth it.
+        nodes: Nodes whose calls were to be tuned.
         whole: Seconds of the network by its tables and as it is tuned, in turn.
         ended: Why it ended before all was searched; empty if it did not.
         refused: Candidates that could not be built or computed something else, each with the reason.
@@ -101,8 +105,10 @@ class TunedNetwork:
 
     network: str
     machine: str
+    level: str
     rows: list[Row] = field(default_factory=list)
     skipped: int = 0
+    nodes: int = 0
     whole: list[Pair] = field(default_factory=list)
     ended: str = ""
     refused: list[tuple[Question, str]] = field(default_factory=list)
@@ -125,6 +131,7 @@ def tune_model(
     config: Config,
     *,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
+    target: str | Level | None = None,
     budget: float = inf,
     operators: Sequence[str] = (),
     again: bool = False,
@@ -137,6 +144,7 @@ def tune_model(
         model: As ``opbuild.compile`` takes it.
         config: Settings; threads, store and bank are theirs.
         input_shapes: Shapes that the model leaves open.
+        target: The level whose code is tuned (default this machine's); it must run here.
         budget: Seconds after which no further candidates are tried; what is best so far is decided on.
         operators: Operator types whose calls are tuned; empty for all.
         again: Whether calls are measured again that the bank knows.
@@ -146,9 +154,10 @@ def tune_model(
     Raises:
         ModelError: If the model is at fault, or a shape is open.
         OptionError: If the bank can not be written.
+        TargetError: If the level is unknown, or its code can not run here.
         BuildError: If the network can not be built.
     """
-    setup = set_up(config, None, observer, stores_networks=False)
+    setup = set_up(config, target, observer, stores_networks=False)
     _check_bank(setup)
     graph, cut = _graph(model, setup, input_shapes or {})
     tuner = Tuner(graph, setup, budget, operators, tell)
@@ -191,7 +200,9 @@ class Tuner:
         inputs = random_inputs({name: graph.types[name] for name in graph.inputs})
         self._forms = Forms(graph, setup, list(inputs.values()))
         self._measured = _machine(setup)
-        self.result = TunedNetwork(graph.name, self._measured or system_class())
+        self.result = TunedNetwork(
+            graph.name, self._measured or system_class(setup.level), setup.level.name, nodes=len(self._nodes)
+        )
         self._last = Progress(graph.name, 0, 0, 0, 0)
 
     def run(self, *, again: bool) -> None:
@@ -284,7 +295,7 @@ class Tuner:
     def _write(self, question: Question, finding: Finding, default: Variant | None, choice: Variant | None) -> None:
         config = self._setup.config
         record = Record(
-            *question, self._setup.level.name, self._measured, system_class(), config.num_threads,
+            *question, self._setup.level.name, self._measured, system_class(self._setup.level), config.num_threads,
             family_sources(question.family), default, choice, 1e6 * finding.before, 1e6 * finding.after,
             min(finding.bound, 99.0), finding.spread, finding.pairs,
             time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), self._graph.name,
@@ -337,8 +348,13 @@ def _check_bank(setup: Setup) -> None:
     """
     folder = setup.config.tune_bank.parent
     if setup.config.tune_bank_path.strip() and not folder.is_dir():
-        raise OptionError(f"TUNE_BANK_PATH is {str(folder)!r}, and there is no such folder", "make it first")
+        what, hint = (
+            ("that is no folder", "name one") if folder.exists() else ("there is no such folder", "make it first")
+        )
+        raise OptionError(f"TUNE_BANK_PATH is {str(folder)!r}, and {what}", hint)
     problem = unwritable_folder(folder)
+    if not problem and setup.config.tune_bank.exists() and not os.access(setup.config.tune_bank, os.W_OK):
+        problem = f"{setup.config.tune_bank} can not be written"
     if problem:
         raise OptionError(f"what tuning finds can not be kept: {problem}", "set TUNE_BANK_PATH to another folder")
 
@@ -346,11 +362,12 @@ def _check_bank(setup: Setup) -> None:
 def _machine(setup: Setup) -> str:
     """Return the class of this machine, which is measured now if it was not."""
     measured = read_measured(setup.config, setup.trust)
-    if measured is None or not measured.name(setup.level.name):
+    level, threads = setup.level.name, setup.config.num_threads
+    if measured is None or not measured.name(level, threads):
         measured = measure_machine(setup)
         if not write_measured(setup.config, setup.trust, measured):
             return ""  # nobody would find records of a class that is forgotten
-    return measured.name(setup.level.name)
+    return measured.name(level, threads)
 
 
 def _graph(model: Model, setup: Setup, shapes: Mapping[str, Sequence[int]]) -> tuple[Graph, bool]:

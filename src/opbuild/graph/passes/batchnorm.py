@@ -7,10 +7,11 @@ rounded once. What follows no convolution becomes one BatchNormalization with me
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from opbuild.config import available_cores
 from opbuild.dtypes import greatest as greatest_of
 from opbuild.dtypes import numpy_dtype
 from opbuild.graph.constants import SCALED, Deferred, scaled
@@ -20,9 +21,13 @@ from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.rewriter import Rewriter
 from opbuild.graph.types import Array, Graph, Node
 from opbuild.platform.records import dataclass
+from opbuild.platform.side_by_side import side_by_side
 
 _FLOATS = ("float32", "float64")
 """Types in which steps are composed: a float16 between two of them is a value of the model, with few digits."""
+
+_PIECE = 2**17
+"""Numbers that are looked at twice while they are in the second cache."""
 
 WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
 """Operators into whose weights a step by channel may be folded."""
@@ -54,11 +59,10 @@ def fold_batchnorm(graph: Graph) -> Graph:
     readers.update((name, 2) for name in graph.outputs)  # an output may not be folded away
     nodes: dict[str, Node] = {}
     steps: dict[str, Step] = {}
-    greatest: dict[str, float] = {}
-    for node in graph.nodes:
+    own_steps = _own_steps(graph)
+    greatest = _greatest(graph, own_steps)
+    for node, step in zip(graph.nodes, own_steps, strict=True):
         key = node.outputs[0] or node.name
-        with blaming(node):
-            step = _step(node, graph)
         if step is None:
             nodes[key] = node
             continue
@@ -79,6 +83,32 @@ def fold_batchnorm(graph: Graph) -> Graph:
         if node.op_type == "BatchNormalization":
             steps[key] = step
     return _rebuilt(graph, nodes, steps)
+
+
+def _own_steps(graph: Graph) -> list[Step | None]:
+    """Return the step by channel that each node is, None for those that are none."""
+    steps = []
+    for node in graph.nodes:
+        with blaming(node):
+            steps.append(_step(node, graph))
+    return steps
+
+
+def _greatest(graph: Graph, steps: Sequence[Step | None]) -> dict[str, float]:
+    """Return the largest magnitude in the weights before each step, by their names; they are read side by side."""
+    read = {name for node, step in zip(graph.nodes, steps, strict=True) if step is not None for name in node.inputs}
+    before = [node for node in graph.nodes if node.op_type in WEIGHTED and read.intersection(node.outputs)]
+    names = list(dict.fromkeys(node.inputs[1] for node in before if _takes_steps(node, graph)))
+    found = side_by_side(lambda name: _magnitude(graph.constants[name]), names, available_cores(), "opbuild-weights")
+    return dict(zip(names, found, strict=True))
+
+
+def _magnitude(weights: Array) -> float:
+    """Return the largest magnitude of weights: 0 if there are none, NaN if one is no number."""
+    flat = weights.reshape(-1) if any(weights.strides) else weights.reshape(-1)[:1]  # of one number throughout
+    pieces = (flat[start : start + _PIECE] for start in range(0, flat.size, _PIECE))
+    with np.errstate(all="ignore"):
+        return float(np.max([end for piece in pieces for end in (piece.max(), -piece.min())], initial=0))
 
 
 def _takes_steps(node: Node, graph: Graph) -> bool:
@@ -142,19 +172,15 @@ def batchnorm_step(node: Node, constants: Mapping[str, Array]) -> Step | None:
         return Step(factor, bias - mean * factor)
 
 
-def _stays_finite(node: Node, graph: Graph, step: Step, greatest: dict[str, float]) -> bool:
-    """Return whether the node's weights and bias stay finite; ``greatest`` remembers the largest weights."""
+def _stays_finite(node: Node, graph: Graph, step: Step, greatest: Mapping[str, float]) -> bool:
+    """Return whether the node's weights and bias stay finite; ``greatest`` has the magnitude of the weights."""
     limit = greatest_of(graph.types[node.inputs[1]].dtype)
     with np.errstate(all="ignore"):
         if not bool((np.abs(_bias(node, graph, step)) <= limit).all()):
             return False
         if node.op_type == "BatchNormalization":
             return bool((np.abs(step.scale) <= limit).all())
-        name = node.inputs[1]
-        if name not in greatest:
-            weight = graph.constants[name]
-            greatest[name] = max(float(weight.max()), -float(weight.min())) if weight.size else 0.0
-        return greatest[name] * float(np.abs(step.scale).max(initial=0)) <= limit  # false for NaN
+        return greatest[node.inputs[1]] * float(np.abs(step.scale).max(initial=0)) <= limit  # false for NaN
 
 
 def _bias(node: Node, graph: Graph, step: Step) -> Array:

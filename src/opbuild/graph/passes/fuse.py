@@ -79,6 +79,8 @@ class _Item:
 
 @dataclass(eq=False)
 class _Fusion:
+    """A graph while its nodes are fused."""
+
     graph: Graph
     items: list[_Item] = field(init=False)
 
