@@ -111,9 +111,8 @@ def build_network(
 
     with clock("lower"):
         more = ahead.lower()
-    begun: list[
-        tuple[Work, Background[Built]]
-    ] = []  # what is put there knows nothing of it: weights go when all is done
+    # What is put there knows nothing of this list: a cycle would keep the weights when all is done.
+    begun: list[tuple[Work, Background[Built]]] = []
 
     def decide() -> None:
         if begun:

@@ -44,6 +44,7 @@ class Types(nn.Cell):
 )
 def test_levels_say_what_is_computed_in_16_bits(mode, level, wanted):
     """Results and parameters are float32 at each; at O1 only layers of the white list are narrow inside."""
+    ms.set_seed(1)  # with other weights all results may be the zeros of relu
     net = Types()
     x = Tensor(np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32))
     plain = net(x).asnumpy()

@@ -156,6 +156,17 @@ def test_a_file_of_a_later_format_says_so(file: Path, tmp_path: Path) -> None:
         load(path)
 
 
+def test_a_file_of_an_earlier_format_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that was written once goes on running; each view had its own extents and strides then."""
+    with monkeypatch.context() as patch:
+        patch.setattr(offline_format, "VERSION", offline_format.OLDEST)
+        patch.setattr("opbuild.runtime.record._view_to_json", lambda view, _: view and list(view))
+        path = write_chain(tmp_path / "earlier.om")
+    assert path.read_bytes()[8] == offline_format.OLDEST
+    x = np.arange(SIZES[0], dtype=np.float32)
+    np.testing.assert_array_equal(load(path)(x), expected_chain(x))
+
+
 def test_sections_that_are_sealed_but_wrong_are_refused(tmp_path: Path) -> None:
     """Sound digests do not make a model: what it says is checked as well."""
     path = tmp_path / "wrong.om"

@@ -22,7 +22,7 @@
 #error "offline models are for little-endian machines"
 #endif
 
-enum { VERSION = 3, MOST_SECTIONS = 65536, MOST_ARGUMENTS = 32, ALIGNMENT = 64 };
+enum { OLDEST = 2, VERSION = 3, MOST_SECTIONS = 65536, MOST_ARGUMENTS = 32, ALIGNMENT = 64 };
 enum { WAKING = 2500 }; /* nanoseconds of work from which on it pays to wake a second thread */
 enum { ABOUT = 1, MACHINE, PLAN, PROGRAM, LIBRARY, WEIGHTS };
 enum { INPUT, OUTPUT, CONSTANT, TEMPORARY };
@@ -190,9 +190,9 @@ static int check_file(const opbuild_model *model, const char *path, unsigned fla
     uint8_t digest[32];
     if (model->bytes < sizeof *head || memcmp(head->magic, "\x8fOPBOM\r\n", 8) != 0)
         return fail(message, size, "%s is not an offline model", path);
-    if (head->version != VERSION)
-        return fail(message, size, "%s has version %u of the format, this library reads %d", path, head->version,
-                    VERSION);
+    if (head->version < OLDEST || head->version > VERSION)
+        return fail(message, size, "%s has version %u of the format, this library reads %d to %d", path, head->version,
+                    OLDEST, VERSION);
     size_t end = sizeof *head + (size_t)head->sections * sizeof(section), signed_bytes = sizeof *head - 32;
     if (head->bytes != model->bytes || head->sections > MOST_SECTIONS || end > model->bytes)
         return fail(message, size, "%s is damaged: it has %zu bytes, not %llu", path, model->bytes,

@@ -38,6 +38,8 @@ from opbuild.text.plural import counted
 MAGIC = OFFLINE_MAGIC
 """Not text, and damaged by whatever changes line ends."""
 VERSION = 3
+OLDEST = 2
+"""What is read: in version 2 each view had its own extents and strides."""
 
 ABOUT, MACHINE, PLAN, PROGRAM, LIBRARY, WEIGHTS, GRAPH, SIGNATURE = range(1, 9)
 """Kinds of sections: what the file is (JSON), what the code needs of a machine (words), how one input signature runs
@@ -199,9 +201,9 @@ def _read_table(path: Path, data: Array) -> tuple[_Places, dict[tuple[int, int],
     if len(head) < _HEADER_BYTES:
         raise _damaged(path, f"it ends after {len(head)} bytes")
     _, version, count, size, _ = _HEADER.unpack_from(head)
-    if version != VERSION:
+    if not OLDEST <= version <= VERSION:
         raise InvalidModelError(
-            f"{str(path)!r} has version {version} of the format, this opbuild reads version {VERSION}",
+            f"{str(path)!r} has version {version} of the format, this opbuild reads versions {OLDEST} to {VERSION}",
             "write the file again with this version of opbuild",
         )
     if size != data.size:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from opbuild.kernel.interfaces import Compiler
+    from opbuild.store.pack import Pack
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,14 @@ class Setup:
                     )
                 )
         return setups
+
+
+def release_pack(setup: Setup) -> Pack | None:
+    """Return what the release brings for a build; None if it is not used."""
+    from opbuild.store.pack import Pack
+
+    serves = setup.config.uses_pack and (not setup.config.fills_cache or bool(setup.why_not_compiled))
+    return Pack(setup.level.name) if serves else None
 
 
 def set_up(

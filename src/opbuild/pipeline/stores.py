@@ -13,7 +13,7 @@ from opbuild.config import quota_environment
 from opbuild.events import Warned, only_warnings
 from opbuild.models.memory import ModelMemory
 from opbuild.pipeline.images import Images
-from opbuild.pipeline.setup import Setup
+from opbuild.pipeline.setup import Setup, release_pack
 from opbuild.platform.background import Background
 from opbuild.platform.lazily import lazily
 from opbuild.platform.sources import own_sources
@@ -32,14 +32,6 @@ if TYPE_CHECKING:
     from opbuild.store.pack import Pack
     from opbuild.store.policy import Policy
     from opbuild.store.turns import Turns
-
-
-def packs(setup: Setup) -> Pack | None:
-    """Return what the release brings for a build; None if it is not used."""
-    from opbuild.store.pack import Pack
-
-    serves = setup.config.uses_pack and (not setup.config.fills_cache or bool(setup.why_not_compiled))
-    return Pack(setup.level.name) if serves else None
 
 
 class Stores:
@@ -139,7 +131,7 @@ class Stores:
     @lazily
     def pack(self) -> Pack | None:
         """What the release brings; None if it is not used."""
-        return packs(self.setup)
+        return release_pack(self.setup)
 
     @property
     def may_come(self) -> bool:

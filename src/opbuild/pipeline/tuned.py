@@ -20,7 +20,7 @@ from opbuild.errors import OptionError
 from opbuild.events import Warned
 from opbuild.families.knowledge import Answer, Question, Variant
 from opbuild.files.trust import PRIVATE
-from opbuild.pipeline.stores import packs
+from opbuild.pipeline.setup import release_pack
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.lazily import lazily
 from opbuild.store.bank import Bank, Record, parse_bank, read_bank
@@ -144,7 +144,7 @@ def lower_with_bank(graph: Graph, setup: Setup, options: Options) -> Program:
         return lower(graph, setup.level, options)
     from opbuild.lowering.tuned import Tuned  # a network that is built starts without it
 
-    pack = packs(setup)
+    pack = release_pack(setup)
     while True:
         chosen = Tuned(known)
         program = lower(graph, setup.level, replace(options, kernels=chosen))

@@ -141,17 +141,14 @@ def problem(record: Record) -> str | None:
     if not 0 <= record.zeroed <= record.arena_size:
         return f"{record.zeroed} bytes of an arena of {record.arena_size} are to be zero"
     for index, buffer in enumerate(record.buffers):
-        wrong = _misplaced(index, buffer, record)
-        if wrong:
+        if wrong := _misplaced(index, buffer, record):
             return f"buffer {index}: {wrong}"
     for kind, ports in (("input", record.inputs), ("output", record.outputs)):
         for port in ports:
-            wrong = _wrong_port(port, kind, record.buffers)
-            if wrong:
+            if wrong := _wrong_port(port, kind, record.buffers):
                 return f"{port.name} {wrong}"
     for step in record.steps:
-        wrong = _wrong_step(step, record.buffers)
-        if wrong:
+        if wrong := _wrong_step(step, record.buffers):
             return wrong
     return _unwritten(record)
 
@@ -309,7 +306,7 @@ def from_json(parts: Any) -> Record:
         ValueError: If it is not a record that can be run safely.
     """
     try:
-        table = dict(enumerate(map(_dims, parts["dims"])))
+        table = dict(enumerate(map(_dims, parts.get("dims", ()))))
         record = Record(
             name=str(parts["name"]),
             buffers=tuple(_storage(*buffer) for buffer in parts["buffers"]),
@@ -356,8 +353,8 @@ def _view_to_json(view: View | None, table: dict[Dims, int]) -> list[int] | None
 
 
 def _view_from_json(parts: Any, table: Mapping[int, Dims]) -> View:
-    buffer, offset, place = parts
-    return View(int(buffer), int(offset), table[place])
+    buffer, offset, dims = parts  # before there was a table each view had its own
+    return View(int(buffer), int(offset), table[dims] if isinstance(dims, int) else _dims(dims))
 
 
 def _dims(parts: Any) -> Dims:
