@@ -79,7 +79,7 @@ class World:
     @property
     def config(self) -> Config:
         """The cache's settings."""
-        return Config(cache_path=self.folder / "stored/cache", num_threads=2)
+        return Config(cache_path=self.folder / "stored/cache", num_threads=2, uses_shipped_bank=False)
 
     def make(self) -> None:
         """Build everything, with the real compiler, and keep a copy that answers later compiles."""

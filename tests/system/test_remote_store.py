@@ -245,6 +245,7 @@ def test_nobody_pays_for_a_remote_store_that_is_not_there(built: tuple[Path, Pat
         "assert 'opbuild.pipeline.remote' not in sys.modules"
     )
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OPBUILD_")}
+    environment["OPBUILD_SHIPPED_BANK"] = "0"  # as where it was built
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -145,13 +145,12 @@ def test_what_the_release_chooses_is_taken_where_its_kernels_come_with_it(
     chosen = other_choice(setup.level)
     write(shipped_bank(setup.level.name), chosen)
     pack = None if families is None else MadePack(families, chosen if lacks else None)
-    monkeypatch.setattr(tuned_pipeline, "packs", lambda setup: pack)
+    monkeypatch.setattr(tuned_pipeline, "release_pack", lambda setup: pack)
     program = lower_with_bank(graph(), setup, Options())
     assert has_choice(program.descriptors(), chosen) == is_taken
     assert bool(program.tuned) == is_taken
 
 
-@pytest.mark.usefixtures("banks")
 @pytest.mark.usefixtures("banks")
 def test_the_key_of_a_stored_network_says_what_the_releases_bank_depends_on() -> None:
     """Its bytes, threads and what was measured of the machine; a start does not look into it."""
@@ -181,7 +180,7 @@ def test_what_the_user_tuned_is_taken_whatever_the_pack_has(monkeypatch: pytest.
     setup = set_up(Config.from_environment(num_threads=2), None, None)
     chosen = other_choice(setup.level)
     remember(chosen, num_threads=2)
-    monkeypatch.setattr(tuned_pipeline, "packs", lambda setup: MadePack({"matmul"}, chosen))
+    monkeypatch.setattr(tuned_pipeline, "release_pack", lambda setup: MadePack({"matmul"}, chosen))
     assert has_choice(lower_with_bank(graph(), setup, Options()).descriptors(), chosen)
 
 

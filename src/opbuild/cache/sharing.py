@@ -218,7 +218,7 @@ def _push(entry: Entry, remote: Remote) -> bool:
 
 def _pushed_records(setup: Setup, remote: Remote) -> int:
     """Write what tuning found here, if there is anything; return how many records the remote store lacked."""
-    if not setup.has_bank:
+    if not setup.has_own_bank:
         return 0
     from opbuild.store.bank import read_bank  # few have a bank
 
