@@ -16,7 +16,7 @@ from opbuild.families.family import Choose
 from opbuild.families.from_blocked import family as from_blocks
 from opbuild.families.shuffle import family as shuffle
 from opbuild.families.to_blocked import family as to_blocks
-from opbuild.graph.extents import at_hand
+from opbuild.graph.extents import is_open
 from opbuild.graph.types import Array
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.loops import Dims, Loops, collapse
@@ -65,13 +65,14 @@ def from_blocked(
     """Make the call that copies blocks ``(16, W, H, C1)`` into a plain image ``(W, H, C)``.
 
     Whole blocks whose planes leave the first-level cache are transposed: else each channel would read its block again.
+    Planes of open extents are not, so that every size of them has the same kernel.
     """
     source, target = views
     plain, blocked = _merged(target.dims, source.dims)
     step = constant_step(plain[0][1])
     row, column, (channels, plane) = plain
     is_whole = step == 1 and channels % BLOCK == 0 and itemsize(dtype) == 4
-    if is_whole and at_hand(row[0] * column[0]) >= LARGE and row[0] >= BLOCK:
+    if is_whole and not is_open((row[0], column[0])) and row[0] * column[0] >= LARGE and row[0] >= BLOCK:
         lane, *places, block = blocked
         rows, lanes = (places[0], lane, places[1], block), (row, (BLOCK, plane), column, (block[0], BLOCK * plane))
         made = copy(

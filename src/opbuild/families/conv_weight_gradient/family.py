@@ -13,7 +13,7 @@ from opbuild.families.tiles import RATE, Pair
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
-TILES: Mapping[int, tuple[Pair, ...]] = {
+REGISTER_TILES: Mapping[int, tuple[Pair, ...]] = {
     1: ((1, 16), (4, 4), (2, 8), (3, 4), (2, 4), (1, 8), (1, 4), (1, 2)),
     2: ((1, 4), (2, 2), (1, 2)),
     4: ((1, 4), (2, 2), (1, 2)),
@@ -44,7 +44,7 @@ def choose(out: Pair, images: int, inputs: int, outputs: int, machine: Machine) 
 
 def candidates(out: Pair, images: int, inputs: int, outputs: int, machine: Machine) -> list[Variant]:
     """Return the variants among which tuning searches; the arguments are those of ``choose``."""
-    tiles = [tile for tile in TILES[machine.vectors(BLOCK)] if _fits(tile, inputs, outputs, machine)]
+    tiles = [tile for tile in REGISTER_TILES[machine.vectors(BLOCK)] if _fits(tile, inputs, outputs, machine)]
     return [{"outputs": wide, "inputs": count, "held": held} for held in _held(out, images) for wide, count in tiles]
 
 
