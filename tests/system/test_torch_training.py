@@ -21,6 +21,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from opbuild.torch import opbuild as backend  # noqa: E402
 from opbuild.torch import report, reset  # noqa: E402
+from processes import SOURCE, environment  # noqa: E402
 from torch_modules import Encoder, ResNet, ready  # noqa: E402
 from until import until_built_behind  # noqa: E402
 
@@ -310,8 +311,10 @@ def test_another_process_builds_nothing_to_train_the_same_network(tmp_path: Path
 
     def started() -> Any:
         command = [sys.executable, "-c", STARTED, str(tmp_path)]
-        place = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
-        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600, env=place)
+        here = Path(__file__).parent
+        place = environment(PYTHONPATH=os.pathsep.join(map(str, (here, here.parent, SOURCE))))
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600, env=place)
+        assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
 
     first, built = started()
