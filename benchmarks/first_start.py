@@ -2,9 +2,11 @@
 
 Each time is that of a fresh process with an empty cache, from the call to a network that can be called: opbuild's
 ``compile`` with the pack, and with ``--compile`` without it, ONNX Runtime's ``InferenceSession`` and OpenVINO's
-``compile_model``. Beside it stands the time of the whole process, from its start to its end, in which are the imports:
-``import opbuild`` loads almost nothing, so ``compile`` loads numpy too, which the others did before. Runs are
-interleaved, each repetition from another one on, medians are printed; the pages of the model's file are in memory.
+``compile_model``. Beside it stands the time of the whole process, from its start to its end, in which are the imports.
+All have imported numpy before: the others' packages do that, whoever calls a network has it, and ``import opbuild``
+loads almost nothing. Runs are interleaved, each repetition from another one on, medians are printed; the pages of the
+model's file are in memory. Caches are removed after the last run of a network: some file systems pass over what was
+removed lately, file by file.
 What is measured is the opbuild that this Python has: install it (``pip install .``), since a checkout reads and
 digests its own sources at each start.
 
@@ -42,6 +44,7 @@ from processes import WITHOUT
 
 OPBUILD = """
 import sys, time
+import numpy
 begun = time.perf_counter()
 import opbuild
 start = time.perf_counter()
@@ -119,14 +122,13 @@ def networks(folder: Path) -> Iterator[tuple[str, Path]]:
         path.unlink()
 
 
-def started(program: str, model: Path, threads: int, **variables: str) -> Started:
-    """Start a network in a fresh process."""
-    with tempfile.TemporaryDirectory() as cache:
-        surroundings = os.environ | {"MS_COMPILER_CACHE_PATH": cache, **variables}
-        command = [sys.executable, "-c", program, str(model), str(threads)]
-        begun = time.perf_counter()
-        done = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=False)
-        process = time.perf_counter() - begun
+def started(program: str, model: Path, threads: int, caches: str, **variables: str) -> Started:
+    """Start a network in a fresh process, with a cache of its own in a folder."""
+    surroundings = os.environ | {"MS_COMPILER_CACHE_PATH": tempfile.mkdtemp(dir=caches), **variables}
+    command = [sys.executable, "-c", program, str(model), str(threads)]
+    begun = time.perf_counter()
+    done = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=False)
+    process = time.perf_counter() - begun
     if done.returncode:
         problem = done.stderr.strip()[-2000:] or f"it ended with {done.returncode}"
         return Started(math.nan, math.nan, (), 0, process, problem)
@@ -179,11 +181,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         for name, path in ((path.stem, path) for path in given.models) if given.models else networks(Path(temporary)):
             runs: dict[str, list[Started]] = {each: [] for each in programs}
-            for number in range(given.repeat):
-                order = [*programs][number % len(programs) :] + [*programs][: number % len(programs)]
-                for each in order:  # who follows a process that freed much memory begins more slowly
-                    program, variables = programs[each]
-                    runs[each].append(started(program, path, given.threads, **variables))
+            with tempfile.TemporaryDirectory() as caches:
+                for number in range(given.repeat):
+                    order = [*programs][number % len(programs) :] + [*programs][: number % len(programs)]
+                    for each in order:  # who follows a process that freed much memory begins more slowly
+                        program, variables = programs[each]
+                        runs[each].append(started(program, path, given.threads, caches, **variables))
             cells = [
                 f"{median(each, 'seconds') * 1e3:.0f} / {median(each, 'process') * 1e3:.0f}"
                 + (f" ({each[0].count})" if program not in PEERS else "")
