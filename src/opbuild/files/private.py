@@ -133,9 +133,8 @@ def _is_alive(process: int) -> bool:
 def boot() -> str:
     """Return what tells this machine, since it was started, from all others; what is unknown is like no other."""
     try:
-        return (
-            Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
-        )  # ASCII's codec is not loaded yet
+        # UTF-8's codec is there, ASCII's would have to be loaded.
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
     except OSError:
         return os.urandom(16).hex()
 

@@ -20,7 +20,7 @@ from opbuild.errors import OptionError
 from opbuild.events import Warned
 from opbuild.families.knowledge import Answer, Question, Variant
 from opbuild.files.trust import PRIVATE
-from opbuild.pipeline.setup import release_pack
+from opbuild.pipeline.setup import Setup, release_pack
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.lazily import lazily
 from opbuild.store.bank import Bank, Record, parse_bank, read_bank
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from opbuild.graph.types import Graph
     from opbuild.lowering.context import Options
     from opbuild.lowering.tuned import Asked
-    from opbuild.pipeline.setup import Setup
     from opbuild.program import Program
     from opbuild.store.pack import Pack
 

@@ -40,9 +40,14 @@ def _is_known(domain: str, op_type: str) -> bool:
     return (domain, op_type) in IMPLEMENTATIONS
 
 
+def _is_operation(node: Node) -> bool:
+    """Return whether a node is one elementwise operation of our own."""
+    return node.domain == "opbuild" and node.op_type in BY_TYPE
+
+
 def is_native(node: Node) -> bool:
     """Return whether numpy serves the node here, rather than onnx's reference evaluator."""
-    if node.domain == "opbuild" and node.op_type in BY_TYPE:
+    if _is_operation(node):
         return True
     if node.op_type == "BatchNormalization" and node.attrs.get("training_mode", 0):
         return False
@@ -94,7 +99,7 @@ def evaluate(node: Node, inputs: Sequence[Any], opset: int) -> list[Any]:
 
         return evaluate_reference(node, inputs, opset)
     try:
-        if node.domain == "opbuild" and node.op_type in BY_TYPE:
+        if _is_operation(node):
             return [apply(BY_TYPE[node.op_type].name, *(np.asarray(value) for value in inputs if value is not None))]
         with np.errstate(all="ignore"):
             return [_value(value) for value in _implementation(node, inputs)(node, inputs)]

@@ -21,6 +21,11 @@ MOST_DIMENSIONS = 3
 """Spatial dimensions from which on there are no kernels of convolutions themselves."""
 
 
+def _is_served(dy: Value, rank: int, group: int) -> bool:
+    """Return whether kernels of gradients serve a convolution; else others are made to."""
+    return group == 1 and dy.dtype == "float32" and rank < MOST_DIMENSIONS
+
+
 def convolution_data(
     of: Writing,
     dy: Value,
@@ -47,8 +52,7 @@ def convolution_data(
     if is_empty(dy, w):
         return filled(of, 0.0, dy.dtype, shape)
     rank = len(shape) - 2
-    served = group == 1 and dy.dtype == "float32" and rank < MOST_DIMENSIONS
-    taps = w if served else _taps_at_least(of, w, strides, dilations)
+    taps = w if _is_served(dy, rank, group) else _taps_at_least(of, w, strides, dilations)
     before, after, beyond = [], [], []
     for axis in range(rank):
         span = (taps.shape[2 + axis] - 1) * dilations[axis] + 1
@@ -98,8 +102,8 @@ def convolution_weight(
     if is_empty(x, dy):
         return filled(of, 0.0, dy.dtype, shape)
     attrs: dict[str, Any] = {"strides": tuple(strides), "pads": tuple(pads), "dilations": tuple(dilations)}
-    if group == 1 and dy.dtype == "float32" and len(taps := shape[2:]) < MOST_DIMENSIONS:
-        return of.several("ConvWeightGradient", (x, dy), 1, "opbuild", kernel_shape=tuple(taps), **attrs)[0]
+    if _is_served(dy, len(shape) - 2, group):
+        return of.several("ConvWeightGradient", (x, dy), 1, "opbuild", kernel_shape=tuple(shape[2:]), **attrs)[0]
     return _weight_by_product(of, x, dy, shape, **attrs, group=group)
 
 

@@ -70,7 +70,8 @@ class Optimizer(Cell):
         if order is not None:
             if sorted(map(id, order)) != sorted(id(each[0]) for each in chosen):
                 raise ArgumentValueError("order_params are not the parameters of the groups", "list all, each once")
-            chosen.sort(key=lambda each: [id(one) for one in order].index(id(each[0])))
+            places = {id(each): place for place, each in enumerate(order)}
+            chosen.sort(key=lambda each: places[id(each[0])])
         object.__setattr__(self, "parameters", ParameterTuple(each[0] for each in chosen))
         self._rates: list[Any] = [each[1] for each in chosen]
         self._decays = [each[2] for each in chosen]
