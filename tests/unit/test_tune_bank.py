@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -84,6 +86,18 @@ def test_damage_never_raises_and_costs_only_the_lines_that_it_hits(
 def test_any_bytes_are_read_without_an_error(data: bytes) -> None:
     """A file of something else holds no record."""
     assert parse_bank(data, PRIVATE).records == ()
+
+
+@given(content=st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+))  # fmt: skip
+def test_a_line_with_a_sound_checksum_that_is_no_record_costs_itself(content: object) -> None:
+    """Whoever writes such a line can take its checksum, too; one that was no object ended a build."""
+    (sound,), text = some_records(1), json.dumps(content).encode()
+    forged = blake3(text).hexdigest()[:16].encode() + b" " + text + b"\n"
+    bank = parse_bank(forged + file_of([sound]), PRIVATE)
+    assert (list(bank.records), bank.damaged) == ([sound], 1)
 
 
 def test_a_torn_last_line_costs_itself_and_not_the_next(tmp_path: Path) -> None:

@@ -117,7 +117,9 @@ def _cache_sizes(folder: Path) -> dict[int, int]:
     try:
         for index in sorted(path for path in folder.iterdir() if path.name.startswith("index")):
             kind, level, size = ((index / name).read_bytes().strip() for name in _DESCRIBED)
-            if kind not in (b"Data", b"Unified") or level not in (b"1", b"2") or not size.endswith(b"K"):
+            if kind not in (b"Data", b"Unified") or level not in (b"1", b"2"):
+                continue
+            if not size.endswith(b"K") or not size[:-1].isdigit():
                 continue
             least, most = _CACHE_SIZES[int(level)]
             nbytes = int(size[:-1]) * KIB

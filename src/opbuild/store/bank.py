@@ -169,7 +169,10 @@ def _parse_line(line: bytes, trust: Trust) -> Record:
     digits, _, text = line.partition(b" ")
     if blake3_of(text)[:_DIGITS].encode() != digits:
         raise ValueError("it is torn or was changed")
-    content = trust.unsigned(_NAME, json.loads(text))
+    whole = json.loads(text)
+    if not isinstance(whole, dict):
+        raise ValueError("it is no object")
+    content = trust.unsigned(_NAME, whole)
     if content.pop("format", None) != FORMAT:
         raise ValueError("it is of another release")
     return _record(content)
