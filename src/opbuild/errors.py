@@ -122,6 +122,10 @@ class RunError(OpbuildError):
     exit_code = 6
 
 
+class ChangesError(RunError):
+    """A run failed while it replaced what it was given: some of that may be new, some old."""
+
+
 class RankError(OpbuildError):
     """The ranks of a job do not come together: one failed, hangs, or does something else than the others."""
 

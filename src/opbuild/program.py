@@ -137,7 +137,9 @@ class Program:
         buffers: All buffers; views refer to them by index.
         calls: Kernel and host calls in execution order.
         inputs: The network's inputs in order.
-        outputs: The network's outputs in order; two outputs never share a buffer, and none is an input's buffer.
+        outputs: The network's outputs in order; two outputs never share a buffer, and one is an input's buffer only
+            where it replaces the input (``Graph.updates``): then the last calls write there, and nothing is read that
+            was there before.
         notes: Free remarks for the report, e.g. why no kernel serves it, by node name.
         tuned: Where variants are from that are not their family's own choice, by node name.
     """

@@ -26,6 +26,7 @@ def graph_digest(graph: Graph) -> str:
         "outputs": list(graph.outputs),
         "types": {name: [type_.dtype, list(type_.shape)] for name, type_ in graph.types.items()},
         "constants": {name: _plain(array) for name, array in graph.constants.items()},
+        **({"updates": _plain(graph.updates)} if graph.updates else {}),
     }
     return blake3_of(canonical_json(parts).encode())
 

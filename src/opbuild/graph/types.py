@@ -149,6 +149,8 @@ class Graph:
         types: The type of every value, constants included.
         constants: The values known when the network is built, weights among them.
         opset: The version of ONNX's operator set that ``nodes`` speak.
+        updates: Outputs that replace inputs, as pairs of positions, an output's and an input's, of equal types: when
+            the network has run, the caller's array of the input holds the output, and is what is returned.
     """
 
     name: str
@@ -158,6 +160,7 @@ class Graph:
     types: Mapping[str, TensorType]
     constants: Mapping[str, Array]
     opset: int = 21
+    updates: tuple[tuple[int, int], ...] = ()
 
     def with_(self, **changes: Any) -> Graph:
         """Return a copy with some fields changed."""

@@ -20,9 +20,10 @@ from opbuild.lowering.operands import Blocked, OperandRef, Plain, Storage, dense
 from opbuild.lowering.pending import MakeCall, Pending, PendingHost
 from opbuild.lowering.repetition import Repetitions
 from opbuild.lowering.transfer import channel_table, copy, from_blocked, in_order, to_blocked
+from opbuild.lowering.updates import update_in_place
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.records import dataclass
-from opbuild.program import Buffer, BufferKind, Call, HostCall, KernelCall, Port, Program
+from opbuild.program import Buffer, BufferKind, Call, HostCall, KernelCall, Port, Program, Repeated, View
 
 V = TypeVar("V")
 
@@ -267,17 +268,15 @@ class Lowering:
         def index_of(storage: Storage) -> int:
             return owners.setdefault(storage, len(owners))
 
-        inputs = [Port(name, self.type(name), index_of(self._plain[name].storage)) for name in self.graph.inputs]
+        inputs = tuple(Port(name, self.type(name), index_of(self._plain[name].storage)) for name in self.graph.inputs)
         calls = tuple(self._resolve(call, index_of, place) for place, call in enumerate(self._calls))
-        ports = [
-            Port(name, self.type(name), index_of(storage))
-            for name, storage in zip(self.graph.outputs, outputs, strict=True)
-        ]
+        ports = tuple(map(Port, self.graph.outputs, map(self.type, self.graph.outputs), map(index_of, outputs)))
         buffers = tuple(
             Buffer(s.kind, s.dtype, s.size, s.zeroed if s.kind == "temporary" else None, s.pack, s.source, s.table)
             for s in owners
         )
-        return Program(self.graph.name, buffers, calls, tuple(inputs), tuple(ports), self.notes)
+        program = Program(self.graph.name, buffers, calls, inputs, ports, self.notes)
+        return update_in_place(program, self.graph.updates, self._copy_of_views)
 
     def forget(self) -> None:
         """Keep only what packing needs: a cycle would keep all weights until Python looks for cycles."""
@@ -297,21 +296,31 @@ class Lowering:
                 tuple(self.type(name) if name else None for name in node.outputs),
                 self.graph.opset,
             )
-        self.site = call.nodes
         views = tuple(operand.resolve(index_of) for operand in call.operands)
-        desc, views = (call.make, views) if isinstance(call.make, OpDesc) else call.make(views)
+        return self._kernel_call(call.make, views, call.nodes, self._repetitions.of(place))
+
+    def _copy_of_views(self, source: View, target: View, name: str) -> KernelCall:
+        return self._kernel_call(
+            partial(copy, dtype=self.type(name).dtype, choose=self.choose), (source, target), (name,)
+        )
+
+    def _kernel_call(
+        self, make: MakeCall | OpDesc, views: tuple[View, ...], nodes: tuple[str, ...], repeated: Repeated | None = None
+    ) -> KernelCall:
+        self.site = nodes
+        desc, views = (make, views) if isinstance(make, OpDesc) else make(views)
         if self.options.kernels is not None:
             served = self.options.kernels.serve(desc, views)
             if served is None:
-                raise NoKernelError(call.nodes, desc)
+                raise NoKernelError(nodes, desc)
             desc, views = served
         dims = [tuple((at_hand(extent), at_hand(stride)) for extent, stride in view.dims) for view in views]
         problem = desc.problem(dims)
         if problem:
-            raise AssertionError(f"no legal variant was chosen for {', '.join(call.nodes)}: {desc.family}: {problem}")
-        names = (part for name in call.nodes for part in (name, *self._merged.get(name, ())))
+            raise AssertionError(f"no legal variant was chosen for {', '.join(nodes)}: {desc.family}: {problem}")
+        names = (part for name in nodes for part in (name, *self._merged.get(name, ())))
         work = find(desc.family).work(desc, dims, self.machine)
-        return KernelCall(desc, views, tuple(dict.fromkeys(names)), round(work), self._repetitions.of(place))
+        return KernelCall(desc, views, tuple(dict.fromkeys(names)), round(work), repeated)
 
     def _output_storages(self) -> list[Storage]:
         """Return the storage of each graph output; no two are one, and none is an input's or a constant's."""

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from opbuild.frontend.cell import location
+from opbuild.graph.types import Graph
 from opbuild.mindspore import execution, printing
 from opbuild.mindspore.arguments import ArgumentTypeError
 from opbuild.mindspore.execution import Call, new_trace, symbol_of
-from opbuild.mindspore.parameter import Parameter
+from opbuild.mindspore.parameter import Parameter, data_of, in_use, let_change
 from opbuild.mindspore.states import Drawn, States, StatesNeededError, active
 from opbuild.mindspore.tensor import Tensor
 from opbuild.platform.records import dataclass
@@ -35,8 +36,16 @@ class _Built:
     """What else are inputs, behind the arguments: parameters, and what is drawn for each call."""
     writes: Sequence[Parameter] = ()
     """Parameters whose new elements are the first outputs."""
+    changes: Sequence[Parameter] = ()
+    """Those of them that it changes in place."""
     constants: Sequence[tuple[Parameter, int]] = ()
     """Parameters that are built in, and their versions."""
+
+    @property
+    def only_read(self) -> list[Parameter]:
+        """The parameters that it reads and does not change in place."""
+        changed = {id(parameter) for parameter in self.changes}
+        return [each for each in self.reads if isinstance(each, Parameter) and id(each) not in changed]
 
     @property
     def holds(self) -> bool:
@@ -83,10 +92,11 @@ class Networks:
                 self._built[signature] = built
                 if len(self._built) > _LIMIT:
                     self._built.popitem(last=False)
-        with (
-            self._lock if built.writes else nullcontext()
-        ):  # steps follow each other; what only reads runs side by side
-            arrays = built.call([each.asnumpy() for each in (*leaves, *built.reads)]) if built.call else ()
+        given = [leaf.asnumpy() for leaf in leaves]
+        # steps follow each other; what only reads runs side by side
+        with self._lock if built.writes else nullcontext(), in_use(built.only_read, built.changes):
+            given += [data_of(each) if isinstance(each, Parameter) else each.asnumpy() for each in built.reads]
+            arrays = built.call(given) if built.call else ()
             for parameter, array in zip(built.writes, arrays, strict=False):
                 parameter.take(array)
         tensors = [Tensor.of(array) for array in arrays[len(built.writes) :]]
@@ -121,11 +131,22 @@ class Networks:
         symbols += printed.values()
         written = states.outputs
         symbols = [symbol for _, symbol in written] + symbols
-        call = execution.build(trace.finish(symbols)) if symbols else None
         writes = [parameter for parameter, _ in written]
-        return _Built(
-            call, result, lines, list(printed), states.inputs, writes, list((states.constants or {}).values())
-        )
+        graph = trace.finish(symbols)
+        graph = graph.with_(updates=_updates(graph, writes, states.inputs, len(leaves)))
+        call = execution.build(graph) if symbols else None
+        changes = let_change(writes[output] for output, _ in graph.updates)
+        constants = list((states.constants or {}).values())
+        return _Built(call, result, lines, list(printed), states.inputs, writes, changes, constants)
+
+
+def _updates(
+    graph: Graph, writes: Sequence[Parameter], inputs: Sequence[Parameter | Drawn], first: int
+) -> tuple[tuple[int, int], ...]:
+    """Return which outputs replace which inputs, by position; the parameters begin at the input ``first``."""
+    places = {id(each): place for place, each in enumerate(inputs, first)}
+    found = ((output, places[id(parameter)]) for output, parameter in enumerate(writes))
+    return tuple(each for each in found if graph.types[graph.outputs[each[0]]] == graph.types[graph.inputs[each[1]]])
 
 
 def _split(value: Any, leaves: list[Tensor]) -> Any:

@@ -38,8 +38,8 @@ def make_record(
         BuildError: If a kernel may not run on the views it was given, or a view leaves its buffer. Kernels check
             nothing while they run; this is where it is checked.
     """
-    ports = {port.buffer: index for index, port in enumerate(program.inputs)}
-    ports.update({port.buffer: index for index, port in enumerate(program.outputs)})
+    ports = {port.buffer: index for index, port in enumerate(program.outputs)}
+    ports.update({port.buffer: index for index, port in enumerate(program.inputs)})
     places = {**ports, **memory.offsets, **constant_of}
     record = Record(
         name=program.name,

@@ -21,6 +21,7 @@ from opbuild.kernel.host import here
 from opbuild.program import HostCall, Port, View
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.buffers import HEADER, HEADER_WORDS, HOST_WORD, make_headers
+from opbuild.runtime.changes import change, first_change, writeable
 from opbuild.runtime.library import MOST_OPERANDS, Library, last_error
 from opbuild.runtime.record import CHECKED_ORDER, KERNELS, KernelStep, Record, itemsize
 from opbuild.runtime.timing import TIMER
@@ -81,6 +82,9 @@ class Runner(ABC):
     ) -> None:
         self.inputs, self.outputs = inputs, outputs
         self.arena_size, self.zeroed, self.blocks = arena_size, zeroed, blocks
+        places = {port.buffer: place for place, port in enumerate(inputs)}
+        self._replaced = {place: places[port.buffer] for place, port in enumerate(outputs) if port.buffer in places}
+        self._first_change: int | None = None
         self._made = [(port.type.shape, numpy_dtype(port.type.dtype)) for port in outputs]
 
     @abstractmethod
@@ -117,23 +121,30 @@ class Runner(ABC):
         """Run the network.
 
         Args:
-            inputs: Dense arrays of exactly the types of ``inputs``, in order; read in place.
+            inputs: Dense arrays of exactly the types of ``inputs``, in order; read in place. One that an output
+                replaces is written to by the last calls, unless it is read-only: then a copy of it is.
 
         Returns:
-            Fresh arrays of the types of ``outputs``, in order.
+            Arrays of the types of ``outputs``, in order: fresh, but for those that replace inputs.
 
         Raises:
             RunError: If a kernel or the host backend fails.
         """
         block = self.blocks.take()
         arena = block.enter(self)
-        outputs = [new_output(shape, dtype) for shape, dtype in self._made]
-        arena.attach(inputs, outputs)
+        given = writeable(inputs, self._replaced.values()) if self._replaced else inputs
+        outputs = [
+            given[self._replaced[place]] if place in self._replaced else new_output(*made)
+            for place, made in enumerate(self._made)
+        ]
+        arena.attach(given, outputs)
         timer = TIMER.get()
         steps = arena.steps if timer is None else timer.wrapped(self, arena.steps)
-        for function, arguments in steps:
+        for function, arguments in steps[: self._first_change]:
             if function(*arguments):
                 raise self._failure(arena, arguments)
+        if self._first_change is not None:
+            change(steps[self._first_change :])
         arena.detach()
         self.blocks.give(block)
         return outputs
@@ -187,6 +198,7 @@ class Executor(Runner):
         self._functions = {symbol: library.kernel(symbol) for symbol in self._symbols} if library is not None else {}
         self.library = library
         self._checked = frozenset(record.notes.get(CHECKED_ORDER, ()))
+        self._first_change = first_change(record)
         self._prepare_first()
 
     def prepare(self, memory: Array) -> Arena:

@@ -8,7 +8,7 @@ whatever is not exactly a record is a ``ValueError``.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from functools import cache, lru_cache
 from math import prod
@@ -147,20 +147,20 @@ def problem(record: Record) -> str | None:
         for port in ports:
             if wrong := _wrong_port(port, kind, record.buffers):
                 return f"{port.name} {wrong}"
+    returned = frozenset(port.buffer for port in record.outputs)
     for step in record.steps:
-        if wrong := _wrong_step(step, record.buffers):
+        if wrong := _wrong_step(step, record.buffers, returned):
             return wrong
     return _unwritten(record)
 
 
-def _wrong_step(step: KernelStep | HostCall, buffers: Sequence[Storage]) -> str | None:
-    """Return why a step can not be run safely on its own."""
-    views = step.views if isinstance(step, KernelStep) else (*step.inputs, *step.outputs)
-    for view in views:
+def _wrong_step(step: KernelStep | HostCall, buffers: Sequence[Storage], returned: Collection[int]) -> str | None:
+    """Return why a step can not be run safely on its own; an input is written only where it is returned."""
+    for view in step.views if isinstance(step, KernelStep) else (*step.inputs, *step.outputs):
         if view is not None and (wrong := _outside(view, buffers)):
             return f"{', '.join(step.nodes)}: {wrong}"
     for view in step.wrote if isinstance(step, KernelStep) else step.outputs:
-        if view is not None and buffers[view.buffer].kind in ("input", "constant"):
+        if view is not None and buffers[view.buffer].kind in ("input", "constant") and view.buffer not in returned:
             return f"{', '.join(step.nodes)}: it would write to an input or a constant"
     if isinstance(step, HostCall) and not _fits_types(step):
         return f"{step.node.name}: a view does not fit the type of its value"
@@ -200,7 +200,7 @@ def _wrong_port(port: Port, kind: str, buffers: Sequence[Storage]) -> str | None
     if not 0 <= port.buffer < len(buffers):
         return f"names buffer {port.buffer}"
     buffer = buffers[port.buffer]
-    if buffer.kind != kind:
+    if buffer.kind != kind and (kind, buffer.kind) != ("output", "input"):
         return f"is an {kind}, its buffer of kind {buffer.kind}"
     if (buffer.dtype, buffer.size) != (port.type.dtype, port.type.size):
         return f"is {port.type}, its buffer has {buffer.size} elements of {buffer.dtype}"

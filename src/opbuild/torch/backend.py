@@ -74,7 +74,8 @@ def _compile(settings: Settings, graph: Graph, role: Role, flat: list[Flat] | No
 
     def compiler(gm: fx.GraphModule, _: Sequence[Any]) -> Any:
         frozen = _frozen_names(gm) if role == "inference" else set[str]()
-        partitioned = Partitioned(gm, frozen, is_stored=flat is not None)
+        replaced = _replaced(gm) if role == "inference" and flat is None else {}
+        partitioned = Partitioned(gm, frozen, replaced, is_stored=flat is not None)
         graph.compiled.update(partitioned.compiled)
         graph.partitioned.update(partitioned.left)
         if flat is not None:
@@ -118,6 +119,19 @@ def _frozen_names(gm: fx.GraphModule) -> set[str]:
         for index in metadata.static_input_indices
         if index < len(placeholders) and not metadata.input_info[index].mutates_data
     }
+
+
+def _replaced(gm: fx.GraphModule) -> dict[int, str]:
+    """Return the placeholders that outputs replace, by the outputs' positions: what the graph writes to in place."""
+    metadata = _metadata()
+    placeholders = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
+    if metadata is None or len(placeholders) != len(metadata.input_info):
+        return {}
+    changed = enumerate(metadata.mutated_inp_runtime_indices)
+    only_data = {
+        index for index, each in enumerate(metadata.input_info) if each.mutates_data and not each.mutates_metadata
+    }
+    return {place: placeholders[index] for place, index in changed if index in only_data}
 
 
 def _metadata() -> Any:

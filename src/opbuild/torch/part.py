@@ -13,7 +13,7 @@ import torch
 
 from opbuild.api import compile_source
 from opbuild.backend.evaluate import evaluate
-from opbuild.errors import OpbuildError
+from opbuild.errors import ChangesError, OpbuildError
 from opbuild.frontend.torch.builder import output_sizes
 from opbuild.frontend.torch.program import Input, Program, floats_in_doubles, size_shape
 from opbuild.graph.types import MOST_ELEMENTS, Array
@@ -95,7 +95,7 @@ class Part:
         try:
             return self._run(args)
         except OpbuildError as error:
-            if self._settings.on_error == "raise":
+            if self._settings.on_error == "raise" or isinstance(error, ChangesError):
                 raise
             self._fall_back(error)
             return self._eager(*args)
@@ -130,7 +130,12 @@ class Part:
             self._tell(report)
         tensors = iter(results if isinstance(results, tuple) else (results,))
         sizes = iter(self._output_sizes(program, arrays, args))
-        found = [next(sizes) if each.is_size else to_tensor(next(tensors), each.order) for each in program.outputs]
+        found: list[Any] = [
+            next(sizes) if each.is_size else to_tensor(next(tensors), each.order) for each in program.outputs
+        ]
+        for output, given in program.updates:
+            if found[output].data_ptr() == args[given].data_ptr():
+                found[output] = args[given]
         return found[0] if len(found) == 1 else tuple(found)
 
     def _current(self, args: Sequence[Any]) -> tuple[Program, Network]:

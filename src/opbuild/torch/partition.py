@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -58,6 +61,7 @@ class Partitioned:
     Args:
         module: The graph; it is changed.
         frozen: Names of the placeholders that are constants.
+        replaced: Names of the placeholders that outputs replace, by the outputs' positions.
         is_stored: Whether it runs later without the module: then what may need torch at a call is left to it at once.
 
     Attributes:
@@ -67,7 +71,14 @@ class Partitioned:
         compiled: The operators in parts.
     """
 
-    def __init__(self, module: fx.GraphModule, frozen: AbstractSet[str], *, is_stored: bool = False) -> None:
+    def __init__(
+        self,
+        module: fx.GraphModule,
+        frozen: AbstractSet[str],
+        replaced: Mapping[int, str] = MappingProxyType({}),
+        *,
+        is_stored: bool = False,
+    ) -> None:
         self.module = module
         self.programs: dict[str, Program] = {}
         self.left: list[tuple[str, str]] = []
@@ -89,6 +100,7 @@ class Partitioned:
         self._count(support, {node for part in found for node in part.nodes})
         self.module = partitioner.fuse_partitions(found, prefix="opbuild_")
         self._read()
+        self._replace(replaced)
 
     def _problems(self, nodes: Sequence[fx.Node], number: int) -> dict[str, str]:
         """Return nodes of a part that are left to torch, and why: the first one whose rule refuses it, or all."""
@@ -130,6 +142,27 @@ class Partitioned:
             }
             program, _ = capture(inner.graph, str(node.target), frozen)
             self.programs[str(node.target)] = program
+
+    def _replace(self, replaced: Mapping[int, str]) -> None:
+        """Let parts replace what they alone read and what the graph is to replace."""
+        results: Any = self.module.graph.output_node().args[0]
+        placeholders = {node.name: node for node in self.module.graph.nodes if node.op == "placeholder"}
+        for place, name in replaced.items():
+            found, given = results[place], placeholders[name]
+            part, output = found.args if found.target is operator.getitem else (found, 0)
+            program = self.programs.get(str(part.target))
+            if program is None or program.is_open or [*given.users] != [part] or part.args.count(given) != 1:
+                continue
+            update = output, part.args.index(given)
+            if _is_alike(program, *update):
+                self.programs[str(part.target)] = replace(program, updates=(*program.updates, update))
+
+
+def _is_alike(program: Program, output: int, given: int) -> bool:
+    """Return whether an output is in memory as an input is."""
+    wanted, made = program.inputs[given], program.outputs[output]
+    types = {each.name: each.types[0] for each in program.steps if len(each.types) == 1}
+    return wanted.kind == "tensor" and wanted.order == made.order and types.get(made.name) == wanted.type
 
 
 def _computes(nodes: Collection[fx.Node]) -> bool:

@@ -132,7 +132,11 @@ class GraphBuilder(NodeBinder):
             value = Writing(step, self).transpose(self._values[output.name], output.order)
             is_own = value.name in self._producers and value.name not in names
             names.append(value.name if is_own else Writing(step, self)("Identity", value).name)
-        return self.part(self._program.name, tuple(self._inputs), tuple(names))
+        program = self._program
+        updates = tuple(
+            (program.tensors.index(output), program.given.index(given)) for output, given in program.updates
+        )
+        return self.part(program.name, tuple(self._inputs), tuple(names)).with_(updates=updates)
 
     def sizes(self) -> list[int]:
         """Return the integers among the outputs."""

@@ -80,17 +80,20 @@ class Program:
         inputs: What it is given.
         steps: Its operators.
         outputs: What it gives.
+        updates: Outputs that replace inputs, as pairs of positions, an output's and an input's, of equal types that lie
+            in one order; see ``Graph.updates``.
     """
 
     name: str
     inputs: tuple[Input, ...]
     steps: tuple[Step, ...]
     outputs: tuple[Output, ...]
+    updates: tuple[tuple[int, int], ...] = ()
 
     @lazily
     def digest(self) -> str:
         """Digest of all that decides what it computes, but the values of its inputs."""
-        parts = [self.name, self.inputs, self.steps, self.outputs]
+        parts = [self.name, self.inputs, self.steps, self.outputs, *[self.updates] * bool(self.updates)]
         return blake3_of(canonical_json(plain(parts)).encode())
 
     @lazily
@@ -122,7 +125,7 @@ class Program:
         inputs = tuple(
             each._replace(kind="tensor") if index in positions else each for index, each in enumerate(self.inputs)
         )
-        return Program(self.name, inputs, self.steps, self.outputs)
+        return Program(self.name, inputs, self.steps, self.outputs, self.updates)
 
     def declared(self, index: int) -> TensorType:
         """Return the type of an input as the network has it: its dimensions as they lie in memory.

@@ -1,0 +1,42 @@
+"""Changes of what the caller gives: the calls that write where an input lies, all or none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from operator import methodcaller
+from typing import Any
+
+from opbuild.errors import ChangesError
+from opbuild.graph.types import Array
+from opbuild.runtime.library import last_error
+from opbuild.runtime.record import KernelStep, Record
+
+_CALL = methodcaller("__call__")
+
+
+def first_change(record: Record) -> int | None:
+    """Return the first step that writes where an input lies; None if none does."""
+    changed = {port.buffer for port in record.inputs}.intersection(port.buffer for port in record.outputs)
+    steps = enumerate(record.steps) if changed else ()
+    return next((i for i, step in steps if isinstance(step, KernelStep) and step.views[-1].buffer in changed), None)
+
+
+def writeable(arrays: Sequence[Array], places: Collection[int]) -> list[Array]:
+    """Return arrays, those at some places copied if they are read-only."""
+    wanted = frozenset(places)
+    return [each.copy() if i in wanted and not each.flags.writeable else each for i, each in enumerate(arrays)]
+
+
+def change(steps: Sequence[tuple[Callable[..., Any], tuple[Any, ...]]]) -> None:
+    """Run the calls that change inputs, all of them: Python handles no signal before its own code runs again.
+
+    Raises:
+        ChangesError: If one fails, which none of these kernels has a reason to.
+    """
+    calls = [partial(function, *arguments) for function, arguments in steps]
+    if any(list(map(_CALL, calls))):
+        why = last_error() or "it gave no message"
+        raise ChangesError(
+            f"a kernel that replaces inputs failed: {why}", "what the network replaces is not to be used"
+        )
