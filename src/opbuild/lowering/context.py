@@ -297,28 +297,25 @@ class Lowering:
                 self.graph.opset,
             )
         views = tuple(operand.resolve(index_of) for operand in call.operands)
-        return self._kernel_call(call.make, views, call.nodes, self._repetitions.of(place))
+        return self._kernel_call(call, views, self._repetitions.of(place))
 
     def _copy_of_views(self, source: View, target: View, name: str) -> KernelCall:
-        return self._kernel_call(
-            partial(copy, dtype=self.type(name).dtype, choose=self.choose), (source, target), (name,)
-        )
+        made = partial(copy, dtype=self.type(name).dtype, choose=self.choose)
+        return self._kernel_call(Pending(made, (), (name,)), (source, target))
 
-    def _kernel_call(
-        self, make: MakeCall | OpDesc, views: tuple[View, ...], nodes: tuple[str, ...], repeated: Repeated | None = None
-    ) -> KernelCall:
-        self.site = nodes
-        desc, views = (make, views) if isinstance(make, OpDesc) else make(views)
+    def _kernel_call(self, call: Pending, views: tuple[View, ...], repeated: Repeated | None = None) -> KernelCall:
+        self.site = call.nodes
+        desc, views = (call.make, views) if isinstance(call.make, OpDesc) else call.make(views)
         if self.options.kernels is not None:
             served = self.options.kernels.serve(desc, views)
             if served is None:
-                raise NoKernelError(nodes, desc)
+                raise NoKernelError(call.nodes, desc)
             desc, views = served
         dims = [tuple((at_hand(extent), at_hand(stride)) for extent, stride in view.dims) for view in views]
         problem = desc.problem(dims)
         if problem:
-            raise AssertionError(f"no legal variant was chosen for {', '.join(nodes)}: {desc.family}: {problem}")
-        names = (part for name in nodes for part in (name, *self._merged.get(name, ())))
+            raise AssertionError(f"no legal variant was chosen for {', '.join(call.nodes)}: {desc.family}: {problem}")
+        names = (part for name in call.nodes for part in (name, *self._merged.get(name, ())))
         work = find(desc.family).work(desc, dims, self.machine)
         return KernelCall(desc, views, tuple(dict.fromkeys(names)), round(work), repeated)
 

@@ -15,7 +15,7 @@ from opbuild.graph.types import Graph
 from opbuild.mindspore import execution, printing
 from opbuild.mindspore.arguments import ArgumentTypeError
 from opbuild.mindspore.execution import Call, new_trace, symbol_of
-from opbuild.mindspore.parameter import Parameter, data_of, in_use, let_change
+from opbuild.mindspore.parameter import Parameter, data_of, in_use
 from opbuild.mindspore.states import Drawn, States, StatesNeededError, active
 from opbuild.mindspore.tensor import Tensor
 from opbuild.platform.records import dataclass
@@ -38,14 +38,10 @@ class _Built:
     """Parameters whose new elements are the first outputs."""
     changes: Sequence[Parameter] = ()
     """Those of them that it changes in place."""
+    uses: Sequence[Parameter] = ()
+    """Parameters that it reads and does not change in place."""
     constants: Sequence[tuple[Parameter, int]] = ()
     """Parameters that are built in, and their versions."""
-
-    @property
-    def only_read(self) -> list[Parameter]:
-        """The parameters that it reads and does not change in place."""
-        changed = {id(parameter) for parameter in self.changes}
-        return [each for each in self.reads if isinstance(each, Parameter) and id(each) not in changed]
 
     @property
     def holds(self) -> bool:
@@ -94,7 +90,7 @@ class Networks:
                     self._built.popitem(last=False)
         given = [leaf.asnumpy() for leaf in leaves]
         # steps follow each other; what only reads runs side by side
-        with self._lock if built.writes else nullcontext(), in_use(built.only_read, built.changes):
+        with self._lock if built.writes else nullcontext(), in_use(built.uses, built.changes):
             given += [data_of(each) if isinstance(each, Parameter) else each.asnumpy() for each in built.reads]
             arrays = built.call(given) if built.call else ()
             for parameter, array in zip(built.writes, arrays, strict=False):
@@ -135,9 +131,11 @@ class Networks:
         graph = trace.finish(symbols)
         graph = graph.with_(updates=_updates(graph, writes, states.inputs, len(leaves)))
         call = execution.build(graph) if symbols else None
-        changes = let_change(writes[output] for output, _ in graph.updates)
+        changes = [writes[output] for output, _ in graph.updates]
         constants = list((states.constants or {}).values())
-        return _Built(call, result, lines, list(printed), states.inputs, writes, changes, constants)
+        changed = set(map(id, changes))
+        uses = [each for each in states.inputs if isinstance(each, Parameter) and id(each) not in changed]
+        return _Built(call, result, lines, list(printed), states.inputs, writes, changes, uses, constants)
 
 
 def _updates(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 from opbuild.graph.types import Array
@@ -26,17 +26,12 @@ class Parameter(Tensor):
         parallel_optimizer: Kept for programs that ask.
     """
 
-    _lock: threading.RLock | None = None
-    """Held while a network changes it; None as long as none does."""
-    _is_lent = False
-    """Whether somebody may have the array."""
-    _readers = 0
-    """Calls of networks that read the array now."""
-
     def __init__(self, default_input: Any, name: str | None = None, requires_grad: bool = True,
                  layerwise_parallel: bool = False, parallel_optimizer: bool = True) -> None:  # fmt: skip
         super().__init__(default_input)
-        self.asnumpy()
+        super().asnumpy()
+        self._lock = threading.RLock()
+        self._is_lent, self._readers = False, 0
         if name is not None and not isinstance(name, str):
             raise ArgumentTypeError(f"the name of a Parameter is {name!r}", "give a string")
         self.name = name or "Parameter"
@@ -62,20 +57,12 @@ class Parameter(Tensor):
 
     def take(self, array: Array) -> None:
         """Take an array that nobody else has as the data: nothing is copied."""
-        with self._lock or nullcontext():
+        with self._lock:
             self._value, self._is_lent = array, False
             self.version += 1
 
-    @property
-    def lock(self) -> threading.RLock:
-        """What is held while a network changes it."""
-        assert self._lock is not None  # noqa: S101 - ``let_change`` was called
-        return self._lock
-
     def asnumpy(self) -> Array:
         """Return the data as a numpy array, which shares the parameter's memory until a step changes the parameter."""
-        if self._lock is None:
-            return super().asnumpy()
         with self._lock:
             self._is_lent = True
             return super().asnumpy()
@@ -101,8 +88,10 @@ class Parameter(Tensor):
         return Parameter(data, self.name, self.requires_grad, self.layerwise_parallel, self.parallel_optimizer)
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_lock", "_is_lent", "_readers")
-        return {name: value for name, value in self.__dict__.items() if name not in own}
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.RLock(), _is_lent=False, _readers=0)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         new = self.clone()
@@ -119,41 +108,32 @@ class Parameter(Tensor):
         return repr(self)
 
 
-def let_change(parameters: Iterable[Parameter]) -> tuple[Parameter, ...]:
-    """Prepare parameters for networks that change them in place; return them in the order in which they are locked."""
-    found = tuple(sorted(parameters, key=id))
-    for parameter in found:
-        parameter._is_lent = parameter._is_lent or parameter._lock is None  # who read it before is not known
-        parameter._lock = parameter._lock or threading.RLock()
-    return found
-
-
 @contextmanager
-def in_use(read: Iterable[Parameter], changed: Sequence[Parameter]) -> Iterator[None]:
+def in_use(read: Sequence[Parameter], changed: Iterable[Parameter]) -> Iterator[None]:
     """Let a call of a network use the arrays of parameters, as ``data_of`` gives them.
 
     Args:
         read: Those that it only reads: what changes them meanwhile works on copies.
-        changed: Those that it changes in place, as ``let_change`` returned them: nobody reads them meanwhile.
+        changed: Those that it changes in place: nobody reads them meanwhile.
     """
-    own = [parameter for parameter in read if parameter._lock is not None]
-    held = list[threading.RLock]()
+    begun, held = list[Parameter](), list[Parameter]()
     try:
-        for parameter in own:
-            with parameter.lock:
+        for parameter in read:
+            with parameter._lock:
                 parameter._readers += 1
-        for parameter in changed:
-            parameter.lock.acquire()
-            held.append(parameter.lock)
+            begun.append(parameter)
+        for parameter in sorted(changed, key=id):  # in one order, or two networks would wait for each other
+            parameter._lock.acquire()
+            held.append(parameter)
             if parameter._is_lent or parameter._readers:
                 parameter.take(data_of(parameter).copy())
             parameter.version += 1
         yield
     finally:
-        for lock in held:
-            lock.release()
-        for parameter in own:
-            with parameter.lock:
+        for parameter in held:
+            parameter._lock.release()
+        for parameter in begun:
+            with parameter._lock:
                 parameter._readers -= 1
 
 

@@ -244,7 +244,9 @@ class Arena:
         for index in owner._of_host:
             self._arrays[index] = self._storage(index, owner)
         self._set_addresses(views, owner)
-        self._ports = [_PortArguments(port, views, record) for port in (*record.inputs, *record.outputs)]
+        inputs = frozenset(port.buffer for port in record.inputs)
+        own = [_PortArguments(port, () if port.buffer in inputs else views, record) for port in record.outputs]
+        self._ports = [*(_PortArguments(port, views, record) for port in record.inputs), *own]
         self.steps = self._steps(owner)
 
     def attach(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
