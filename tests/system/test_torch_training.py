@@ -20,7 +20,8 @@ from torch.nn import functional  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from opbuild.torch import opbuild as backend  # noqa: E402
-from opbuild.torch import report, reset  # noqa: E402
+from opbuild.torch import part, report, reset  # noqa: E402
+from opbuild.torch.memory import to_tensor  # noqa: E402
 from processes import SOURCE, environment  # noqa: E402
 from torch_modules import Encoder, ResNet, ready  # noqa: E402
 from until import until_built_behind  # noqa: E402
@@ -138,21 +139,26 @@ def test_a_bert_trains_as_torch_trains_it(compiled: Any) -> None:
 
 
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, momentum, torch.optim.Adam, torch.optim.AdamW])
-def test_an_optimizer_writes_parameters_and_its_state_in_place(optimizer: Any, compiled: Any) -> None:
-    """As torch does; gradients and state differ at each step, and are no constants."""
+def test_an_optimizer_writes_parameters_and_its_state_in_place(
+    optimizer: Any, compiled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As torch does; gradients and state differ at each step, and are no constants. Then a step makes no tensor."""
     torch.manual_seed(1)
-    ours = [nn.Parameter(torch.rand(3, 4)), nn.Parameter(torch.rand(5))]
+    ours = [nn.Parameter(torch.rand(3, 4)), nn.Parameter(torch.rand(5)), nn.Parameter(torch.rand(4, 8).T)]
     theirs = copy.deepcopy(ours)
     places = [each.data_ptr() for each in ours]
     first, second = optimizer(ours, lr=0.1), optimizer(theirs, lr=0.1)
-    step = compiled(first.step)
-    for _ in range(4):
+    step, made = compiled(first.step), list[Any]()
+    monkeypatch.setattr(part, "to_tensor", lambda *args: made.append(args) or to_tensor(*args))
+    for number in range(4):
+        made.clear()
         for one, other in zip(ours, theirs, strict=True):
             one.grad = torch.rand_like(one)
             other.grad = one.grad.clone()
         step()
         second.step()
         torch.testing.assert_close(ours, theirs)
+        assert not made or number < 2  # the first one makes the state
     assert [each.data_ptr() for each in ours] == places
     assert not report().partitioned
     assert sum(graph.refrozen for graph in report().graphs) == 0

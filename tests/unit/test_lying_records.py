@@ -28,6 +28,7 @@ from opbuild.offline.format import PLAN, Section, open_container, write_containe
 from opbuild.offline.load import load
 from opbuild.platform.digest import blake3_of
 from opbuild.program import View
+from opbuild.runtime.changes import first_change
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.image import Image
 from opbuild.runtime.library import Library
@@ -204,6 +205,23 @@ def test_a_kernel_of_several_outputs_writes_all_of_them() -> None:
     for count in (0, -1, 5):
         with pytest.raises(ValueError, match=f"of 4 arguments writes {count}"):
             from_json(to_json(replace(record, steps=(both._replace(writes=count), third))))
+
+
+def test_an_input_is_written_only_where_it_is_returned() -> None:
+    """A record that replaces an input says so by its output, stored too; one that writes there untold is refused."""
+    record = build(chain(SIZE)).record
+    (given,), (port,) = record.inputs, record.outputs
+    *steps, last = record.steps
+    moved = last._replace(views=(*last.views[:-1], last.views[-1]._replace(buffer=given.buffer)))
+    assert "would write to an input" in str(problem(replace(record, steps=(*steps, moved))))
+    replacing = replace(record, steps=(*steps, moved), outputs=(port._replace(buffer=given.buffer),))
+    assert "not the one of output 0" in str(problem(replacing))
+    buffers = tuple(
+        each._replace(kind="temporary", size=0) if each.kind == "output" else each for each in record.buffers
+    )
+    replacing = replace(replacing, buffers=buffers)
+    assert problem(from_json(to_json(replacing))) is None
+    assert (first_change(record), first_change(replacing)) == (None, len(steps))
 
 
 def halved(view: View) -> View:

@@ -15,7 +15,7 @@ from opbuild.api import compile_source
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import ChangesError, OpbuildError
 from opbuild.frontend.torch.builder import output_sizes
-from opbuild.frontend.torch.program import Input, Program, floats_in_doubles, size_shape
+from opbuild.frontend.torch.program import Input, Output, Program, floats_in_doubles, size_shape
 from opbuild.graph.types import MOST_ELEMENTS, Array
 from opbuild.report import Report
 from opbuild.runtime.binding import Shapes
@@ -130,12 +130,13 @@ class Part:
             self._tell(report)
         tensors = iter(results if isinstance(results, tuple) else (results,))
         sizes = iter(self._output_sizes(program, arrays, args))
-        found: list[Any] = [
-            next(sizes) if each.is_size else to_tensor(next(tensors), each.order) for each in program.outputs
+        replaced = dict(program.updates)
+        found = [
+            next(sizes)
+            if each.is_size
+            else _tensor_of(next(tensors), each, args[replaced[i]] if i in replaced else None)
+            for i, each in enumerate(program.outputs)
         ]
-        for output, given in program.updates:
-            if found[output].data_ptr() == args[given].data_ptr():
-                found[output] = args[given]
         return found[0] if len(found) == 1 else tuple(found)
 
     def _current(self, args: Sequence[Any]) -> tuple[Program, Network]:
@@ -193,6 +194,13 @@ class Part:
         self._failed = True
         self._graph.fallbacks.append(str(error))
         warnings.warn(f"opbuild leaves a part of {self._graph.name} to torch: {error}", stacklevel=2)
+
+
+def _tensor_of(array: Array, output: Output, replaced: torch.Tensor | None) -> torch.Tensor:
+    """Return a result; the tensor itself that it replaces, if it could be replaced in place."""
+    if replaced is not None and array.ctypes.data == replaced.data_ptr():
+        return replaced
+    return to_tensor(array, output.order)
 
 
 def _array_of(tensor: torch.Tensor, given: Input) -> Array:
