@@ -40,7 +40,8 @@ class Network:
 
     A call takes arrays by position, by name, or one dictionary; it returns one array if the network has one output and
     a tuple if it has several. Inputs are numpy arrays, or anything that speaks DLPack (torch tensors among them), or
-    Python numbers and lists. Dense arrays are read in place; outputs are fresh.
+    Python numbers and lists. Dense arrays are read in place; outputs are fresh, but for those that replace inputs
+    (``Graph.updates``).
 
     Extents that the model leaves open, or that were given to ``compile`` by ``input_shapes``, may differ from call to
     call: a new signature is bound when it is first seen, and again if many others were bound since.
