@@ -17,7 +17,7 @@ import pytest
 import kept_kernels
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.config import Config
-from opbuild.runtime.outputs import Output, Outputs
+from opbuild.runtime.reused import ReusedMemory, Wanted
 from remote_servers import servers
 
 __all__ = ["servers"]
@@ -113,15 +113,15 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, Any], None]:
 @pytest.fixture(autouse=True)
 def _patterned_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fill each new output with a pattern that no result is: an element that nothing writes is noticed (F81)."""
-    take = Outputs.take
+    take = ReusedMemory.take
 
-    def patterned(outputs: Outputs, wanted: Sequence[Output]) -> list[Any]:
-        arrays = take(outputs, wanted)
+    def patterned(memory: ReusedMemory, wanted: Sequence[Wanted]) -> list[Any]:
+        arrays = take(memory, wanted)
         for each in arrays:
             each.reshape(-1).view(np.uint8)[:] = 0xD5
         return arrays
 
-    monkeypatch.setattr(Outputs, "take", patterned)
+    monkeypatch.setattr(ReusedMemory, "take", patterned)
 
 
 @pytest.fixture

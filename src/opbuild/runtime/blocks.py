@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from opbuild.graph.types import Array
-from opbuild.runtime.outputs import Outputs, new_memory
+from opbuild.runtime.reused import ReusedMemory, new_memory
 
 A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
@@ -76,7 +76,7 @@ class Blocks(Generic[A]):
     """
 
     def __init__(self) -> None:
-        self.outputs = Outputs()
+        self.outputs = ReusedMemory()
         self._free: list[Block[A]] = [Block()]
 
     def take(self) -> Block[A]:

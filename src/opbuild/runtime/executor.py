@@ -22,8 +22,8 @@ from opbuild.program import HostCall, Port, View
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.buffers import HEADER, HEADER_WORDS, HOST_WORD, make_headers
 from opbuild.runtime.library import MOST_OPERANDS, Library, last_error
-from opbuild.runtime.outputs import output
 from opbuild.runtime.record import CHECKED_ORDER, KERNELS, KernelStep, Record, itemsize
+from opbuild.runtime.reused import wanted
 from opbuild.runtime.timing import TIMER
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Runner(ABC):
     ) -> None:
         self.inputs, self.outputs = inputs, outputs
         self.arena_size, self.zeroed, self.blocks = arena_size, zeroed, blocks
-        self._made = [output(port.type.shape, numpy_dtype(port.type.dtype)) for port in outputs]
+        self._made = [wanted(port.type.shape, numpy_dtype(port.type.dtype)) for port in outputs]
 
     @abstractmethod
     def prepare(self, memory: Array) -> Prepared:

@@ -15,8 +15,8 @@ from opbuild.program import Port
 from opbuild.report import Report
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.executor import Prepared, Runner
-from opbuild.runtime.outputs import owns_memory
 from opbuild.runtime.parts import Part, Parts
+from opbuild.runtime.reused import owns_memory
 
 
 class InParts:

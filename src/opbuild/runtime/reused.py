@@ -1,4 +1,4 @@
-"""Memory of outputs: what callers have let go of is used for those of the next call.
+"""Memory that is used again: what nobody looks at any more of a call's arrays is there for those of the next call.
 
 Large arrays of numpy lie on pages of their own, which go back to the system with them: the next call would fault in
 every page again, and wait for each to be cleared.
@@ -22,14 +22,14 @@ from opbuild.platform.limits import hint_for
 from opbuild.platform.records import NamedTuple
 
 LEAST = 64 * 1024
-"""Bytes from which on an output's memory is kept; the allocator keeps smaller ones itself."""
+"""Bytes from which on an array's memory is kept; the allocator keeps smaller ones itself."""
 
 _STEPS = 8
-"""Sizes of memory between a power of two and the next: an output that grows from call to call fits what is there."""
+"""Sizes of memory between a power of two and the next: an array that grows from call to call fits what is there."""
 
 
-class Output(NamedTuple):
-    """An output to make an array for.
+class Wanted(NamedTuple):
+    """An array to make.
 
     Attributes:
         shape: Its shape.
@@ -58,37 +58,37 @@ class Lent:
         self.home.append(self.memory)
 
 
-class Outputs:
-    """Makes the arrays of outputs for the bindings of one network. Any thread may ask for some.
+class ReusedMemory:
+    """Makes the arrays of one call after the other. Any thread may ask for some.
 
-    It keeps as much memory as the outputs of the latest call take, beside those that callers still have.
+    It keeps as much memory as those of the latest call take, beside what somebody still looks at.
     """
 
     def __init__(self) -> None:
-        self._latest: tuple[Sequence[Output], dict[int, deque[Array]]] = ((), {})
+        self._latest: tuple[Sequence[Wanted], dict[int, deque[Array]]] = ((), {})
 
-    def take(self, outputs: Sequence[Output]) -> list[Array]:
+    def take(self, arrays: Sequence[Wanted]) -> list[Array]:
         """Return arrays with any contents, in whose memory nothing else lies.
 
         Raises:
             RunError: If there is no memory.
         """
         latest, free = self._latest
-        if outputs is not latest:
-            counts = Counter(each.size for each in outputs if each.size)
+        if arrays is not latest:
+            counts = Counter(each.size for each in arrays if each.size)
             free = {size: _places(free.get(size), count) for size, count in counts.items()}
-            self._latest = outputs, free
+            self._latest = arrays, free
         return [
             np.ndarray(shape, dtype, _lent(free[size], size)) if size else np.empty(shape, dtype)
-            for shape, dtype, size in outputs
+            for shape, dtype, size in arrays
         ]
 
 
-def output(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Output:
+def wanted(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Wanted:
     """Return what an array of a shape and an element type needs."""
     nbytes = prod(shape) * dtype.itemsize
     step = 2 ** (nbytes.bit_length() - 1) // _STEPS if nbytes else 1
-    return Output(shape, dtype, -(-nbytes // step) * step if nbytes >= LEAST else 0)
+    return Wanted(shape, dtype, -(-nbytes // step) * step if nbytes >= LEAST else 0)
 
 
 def owns_memory(array: Array) -> bool:
@@ -118,7 +118,7 @@ def _lent(free: deque[Array], size: int) -> Any:
     try:
         memory = free.pop()
     except IndexError:
-        memory = new_memory(size, "an output")
+        memory = new_memory(size, "an array")
     lent = _lent_of(size).from_address(memory.ctypes.data)
     lent.memory, lent.home = memory, free
     return lent
