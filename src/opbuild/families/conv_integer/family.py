@@ -49,7 +49,7 @@ TILES: Mapping[int, Tiles] = {
 reaches 600 to 690 G operations a second of one core, four times what float32 does."""
 
 SHORT = 64
-"""Instructions for a sum up to which ``SHORT_TILES`` count: bringing sums in and out takes as long as adding them up."""
+"""Instructions for a sum up to which ``SHORT_TILES`` count: what follows takes about as long as adding up."""
 
 SHORT_TILES: Mapping[Pair, float] = {(4, 2): 0.95, (2, 4): 0.95, (4, 4): 0.97, (7, 2): 0.97, (8, 2): 0.97}
 """Other costs of tiles for short sums where a block fills one register. What is done with a small tile's sums runs
