@@ -20,7 +20,7 @@ from opbuild.platform.digest import blake3_of, blake3_of_file
 from opbuild.platform.records import NamedTuple
 from opbuild.platform.side_by_side import side_by_side
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 
 _SETTLED = 10**9
 """Nanoseconds since a file's last change after which a further change surely gives it another time of change."""

@@ -18,7 +18,7 @@ from opbuild.dtypes import ADDED, itemsize
 from opbuild.platform.records import dataclass
 from opbuild.text.plural import counted
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 Attribute: TypeAlias = Any
 """An int, float, str, bytes, tuple of them or numpy array; ``Any``, because only the operator's type says which."""
 

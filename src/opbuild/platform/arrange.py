@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 
 _LIBRARY = Path(__file__).parent.parent / "native" / "support" / f"arrange_{platform.machine()}.so"
 
