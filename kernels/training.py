@@ -82,6 +82,12 @@ def image_training(size: Image, network: Callable[[Layers, Value], Value], chann
     return to.passes()
 
 
+def lenet_training(size: Image) -> Sequence[Graph]:
+    """Return a step of LeNet."""
+    network = partial(_digits, convolutions=((6, 5, 2), (16, 5, 0)), units=(120, 84), pools=True)
+    return image_training(size, network, channels=1)
+
+
 def encoder_training(
     sizes: Sizes, width: int = 768, heads: int = 12, *, joined: bool, masked: bool = False, tokens: int = 1000
 ) -> Sequence[Graph]:
@@ -101,9 +107,10 @@ def encoder_training(
     if joined:
         x = to.add(x, to.parameter(seq, width))
     else:
-        x = to.add(x, to.embedding(to.forward.input((1, seq), "int64"), 512, width))
+        places = to.forward("slice.Tensor", to.forward.input((1, 512), "int64"), 1, 0, seq, dtype="int64")
+        x = to.add(x, to.embedding(places, 512, width))
         x = to.layer_norm(x)
-    mask = _mask(to, (batch, seq)) if masked else None
+    mask = _mask(to, ids) if masked else None
     attention = _joined if joined else _apart
     for _ in range(2):
         y = attention(to, x, heads, mask)
@@ -114,10 +121,10 @@ def encoder_training(
     return to.passes()
 
 
-def _mask(to: Layers, shape: tuple[int, int]) -> Value:
-    """Return what is added to scores, from which tokens are there."""
-    of, (batch, seq) = to.forward, shape
-    there = of("view.default", of.input(shape, "bool"), (batch, 1, 1, seq), dtype="bool")
+def _mask(to: Layers, ids: Value) -> Value:
+    """Return what is added to scores, from which tokens are not padding."""
+    of, (batch, seq) = to.forward, ids.shape
+    there = of("view.default", of("ne.Scalar", ids, 0, dtype="bool"), (batch, 1, 1, seq), dtype="bool")
     there = of("expand.default", there, (batch, 1, seq, seq), dtype="bool")
     ends = [of("scalar_tensor.default", number) for number in (0.0, float("-inf"))]
     found: Value = of("where.self", there, *ends)
@@ -199,7 +206,7 @@ def adam(count: int, *, decay: str = "") -> Sequence[Graph]:
 
 IMAGES = ((8, 64, 64), (4, 128, 128), (32, 32, 32), (16, 96, 96), (8, 224, 224), (2, 224, 224), (4, 256, 256))
 DIGITS = ((32, 28, 28), (64, 28, 28), (128, 28, 28), (64, 32, 32))
-TEXTS = (Sizes(4, 128), Sizes(8, 64), Sizes(16, 32), Sizes(8, 128), Sizes(64, 16))
+TEXTS = (Sizes(4, 128), Sizes(8, 64), Sizes(4, 32), Sizes(16, 32), Sizes(8, 128), Sizes(64, 16), Sizes(2, 512))
 COUNTS = (4096, 12, 7)
 """Elements of tensors that optimizers change: those of one kernel have as many as vectors hold, or not."""
 
@@ -207,18 +214,19 @@ COUNTS = (4096, 12, 7)
 def trainings() -> dict[str, Trained]:
     """Return all structures of training by name: forward and backward passes, steps of optimizers."""
     both, descents = ("forward", "backward"), ("first step", "later step")
-    lenet = partial(_digits, convolutions=((6, 5, 2), (16, 5, 0)), units=(120, 84), pools=True)
     two = partial(_digits, convolutions=((16, 3, 0), (32, 3, 0)), units=(64,), pools=False)
     found: dict[str, Trained] = {
         **_passes("ResNet-50", both, image_training, IMAGES, partial(_resnet, wide=True)),
         **_passes("ResNet-18", both, image_training, IMAGES, partial(_resnet, wide=False)),
         **_passes("MobileNet-v2", both, image_training, IMAGES[:5], _mobilenet),
-        **_passes("LeNet", both, image_training, DIGITS, lenet, 1),
-        **_passes("two convolutions", both, image_training, DIGITS, two, 1),
+        **_passes("LeNet", both, lenet_training, DIGITS),
+        **_passes("two convolutions", both, image_training, DIGITS, two, channels=1),
         **_passes("BERT", both, encoder_training, TEXTS, joined=True),
         **_passes("BERT, three products", both, encoder_training, TEXTS, joined=False),
         **_passes("BERT, three products, masked", both, encoder_training, TEXTS, joined=False, masked=True),
     }
+    found |= _passes("MiniLM, three products", both, encoder_training, TEXTS, 384, joined=False)
+    found |= _passes("small BERT", both, encoder_training, TEXTS, 256, 4, joined=True)
     for decay in (False, True):
         found |= _passes(f"SGD, decay {decay}", descents[:1], descent, COUNTS, decay=decay)
         for nesterov in (False, True):

@@ -38,27 +38,43 @@ MOMENTUM = partial(SGD, momentum=0.9, weight_decay=1e-4)
 ADAM, ADAMW = partial(torch.optim.Adam, lr=1e-4), partial(torch.optim.AdamW, lr=1e-4)
 
 
-class Apart(nn.Module):
-    """A BERT of one layer whose queries, keys and values are three products, with a mask or without."""
+class Layer(nn.Module):
+    """A layer of a BERT whose queries, keys and values are three products."""
 
-    def __init__(self, masked: bool, width: int = 192, heads: int = 3) -> None:
+    def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.masked, self.heads = masked, heads
-        self.tokens, self.places = nn.Embedding(100, width), nn.Embedding(64, width)
+        self.heads = heads
         self.parts = nn.ModuleList(nn.Linear(width, width) for _ in range(4))
-        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3))
-        self.wide, self.narrow, self.head = nn.Linear(width, 768), nn.Linear(768, width), nn.Linear(width, 100)
+        self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        """Return the layer's result."""
+        q, k, v = (each(x).view(*x.shape[:2], self.heads, -1).transpose(1, 2) for each in self.parts[:3])
+        mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2)
+        x = self.norms[0](self.parts[3](mixed.reshape(x.shape)) + x)
+        return self.norms[1](self.narrow(functional.gelu(self.wide(x))) + x)
+
+
+class Apart(nn.Module):
+    """A small BERT of such layers, whose padding is masked or not."""
+
+    def __init__(self, masked: bool, width: int = 256, heads: int = 4) -> None:
+        super().__init__()
+        self.masked = masked
+        self.tokens, self.places, self.norm = nn.Embedding(100, width), nn.Embedding(64, width), nn.LayerNorm(width)
+        self.layers = nn.ModuleList(Layer(width, heads) for _ in range(2))
+        self.head = nn.Linear(width, 100)
         self.register_buffer("numbers", torch.arange(64)[None])
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Return a number for each token at each place."""
         batch, seq = ids.shape
-        x = self.norms[0](self.tokens(ids) + self.places(self.numbers[:, :seq]))
-        mask = (ids > 3)[:, None, None, :].expand(batch, 1, seq, seq) if self.masked else None
-        q, k, v = (each(x).view(batch, seq, self.heads, -1).transpose(1, 2) for each in self.parts[:3])
-        mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        x = self.norms[1](self.parts[3](mixed.transpose(1, 2).reshape(x.shape)) + x)
-        return self.head(self.norms[2](self.narrow(functional.gelu(self.wide(x))) + x))
+        mask = (ids != 0)[:, None, None, :].expand(batch, 1, seq, seq) if self.masked else None
+        x = self.norm(self.tokens(ids) + self.places(self.numbers[:, :seq]))
+        for layer in self.layers:
+            x = layer(x, mask)
+        return self.head(x)
 
 
 def lenet() -> nn.Module:
@@ -88,7 +104,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any], Callable[.
         lambda: images(3, 64, 4),
         partial(SGD, momentum=0.9),
     ),
-    "BERT": (partial(training.Bert, 192, 1, 100, 32, 3), lambda: tokens(4, 32), ADAMW),
+    "BERT": (partial(training.Bert, 256, 2, 100, 32, 4), lambda: tokens(4, 32), ADAMW),
     "BERT, three products": (partial(Apart, False), lambda: tokens(4, 32), ADAM),
     "BERT, three products, masked": (partial(Apart, True), lambda: tokens(4, 32), ADAMW),
 }
