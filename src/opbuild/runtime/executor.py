@@ -24,6 +24,7 @@ from opbuild.runtime.buffers import HEADER, HEADER_WORDS, HOST_WORD, make_header
 from opbuild.runtime.changes import change, first_change, writeable
 from opbuild.runtime.library import MOST_OPERANDS, Library, last_error
 from opbuild.runtime.record import CHECKED_ORDER, KERNELS, KernelStep, Record, itemsize
+from opbuild.runtime.reused import wanted
 from opbuild.runtime.timing import TIMER
 
 if TYPE_CHECKING:
@@ -36,9 +37,6 @@ Headers = ctypes.Array[ctypes.c_char]
 _HEADER_BYTES = HEADER.itemsize
 Step = tuple[Callable[..., Any], tuple[Any, ...]]
 """A function and its arguments; it returns 0 (or None) unless it failed."""
-
-new_output: Callable[[tuple[int, ...], np.dtype[Any]], Array] = np.empty
-"""Makes an array for an output, with any contents; tests fill it with a pattern, which shows what is not written."""
 
 
 class Prepared(Protocol):
@@ -83,9 +81,10 @@ class Runner(ABC):
         self.inputs, self.outputs = inputs, outputs
         self.arena_size, self.zeroed, self.blocks = arena_size, zeroed, blocks
         places = {port.buffer: place for place, port in enumerate(inputs)}
-        self._replaced = {place: places[port.buffer] for place, port in enumerate(outputs) if port.buffer in places}
+        self._replaced = [places.get(port.buffer) for port in outputs]
         self._first_change: int | None = None
-        self._made = [(port.type.shape, numpy_dtype(port.type.dtype)) for port in outputs]
+        own = [port.type for port, place in zip(outputs, self._replaced, strict=True) if place is None]
+        self._made = [wanted(each.shape, numpy_dtype(each.dtype)) for each in own]
 
     @abstractmethod
     def prepare(self, memory: Array) -> Prepared:
@@ -128,16 +127,16 @@ class Runner(ABC):
             Arrays of the types of ``outputs``, in order: fresh, but for those that replace inputs.
 
         Raises:
-            RunError: If a kernel or the host backend fails.
+            RunError: If a kernel or the host backend fails, or there is no memory.
         """
         block = self.blocks.take()
         arena = block.enter(self)
-        given = writeable(inputs, self._replaced.values()) if self._replaced else inputs
-        outputs = [
-            given[self._replaced[place]] if place in self._replaced else new_output(*made)
-            for place, made in enumerate(self._made)
-        ]
-        arena.attach(given, outputs)
+        outputs = self.blocks.outputs.take(self._made)
+        if len(outputs) < len(self._replaced):
+            inputs = writeable(inputs, [place for place in self._replaced if place is not None])
+            fresh = iter(outputs)
+            outputs = [next(fresh) if place is None else inputs[place] for place in self._replaced]
+        arena.attach(inputs, outputs)
         timer = TIMER.get()
         steps = arena.steps if timer is None else timer.wrapped(self, arena.steps)
         for function, arguments in steps[: self._first_change]:
