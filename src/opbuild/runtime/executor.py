@@ -7,7 +7,6 @@ addresses and runs a list of ``function(*arguments)``; ctypes releases the inter
 
 from __future__ import annotations
 
-import ctypes
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -18,11 +17,10 @@ from opbuild.dtypes import numpy_dtype
 from opbuild.errors import LinkError, OpbuildError, RunError
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.host import here
-from opbuild.platform.records import NamedTuple
 from opbuild.program import HostCall, Port, View
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.buffers import HEADER, HEADER_WORDS, HOST_WORD, element_type, make_headers
-from opbuild.runtime.library import MOST_OPERANDS, Library, last_error
+from opbuild.runtime.library import Callee, Library, Step, kernel_steps, last_error, references
 from opbuild.runtime.record import CHECKED_ORDER, HOST, KERNELS, KernelStep, Record, addresses, itemsize
 from opbuild.runtime.timing import TIMER
 
@@ -31,9 +29,6 @@ if TYPE_CHECKING:
 
 Evaluate = Callable[[Node, Sequence["Array | None"], int], Sequence["Array | None"]]
 """Evaluates one node on dense arrays, for a version of the operator set; the host backend's face."""
-Step = tuple[Callable[..., Any], tuple[Any, ...]]
-"""A function and its arguments; it returns 0 (or None) unless it failed."""
-
 new_output: Callable[[tuple[int, ...], np.dtype[Any]], Array] = np.empty
 """Makes an array for an output, with any contents; tests fill it with a pattern, which shows what is not written."""
 
@@ -316,58 +311,7 @@ class Arena:
         own = self.headers[end - len(step.views) : end]
         sizes = [itemsize(owner.record.buffers[view.buffer].dtype) for view in step.views]
         check = OrderCheck(callee.library, callee.function, own, step.views, sizes)
-        return check, (callee.library.num_threads, *_references(own, HEADER.itemsize))
-
-
-class Callee(NamedTuple):
-    """A kernel, and into how many tasks it is divided when it is called."""
-
-    function: Any
-    library: Library
-    tasks: int
-
-
-def kernel_steps(callees: Sequence[Callee], called: Array, ends: Array, headers: Array) -> list[Step]:
-    """Return what runs kernels one after the other: the kernels themselves, or what calls them.
-
-    Args:
-        callees: The kernels.
-        called: For each call the index of its kernel.
-        ends: For each where its arguments end among all headers; those of the next begin there.
-        headers: The arguments.
-    """
-    through = [callee.library.call for callee in callees]
-    arguments = _references(headers, HEADER.itemsize)
-    blocks = _call_blocks(callees, called, ends, headers) if any(through) else [None] * len(called)
-    steps: list[Step] = []
-    start = 0
-    for number, end, block in zip(called.tolist(), ends.tolist(), blocks, strict=True):
-        caller = through[number]
-        if caller is not None and end - start <= MOST_OPERANDS:
-            steps.append((caller, (block,)))
-        else:
-            function, _, tasks = callees[number]
-            steps.append((function, (tasks, *arguments[start:end])))
-        start = end
-    return steps
-
-
-def _call_blocks(callees: Sequence[Callee], called: Array, ends: Array, headers: Array) -> list[Any]:
-    """Return for each call what ``Library.call`` takes; behind the arguments it has those of the next calls."""
-    addresses = [ctypes.cast(callee.function, ctypes.c_void_p).value for callee in callees]
-    words = np.empty((len(called), 2 + MOST_OPERANDS), np.uint64)
-    words[:, 0] = np.array(addresses, np.uint64)[called]
-    words[:, 1] = np.array([callee.tasks for callee in callees], np.uint64)[called]
-    own = np.concatenate(([0], ends))[:-1, np.newaxis] + np.arange(MOST_OPERANDS)
-    words[:, 2:] = headers.ctypes.data + own * HEADER.itemsize
-    return _references(words, words.strides[0])
-
-
-def _references(array: Array, nbytes: int) -> list[Any]:
-    """Return pointers to each so many bytes of an array, which lives as long as they do."""
-    # byref is the cheapest argument there is: 150 ns a call with two of them, c_void_p 200
-    memory = (ctypes.c_char * array.nbytes).from_buffer(array.view(np.uint8).data)
-    return [ctypes.byref(memory, place) for place in range(0, array.nbytes, nbytes)]
+        return check, (callee.library.num_threads, *references(own, HEADER.itemsize))
 
 
 def evaluate_step(call: HostCall, arrays: Sequence[Array | None], evaluate: Evaluate | None) -> None:

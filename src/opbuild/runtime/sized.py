@@ -20,8 +20,8 @@ from opbuild.platform.records import NamedTuple
 from opbuild.program import HostCall, Port, View
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.buffers import DIMENSION, HEADER, HEADER_WORDS, HOST_WORD, element_type
-from opbuild.runtime.executor import Callee, Evaluate, Prepared, Runner, Step, evaluate_step, kernel_steps
-from opbuild.runtime.library import Library
+from opbuild.runtime.executor import Evaluate, Prepared, Runner, evaluate_step
+from opbuild.runtime.library import Callee, Library, Step, kernel_steps
 from opbuild.runtime.memory_plan import Lives
 from opbuild.runtime.record import addresses
 from opbuild.runtime.soundness import INT32_MAX
