@@ -151,7 +151,6 @@ class Storages(_Rows[Storage]):
     def __init__(self, sorts: Sequence[tuple[BufferKind, str]], sort: Array, size: Array, place: Array) -> None:
         _refuse_others(sort, len(sorts))
         self.sorts, self.sort, self.size, self.place = tuple(sorts), sort, size, place
-        self.kind = np.array([KINDS.index(kind) for kind, _ in sorts], np.int64)[sort]
         self.itemsize = np.array([itemsize(dtype) for _, dtype in sorts], np.int64)[sort]
 
     @staticmethod
@@ -163,7 +162,7 @@ class Storages(_Rows[Storage]):
 
     def is_of(self, *kinds: BufferKind) -> Array:
         """Return for each buffer whether it is of one of some kinds."""
-        return np.isin(self.kind, [KINDS.index(kind) for kind in kinds])
+        return np.array([kind in kinds for kind, _ in self.sorts], np.bool_)[self.sort]
 
     def __len__(self) -> int:
         return len(self.sort)
