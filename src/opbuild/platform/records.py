@@ -1,8 +1,8 @@
 """Data classes and named tuples that take little to make: a start loads many that it does not use.
 
 ``dataclasses.dataclass`` compiles six functions for a frozen class, one by one, which takes longer than loading the
-module that it stands in. Here only ``__init__`` is compiled, when many instances are made; the others need no code of
-their own. Fields are the standard ones, so ``field``, ``fields`` and ``replace`` serve as usual.
+module that it stands in. Here only ``__init__`` is compiled, when a class makes its third instance; the others need no
+code of their own. Fields are the standard ones, so ``field``, ``fields`` and ``replace`` serve as usual.
 
 ``typing.NamedTuple`` compiles the text of each annotation, only to see that it is an expression; type checkers do that.
 """
@@ -61,8 +61,8 @@ else:
         return made if cls is None else made(cls)
 
 
-_FEW = 32
-"""Instances until which a constructor is not worth compiling."""
+_FEW = 2
+"""Instances until which a constructor is not compiled: half of the classes of a start make no more."""
 
 
 def _late_init(cls: type, frozen: bool) -> Callable[..., None]:
