@@ -25,6 +25,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from kernels.compiler import PackCompiler
 from kernels.models import structures
 from kernels.plan import descriptors, graphs_of, of_every_network
+from kernels.training import trainings
 from opbuild.builder.build import Builder
 from opbuild.config import Config
 from opbuild.events import CompileFinished, Event, Taken
@@ -55,8 +56,11 @@ def planned(level_names: Sequence[str], workers: int, console: Console) -> dict[
 
 
 def _plan_one(name: str, level_names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    graphs = graphs_of(structures()[name]())
-    return {level: [desc.components() for desc in descriptors(graphs, BY_NAME[level])] for level in level_names}
+    graphs, between = graphs_of(structures()[name]()), name not in trainings()
+    return {
+        level: [desc.components() for desc in descriptors(graphs, BY_NAME[level], between=between)]
+        for level in level_names
+    }
 
 
 class PackMaker(Compiler, Protocol):

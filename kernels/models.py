@@ -12,11 +12,13 @@ from functools import partial
 import onnx
 
 from kernels.operators import single_operators
+from kernels.training import trainings
 from kernels.transformer import FORMER, FORMS, Sizes, bert, gpt2, llama, vit
 from kernels.vision import convnext, efficientnet, mobilenet_v2, resnet, unet
 from opbuild.frontend.example_models import EXAMPLES, light_path
+from opbuild.graph.types import Graph
 
-Structure = Callable[[], Iterator[onnx.ModelProto]]
+Structure = Callable[[], Iterator[onnx.ModelProto | Graph]]
 """Returns a structure at several sizes."""
 
 IMAGES = ((1, 224, 224), (8, 224, 224), (1, 256, 256), (1, 160, 160), (1, 384, 384))
@@ -75,4 +77,4 @@ def structures() -> dict[str, Structure]:
             f"BERT {number}, scores divided": _at(bert, TEXTS, form, masked="cast last"),
             f"MiniLM {number}, scores divided": _at(bert, TEXTS, form, 384, masked="cast last"),
         }
-    return found | single_operators()
+    return found | single_operators() | trainings()

@@ -33,22 +33,30 @@ SINGLE = 4
 """Nodes that a graph of a single operator has at most."""
 
 
-def graphs_of(models: Iterator[onnx.ModelProto]) -> list[Graph]:
+def graphs_of(models: Iterator[onnx.ModelProto | Graph]) -> list[Graph]:
     """Return a structure's optimized graphs, one for each size."""
     graphs = []
     for proto in models:
+        if isinstance(proto, Graph):
+            graphs.append(optimize_graph(proto))
+            continue
         model = load_model(proto)
         shapes = {name: each.shape or () for name, each in model.inputs.items()}
         graphs.append(optimize_graph(model.bind(shapes, evaluate, host_calls)))
     return graphs
 
 
-def descriptors(graphs: list[Graph], level: Level) -> dict[OpDesc, None]:
+def descriptors(graphs: list[Graph], level: Level, *, between: bool = True) -> dict[OpDesc, None]:
     """Return the kernels that graphs of one structure need for a level, in the order in which they need them.
 
     First come those of each size, then those that sizes between them choose, then what the release's banks choose, then
     those without limits. A single operator has few sizes, and those between them are not looked at. Attention comes as
     torch's modules have it, too.
+
+    Args:
+        graphs: The structure at each size.
+        level: The level.
+        between: Whether sizes between them are looked at.
     """
     found: dict[OpDesc, None] = {}
     alternatives = Alternatives()
@@ -56,7 +64,7 @@ def descriptors(graphs: list[Graph], level: Level) -> dict[OpDesc, None]:
     for graph in graphs:
         alternatives.begin()
         found |= dict.fromkeys(lower(graph, level, options).descriptors())
-    if len(graphs[0].nodes) > SINGLE:
+    if between and len(graphs[0].nodes) > SINGLE:
         for _ in alternatives.turns():
             lower(graphs[0], level, options)
     found |= alternatives.wanted

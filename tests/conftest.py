@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ import pytest
 import kept_kernels
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.config import Config
-from opbuild.runtime import executor
+from opbuild.runtime.reused import ReusedMemory, Wanted
 from remote_servers import servers
 
 __all__ = ["servers"]
@@ -114,11 +113,15 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, Any], None]:
 @pytest.fixture(autouse=True)
 def _patterned_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fill each new output with a pattern that no result is: an element that nothing writes is noticed (F81)."""
+    take = ReusedMemory.take
 
-    def patterned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        return np.frombuffer(bytearray(b"\xd5" * (math.prod(shape) * dtype.itemsize)), dtype).reshape(shape)
+    def patterned(memory: ReusedMemory, wanted: Sequence[Wanted]) -> list[Any]:
+        arrays = take(memory, wanted)
+        for each in arrays:
+            each.reshape(-1).view(np.uint8)[:] = 0xD5
+        return arrays
 
-    monkeypatch.setattr(executor, "new_output", patterned)
+    monkeypatch.setattr(ReusedMemory, "take", patterned)
 
 
 @pytest.fixture

@@ -176,6 +176,71 @@ def test_a_residual_is_added_by_the_second_convolution() -> None:
     assert_as_onnxruntime(model, {"x": x})
 
 
+def added(
+    kind: str, zeros: tuple[int, int, int], step: float, limit: Sequence[onnx.NodeProto], read_again: bool = False
+) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """Return two convolutions of which each is quantised, whose sum is limited and quantised in steps of ``step``.
+
+    All other scales are powers of 2, with which floats are exact.
+    """
+    x, constants = drawn(kind, 1, 20, 6, 6), {
+        "s": np.float32(2**-6), "z": np.array(zeros[0], kind), "w": drawn("int8", 24, 20, 1, 1, seed=1),
+        "v": drawn("int8", 24, 20, 3, 3, seed=2), "ws": np.float32(2**-7), "wz": np.int8(0), "vs": np.float32(2**-9),
+        "t": np.float32(2**-5), "r": np.float32(2**-4), "tz": np.array(zeros[1], kind), "u": np.float32(step),
+        "uz": np.array(zeros[2], kind), "low": np.float32(-0.5), "high": np.float32(3),
+    }  # fmt: skip
+    nodes = [
+        node("DequantizeLinear", "x s z", "xf"),
+        node("DequantizeLinear", "w ws wz", "wf"),
+        node("DequantizeLinear", "v vs wz", "vf"),
+        node("Conv", "xf wf", "a"),
+        node("QuantizeLinear", "a t tz", "aq"),
+        node("DequantizeLinear", "aq t tz", "af"),
+        node("Conv", "xf vf", "b", pads=[1, 1, 1, 1]),
+        node("QuantizeLinear", "b r tz", "bq"),
+        node("DequantizeLinear", "bq r tz", "bf"),
+        node("Add", "af bf", "sum"),
+        *limit,
+        node("QuantizeLinear", f"{limit[-1].output[0] if limit else 'sum'} u uz", "y"),
+        *([node("Identity", "aq", "p"), node("Identity", "bq", "q")] if read_again else []),
+    ]
+    outputs = {"y": kind, **({"p": kind, "q": kind} if read_again else {})}
+    return model_of(nodes, {"x": x}, outputs, constants), {"x": x}
+
+
+SUM_LIMITS: dict[str, tuple[list[onnx.NodeProto], float, float]] = {
+    "nothing": ([], -np.inf, np.inf),
+    "Relu": ([node("Relu", "sum", "limited")], 0, np.inf),
+    "Clip": ([node("Clip", "sum low high", "limited")], -0.5, 3),
+    "Relu, Clip": ([node("Relu", "sum", "positive"), node("Clip", "positive low high", "limited")], 0, 3),
+}
+
+
+@pytest.mark.parametrize("limit", SUM_LIMITS)
+@pytest.mark.parametrize(
+    ("kind", "zeros"),
+    [("uint8", (3, 120, 0)), ("uint8", (0, 0, 77)), ("int8", (5, -128, -128)), ("int8", (-128, 3, 0))],
+)
+def test_a_quantised_sum_of_convolutions_divides_nothing(kind: str, zeros: tuple[int, int, int], limit: str) -> None:
+    """Each value times its scale over that of the result, as QLinearAdd; coarse steps, and fine ones that saturate."""
+    nodes, low, high = SUM_LIMITS[limit]
+    for step in (0.171, 0.0113):
+        whole, feeds = added(kind, zeros, step, nodes, read_again=True)
+        _, a, b = onnxruntime_outputs(whole, feeds, optimized=False)
+        scale, info = np.float32(step), np.iinfo(kind)
+        ratios = np.float32(2**-5) / scale, np.float32(2**-4) / scale
+        steps = sum((each.astype(np.float32) - zeros[1]) * ratio for each, ratio in zip((a, b), ratios, strict=True))
+        steps = np.clip(steps, np.float32(low) / scale, np.float32(high) / scale)
+        expected = np.clip(np.round(steps) + np.float32(zeros[2]), info.min, info.max).astype(kind)
+        model, _ = added(kind, zeros, step, nodes)
+        sums = [call.desc for call in program_of(model).calls if getattr(call, "desc", None) is not None]
+        assert [desc.family for desc in sums].count("conv_integer") == 2
+        assert not any("Div" in desc.op_types for desc in sums)
+        assert {each.dtype for desc in sums for each in desc.outputs} == {"uint8", kind}
+        for each in (model, whole):
+            np.testing.assert_array_equal(run_model(each, feeds)["y"], expected)
+
+
 def test_bytes_stay_bytes_through_what_only_moves_or_compares_them() -> None:
     """MaxPool, Concat and Transpose between DequantizeLinear and QuantizeLinear work on bytes, of another scale too."""
     x = drawn("uint8", 2, 16, 6, 6)

@@ -125,13 +125,13 @@ def test_quantized_values_of_several_scales_are_joined_and_chosen_from() -> None
 
 
 def _assert_next_to_onnxruntime(model: onnx.ModelProto, feeds: dict[str, Array]) -> None:
-    """Assert that bytes are ONNX Runtime's, but for one in twenty that may be the next one."""
+    """Assert that bytes are ONNX Runtime's, but for one in ten that may be the next one."""
     expected = onnxruntime_outputs(model, feeds, optimized=False)
     found = run_model(model, feeds)
     for name, wanted in zip((port.name for port in model.graph.output), expected, strict=True):
         away = np.abs(found[name].astype(int) - wanted)
         assert away.max() <= 1
-        assert (away > 0).mean() <= 0.05
+        assert (away > 0).mean() <= 0.1
 
 
 WEIGHTS = {

@@ -25,6 +25,7 @@ from opbuild.runtime.binding import Binding, Shapes
 from opbuild.runtime.endpoint import Endpoint, as_input
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.network import Network
+from opbuild.runtime.reused import LEAST
 from pools import tasks_of_process
 
 
@@ -99,6 +100,18 @@ def test_arrays_of_any_layout_are_accepted(array: Any) -> None:
     """What is not dense is made dense; lists of numbers are converted."""
     net, _ = network()
     np.testing.assert_allclose(net(array), expected_chain(np.asarray(array, np.float32)), rtol=1e-6)
+
+
+def test_copies_of_what_is_not_dense_lie_where_those_of_the_call_before_did() -> None:
+    """A large input in another order is copied into memory that is there, at each call anew."""
+    net, _ = network(open_extent=True)
+    for number in range(3):
+        wide = np.full((LEAST, 2), number, np.float32)
+        np.testing.assert_allclose(net(wide[:, 1]), expected_chain(wide[:, 1]), rtol=1e-6)
+        (memory,) = [each for waiting in net._copies._latest[1].values() for each in waiting]
+        if number == 0:
+            place = memory.ctypes.data
+        assert memory.ctypes.data == place
 
 
 def test_dense_inputs_are_read_in_place_and_never_written() -> None:

@@ -9,7 +9,10 @@ import pytest
 
 from kernels.models import structures
 from kernels.plan import descriptors, graphs_of
+from kernels.training import encoder_training, lenet_training
+from kernels.transformer import Sizes
 from networks import bert
+from opbuild.graph.types import Graph
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.soc_version import parse_level
 from opbuild.lowering.lower import lower
@@ -17,7 +20,7 @@ from opbuild.lowering.lower import lower
 LEVEL = parse_level("x86-64-v4")
 
 
-def kernels(models: Iterator[onnx.ModelProto]) -> set[OpDesc]:
+def kernels(models: Iterator[onnx.ModelProto | Graph]) -> set[OpDesc]:
     """Return the kernels that models need."""
     return {desc for graph in graphs_of(models) for desc in lower(graph, LEVEL).descriptors()}
 
@@ -39,3 +42,29 @@ def test_attention_as_torch_has_it_is_there_beside_that_of_files() -> None:
     kinds = {(desc.family, desc.attrs.get("zeros", "")) for desc in found if desc.family in ("attention", "softmax")}
     assert ("attention", "hidden") in kinds
     assert len({zeros for family, zeros in kinds if family == "attention"}) > 1
+
+
+def test_steps_of_training_have_the_kernels_of_backward_passes() -> None:
+    """A structure of a backward pass has what forward passes have no use for, and an optimizer's step its formulas."""
+    known = structures()
+    families = {
+        name: {desc.family for desc in kernels(iter([next(known[name]())]))}
+        for name in ("training LeNet, forward", "training LeNet, backward", "training BERT, backward")
+    }
+    assert "conv_weight_gradient" in families["training LeNet, backward"] - families["training LeNet, forward"]
+    assert {"scatter", "matmul", "reduce"} <= families["training BERT, backward"]
+    formulas = {
+        str(desc.attrs["expression"]) for desc in kernels(known["training Adam, decay of weight, first step"]())
+    }
+    assert any("sqrt" in each for each in formulas)
+
+
+def test_kernels_of_training_do_not_depend_on_sizes_that_are_not_listed() -> None:
+    """Other batches of images, and longer texts of more tokens, need nothing that the listed sizes do not need."""
+    there: set[OpDesc] = set()
+    for name, structure in structures().items():
+        if name.startswith(("training LeNet", "training MiniLM", "training BERT, three products, masked")):
+            there |= set(descriptors(graphs_of(structure()), LEVEL, between=False))
+    steps = [*lenet_training((100, 28, 28)), *encoder_training(Sizes(3, 384), 384, joined=False, masked=True)]
+    needed = {desc for graph in graphs_of(iter(steps)) for desc in lower(graph, LEVEL).descriptors()}
+    assert not needed - there

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
+from itertools import product
 from types import ModuleType
 
 import pytest
@@ -14,6 +15,7 @@ from opbuild.families.conv import family as direct
 from opbuild.families.conv_depthwise import family as depthwise
 from opbuild.families.conv_first import family as first_layer
 from opbuild.families.conv_grouped import family as grouped
+from opbuild.families.conv_integer import family as integer
 from opbuild.families.family import Variant
 from opbuild.families.tiles import fitting
 from opbuild.kernel.level import LEVELS, Level
@@ -91,3 +93,28 @@ def test_every_tile_is_the_cheapest_somewhere(level: Level) -> None:
         tiles = {tile[:2] for tile in module(name).tiles(Machine.of(level))}
         assert {(variant["width"], variant["blocks"]) for *_, variant in variants} == tiles, name
     assert {variant["chunked"] for *_, variant in chosen(level)["conv"]} == {False, True}
+
+
+def test_short_sums_of_bytes_take_small_tiles_where_a_block_is_a_register() -> None:
+    """So that rounding one tile's sums runs beside the products of the next; long sums read weights less often."""
+    for level in LEVELS:
+        machine = Machine.of(level)
+        short, long = (integer.choose((56, 56), 256, steps, machine) for steps in (integer.SHORT, integer.SHORT + 1))
+        if machine.vectors(BLOCK) == 1:
+            assert short["width"] * short["blocks"] == 8
+            assert long["width"] * long["blocks"] == 28
+        else:
+            assert short == long
+        for row, count, steps in product(ROWS, COUNTS, (1, integer.SHORT, 9 * integer.SHORT)):
+            found = integer.choose((row, 14), BLOCK * count, steps, machine)
+            assert found["width"] <= max(1, row), (level, row, count, found)
+            assert found["blocks"] <= count, (level, row, count, found)
+
+
+def test_tiles_of_one_block_serve_where_blocks_are_five_or_seven() -> None:
+    """Tiles of two blocks would compute a sixth or an eighth in vain; with nine and more that matters less."""
+    machine = Machine.of(next(level for level in LEVELS if level.name == "x86-64-v4"))
+    blocks = {
+        count: direct.choose((14, 14), 480, BLOCK * count, 1, False, machine)["blocks"] for count in (4, 5, 7, 13)
+    }
+    assert blocks == {4: 2, 5: 1, 7: 1, 13: 2}

@@ -305,7 +305,7 @@ ARGUMENTS: dict[str, st.SearchStrategy[tuple[object, ...]]] = {
     "conv_depthwise": st.tuples(EXTENTS),
     "conv_first": st.tuples(EXTENTS, EXTENTS),
     "conv_grouped": st.tuples(EXTENTS),
-    "conv_integer": st.tuples(st.tuples(EXTENTS, EXTENTS), EXTENTS),
+    "conv_integer": st.tuples(st.tuples(EXTENTS, EXTENTS), EXTENTS, EXTENTS),
     "conv_integer_depthwise": st.tuples(EXTENTS),
     "conv_weight_gradient": st.tuples(st.tuples(EXTENTS, EXTENTS), EXTENTS, EXTENTS, EXTENTS),
     "elementwise": st.tuples(EXTENTS, st.sampled_from([1, 2, 4, 8]), st.booleans()),

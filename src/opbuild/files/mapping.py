@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from opbuild.config import available_cores
 from opbuild.files.private import boot, publish
@@ -21,7 +20,7 @@ from opbuild.platform.digest import blake3_of, blake3_of_file
 from opbuild.platform.records import NamedTuple
 from opbuild.platform.side_by_side import side_by_side
 
-Array = npt.NDArray[Any]
+Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 
 _SETTLED = 10**9
 """Nanoseconds since a file's last change after which a further change surely gives it another time of change."""

@@ -12,6 +12,10 @@ FLOAT = "float32"
 """The type in which everything is computed; narrower floats are widened first, as ONNX Runtime does."""
 
 
+ROUNDER = 1.5 * 2.0**23
+"""Adding it to a small float32 rounds that to the nearest whole number, of two to the even one."""
+
+
 def limits(dtype: str) -> tuple[int, int]:
     """Return the least and the greatest number of an integer type, such as ``int8`` or ``uint4``."""
     bits = int(dtype.rpartition("int")[2])
@@ -39,6 +43,15 @@ def quantized(x: Expression, zero_point: Expression | None, dtype: str) -> Expre
     """
     rounded: Expression = ("round", x)
     return saturated(rounded if zero_point is None else ("add", rounded, ("cast", FLOAT, zero_point)), dtype)
+
+
+def limited_and_rounded(x: Expression, low: Expression, high: Expression) -> Expression:
+    """Return the float32 that is the nearest whole number between two, of NaN ``low``; they are those of 16 bits.
+
+    Rounding what is so small is a sum and a difference, which have an instruction for any number of lanes.
+    """
+    rounder = const(ROUNDER)
+    return ("sub", ("add", ("saturate", x, low, high), rounder), rounder)
 
 
 def dequantized(x: Expression, zero_point: Expression | None, scale: Expression, dtype: str) -> Expression:

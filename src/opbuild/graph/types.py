@@ -12,13 +12,13 @@ from dataclasses import field, replace
 from math import prod
 from typing import Any, TypeAlias
 
-import numpy.typing as npt
+import numpy as np
 
 from opbuild.dtypes import ADDED, itemsize
 from opbuild.platform.records import dataclass
 from opbuild.text.plural import counted
 
-Array = npt.NDArray[Any]
+Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 Attribute: TypeAlias = Any
 """An int, float, str, bytes, tuple of them or numpy array; ``Any``, because only the operator's type says which."""
 

@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.records import NamedTuple
 from opbuild.text.canonical import canonical_json
 
-Bytes = npt.NDArray[np.uint8]
+Bytes = np.ndarray[tuple[Any, ...], np.dtype[np.uint8]]
 
 FORMAT = 2
 """Raised whenever the meaning of what is stored changes; it is part of the key."""

@@ -73,13 +73,15 @@ def pack_winograd(weights: Array, factors: Array | None = None, *, tile: int) ->
     if _uniform(weights, factors) and co % BLOCK == 0 and ci % BLOCK == 0:
         column = both.sum(1) * np.float32(weights.flat[0])
         return np.broadcast_to(column[:, None, None, None], shape)
-    taps = np.empty((9, shape[1], blocks(ci), BLOCK, BLOCK), np.float32)
-    _arrange(weights, factors, taps.transpose(1, 4, 2, 3, 0))
-    columns = taps.reshape(9, -1)
-    product = np.empty((both.shape[0], columns.shape[1]), np.float32)
-    for start in range(0, columns.shape[1], _COLUMNS):
-        piece = slice(start, start + _COLUMNS)
-        np.matmul(both, columns[:, piece], out=product[:, piece])
+    taps = np.empty((9, blocks(ci), BLOCK, BLOCK), np.float32)
+    columns, product = taps.reshape(9, -1), np.empty((both.shape[0], shape[1], taps[0].size), np.float32)
+    for block in range(shape[1]):
+        own = slice(block * BLOCK, (block + 1) * BLOCK)
+        by = factors[own] if factors is not None and factors.size == co else factors
+        _arrange(weights[own], by, taps[:, None].transpose(1, 4, 2, 3, 0))
+        for start in range(0, columns.shape[1], _COLUMNS):
+            piece = slice(start, start + _COLUMNS)
+            np.matmul(both, columns[:, piece], out=product[:, block, piece])
     return product.reshape(shape)
 
 

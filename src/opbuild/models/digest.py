@@ -5,9 +5,7 @@ A tensor's digest says later what its weights were packed to, so every byte is d
 
 from __future__ import annotations
 
-from opbuild.files.digested import digest_parts
 from opbuild.files.mapping import Array
-from opbuild.frontend.onnx_wire import without_large_tensors
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.records import NamedTuple
 from opbuild.text.canonical import canonical_json
@@ -25,6 +23,9 @@ class Digested(NamedTuple):
 
 def digest_model(contents: Array) -> Digested:
     """Return the digest of a serialised model, ``uint8``; those of its large tensors are known while it is there."""
+    from opbuild.files.digested import digest_parts  # a start from what is remembered never needs them
+    from opbuild.frontend.onnx_wire import without_large_tensors
+
     message, places = without_large_tensors(contents.data)
     tensors = [[*place, digest] for place, digest in zip(places, digest_parts(contents, places), strict=True)]
     return Digested(blake3_of(canonical_json([blake3_of(message), tensors]).encode()), message)

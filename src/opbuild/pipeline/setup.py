@@ -16,7 +16,6 @@ from opbuild.files.trust import PRIVATE, Trust, trusted
 from opbuild.kernel.debug import NO_DEBUG, Debug, make_debug
 from opbuild.kernel.host import compared, host_level, runs_here
 from opbuild.kernel.level import Level
-from opbuild.kernel.soc_version import parse_level
 from opbuild.platform.records import dataclass
 from opbuild.store.shipped import shipped_bank
 from opbuild.text.plural import counted
@@ -166,12 +165,18 @@ def set_up(
 
 
 def _level(target: str | Level | None, *, runs_elsewhere: bool) -> Level:
-    level = host_level() if target is None else parse_level(target) if isinstance(target, str) else target
+    level = host_level() if target is None else _named(target) if isinstance(target, str) else target
     problem = runs_here(level)
     if problem and not runs_elsewhere:
         message = f"code for {level} can not run here: {problem}"
         raise TargetError(message, "leave the target out to build for this machine")
     return level
+
+
+def _named(target: str) -> Level:
+    from opbuild.kernel.soc_version import parse_level  # most builds are for this machine
+
+    return parse_level(target)
 
 
 def _joined(config: Config, observer: Observer) -> tuple[Config, Observer]:

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 
 _LIBRARY = Path(__file__).parent.parent / "native" / "support" / f"arrange_{platform.machine()}.so"
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import math
 import resource
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, wraps
@@ -73,7 +72,6 @@ PROCESSES = Limit(resource.RLIMIT_NPROC, "processes and threads", "u")
 STACK = Limit(resource.RLIMIT_STACK, "the stack", "s", 2**20)
 TIME = Limit(resource.RLIMIT_CPU, "processor time", "t")
 
-_SIGNALS: dict[int, Limit] = {signal.SIGXFSZ: FILE_SIZE, signal.SIGXCPU: TIME}
 _NO_MEMORY = ("failed to map segment", "annot allocate memory", "std::bad_alloc")
 _NO_THREAD = "can't start new thread"
 
@@ -103,7 +101,10 @@ def no_process_is_left(error: BaseException | None) -> bool:
 
 def hint_for_signal(number: int) -> str:
     """Return what to do about a process that a signal ended; empty if it is not the signal of a limit."""
-    return f"raise {_SIGNALS[number].text}" if number in _SIGNALS else ""
+    import signal  # a start never needs it
+
+    limits: dict[int, Limit] = {signal.SIGXFSZ: FILE_SIZE, signal.SIGXCPU: TIME}
+    return f"raise {limits[number].text}" if number in limits else ""
 
 
 def suspected() -> str:

@@ -12,10 +12,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from opbuild.errors import RunError
-from opbuild.files.mapping import anonymous
 from opbuild.graph.types import Array
-from opbuild.platform.limits import hint_for
+from opbuild.runtime.reused import ReusedMemory, new_memory
 
 A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
@@ -60,7 +58,7 @@ class Block(Generic[A]):
             return self.prepared
         if self.memory.nbytes < user.arena_size:
             self._prepared.clear()  # it points into the old memory
-            self.memory = _memory(user.arena_size)
+            self.memory = new_memory(user.arena_size, "intermediate values")
         else:
             self.memory[: user.zeroed] = 0
         prepared = self._prepared.get(user)
@@ -71,9 +69,14 @@ class Block(Generic[A]):
 
 
 class Blocks(Generic[A]):
-    """The blocks of one network. Any thread may take one."""
+    """The blocks of one network. Any thread may take one.
+
+    Attributes:
+        outputs: The memory of its outputs.
+    """
 
     def __init__(self) -> None:
+        self.outputs = ReusedMemory()
         self._free: list[Block[A]] = [Block()]
 
     def take(self) -> Block[A]:
@@ -97,11 +100,3 @@ class Blocks(Generic[A]):
             block = self.take_free()
             if block is not None:
                 self.give(block if block.memory.nbytes <= nbytes else Block())
-
-
-def _memory(nbytes: int) -> Array:
-    try:
-        return anonymous(nbytes)
-    except (OSError, OverflowError, ValueError) as error:
-        message = f"there is no memory for {nbytes} bytes of intermediate values: {error}"
-        raise RunError(message, f"give smaller inputs, or {hint_for(error) or 'free memory'}") from error

@@ -70,7 +70,7 @@ _NUMERIC = "biufcV"
 
 
 def as_input(value: Any, dtype: np.dtype[Any], name: str) -> Array:
-    """Return an input as a dense array; it is copied only if it is not dense.
+    """Return an input as an array; numpy's are returned as they are.
 
     Args:
         value: A numpy array, what speaks DLPack, or Python's numbers and lists.
@@ -95,9 +95,12 @@ def as_input(value: Any, dtype: np.dtype[Any], name: str) -> Array:
         )
     if array.dtype != dtype:
         raise _wrong_type(name, value, str(array.dtype), dtype)
-    if array.flags.c_contiguous and array.flags.aligned:
-        return array
-    return array.copy(order="C")
+    return array
+
+
+def is_dense(value: Any) -> bool:
+    """Return whether an input lies as kernels read it; what is no tensor does."""
+    return not isinstance(value, np.ndarray) or bool(value.flags.c_contiguous and value.flags.aligned)
 
 
 def _as_host_value(value: Any) -> Any:

@@ -22,6 +22,7 @@ from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.buffers import HEADER, HEADER_WORDS, HOST_WORD, element_type, make_headers
 from opbuild.runtime.library import Callee, Library, Step, kernel_steps, last_error, references
 from opbuild.runtime.record import CHECKED_ORDER, HOST, KERNELS, KernelStep, Record, addresses, itemsize
+from opbuild.runtime.reused import wanted
 from opbuild.runtime.timing import TIMER
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 Evaluate = Callable[[Node, Sequence["Array | None"], int], Sequence["Array | None"]]
 """Evaluates one node on dense arrays, for a version of the operator set; the host backend's face."""
-new_output: Callable[[tuple[int, ...], np.dtype[Any]], Array] = np.empty
-"""Makes an array for an output, with any contents; tests fill it with a pattern, which shows what is not written."""
 
 
 class Prepared(Protocol):
@@ -74,7 +73,7 @@ class Runner(ABC):
     ) -> None:
         self.inputs, self.outputs = inputs, outputs
         self.arena_size, self.zeroed, self.blocks = arena_size, zeroed, blocks
-        self._made = [(port.type.shape, numpy_dtype(port.type.dtype)) for port in outputs]
+        self._made = [wanted(port.type.shape, numpy_dtype(port.type.dtype)) for port in outputs]
 
     @abstractmethod
     def prepare(self, memory: Array) -> Prepared:
@@ -116,11 +115,11 @@ class Runner(ABC):
             Fresh arrays of the types of ``outputs``, in order.
 
         Raises:
-            RunError: If a kernel or the host backend fails.
+            RunError: If a kernel or the host backend fails, or there is no memory.
         """
         block = self.blocks.take()
         arena = block.enter(self)
-        outputs = [new_output(shape, dtype) for shape, dtype in self._made]
+        outputs = self.blocks.outputs.take(self._made)
         arena.attach(inputs, outputs)
         timer = TIMER.get()
         steps = arena.steps if timer is None else timer.wrapped(self, arena.steps)

@@ -16,6 +16,7 @@ from opbuild.report import Report
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.executor import Prepared, Runner
 from opbuild.runtime.parts import Part, Parts
+from opbuild.runtime.reused import owns_memory
 
 
 class InParts:
@@ -92,7 +93,7 @@ def _fresh(value: Any, taken: set[int]) -> Any:
     if isinstance(value, list):
         return [_fresh(each, taken) for each in value]
     if isinstance(value, np.ndarray):
-        own = value.flags.owndata and value.flags.writeable and id(value) not in taken
+        own = owns_memory(value) and value.flags.writeable and id(value) not in taken
         value = value if own else value.copy()
         taken.add(id(value))
     return value

@@ -15,8 +15,9 @@ from opbuild.platform.lazily import lazily
 from opbuild.platform.limits import hint_for, named
 from opbuild.report import Report
 from opbuild.runtime.binding import Binder, Binding, Bound, Shapes
-from opbuild.runtime.endpoint import Endpoint, as_input, shape_text
+from opbuild.runtime.endpoint import Endpoint, as_input, is_dense, shape_text
 from opbuild.runtime.executor import Runner
+from opbuild.runtime.reused import ReusedMemory, wanted
 from opbuild.text.plural import counted, verb
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Network:
         self._any_shape = frozenset(any_shape)
         self._declare = declare
         self._bindings: dict[Shapes, Bound] = {}
+        self._copies = ReusedMemory()
         self._improving: dict[Shapes, Callable[[], Bound | None]] = {}
         self._lock = threading.Lock()
         self._latest: Bound | None = None
@@ -244,9 +246,20 @@ class Network:
         elif isinstance(binding, Binding) and binding.better is not None:
             self._ask_for_better(shapes)
         try:
-            return binding.executor.run(arrays)
+            return binding.executor.run(self._dense(arrays))
         except MemoryError as error:
             raise RunError(f"the network {self.name} can not run: {error}", hint_for(error)) from error
+
+    def _dense(self, arrays: list[Array]) -> list[Array]:
+        """Return inputs whose elements lie in order, those of which they do not as copies."""
+        others = [place for place, array in enumerate(arrays) if not is_dense(array)]
+        if not others:
+            return arrays
+        copies = self._copies.take([wanted(arrays[place].shape, arrays[place].dtype) for place in others])
+        for place, copy in zip(others, copies, strict=True):
+            copy[...] = arrays[place]
+            arrays[place] = copy
+        return arrays
 
     def _tensor_shapes(self, values: Sequence[Any]) -> Shapes:
         """Return the shapes of inputs of which some are no tensors; see ``graph.cut.HOST_VALUE``."""

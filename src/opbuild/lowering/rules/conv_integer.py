@@ -159,7 +159,8 @@ def _dense(lowering: Lowering, conv: _Convolution, source: Blocked, padding: flo
     extra, target, bias = _operands(lowering, conv, padding)
     for part in parts:
         steps = -(-part.inputs[1] // adjacent) if part.inputs[1] <= BLOCK else BLOCK // adjacent
-        variant = lowering.choose(dense.choose, window.out, part.outputs[1])
+        added = math.prod(window.kernel) * -(-part.inputs[1] // (adjacent * steps)) * steps
+        variant = lowering.choose(dense.choose, window.out, part.outputs[1], added)
         desc = dense.describe(
             window.kernel, window.stride, window.dilation, (dtype, adjacent, steps), conv.epilogue, out, variant
         )

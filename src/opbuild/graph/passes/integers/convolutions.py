@@ -1,8 +1,7 @@
 """Convolutions of quantised numbers: ONNX's, and Conv of what is dequantised, as sums of products of bytes.
 
 ``(a - za) (b - zb)`` is what ConvInteger adds up, exactly; scales and the bias follow as elementwise operators, which
-fuse into it. What quantises the result of a Conv, perhaps after Relu or Clip, is computed as QLinearConv has it: the
-sum times one float32, ``x_scale * w_scale / y_scale``.
+fuse into it. ``requantization`` has what quantises the result of a Conv.
 """
 
 from __future__ import annotations
@@ -11,11 +10,9 @@ import math
 
 import numpy as np
 
-from opbuild.graph.passes.integers.movement import is_ordinary, quantize_moved
 from opbuild.graph.passes.integers.products import requantized
-from opbuild.graph.passes.integers.registry import BYTES, MICROSOFT, IntegerRewriter, Quantized, Rewrite, rewrites
+from opbuild.graph.passes.integers.registry import MICROSOFT, IntegerRewriter, Quantized, Rewrite, rewrites
 from opbuild.graph.passes.integers.sums import turned
-from opbuild.graph.quantized import quantized
 from opbuild.graph.types import Node, TensorType
 from opbuild.operations.expression import Expression, arg
 
@@ -79,32 +76,6 @@ def _conv(to: IntegerRewriter, node: Node) -> bool:
     return True
 
 
-@rewrites("QuantizeLinear")
-def _quantize(to: IntegerRewriter, node: Node) -> bool:
-    """Quantise what an integer convolution made, perhaps after Relu or Clip, or what moves bytes."""
-    x, scale, zero = (*node.inputs, "")[:3]
-    kind = to.types[node.outputs[0]].dtype
-    if kind not in BYTES or to.types[scale].size != 1 or to.types[scale].dtype != "float32":
-        return False
-    limits, name = _limits(to, x)
-    if limits is None or (name, "sums") not in to.derived:
-        return quantize_moved(to, node)
-    if limits and not is_ordinary(to, scale):  # a negative one turns the limits over
-        return False
-    step = to.reshaped(node, scale, ())
-    inputs = [to.derived[name, "sums"], to.add(node, "Div", (to.derived[name, "factor"], step))]
-    value: Expression = ("mul", ("cast", "float32", arg(0)), arg(1))
-    for operation, bound in limits:
-        value = (operation, value, arg(len(inputs)))
-        inputs.append(to.add(node, "Div", (bound, step)))
-    place = None
-    if not to.is_zero(zero):
-        place = arg(len(inputs))
-        inputs.append(to.reshaped(node, zero, ()))
-    to.elementwise(node, tuple(inputs), quantized(value, place, kind), node.outputs[0])
-    return True
-
-
 @rewrites("QLinearGlobalAveragePool", domain=MICROSOFT)
 def _global_average(to: IntegerRewriter, node: Node) -> bool:
     """Add up each channel as a depthwise convolution by ones does, as large as the image."""
@@ -157,23 +128,6 @@ def _channels_first(to: IntegerRewriter, node: Node, rewrite: Rewrite) -> bool:
         to.nodes.append(inner)  # ONNX's own
     to.add(node, "Transpose", (output,), node.outputs[0], perm=(0, *range(2, rank), 1))
     return True
-
-
-def _limits(to: IntegerRewriter, name: str) -> tuple[list[tuple[str, str]] | None, str]:
-    """Return by what a value is limited, in order, and of what: the operations and the names of their bounds."""
-    node = to.producers.get(name)
-    if node is None or node.domain or node.op_type not in ("Relu", "Clip"):
-        return [], name
-    limits: list[tuple[str, str]] = []
-    if node.op_type == "Relu":
-        limits.append(("max", to.constant(f"{node.name}/zero", np.zeros((), np.float32))))
-    for operation, bound in zip(("max", "min"), (*node.inputs[1:], "", "")[:2], strict=True):
-        if bound and bound not in to.constants:
-            return None, name
-        if bound:
-            limits.append((operation, to.constant(f"{bound}/number", to.constants[bound].reshape(()))))
-    before, source = _limits(to, node.inputs[0])
-    return (None if before is None else [*before, *limits]), source
 
 
 def _sums(to: IntegerRewriter, node: Node, left: tuple[str, str], right: tuple[str, str], output: str = "") -> str:

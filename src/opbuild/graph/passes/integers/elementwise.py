@@ -5,7 +5,9 @@ What is written out here fuses to one kernel.
 
 from __future__ import annotations
 
-from opbuild.graph.passes.integers.registry import MICROSOFT, IntegerRewriter, rewrites
+from opbuild.graph.passes.integers.movement import is_ordinary
+from opbuild.graph.passes.integers.registry import MICROSOFT, IntegerRewriter, Quantized, rewrites
+from opbuild.graph.passes.integers.requantization import quantize_sum
 from opbuild.graph.types import Node
 
 _BINARY = {"QLinearAdd": "Add", "QLinearMul": "Mul"}
@@ -14,8 +16,13 @@ _UNARY = {"QLinearSigmoid": "Sigmoid", "QLinearLeakyRelu": "LeakyRelu", "QLinear
 
 @rewrites(*_BINARY, domain=MICROSOFT)
 def _binary(to: IntegerRewriter, node: Node) -> bool:
-    values = tuple(_dequantized(to, node, node.inputs[first : first + 3]) for first in (0, 3))
-    _quantized(to, node, to.add(node, _BINARY[node.op_type], values), (*node.inputs, "")[6:8])
+    a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = (*node.inputs, "")[:8]
+    if node.op_type == "QLinearAdd" and all(is_ordinary(to, each) for each in (a_scale, b_scale, scale)):
+        operands = Quantized(a, a_scale, a_zero, None), Quantized(b, b_scale, b_zero, None)
+        quantize_sum(to, node, operands, [], (scale, zero))
+        return True
+    values = tuple(_dequantized(to, node, each) for each in ((a, a_scale, a_zero), (b, b_scale, b_zero)))
+    _quantized(to, node, to.add(node, _BINARY[node.op_type], values), (scale, zero))
     return True
 
 

@@ -79,7 +79,7 @@ def _moved(to: IntegerRewriter, node: Node, name: str, wanted: Quantized, kind: 
 def _requantized(to: IntegerRewriter, node: Node, found: Quantized, wanted: Quantized, kind: str) -> str:
     """Return bytes in another scale; the same ones if it is no other."""
     dtype = to.types[found.value].dtype
-    if dtype == kind and _same(to, found.scale, wanted.scale) and _same_zero(to, found.zero_point, wanted.zero_point):
+    if dtype == kind and _same(to, found.scale, wanted.scale) and same_zero(to, found.zero_point, wanted.zero_point):
         return found.value
     inputs, zeros = [found.value, found.scale, wanted.scale], []
     for name in (found.zero_point, wanted.zero_point):
@@ -95,5 +95,6 @@ def _same(to: IntegerRewriter, one: str, other: str) -> bool:
     return one == other or (known and bool((to.constants[one] == to.constants[other]).all()))
 
 
-def _same_zero(to: IntegerRewriter, one: str, other: str) -> bool:
+def same_zero(to: IntegerRewriter, one: str, other: str) -> bool:
+    """Return whether two zero points are known to be equal."""
     return (to.is_zero(one) and to.is_zero(other)) or (bool(one and other) and _same(to, one, other))

@@ -8,6 +8,7 @@ from opbuild.graph.passes.integers import (  # noqa: F401 - importing a module r
     convolutions,
     elementwise,
     products,
+    requantization,
 )
 from opbuild.graph.passes.integers.registry import REWRITES, IntegerRewriter
 from opbuild.graph.types import Graph

@@ -1,0 +1,147 @@
+"""How near networks are to what the machine can do: the least time that their arithmetic and their weights take.
+
+A network's least time is the greater of two. Its products at the rate of a product whose matrices lie in the caches
+(four times that for 8 bits where the machine has VNNI; Winograd's with the multiplications that it makes); and its
+weights, read once from memory. All else that a network does is taken to cost nothing, so no kernel with these
+algorithms could be faster. Beside it stands what a whole run takes, both measured in turn.
+
+    python benchmarks/attainable.py [NETWORK ...] [--threads 2] [--results FOLDER]
+
+With ``--results``, a folder of ``field.py``, its best other runtime is a column, and so is the least time relative to
+it: the ratio that is not to be had by faster kernels.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import sys
+import tempfile
+import time
+from argparse import Namespace
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import field
+import field_networks
+import measure
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from rich.console import Console
+from rich.table import Table
+
+import opbuild
+from opbuild.config import Config
+from opbuild.pipeline.setup import set_up
+from opbuild.runtime.calls import Call
+from opbuild.tuning.machine import measure_machine
+
+READ = 256 << 20
+"""Bytes that are read to measure the memory's rate; more than caches keep."""
+
+BITS_8 = ("conv_integer", "conv_integer_depthwise", "matmul_integer")
+VNNI = 4
+"""Products of 8 bits that are added in the place of one of 32."""
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = measure.parser(__doc__ or "")
+    parser.add_argument("networks", nargs="*", default=[*field_networks.NETWORKS], metavar="NETWORK")
+    parser.add_argument("--threads", type=int, default=measure.THREADS)
+    parser.add_argument("--runs", type=int, default=20, help="timed runs of each network; the median counts")
+    parser.add_argument("--results", type=Path, help="what field.py measured")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [one_network(name, Path(folder), arguments) for name in arguments.networks]
+    print_rows(rows, arguments.threads)
+    measure.write_results(arguments.json, "attainable", rows)
+    return 0
+
+
+def one_network(name: str, folder: Path, arguments: Namespace) -> dict[str, Any]:
+    """Measure the machine and a network right after it, since machines change their speed within minutes."""
+    path, data = field_networks.written(name, folder)
+    setup = set_up(Config.from_environment(), None, None)
+    gflops = measure_machine(setup).peak[setup.level.name] * arguments.threads
+    gigabytes = memory_rate(arguments.threads)
+    network = opbuild.compile(path, num_threads=arguments.threads)
+    profile = network.profile(data, runs=arguments.runs)
+    calls = [row.call for row in profile.rows]
+    computing, reading = products(calls) / gflops / 1e6, weights(onnx.load(path)) / gigabytes / 1e6
+    path.unlink()
+    least = max(computing, reading)
+    peer = best(arguments.results, name, arguments.threads)
+    return {
+        "network": name, "threads": arguments.threads, "ms": profile.milliseconds, "gflops": gflops,
+        "gigabytes": gigabytes, "products_ms": computing, "weights_ms": reading, "share": least / profile.milliseconds,
+        "ratio": peer and profile.milliseconds / peer, "least_ratio": peer and least / peer,
+    }  # fmt: skip
+
+
+def products(calls: Iterable[Call]) -> float:
+    """Return the operations of calls, those of 8 bits as a fraction of others."""
+    return sum(each.operations * made(each) / (VNNI if each.family in BITS_8 else 1) for each in calls)
+
+
+def made(call: Call) -> float:
+    """Return how many of the direct algorithm's operations a call makes: F(m x m, 3 x 3) takes (m + 2)^2 for 9 m^2."""
+    if call.family != "winograd":
+        return 1.0
+    tile = int(call.variant["tile"])
+    return (tile + 2) ** 2 / (9 * tile**2)
+
+
+def weights(model: onnx.ModelProto) -> int:
+    """Return the bytes of what products and convolutions have as constants."""
+    sizes = {each.name: numpy_helper.to_array(each).nbytes for each in model.graph.initializer}
+    known = {name: name for name in sizes}
+    for node in model.graph.node:  # what is dequantised or turned is read as it is stored
+        if node.op_type in ("DequantizeLinear", "Transpose") and node.input[0] in known:
+            known[node.output[0]] = known[node.input[0]]
+    layers = ("Conv", "ConvTranspose", "Gemm", "MatMul", "MatMulInteger", "ConvInteger", "LSTM", "GRU")
+    read = {known[name] for node in model.graph.node if node.op_type in layers for name in node.input if name in known}
+    return sum(sizes[name] for name in read)
+
+
+def memory_rate(threads: int) -> float:
+    """Return bytes a nanosecond that threads read from memory together, each its own part; the best of several."""
+    parts = np.array_split(np.ones(READ // 4, np.float32), threads)
+    with ThreadPoolExecutor(threads) as pool:
+        times = []
+        for _ in range(7):
+            started = time.perf_counter()
+            list(pool.map(np.max, parts))
+            times.append(time.perf_counter() - started)
+    return READ / min(times) / 1e9
+
+
+def best(results: Path | None, name: str, threads: int) -> float | None:
+    """Return the milliseconds of the best other runtime, None if they are not known."""
+    if results is None:
+        return None
+    found = json.loads(field.place(results, name, threads).read_text())
+    return float(found["runtimes"]["opbuild"]["ms"] / found["ratios"]["0"])
+
+
+def print_rows(rows: list[dict[str, Any]], threads: int) -> None:
+    """Print the table and the geometric means."""
+    table = Table(title=f"threads: {threads}, on {measure.processor()}", title_justify="left")
+    for column in ("network", "ms", "products ms", "weights ms", "of the attainable", "of the best", "least"):
+        table.add_column(column, justify="left" if column == "network" else "right")
+    for each in rows:
+        numbers = [each[key] for key in ("ms", "products_ms", "weights_ms", "share", "ratio", "least_ratio")]
+        table.add_row(each["network"], *("" if number is None else f"{number:.2f}" for number in numbers))
+    Console(width=120).print(table)
+    for key, title in (("share", "of the attainable"), ("ratio", "of the best"), ("least_ratio", "least of the best")):
+        found = [each[key] for each in rows if each[key] is not None]
+        if found:
+            print(f"geometric mean {title}: {math.exp(statistics.fmean(map(math.log, found))):.3f}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""QuantizeLinear of what is made of quantised numbers: of a convolution's sums, of two added values, of what moved.
+
+None of these divides by the scale of the result, which would take as long as ten other instructions: the scales of what
+comes in are divided by it when the network is built. So a convolution is computed as QLinearConv has it, and a sum as
+ONNX Runtime's QLinearAdd.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opbuild.graph.passes.integers.movement import is_ordinary, quantize_moved, same_zero
+from opbuild.graph.passes.integers.registry import BYTES, IntegerRewriter, Quantized, rewrites
+from opbuild.graph.quantized import FLOAT, limited_and_rounded, limits, quantized, wide
+from opbuild.graph.types import Node
+from opbuild.operations.expression import Expression, arg, substitute
+
+Bounds = list[tuple[str, str]]
+"""By what a value is limited, in order: the operations, and the names of their bounds."""
+
+
+@rewrites("QuantizeLinear")
+def _quantize(to: IntegerRewriter, node: Node) -> bool:
+    """Quantise what a convolution made or two values added, perhaps after Relu or Clip, or what moves bytes."""
+    x, scale, zero = (*node.inputs, "")[:3]
+    if to.types[node.outputs[0]].dtype not in BYTES or to.types[scale].size != 1 or to.types[scale].dtype != FLOAT:
+        return False
+    bounds, name = _bounds(to, x)
+    if bounds is None or (bounds and not is_ordinary(to, scale)):  # a negative one turns the limits over
+        return quantize_moved(to, node)
+    if (name, "sums") in to.derived:
+        step = to.reshaped(node, scale, ())
+        inputs = [to.derived[name, "sums"], to.add(node, "Div", (to.derived[name, "factor"], step))]
+        _finish(to, node, inputs, ("mul", ("cast", FLOAT, arg(0)), arg(1)), bounds, (scale, zero))
+        return True
+    operands = _added(to, x, name)
+    if operands is None or not is_ordinary(to, scale):
+        return quantize_moved(to, node)
+    quantize_sum(to, node, operands, bounds, (scale, zero))
+    return True
+
+
+def quantize_sum(
+    to: IntegerRewriter, node: Node, operands: tuple[Quantized, ...], bounds: Bounds, result: tuple[str, str]
+) -> None:
+    """Append the sum of quantised values as bytes: the node's output.
+
+    Args:
+        to: What is appended to.
+        node: The node that it computes.
+        operands: What is added, of one scale each.
+        bounds: By what the sum is limited.
+        result: Its scale and its zero point.
+    """
+    step, inputs, terms = to.reshaped(node, result[0], ()), list[str](), list[Expression]()
+    last = max(operands, key=lambda each: _position(to, each.value))
+    for each in operands:
+        # The sums of one product can become the operands' only; those of another are four times the bytes.
+        made = _in_steps(to, each) if each is last else None
+        names, steps = made or _from_bytes(to, node, each)
+        ratio = to.add(node, "Div", (to.reshaped(node, each.scale, ()), step))
+        terms.append(("mul", _moved(steps, len(inputs)), arg(len(inputs) + len(names))))
+        inputs += [*names, ratio]
+    _finish(to, node, inputs, ("add", *terms), bounds, result)
+
+
+def _finish(
+    to: IntegerRewriter, node: Node, inputs: list[str], value: Expression, bounds: Bounds, result: tuple[str, str]
+) -> None:
+    """Append a number counted in steps of the result as bytes: the node's output."""
+    (scale, zero), kind = result, to.types[node.outputs[0]].dtype
+    step, place = to.reshaped(node, scale, ()), None
+    for operation, bound in bounds:
+        if not _is_below(to, operation, bound, zero, kind):
+            value = (operation, value, arg(len(inputs)))
+            inputs.append(to.add(node, "Div", (bound, step)))
+    if not to.is_zero(zero):
+        place = arg(len(inputs))
+        inputs.append(to.reshaped(node, zero, ()))
+    to.elementwise(node, tuple(inputs), quantized(value, place, kind), node.outputs[0])
+
+
+def _is_below(to: IntegerRewriter, operation: str, bound: str, zero: str, kind: str) -> bool:
+    """Return whether quantising limits no less by itself: Relu in front of bytes whose least number stands for 0."""
+    least = limits(kind)[0]
+    known = to.constants.get(zero) if zero else None
+    is_least = to.is_zero(zero) if least == 0 else known is not None and bool((known == least).all())
+    return operation == "max" and is_least and bool((to.constants[bound] <= 0).all())
+
+
+def _bounds(to: IntegerRewriter, name: str) -> tuple[Bounds | None, str]:
+    """Return by what a value is limited, None if by what is computed, and what is limited."""
+    node = to.producers.get(name)
+    if node is None or node.domain or node.op_type not in ("Relu", "Clip"):
+        return [], name
+    found: Bounds = []
+    if node.op_type == "Relu":
+        found.append(("max", to.constant(f"{node.name}/zero", np.zeros((), np.float32))))
+    for operation, bound in zip(("max", "min"), (*node.inputs[1:], "", "")[:2], strict=True):
+        if bound and bound not in to.constants:
+            return None, name
+        if bound:
+            found.append((operation, to.constant(f"{bound}/number", to.constants[bound].reshape(()))))
+    before, source = _bounds(to, node.inputs[0])
+    return (None if before is None else [*before, *found]), source
+
+
+def _added(to: IntegerRewriter, last: str, name: str) -> tuple[Quantized, ...] | None:
+    """Return the quantised values whose sum ``name`` is, if nothing else reads it nor what is limited of it."""
+    node = to.producers.get(name)
+    if node is None or node.domain or node.op_type not in ("Add", "Sum"):
+        return None
+    if any(len(to.readers.get(each, ())) != 1 or each in to.outputs for each in {name, last}):
+        return None
+    found = tuple(each for each in map(to.quantized, node.inputs) if each is not None)
+    is_served = len(found) == len(node.inputs) == 2 and all(
+        each.axis is None and is_ordinary(to, each.scale) for each in found
+    )
+    return found if is_served else None
+
+
+def _position(to: IntegerRewriter, name: str) -> int:
+    """Return where a value is made; -1 for one that is given."""
+    node = to.producers.get(name)
+    return -1 if node is None else next((i for i, each in enumerate(to.nodes) if each is node), -1)
+
+
+def _from_bytes(to: IntegerRewriter, node: Node, value: Quantized) -> tuple[list[str], Expression]:
+    """Return a quantised value less its zero point as a float32: operands and an expression over them."""
+    if to.is_zero(value.zero_point):
+        return [value.value], wide(arg(0), to.types[value.value].dtype)
+    less: Expression = ("sub", ("cast", "int32", arg(0)), ("cast", "int32", arg(1)))
+    return [value.value, to.reshaped(node, value.zero_point, ())], ("cast", FLOAT, less)
+
+
+def _in_steps(to: IntegerRewriter, value: Quantized) -> tuple[list[str], Expression] | None:
+    """Return the same of what is rounded and limited here and read by nothing else: no bytes are made in between."""
+    node = to.producers.get(value.value)
+    if node is None or node.domain != "opbuild" or "expression" not in node.attrs or not _is_read_once(to, value.value):
+        return None
+    match node.attrs["expression"]:
+        case ("cast", _, ("saturate", ("round", steps), low, high)) if to.is_zero(value.zero_point):
+            return [*node.inputs], limited_and_rounded(steps, low, high)
+        case ("cast", _, ("saturate", ("add", ("round", steps), ("cast", _, ("arg", place)) as zero), low, high)):
+            if same_zero(to, node.inputs[place], value.zero_point):
+                return [*node.inputs], limited_and_rounded(steps, ("sub", low, zero), ("sub", high, zero))
+    return None
+
+
+def _is_read_once(to: IntegerRewriter, name: str) -> bool:
+    """Return whether one node reads bytes, and one what that makes of them if it dequantises."""
+    readers = to.readers.get(name, ())
+    if len(readers) != 1 or name in to.outputs:
+        return False
+    (reader,) = readers
+    return reader.op_type != "DequantizeLinear" or _is_read_once(to, reader.outputs[0])
+
+
+def _moved(expression: Expression, by: int) -> Expression:
+    """Return an expression whose operands have other numbers."""
+    return substitute(expression, lambda e: arg(e[1] + by) if e[0] == "arg" else None)
