@@ -27,7 +27,7 @@ from opbuild.program import Buffer, HostCall, KernelCall, Port, Program, View
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.image import Image, ImageStore
 from opbuild.runtime.library import Library
-from opbuild.runtime.record import from_json, to_json
+from opbuild.runtime.record_json import from_json, to_json
 
 SIZE = 64 * 1024  # elements: the weights have a file of their own
 KEY = ImageKey("Chain of 3", {"model": "m", "inputs": [["x", "float32", [SIZE]]]}, lambda: "halide-1")
@@ -147,23 +147,36 @@ def test_an_image_of_another_key_under_the_right_name_is_a_miss(tmp_path: Path) 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda record: record["steps"][0]["views"][2].__setitem__(1, 1),
-        lambda record: record["steps"][0]["views"][2].__setitem__(1, -1),
-        lambda record: record["dims"][record["steps"][0]["views"][2][2]].__setitem__(0, [SIZE, 2]),
-        lambda record: record["dims"][record["steps"][0]["views"][2][2]].__setitem__(0, [2, -1]),
-        lambda record: record["steps"][0]["views"][2].__setitem__(2, -1),
-        lambda record: record["steps"][0]["views"][2].__setitem__(2, len(record["dims"])),
+        lambda record: record["steps"]["offset"].__setitem__(2, 1),
+        lambda record: record["steps"]["offset"].__setitem__(2, -1),
+        lambda record: record["dims"][record["steps"]["shape"][2]].__setitem__(0, [SIZE, 2]),
+        lambda record: record["dims"][record["steps"]["shape"][2]].__setitem__(0, [2, -1]),
+        lambda record: record["steps"]["shape"].__setitem__(2, -1),
+        lambda record: record["steps"]["shape"].__setitem__(2, len(record["dims"])),
         lambda record: record["dims"].pop(),
-        lambda record: record["steps"][0]["views"][0].__setitem__(0, 99),
+        lambda record: record["steps"]["buffer"].__setitem__(0, 99),
+        lambda record: record["steps"]["buffer"].__setitem__(0, -1),
+        lambda record: record["steps"]["buffer"].pop(),
+        lambda record: [record["steps"][name].pop() for name in ("buffer", "offset", "shape")],
+        lambda record: record["steps"].__setitem__("shape", [[each] for each in record["steps"]["shape"]]),
+        lambda record: record["steps"]["kind"].__setitem__(0, len(record["steps"]["kinds"])),
+        lambda record: record["steps"]["kind"].__setitem__(0, -1),
+        lambda record: record["steps"]["kind"].__setitem__(0, -2),
+        lambda record: record["steps"]["kind"].pop(),
+        lambda record: record["steps"]["kinds"][0].__setitem__(1, 2**62),
+        lambda record: record["steps"]["nodes"].pop(),
+        lambda record: record["steps"]["nodes"].__setitem__(0, "first"),
         lambda record: record.__setitem__("arena_size", 64),
-        lambda record: record["buffers"][2].__setitem__(3, 3),
-        lambda record: record["buffers"][2].__setitem__(3, -64),
-        lambda record: record["buffers"][1].__setitem__(3, 5),
-        lambda record: record["buffers"][1].__setitem__(2, 2 * SIZE),
-        lambda record: record["buffers"][0].__setitem__(2, 2 * SIZE),
-        lambda record: record["buffers"][0].__setitem__(1, "object"),
+        lambda record: record["buffers"]["place"].__setitem__(2, 3),
+        lambda record: record["buffers"]["place"].__setitem__(2, -64),
+        lambda record: record["buffers"]["place"].__setitem__(1, 5),
+        lambda record: record["buffers"]["size"].__setitem__(1, 2 * SIZE),
+        lambda record: record["buffers"]["size"].__setitem__(1, 2**62 + SIZE),
+        lambda record: record["buffers"]["size"].__setitem__(0, 2 * SIZE),
+        lambda record: record["buffers"]["sort"].__setitem__(0, -1),
+        lambda record: record["buffers"]["sorts"][0].__setitem__(1, "object"),
         lambda record: record["inputs"][0].__setitem__(2, 77),
-        lambda record: record["constants"][0].__setitem__(1, "../../etc/passwd"),
+        lambda record: record["constants"]["digests"].__setitem__(0, "../../etc/passwd"),
         lambda record: record.pop("steps"),
     ],
 )

@@ -32,7 +32,9 @@ from opbuild.runtime.changes import first_change
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.image import Image
 from opbuild.runtime.library import Library
-from opbuild.runtime.record import KernelStep, Record, from_json, problem, to_json
+from opbuild.runtime.record import KernelStep, Record, Steps, Storages
+from opbuild.runtime.record_json import from_json, to_json
+from opbuild.runtime.soundness import problem
 
 SIZE = 64 * 1024  # elements: the weights have a file of their own
 KEY = ImageKey("lies", {"model": "m", "inputs": [["x", "float32", [SIZE]]]}, lambda: "halide-1")
@@ -183,11 +185,13 @@ def test_a_record_whose_outputs_are_not_each_written_is_refused() -> None:
     record = build(chain(SIZE)).record
     (port,) = record.outputs
     assert problem(record) is None
-    assert "0 of them are written" in str(problem(replace(record, steps=record.steps[:-1])))
-    assert "which nothing wrote before" in str(problem(replace(record, steps=record.steps[::-1])))
+    assert "0 of them are written" in str(problem(replace(record, steps=Steps.of(record.steps[:-1]))))
+    assert "which nothing wrote before" in str(problem(replace(record, steps=Steps.of(record.steps[::-1]))))
     assert "two outputs are one buffer" in str(problem(replace(record, outputs=(port, port))))
-    half = record.steps[-1]._replace(views=tuple(halved(view) for view in record.steps[-1].views))
-    assert f"{SIZE // 2} of them are written" in str(problem(replace(record, steps=(*record.steps[:-1], half))))
+    *others, last = record.steps
+    assert isinstance(last, KernelStep)
+    half = last._replace(views=tuple(halved(view) for view in last.views))
+    assert f"{SIZE // 2} of them are written" in str(problem(replace(record, steps=Steps.of([*others, half]))))
 
 
 def test_a_kernel_of_several_outputs_writes_all_of_them() -> None:
@@ -197,14 +201,14 @@ def test_a_kernel_of_several_outputs_writes_all_of_them() -> None:
     assert isinstance(first, KernelStep)
     assert isinstance(second, KernelStep)
     both = first._replace(views=(*first.views, second.views[-1]), writes=2)
-    joined = replace(record, steps=(both, third))
+    joined = replace(record, steps=Steps.of([both, third]))
     assert problem(joined) is None
     assert problem(from_json(to_json(joined))) is None
-    assert "which nothing wrote before" in str(problem(replace(record, steps=(both._replace(writes=1), third))))
-    assert "would write to an input" in str(problem(replace(record, steps=(both._replace(writes=3), third))))
+    for writes, wrong in ((1, "which nothing wrote before"), (3, "would write to an input")):
+        assert wrong in str(problem(replace(record, steps=Steps.of([both._replace(writes=writes), third]))))
     for count in (0, -1, 5):
         with pytest.raises(ValueError, match=f"of 4 arguments writes {count}"):
-            from_json(to_json(replace(record, steps=(both._replace(writes=count), third))))
+            from_json(to_json(replace(record, steps=Steps.of([both._replace(writes=count), third]))))
 
 
 def test_an_input_is_written_only_where_it_is_returned() -> None:
@@ -212,14 +216,14 @@ def test_an_input_is_written_only_where_it_is_returned() -> None:
     record = build(chain(SIZE)).record
     (given,), (port,) = record.inputs, record.outputs
     *steps, last = record.steps
+    assert isinstance(last, KernelStep)
     moved = last._replace(views=(*last.views[:-1], last.views[-1]._replace(buffer=given.buffer)))
-    assert "would write to an input" in str(problem(replace(record, steps=(*steps, moved))))
-    replacing = replace(record, steps=(*steps, moved), outputs=(port._replace(buffer=given.buffer),))
+    untold = replace(record, steps=Steps.of([*steps, moved]))
+    assert "would write to an input" in str(problem(untold))
+    replacing = replace(untold, outputs=(port._replace(buffer=given.buffer),))
     assert "not the one of output 0" in str(problem(replacing))
-    buffers = tuple(
-        each._replace(kind="temporary", size=0) if each.kind == "output" else each for each in record.buffers
-    )
-    replacing = replace(replacing, buffers=buffers)
+    buffers = [each._replace(kind="temporary", size=0) if each.kind == "output" else each for each in record.buffers]
+    replacing = replace(replacing, buffers=Storages.of(buffers))
     assert problem(from_json(to_json(replacing))) is None
     assert (first_change(record), first_change(replacing)) == (None, len(steps))
 

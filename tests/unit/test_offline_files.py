@@ -15,6 +15,7 @@ from blake3 import blake3
 
 from forked import in_fork
 from handmade import Built, build, chain, expected_chain
+from old_records import to_old_json
 from opbuild.errors import InvalidModelError, OptionError, ShapeError, TargetError
 from opbuild.kernel.host import host_level, needed_of_machine, runs_here
 from opbuild.kernel.level import BY_NAME, LEVELS, Level
@@ -156,13 +157,14 @@ def test_a_file_of_a_later_format_says_so(file: Path, tmp_path: Path) -> None:
         load(path)
 
 
-def test_a_file_of_an_earlier_format_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model that was written once goes on running; each view had its own extents and strides then."""
+@pytest.mark.parametrize("version", range(offline_format.OLDEST, offline_format.VERSION))
+def test_a_file_of_an_earlier_format_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    """A model that was written once goes on running; buffers and steps were rows then."""
     with monkeypatch.context() as patch:
-        patch.setattr(offline_format, "VERSION", offline_format.OLDEST)
-        patch.setattr("opbuild.runtime.record._view_to_json", lambda view, _: view and list(view))
+        patch.setattr(offline_format, "VERSION", version)
+        patch.setattr("opbuild.offline.file.to_json", lambda record: to_old_json(record, version))
         path = write_chain(tmp_path / "earlier.om")
-    assert path.read_bytes()[8] == offline_format.OLDEST
+    assert path.read_bytes()[8] == version
     x = np.arange(SIZES[0], dtype=np.float32)
     np.testing.assert_array_equal(load(path)(x), expected_chain(x))
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from opbuild.platform import records
 from opbuild.platform.lazily import lazily
 from opbuild.platform.records import NamedTuple, dataclass
 
@@ -156,12 +157,20 @@ def _behaviour(of: type) -> list[object]:
     return said
 
 
+@pytest.mark.parametrize("few", [0, 3, 1000])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_record_does_all_that_a_standard_data_class_does(
-    form: Callable[[Callable[[type], type]], type], options: dict[str, bool]
+    form: Callable[[Callable[[type], type]], type],
+    options: dict[str, bool],
+    few: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Calls, errors, comparison, digests, texts, copies and what a frozen one refuses are the same."""
+    """Calls, errors, comparison, digests, texts, copies and what a frozen one refuses are the same.
+
+    So they are before the constructor is compiled, when it is, and after that.
+    """
+    monkeypatch.setattr(records, "_FEW", few)
     ours, standard = form(dataclass(**options)), form(dataclasses.dataclass(**options))
     assert _behaviour(ours) == _behaviour(standard)
 

@@ -17,8 +17,7 @@ from opbuild.files.trust import PRIVATE, Trust, make_trust
 from opbuild.graph.types import TensorType
 from opbuild.kernel.reason import Reason
 from opbuild.platform.records import dataclass
-from opbuild.program import HostCall
-from opbuild.runtime.record import from_json
+from opbuild.runtime.record_json import from_json
 from opbuild.store import inspect, prune
 from opbuild.store.at_once import at_once
 from opbuild.store.claims import sweep_claims
@@ -309,7 +308,7 @@ def describe(name: str, stored: Contents) -> Description | Reason:
     """
     try:
         record = from_json(stored.record)
-        weights = {each.digest: each.nbytes for each in record.constants if each.digest}
+        weights = record.constants.weights
         return Description(
             network=record.name,
             target=str(stored.key.components["target"]),
@@ -318,7 +317,7 @@ def describe(name: str, stored: Contents) -> Description | Reason:
             operators=tuple(
                 (str(operator), tuple(map(str, nodes))) for operator, nodes, _ in record.notes.get("operators", ())
             ),
-            host=Counter(step.node.op_type for step in record.steps if isinstance(step, HostCall)),
+            host=Counter(call.node.op_type for call in record.steps.hosts),
             weights=weights,
             files=(*map(weights_file, weights), f"{name}.so", f"{name}.bin", f"{name}.json"),
         )

@@ -27,7 +27,7 @@ from opbuild.pipeline.stores import Stores, deciding_builder
 from opbuild.platform.records import dataclass
 from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
-from opbuild.runtime.record import from_json
+from opbuild.runtime.record_json import from_json
 from opbuild.store.at_once import at_once
 from opbuild.store.disk import DiskStore
 from opbuild.store.networks import DiskNetworks
@@ -198,12 +198,11 @@ def _stored(key: ImageKey, setup: Setup) -> tuple[StoredNetwork, dict[str, Bytes
     if isinstance(network, Reason):
         return network
     weights, store = {}, DiskWeights(folder / "weights", trust=setup.trust)
-    for constant in from_json(network.record).constants:
-        if constant.digest:
-            weight = store.get(constant.digest, constant.nbytes, network.states.get(constant.digest))
-            if not isinstance(weight, Weight):
-                return weight
-            weights[constant.digest] = weight.array
+    for digest, nbytes in from_json(network.record).constants.weights.items():
+        weight = store.get(digest, nbytes, network.states.get(digest))
+        if not isinstance(weight, Weight):
+            return weight
+        weights[digest] = weight.array
     return network, weights
 
 

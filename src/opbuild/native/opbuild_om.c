@@ -22,7 +22,7 @@
 #error "offline models are for little-endian machines"
 #endif
 
-enum { OLDEST = 2, VERSION = 3, MOST_SECTIONS = 65536, MOST_ARGUMENTS = 32, ALIGNMENT = 64 };
+enum { OLDEST = 2, VERSION = 4, MOST_SECTIONS = 65536, MOST_ARGUMENTS = 32, ALIGNMENT = 64 };
 enum { WAKING = 2500 }; /* nanoseconds of work from which on it pays to wake a second thread */
 enum { ABOUT = 1, MACHINE, PLAN, PROGRAM, LIBRARY, WEIGHTS };
 enum { INPUT, OUTPUT, CONSTANT, TEMPORARY };

@@ -36,8 +36,8 @@ from opbuild.platform.digest import blake3_of
 from opbuild.platform.records import dataclass
 from opbuild.runtime.binding import Shapes
 from opbuild.runtime.endpoint import Endpoint, common
-from opbuild.runtime.image import load_constants
-from opbuild.runtime.record import ALIGNMENT, Constant, Record, from_json, to_json
+from opbuild.runtime.record import ALIGNMENT, Constant, Pieces, Places, Record
+from opbuild.runtime.record_json import from_json, to_json
 from opbuild.text.canonical import canonical_json
 
 
@@ -53,9 +53,9 @@ class PackedWeights:
     _offsets: dict[str, int] = field(default_factory=dict)
     _end: int = 0
 
-    def place(self, arrays: Sequence[Array]) -> tuple[Constant, ...]:
+    def place(self, arrays: Sequence[Array]) -> Places:
         """Add constants, those that are there already not again, and return where they lie."""
-        return tuple(self._place(array) for array in arrays)
+        return Places.of(self._place(array) for array in arrays)
 
     def _place(self, array: Array) -> Constant:
         digest = blake3_of(array.data)
@@ -191,14 +191,14 @@ class OfflineModel:
             raise self._invalid(f"plan {index} has other outputs than the file says")
         return record
 
-    def constants(self, record: Record) -> tuple[Array, ...]:
+    def constants(self, record: Record) -> Pieces:
         """Return the bytes of a record's constants, where the file was read or mapped.
 
         Raises:
             InvalidModelError: If they are not in the file.
         """
         try:
-            return load_constants(record.constants, self.container.section(WEIGHTS))
+            return Pieces(record.constants, self.container.section(WEIGHTS), {})
         except OSError as error:
             raise self._invalid(str(error)) from error
 

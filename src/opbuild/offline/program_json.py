@@ -25,7 +25,7 @@ import numpy as np
 
 from opbuild.dtypes import CODED, itemsize
 from opbuild.graph.types import Array
-from opbuild.program import BufferKind, HostCall, Port
+from opbuild.program import BufferKind, Port
 from opbuild.runtime.buffers import element_type
 from opbuild.runtime.record import KernelStep, Record
 
@@ -87,10 +87,10 @@ def why_not_in_c(record: Record) -> str:
     """Return why a record can not be run from C, or the empty text."""
     if record.cut is not None:
         return f"shapes depend on data or values ({record.cut.op_type} {record.cut.node}): it runs in Python only"
-    host = sorted({f"{step.node.op_type} ({step.node.name})" for step in record.steps if isinstance(step, HostCall)})
+    host = sorted({f"{step.node.op_type} ({step.node.name})" for step in record.steps.hosts})
     if host:
         return f"these operators have no kernel and run in Python only: {', '.join(host)}"
-    most = max((len(step.views) for step in record.steps if isinstance(step, KernelStep)), default=0)
+    most = max((kind.arguments for kind in record.steps.kinds), default=0)
     return f"a kernel has {most} arguments, the C library passes {MOST_ARGUMENTS}" if most > MOST_ARGUMENTS else ""
 
 

@@ -35,11 +35,10 @@ from opbuild.runtime.binding import Binding, Bound, Shapes
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.executor import Executor, Prepared
-from opbuild.runtime.image import load_constants
 from opbuild.runtime.in_parts import InParts
 from opbuild.runtime.library import Library
 from opbuild.runtime.parts import Part, Parts
-from opbuild.runtime.record import Constant
+from opbuild.runtime.record import Constant, Pieces, Places
 from opbuild.runtime.reports import stored_report
 from opbuild.runtime.weights import Packer
 
@@ -223,7 +222,7 @@ def _sizes(names: Sequence[str], ranges: Any) -> Sizes | None:
     return None if ranges is None else make_sizes(names, [[(low, high) for low, high in each] for each in ranges])
 
 
-def _mapped(offline: OfflineModel, places: Sequence[tuple[Any, Any]]) -> tuple[Array, ...]:
+def _mapped(offline: OfflineModel, places: Sequence[tuple[Any, Any]]) -> Sequence[Array]:
     """Return pieces of the file's weights, read-only."""
-    constants = [Constant(int(nbytes), "", int(offset)) for nbytes, offset in places]
-    return load_constants(constants, offline.container.section(WEIGHTS))
+    constants = Places.of(Constant(int(nbytes), "", int(offset)) for nbytes, offset in places)
+    return Pieces(constants, offline.container.section(WEIGHTS), {})

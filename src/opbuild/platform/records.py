@@ -1,8 +1,8 @@
 """Data classes and named tuples that take little to make: a start loads many that it does not use.
 
 ``dataclasses.dataclass`` compiles six functions for a frozen class, one by one, which takes longer than loading the
-module that it stands in. Here only ``__init__`` is compiled, when an instance is first made; the others need no code
-of their own. Fields are the standard ones, so ``field``, ``fields`` and ``replace`` serve as usual.
+module that it stands in. Here only ``__init__`` is compiled, when a class makes its third instance; the others need no
+code of their own. Fields are the standard ones, so ``field``, ``fields`` and ``replace`` serve as usual.
 
 ``typing.NamedTuple`` compiles the text of each annotation, only to see that it is an expression; type checkers do that.
 """
@@ -61,13 +61,51 @@ else:
         return made if cls is None else made(cls)
 
 
+_FEW = 2
+"""Instances until which a constructor is not compiled: half of the classes of a start make no more."""
+
+
 def _late_init(cls: type, frozen: bool) -> Callable[..., None]:
+    left = _FEW
+
     def __init__(self: object, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        nonlocal left
+        left -= 1
+        if left >= 0 and _fill(self, cls, args, kwargs, object.__setattr__ if frozen else setattr):
+            return
         made = _init(cls, frozen)
-        type.__setattr__(cls, "__init__", made)  # it takes this one's place
+        if left < 0:
+            type.__setattr__(cls, "__init__", made)  # it takes this one's place
         made(self, *args, **kwargs)
 
     return __init__
+
+
+def _fill(
+    self: object, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], assign: Callable[[object, str, Any], None]
+) -> bool:
+    """Do what the constructor does with arguments that fit; return whether they do, else nothing was done."""
+    fields = dataclasses.fields(cls)
+    names = [field.name for field in fields if field.init]
+    given = dict(zip(names, args))  # noqa: B905  fewer may be given
+    if len(args) > len(names) or not kwargs.keys() <= {*names[len(args) :]}:
+        return False
+    given |= kwargs
+    for field in fields:
+        if field.name in given:
+            continue
+        if field.default_factory is not dataclasses.MISSING:
+            given[field.name] = field.default_factory()
+        elif field.init:
+            if field.default is dataclasses.MISSING:
+                return False
+            given[field.name] = field.default
+    for field in fields:
+        if field.name in given:
+            assign(self, field.name, given[field.name])
+    if hasattr(cls, "__post_init__"):
+        self.__post_init__()  # type: ignore[attr-defined]
+    return True
 
 
 def _init(cls: type, frozen: bool) -> Callable[..., None]:

@@ -10,7 +10,8 @@ from opbuild.errors import BuildError
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.program import HostCall, KernelCall, Program
 from opbuild.runtime.memory_plan import MemoryPlan
-from opbuild.runtime.record import Constant, KernelStep, Record, Storage, problem
+from opbuild.runtime.record import Constant, KernelStep, Places, Record, Steps, Storage, Storages
+from opbuild.runtime.soundness import problem
 
 
 def make_record(
@@ -43,11 +44,11 @@ def make_record(
     places = {**ports, **memory.offsets, **constant_of}
     record = Record(
         name=program.name,
-        buffers=tuple(
+        buffers=Storages.of(
             Storage(buffer.kind, buffer.dtype, buffer.size, places.get(index, 0))
             for index, buffer in enumerate(program.buffers)
         ),
-        steps=tuple(
+        steps=Steps.of(
             _step(symbols[call.desc], call, program) if isinstance(call, KernelCall) else call
             for call in program.calls
             if not _writes_nothing(call)
@@ -55,7 +56,7 @@ def make_record(
         inputs=program.inputs,
         outputs=program.outputs,
         arena_size=memory.size,
-        constants=tuple(constants),
+        constants=Places.of(constants),
         notes=notes,
         zeroed=memory.zeroed,
     )

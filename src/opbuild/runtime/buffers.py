@@ -6,15 +6,14 @@ network's arguments are made, copied and moved with a few array operations.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cache
-from itertools import chain
 
 import numpy as np
 
 from opbuild.dtypes import ADDED, CODED
 from opbuild.graph.types import Array
-from opbuild.program import View
+from opbuild.runtime.record import Dims
 
 HEADER = np.dtype(
     [
@@ -33,25 +32,24 @@ HEADER_WORDS = HEADER.itemsize // 8
 _CODES = {"i": 0, "u": 1, "b": 1, "f": 2}
 
 
-def make_headers(views: Iterable[tuple[View, str]]) -> tuple[Array, Array]:
+def make_headers(dims: Sequence[Dims], shape: Array, types: Array) -> tuple[Array, Array]:
     """Return the headers of views and the dimensions they point to; ``host`` is 0 and is filled in later.
 
     Args:
-        views: Each view with the element type of its buffer.
+        dims: The extents and strides that there are.
+        shape: For each view the index of its own.
+        types: For each view the code and the bits of its elements, ``[views, 2]``.
 
     Returns:
         Headers of shape ``[views]`` and dimensions of shape ``[all dimensions]``; the second must outlive the first.
     """
-    pairs = list(views)
-    ranks = np.fromiter((len(view.dims) for view, _ in pairs), np.int64, len(pairs))
-    dimensions, headers = np.zeros(int(ranks.sum()), DIMENSION), np.zeros(len(pairs), HEADER)
-    numbers = chain.from_iterable(chain.from_iterable(view.dims for view, _ in pairs))
-    flat = np.fromiter(numbers, np.int32, 2 * dimensions.size).reshape(-1, 2)
+    ranks = np.array([len(each) for each in dims], np.int64)
+    dimensions, headers = np.zeros(int(ranks.sum()), DIMENSION), np.zeros(len(shape), HEADER)
+    flat = np.array([dim for each in dims for dim in each], np.int32).reshape(-1, 2)
     dimensions["extent"], dimensions["stride"] = flat[:, 0], flat[:, 1]
-    kinds = np.array([element_type(dtype) for _, dtype in pairs], np.uint8).reshape(-1, 2)
-    headers["type_code"], headers["type_bits"], headers["type_lanes"] = kinds[:, 0], kinds[:, 1], 1
-    headers["dimensions"] = ranks
-    headers["dim"] = (dimensions.ctypes.data + (ranks.cumsum() - ranks) * DIMENSION.itemsize).astype(np.uint64)
+    headers["type_code"], headers["type_bits"], headers["type_lanes"] = types[:, 0], types[:, 1], 1
+    headers["dimensions"] = ranks[shape]
+    headers["dim"] = (dimensions.ctypes.data + (ranks.cumsum() - ranks) * DIMENSION.itemsize)[shape]
     return headers, dimensions
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from operator import methodcaller
-from typing import Any
+
+import numpy as np
 
 from opbuild.errors import ChangesError
 from opbuild.graph.types import Array
-from opbuild.runtime.library import last_error
-from opbuild.runtime.record import KernelStep, Record
+from opbuild.runtime.library import Step, last_error
+from opbuild.runtime.record import Record
 
 _CALL = methodcaller("__call__")
 
@@ -18,8 +19,10 @@ _CALL = methodcaller("__call__")
 def first_change(record: Record) -> int | None:
     """Return the first step that writes where an input lies; None if none does."""
     changed = {port.buffer for port in record.inputs}.intersection(port.buffer for port in record.outputs)
-    steps = enumerate(record.steps) if changed else ()
-    return next((i for i, step in steps if isinstance(step, KernelStep) and step.views[-1].buffer in changed), None)
+    if not changed:
+        return None
+    steps = record.steps
+    return min(steps.step[steps.wrote & np.isin(steps.buffer, [*changed])].tolist(), default=None)
 
 
 def writeable(arrays: Sequence[Array], places: Collection[int]) -> list[Array]:
@@ -28,7 +31,7 @@ def writeable(arrays: Sequence[Array], places: Collection[int]) -> list[Array]:
     return [each.copy() if i in wanted and not each.flags.writeable else each for i, each in enumerate(arrays)]
 
 
-def change(steps: Sequence[tuple[Callable[..., Any], tuple[Any, ...]]]) -> None:
+def change(steps: Sequence[Step]) -> None:
     """Run the calls that change inputs, all of them: Python handles no signal before its own code runs again.
 
     Raises:

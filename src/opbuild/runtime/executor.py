@@ -7,7 +7,6 @@ addresses and runs a list of ``function(*arguments)``; ctypes releases the inter
 
 from __future__ import annotations
 
-import ctypes
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -20,10 +19,10 @@ from opbuild.graph.types import Array, Node
 from opbuild.kernel.host import here
 from opbuild.program import HostCall, Port, View
 from opbuild.runtime.blocks import Blocks
-from opbuild.runtime.buffers import HEADER, HEADER_WORDS, HOST_WORD, make_headers
+from opbuild.runtime.buffers import HEADER, HEADER_WORDS, HOST_WORD, element_type, make_headers
 from opbuild.runtime.changes import change, first_change, writeable
-from opbuild.runtime.library import MOST_OPERANDS, Library, last_error
-from opbuild.runtime.record import CHECKED_ORDER, KERNELS, KernelStep, Record, itemsize
+from opbuild.runtime.library import Callee, Library, Step, kernel_steps, last_error, references
+from opbuild.runtime.record import CHECKED_ORDER, HOST, KERNELS, KernelStep, Record, addresses, itemsize
 from opbuild.runtime.reused import wanted
 from opbuild.runtime.timing import TIMER
 
@@ -32,11 +31,6 @@ if TYPE_CHECKING:
 
 Evaluate = Callable[[Node, Sequence["Array | None"], int], Sequence["Array | None"]]
 """Evaluates one node on dense arrays, for a version of the operator set; the host backend's face."""
-Headers = ctypes.Array[ctypes.c_char]
-"""The memory of headers of arguments."""
-_HEADER_BYTES = HEADER.itemsize
-Step = tuple[Callable[..., Any], tuple[Any, ...]]
-"""A function and its arguments; it returns 0 (or None) unless it failed."""
 
 
 class Prepared(Protocol):
@@ -177,24 +171,24 @@ class Executor(Runner):
         shared = Blocks[Prepared]() if blocks is None else blocks
         super().__init__(record.inputs, record.outputs, record.arena_size, record.zeroed, shared)
         self.record = record
-        self._constants = tuple(constants)
+        self._constants = constants
         self._evaluate = evaluate
-        kernels = [step for step in record.steps if isinstance(step, KernelStep)]
-        views = [view for step in kernels for view in step.views]
-        types = [dtype for step in kernels for dtype in step.argument_types(record.buffers)]
-        self._headers, self._dimensions = make_headers(zip(views, types, strict=True))
-        self._symbols = tuple(dict.fromkeys(step.symbol for step in kernels))
-        self._views = views
+        steps = record.steps
+        self._headers, self._dimensions = make_headers(steps.dims, steps.shape, self._element_types())
+        self._addresses = addresses(constants)
+        self._ports = self._port_arguments()
         self._of_host = frozenset(
-            view.buffer
-            for step in record.steps
-            if not isinstance(step, KernelStep)
-            for view in (*step.inputs, *step.outputs)
-            if view is not None
+            view.buffer for call in steps.hosts for view in (*call.inputs, *call.outputs) if view is not None
         )
-        if library is None and self._symbols:
+        if library is None and steps.kinds:
             raise LinkError(f"the network {record.name} calls kernels and has no library", "build it again")
-        self._functions = {symbol: library.kernel(symbol) for symbol in self._symbols} if library is not None else {}
+        symbols = dict.fromkeys(kind.symbol for kind in steps.kinds)
+        functions = {symbol: library.kernel(symbol) for symbol in symbols} if library is not None else {}
+        self._callees = [
+            Callee(functions[kind.symbol], library, here().tasks(kind.work, library.num_threads))
+            for kind in steps.kinds
+            if library is not None
+        ]
         self.library = library
         self._checked = frozenset(record.notes.get(CHECKED_ORDER, ()))
         self._first_change = first_change(record)
@@ -214,6 +208,32 @@ class Executor(Runner):
         family, variant = self.record.notes.get(KERNELS, {}).get(found.symbol, ("", {}))
         sizes = [itemsize(dtype) for dtype in found.argument_types(self.record.buffers)]
         return kernel_call(found.symbol, found.nodes, (family, variant), found.views, sizes, found.writes)
+
+    def _element_types(self) -> Array:
+        """Return code and bits of the elements of each argument: its buffer's, or those that its kernel states."""
+        buffers, steps = self.record.buffers, self.record.steps
+        known = np.array([element_type(dtype) for _, dtype in buffers.sorts], np.uint8).reshape(-1, 2)
+        types = known[buffers.sort[steps.buffer]]
+        if not any(kind.dtypes for kind in steps.kinds):
+            return types
+        unstated = (0, 0)  # no element has no bits
+        stated = steps.of_arguments(
+            [[*map(element_type, kind.dtypes)] or [unstated] * kind.arguments for kind in steps.kinds]
+        )
+        return np.where(stated[:, 1:] != 0, stated, types)
+
+    def _port_arguments(self) -> list[tuple[int, Sequence[tuple[int, int]]]]:
+        """Return for each of the caller's arrays its buffer, and which words point how many bytes into it."""
+        buffers, steps = self.record.buffers, self.record.steps
+        own = np.flatnonzero(buffers.is_of("input", "output")[steps.buffer])
+        words, starts = own * HEADER_WORDS + HOST_WORD, (steps.offset * buffers.itemsize[steps.buffer])[own]
+        found: dict[int, list[tuple[int, int]]] = {}
+        for buffer, *argument in zip(steps.buffer[own].tolist(), words.tolist(), starts.tolist(), strict=True):
+            found.setdefault(buffer, []).append((argument[0], argument[1]))
+        given = [(port.buffer, found.get(port.buffer, ())) for port in self.inputs]
+        for buffer, _ in given:  # an output that replaces one is the same array
+            found.pop(buffer, None)
+        return [*given, *((port.buffer, found.get(port.buffer, ())) for port in self.outputs)]
 
     @property
     def step_count(self) -> int:
@@ -235,33 +255,29 @@ class Arena:
     """
 
     def __init__(self, owner: Executor, memory: Array) -> None:
-        record, views = owner.record, owner._views
         self._owner, self.memory = owner, memory
         self.headers = owner._headers.copy()
+        self.headers["host"] = self._hosts(owner)
         self._words = self.headers.view(np.uint64)
-        self._arrays: list[Array | None] = [None] * len(record.buffers)
+        self._arrays: list[Array | None] = [None] * len(owner.record.buffers)
         for index in owner._of_host:
             self._arrays[index] = self._storage(index, owner)
-        self._set_addresses(views, owner)
-        inputs = frozenset(port.buffer for port in record.inputs)
-        own = [_PortArguments(port, () if port.buffer in inputs else views, record) for port in record.outputs]
-        self._ports = [*(_PortArguments(port, views, record) for port in record.inputs), *own]
         self.steps = self._steps(owner)
 
     def attach(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Point the arguments at the caller's arrays."""
         words = self._words
-        for port, array in zip(self._ports, (*inputs, *outputs), strict=True):
-            if port.hosts:
+        for (buffer, arguments), array in zip(self._owner._ports, (*inputs, *outputs), strict=True):
+            if arguments:
                 address = array.ctypes.data  # not __array_interface__: numpy 2.4 loses some bytes at each use of it
-                for word, offset in port.hosts:
+                for word, offset in arguments:
                     words[word] = address + offset
-            self._arrays[port.buffer] = array
+            self._arrays[buffer] = array
 
     def detach(self) -> None:
         """Let go of the caller's arrays."""
-        for port in self._ports:
-            self._arrays[port.buffer] = None
+        for buffer, _ in self._owner._ports:
+            self._arrays[buffer] = None
 
     def array(self, buffer: int) -> Array | None:
         """Return the memory of a buffer; None for the caller's while none is attached."""
@@ -277,72 +293,40 @@ class Arena:
             return owner._constants[buffer.place].view(numpy_dtype(buffer.dtype))
         return None
 
-    def _set_addresses(self, views: Sequence[View], owner: Executor) -> None:
-        """Fill in the addresses of all views but those of the caller's arrays."""
-        memory, constants = self.memory.ctypes.data, [each.ctypes.data for each in owner._constants]
-        bases, sizes = [], []
-        for kind, dtype, _, place in owner.record.buffers:
-            bases.append(memory + place if kind == "temporary" else constants[place] if kind == "constant" else 0)
-            sizes.append(itemsize(dtype))
-        hosts = (bases[index] + offset * sizes[index] for index, offset, _ in views)
-        self.headers["host"] = np.fromiter(hosts, np.uint64, len(views))
+    def _hosts(self, owner: Executor) -> Array:
+        """Return the addresses of all arguments; those of the caller's arrays are filled in later."""
+        buffers, steps = owner.record.buffers, owner.record.steps
+        bases = np.where(buffers.is_of("temporary"), self.memory.ctypes.data + buffers.place, 0)
+        constant = buffers.is_of("constant")
+        bases[constant] = owner._addresses[buffers.place[constant]]
+        return bases[steps.buffer] + steps.offset * buffers.itemsize[steps.buffer]
 
     def _steps(self, owner: Executor) -> list[Step]:
+        found = owner.record.steps
+        kernels = kernel_steps(owner._callees, found.called, found.ends, self.headers)
+        if not found.hosts and not owner._checked:
+            return kernels
         steps: list[Step] = []
-        headers, first = header_memory(self.headers), 0
-        for step in owner.record.steps:
-            if isinstance(step, KernelStep):
-                last = first + len(step.views)
-                steps.append(self._kernel_step(step, headers, range(first, last), owner))
-                first = last
-            else:
-                steps.append((evaluate_step, (step, self._arrays, owner._evaluate)))
+        hosts, left = iter(found.hosts), zip(found.called.tolist(), found.ends.tolist(), kernels, strict=True)
+        for kind in found.kind.tolist():
+            if kind == HOST:
+                steps.append((evaluate_step, (next(hosts), self._arrays, owner._evaluate)))
+                continue
+            _, end, step = next(left)
+            checked = found.kinds[kind].symbol in owner._checked
+            steps.append(self._order_check(len(steps), end, owner) if checked else step)
         return steps
 
-    def _kernel_step(self, step: KernelStep, headers: Headers, own: range, owner: Executor) -> Step:
-        """Return what runs a kernel: the kernel itself, what calls it, or what checks it."""
-        kernel: Any = owner._functions[step.symbol]
-        library = cast("Library", owner.library)
-        if step.symbol not in owner._checked:
-            return kernel_step(kernel, library, here().tasks(step.work, library.num_threads), headers, own)
+    def _order_check(self, index: int, end: int, owner: Executor) -> Step:
+        """Return what runs a kernel and checks it."""
         from opbuild.runtime.order_check import OrderCheck  # only for who debugs
 
+        step = cast("KernelStep", owner.record.steps[index])
+        callee = owner._callees[owner.record.steps.kind[index]]
+        own = self.headers[end - len(step.views) : end]
         sizes = [itemsize(owner.record.buffers[view.buffer].dtype) for view in step.views]
-        check = OrderCheck(library, kernel, self.headers[own.start : own.stop], step.views, sizes)
-        return check, _arguments(library.num_threads, headers, own)
-
-
-def header_memory(headers: Array) -> Headers:
-    """Return the memory of headers, which must outlive it, for ``kernel_step``."""
-    return (ctypes.c_char * headers.nbytes).from_address(headers.ctypes.data)
-
-
-def kernel_step(kernel: Any, library: Library, tasks: int, headers: Headers, own: range) -> Step:
-    """Return what runs a kernel on those of the headers that are its own: the kernel itself, or what calls it."""
-    if library.call is None or len(own) > MOST_OPERANDS:
-        return kernel, _arguments(tasks, headers, own)
-    address, first = ctypes.cast(kernel, ctypes.c_void_p).value, ctypes.addressof(headers)
-    operands = [first + index * _HEADER_BYTES for index in own]
-    called = (ctypes.c_void_p * (2 + MOST_OPERANDS))(address, tasks, *operands)
-    return library.call, (ctypes.byref(called),)
-
-
-def _arguments(tasks: int, headers: Headers, own: range) -> tuple[Any, ...]:
-    # byref is the cheapest argument there is: 150 ns a call with two of them, c_void_p 200
-    return (tasks, *[ctypes.byref(headers, index * _HEADER_BYTES) for index in own])
-
-
-class _PortArguments:
-    """The arguments that point into one of the caller's arrays."""
-
-    def __init__(self, port: Port, views: Sequence[View], record: Record) -> None:
-        size = itemsize(record.buffers[port.buffer].dtype)
-        self.buffer = port.buffer
-        self.hosts = tuple(
-            (index * HEADER_WORDS + HOST_WORD, view.offset * size)
-            for index, view in enumerate(views)
-            if view.buffer == port.buffer
-        )
+        check = OrderCheck(callee.library, callee.function, own, step.views, sizes)
+        return check, (callee.library.num_threads, *references(own, HEADER.itemsize))
 
 
 def evaluate_step(call: HostCall, arrays: Sequence[Array | None], evaluate: Evaluate | None) -> None:

@@ -10,7 +10,8 @@ from opbuild.kernel.networks import ImageKey, StoredNetwork
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
 from opbuild.platform.records import NamedTuple
-from opbuild.runtime.record import ALIGNMENT, Constant, Record, from_json, to_json
+from opbuild.runtime.record import Pieces, Places, Record
+from opbuild.runtime.record_json import from_json, to_json
 
 if TYPE_CHECKING:
     from opbuild.kernel.interfaces import NetworkStore, WeightStore
@@ -23,7 +24,7 @@ class Image(NamedTuple):
 
     record: Record
     library: bytes
-    constants: tuple[Array, ...]
+    constants: Sequence[Array]
 
 
 class OpenImage(NamedTuple):
@@ -39,7 +40,7 @@ class OpenImage(NamedTuple):
     template: Template
     symbols: Mapping[OpDesc, str]
     library: bytes
-    constants: tuple[Array, ...]
+    constants: Sequence[Array]
 
 
 OPEN = "open"
@@ -89,18 +90,15 @@ class ImageStore:
         constants = self._constants(key, record.constants, stored)
         return constants if isinstance(constants, Reason) else Image(record, stored.library, constants)
 
-    def _constants(
-        self, key: ImageKey, places: Sequence[Constant], stored: StoredNetwork
-    ) -> tuple[Array, ...] | Reason:
+    def _constants(self, key: ImageKey, places: Places, stored: StoredNetwork) -> Pieces | Reason:
         arrays, states = {}, {}
-        for place in places:
-            if place.digest:
-                weight = self.weights.get(place.digest, place.nbytes, stored.states.get(place.digest))
-                if isinstance(weight, Reason):
-                    return weight
-                arrays[place.digest], states[place.digest] = weight.array, weight.state
+        for digest, nbytes in places.weights.items():
+            weight = self.weights.get(digest, nbytes, stored.states.get(digest))
+            if isinstance(weight, Reason):
+                return weight
+            arrays[digest], states[digest] = weight.array, weight.state
         try:
-            constants = load_constants(places, stored.constants, arrays)
+            constants = Pieces(places, stored.constants, arrays)
         except OSError as error:
             return Reason("damaged", str(error))
         if states != stored.states:
@@ -120,7 +118,7 @@ class ImageStore:
             symbols = [(OpDesc.from_components(desc), str(symbol)) for desc, symbol in parts["kernels"]]
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             return Reason("damaged", f"not a template: {error!r}")
-        constants = self._constants(key, template.constants, stored)
+        constants = self._constants(key, Places.of(template.constants), stored)
         if isinstance(constants, Reason):
             return constants
         return OpenImage(template, dict(symbols), stored.library, constants)
@@ -148,23 +146,3 @@ class ImageStore:
         problem = packer.problem or self.networks.publish(key, stored)
         if problem:
             raise ValueError(problem)
-
-
-def load_constants(places: Sequence[Constant], small: Array, weights: Mapping[str, Array] = {}) -> tuple[Array, ...]:
-    """Return the bytes of a record's constants.
-
-    Args:
-        places: Where they are.
-        small: The bytes of those that are no weights.
-        weights: The others, by digest.
-
-    Raises:
-        OSError: If some are not there.
-    """
-    arrays = []
-    for place in places:
-        array = weights.get(place.digest) if place.digest else small[place.offset : place.offset + place.nbytes]
-        if array is None or array.nbytes != place.nbytes or place.offset < 0 or place.offset % ALIGNMENT:
-            raise OSError(f"a constant of {place.nbytes} bytes lies at {place.offset} of {small.nbytes}")
-        arrays.append(array)
-    return tuple(arrays)

@@ -14,18 +14,26 @@ import errno
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from opbuild.errors import LinkError
+from opbuild.graph.types import Array
 from opbuild.platform.limits import hint_for
+from opbuild.platform.records import NamedTuple
+from opbuild.runtime.buffers import HEADER
 from opbuild.runtime.pool import load_pool
 
 _MESSAGE_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)
 MOST_OPERANDS = 13
 """What ``call.c`` passes to a kernel behind the number of its tasks."""
+
+Step = tuple[Callable[..., Any], tuple[Any, ...]]
+"""A function and its arguments; it returns 0 (or None) unless it failed."""
 
 _last_error = threading.local()
 _latest_error = [""]
@@ -118,6 +126,57 @@ class Library:
         function = getattr(self._library, symbol, None)
         if function is not None:
             function(*args)
+
+
+class Callee(NamedTuple):
+    """A kernel, and into how many tasks it is divided when it is called."""
+
+    function: Any
+    library: Library
+    tasks: int
+
+
+def kernel_steps(callees: Sequence[Callee], called: Array, ends: Array, headers: Array) -> list[Step]:
+    """Return what runs kernels one after the other: the kernels themselves, or what calls them.
+
+    Args:
+        callees: The kernels.
+        called: For each call the index of its kernel.
+        ends: For each where its arguments end among all headers; those of the next begin there.
+        headers: The arguments.
+    """
+    through = [callee.library.call for callee in callees]
+    arguments = references(headers, HEADER.itemsize)
+    blocks = _call_blocks(callees, called, ends, headers) if any(through) else [None] * len(called)
+    steps: list[Step] = []
+    start = 0
+    for number, end, block in zip(called.tolist(), ends.tolist(), blocks, strict=True):
+        caller = through[number]
+        if caller is not None and end - start <= MOST_OPERANDS:
+            steps.append((caller, (block,)))
+        else:
+            function, _, tasks = callees[number]
+            steps.append((function, (tasks, *arguments[start:end])))
+        start = end
+    return steps
+
+
+def _call_blocks(callees: Sequence[Callee], called: Array, ends: Array, headers: Array) -> list[Any]:
+    """Return for each call what ``Library.call`` takes; behind the arguments it has those of the next calls."""
+    addresses = [ctypes.cast(callee.function, ctypes.c_void_p).value for callee in callees]
+    words = np.empty((len(called), 2 + MOST_OPERANDS), np.uint64)
+    words[:, 0] = np.array(addresses, np.uint64)[called]
+    words[:, 1] = np.array([callee.tasks for callee in callees], np.uint64)[called]
+    own = np.concatenate(([0], ends))[:-1, np.newaxis] + np.arange(MOST_OPERANDS)
+    words[:, 2:] = headers.ctypes.data + own * HEADER.itemsize
+    return references(words, words.strides[0])
+
+
+def references(array: Array, nbytes: int) -> list[Any]:
+    """Return pointers to each so many bytes of an array, which lives as long as they do."""
+    # byref is the cheapest argument there is: 150 ns a call with two of them, c_void_p 200
+    memory = (ctypes.c_char * array.nbytes).from_buffer(array.view(np.uint8).data)
+    return [ctypes.byref(memory, place) for place in range(0, array.nbytes, nbytes)]
 
 
 def last_error() -> str:

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Any
 
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.program import HostCall
 from opbuild.report import Clock, OperatorReport, Report
 from opbuild.runtime.record import CHECKED_ORDER, KERNELS, Record
 
@@ -53,7 +52,7 @@ def make_report(
     return Report(
         network=record.name,
         operators=tuple(operators),
-        host=dict(Counter(step.node.op_type for step in record.steps if isinstance(step, HostCall))),
+        host=dict(Counter(call.node.op_type for call in record.steps.hosts)),
         steps=clock.steps,
         image=not_stored is None,
         image_reason=not_stored or "",
@@ -61,5 +60,5 @@ def make_report(
         tuned=record.notes.get("tuned", {}),
         arena=record.arena_size,
         level=level,
-        constants=sum(constant.nbytes for constant in record.constants),
+        constants=int(record.constants.nbytes.sum()),
     )

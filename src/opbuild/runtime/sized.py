@@ -20,10 +20,11 @@ from opbuild.platform.records import NamedTuple
 from opbuild.program import HostCall, Port, View
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.buffers import DIMENSION, HEADER, HEADER_WORDS, HOST_WORD, element_type
-from opbuild.runtime.executor import Evaluate, Prepared, Runner, Step, evaluate_step, header_memory, kernel_step
-from opbuild.runtime.library import Library
+from opbuild.runtime.executor import Evaluate, Prepared, Runner, evaluate_step
+from opbuild.runtime.library import Callee, Library, Step, kernel_steps
 from opbuild.runtime.memory_plan import Lives
-from opbuild.runtime.record import INT32_MAX
+from opbuild.runtime.record import addresses
+from opbuild.runtime.soundness import INT32_MAX
 from opbuild.runtime.template import (
     TABLE,
     OpenHost,
@@ -78,7 +79,7 @@ class Layout:
 
     def __init__(self, template: Template, constants: Sequence[Array]) -> None:
         self.template = template
-        self.constants = tuple(constants)
+        self.constants = constants
         self.kernels = [step for step in template.steps if isinstance(step, OpenKernel)]
         views = [
             (view, template.decided[step.decided].desc, index)
@@ -109,9 +110,8 @@ class Layout:
         self.itemsize = np.array([itemsize(each.dtype) for each in buffers], np.int64)
         self.sizes = np.array([each.size for each in buffers], np.int64)
         self.is_temporary = np.array([each.kind == "temporary" for each in buffers], np.bool_)
-        self.addresses = np.array(
-            [constants[each.place].ctypes.data if each.kind == "constant" else 0 for each in buffers], np.int64
-        )
+        places = addresses(constants)
+        self.addresses = np.array([places[each.place] if each.kind == "constant" else 0 for each in buffers], np.int64)
         self.on_host = sorted(
             {view.buffer for step in template.steps if isinstance(step, OpenHost) for view in views_of_step(step)}
         )
@@ -330,16 +330,18 @@ class _Sized:
         return owner._layout.constants[buffer.place].view(buffer.dtype) if buffer.kind == "constant" else None
 
     def _steps(self, owner: SizedExecutor) -> list[Step]:
-        steps: list[Step] = []
-        headers, first = header_memory(self._headers), 0
-        machine, chosen = here(), owner._chosen
-        for index in owner._steps:
-            step = owner._layout.template.steps[index]
-            if isinstance(step, OpenHost):
-                steps.append((evaluate_step, (owner.host_calls[index], self._arrays, owner._evaluate)))
-                continue
-            (_, _, library, function), work = chosen[step.decided]
-            own = range(first, first + len(step.views))
-            steps.append(kernel_step(function, library, machine.tasks(work, library.num_threads), headers, own))
-            first = own.stop
-        return steps
+        machine, found = here(), [owner._layout.template.steps[index] for index in owner._steps]
+        callees = [
+            Callee(function, library, machine.tasks(work, library.num_threads))
+            for (_, _, library, function), work in owner._chosen
+        ]
+        kernels = [step for step in found if isinstance(step, OpenKernel)]
+        called = np.array([step.decided for step in kernels], np.int64)
+        ends = np.cumsum([len(step.views) for step in kernels], dtype=np.int64)
+        run = iter(kernel_steps(callees, called, ends, self._headers))
+        return [
+            (evaluate_step, (owner.host_calls[index], self._arrays, owner._evaluate))
+            if isinstance(step, OpenHost)
+            else next(run)
+            for index, step in zip(owner._steps, found, strict=True)
+        ]

@@ -64,7 +64,7 @@ class Form:
         self._outputs = [np.zeros(port.type.shape, numpy_dtype(port.type.dtype)) for port in executor.outputs]
         self._arena.attach(inputs, self._outputs)
         self.nodes = [frozenset(step.nodes) for step in executor.record.steps]
-        self.nbytes = executor.arena_size + sum(each.nbytes for each in executor.record.constants)
+        self.nbytes = executor.arena_size + int(executor.record.constants.nbytes.sum())
 
     def run(self, clock: Callable[[], int]) -> list[int]:
         """Run it once and return what each call took.
