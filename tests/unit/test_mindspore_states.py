@@ -17,6 +17,7 @@ from mindspore_host import graphs  # noqa: F401 - a fixture
 from opbuild.graph.types import Array, Graph
 from opbuild.mindspore import Parameter, Tensor, execution, networks, nn
 from opbuild.mindspore.parameter import data_of
+from opbuild.runtime.reused import Lent
 
 X, Y = (
     np.random.default_rng(seed).standard_normal(shape).astype(np.float32) for seed, shape in ((1, (6, 5)), (2, (6, 4)))
@@ -120,6 +121,19 @@ def test_a_step_keeps_the_arrays_of_what_it_changes(calls) -> None:
     step(Tensor(X), Tensor(Y))
     assert all(data_of(each) is array for each, array in zip(rest, before, strict=True))
     assert data_of(first) is not mine
+
+
+def test_a_step_changes_large_parameters_where_outputs_lie(calls) -> None:
+    """Wherever they were made, read, or taken from: in memory that calls use again, which has large pages."""
+    net = nn.Dense(128, 256)
+    weight, bias = net.trainable_params()
+    step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), nn.Momentum([weight, bias], 0.05, 0.9))
+    for change in (lambda: None, weight.asnumpy, lambda: weight.set_data(Tensor(np.ones(weight.shape, np.float32)))):
+        change()
+        before = data_of(weight).copy()
+        step(Tensor(np.ones((2, 128), np.float32)), Tensor(np.zeros((2, 256), np.float32)))
+        assert isinstance(data_of(weight).base, Lent)
+        assert (data_of(weight) != before).any()
 
 
 def test_who_reads_in_another_thread_waits_for_the_step(calls) -> None:

@@ -10,13 +10,15 @@ from typing import Any
 from opbuild.graph.types import Array
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.tensor import Tensor
+from opbuild.runtime.reused import copied
 
 
 class Parameter(Tensor):
     """A tensor that belongs to a cell, e.g. a weight. Networks built from the cell follow when its data are replaced.
 
-    A step of training changes it in place. What was read before, as an array or tensor, stays as it was: then the step
-    works on a copy. Who reads it in another thread waits until a step that changes it has ended.
+    A step of training changes it in place; the first one puts it where networks' outputs lie. What was read before, as
+    an array or tensor, stays as it was: then the step works on a copy. Who reads it in another thread waits until a
+    step that changes it has ended.
 
     Args:
         default_input: The data: anything that ``Tensor`` takes.
@@ -31,7 +33,7 @@ class Parameter(Tensor):
         super().__init__(default_input)
         super().asnumpy()
         self._lock = threading.RLock()
-        self._is_lent, self._readers = False, 0
+        self._is_own, self._readers = False, 0
         if name is not None and not isinstance(name, str):
             raise ArgumentTypeError(f"the name of a Parameter is {name!r}", "give a string")
         self.name = name or "Parameter"
@@ -52,19 +54,22 @@ class Parameter(Tensor):
             raise ArgumentValueError(
                 f"set_data of {self.name} with shape {new.shape}", f"the parameter's shape is {self.shape}"
             )
-        self.take(new.asnumpy())
+        self._hold(new.asnumpy(), is_own=False)
         return self
 
     def take(self, array: Array) -> None:
-        """Take an array that nobody else has as the data: nothing is copied."""
+        """Take an array that a network made and nobody else has as the data: nothing is copied."""
+        self._hold(array, is_own=True)
+
+    def _hold(self, array: Array, *, is_own: bool) -> None:
         with self._lock:
-            self._value, self._is_lent = array, False
+            self._value, self._is_own = array, is_own
             self.version += 1
 
     def asnumpy(self) -> Array:
         """Return the data as a numpy array, which shares the parameter's memory until a step changes the parameter."""
         with self._lock:
-            self._is_lent = True
+            self._is_own = False
             return super().asnumpy()
 
     def assign_value(self, value: Any) -> Parameter:
@@ -91,7 +96,7 @@ class Parameter(Tensor):
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=threading.RLock(), _is_lent=False, _readers=0)
+        self.__dict__.update(state, _lock=threading.RLock(), _is_own=False, _readers=0)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         new = self.clone()
@@ -125,8 +130,8 @@ def in_use(read: Sequence[Parameter], changed: Iterable[Parameter]) -> Iterator[
         for parameter in sorted(changed, key=id):  # in one order, or two networks would wait for each other
             parameter._lock.acquire()
             held.append(parameter)
-            if parameter._is_lent or parameter._readers:
-                parameter.take(data_of(parameter).copy())
+            if parameter._readers or not parameter._is_own:
+                parameter.take(copied(data_of(parameter)))
             parameter.version += 1
         yield
     finally:

@@ -91,6 +91,17 @@ def wanted(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Wanted:
     return Wanted(shape, dtype, -(-nbytes // step) * step if nbytes >= LEAST else 0)
 
 
+def copied(array: Array) -> Array:
+    """Return a copy of an array where calls' arrays lie.
+
+    Raises:
+        RunError: If there is no memory.
+    """
+    (made,) = ReusedMemory().take([wanted(array.shape, array.dtype)])
+    made[...] = array
+    return made
+
+
 def owns_memory(array: Array) -> bool:
     """Return whether no other array has the memory of this one, unless it is a view of it."""
     return array.flags.owndata or isinstance(array.base, Lent)
