@@ -124,7 +124,7 @@ def test_a_step_keeps_the_arrays_of_what_it_changes(calls) -> None:
 
 
 def test_a_step_changes_large_parameters_where_outputs_lie(calls) -> None:
-    """Wherever they were made, read, or taken from: in memory that calls use again, which has large pages."""
+    """Wherever they were made, read, or taken from: there vectors begin on cache lines, and pages are large."""
     net = nn.Dense(128, 256)
     weight, bias = net.trainable_params()
     step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), nn.Momentum([weight, bias], 0.05, 0.9))
