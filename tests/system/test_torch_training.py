@@ -318,7 +318,7 @@ def test_another_process_builds_nothing_to_train_the_same_network(tmp_path: Path
     def started() -> Any:
         command = [sys.executable, "-c", STARTED, str(tmp_path)]
         here = Path(__file__).parent
-        place = environment(PYTHONPATH=os.pathsep.join(map(str, (here, here.parent, SOURCE))))
+        place = environment(PYTHONPATH=os.pathsep.join(map(str, (here, here.parent, SOURCE))), OPBUILD_PACK="0")
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600, env=place)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
