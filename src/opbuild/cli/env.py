@@ -85,7 +85,7 @@ def class_text(config: Config) -> str:
     measured = read_measured(config, make_trust(config))
     if measured is None:
         return f"{system_class()} (not measured: opbuild env --measure)"
-    rates = ", ".join(f"{2 * rate:.0f} at {level}" for level, rate in measured.peak.items())
+    rates = ", ".join(f"{rate:.0f} at {level}" for level, rate in measured.peak.items())
     waking = f"; a thread wakes in {measured.waking / 1e3:.1f} us" if measured.waking else ""
     return f"{measured.name(host_level().name, 2)} (measured {measured.date[:10]}: GFLOP/s of a core {rates}{waking})"
 
