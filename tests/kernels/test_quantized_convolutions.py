@@ -135,6 +135,22 @@ def test_a_conv_between_dequantize_and_quantize_is_one_kernel(kind: str, zero: i
     assert np.count_nonzero(difference) <= 3
 
 
+def sum_of_two(scale: str) -> list[onnx.NodeProto]:
+    """Return two convolutions of ``x``, each quantised, the second one by the scale that is named, and their sum."""
+    return [
+        node("DequantizeLinear", "x s z", "xf"),
+        node("DequantizeLinear", "w ws wz", "wf"),
+        node("DequantizeLinear", "v vs wz", "vf"),
+        node("Conv", "xf wf", "a"),
+        node("QuantizeLinear", "a t tz", "aq"),
+        node("DequantizeLinear", "aq t tz", "af"),
+        node("Conv", "xf vf", "b", pads=[1, 1, 1, 1]),
+        node("QuantizeLinear", f"b {scale} tz", "bq"),
+        node("DequantizeLinear", f"bq {scale} tz", "bf"),
+        node("Add", "af bf", "sum"),
+    ]
+
+
 def residual() -> tuple[onnx.ModelProto, Array]:
     """Return two convolutions whose results are added, as residual networks have them."""
     x, w = drawn("uint8", 1, 16, 6, 6), drawn("int8", 16, 16, 1, 1, seed=1)
@@ -152,16 +168,7 @@ def residual() -> tuple[onnx.ModelProto, Array]:
         "uz": np.uint8(0),
     }
     nodes = [
-        node("DequantizeLinear", "x s z", "xf"),
-        node("DequantizeLinear", "w ws wz", "wf"),
-        node("DequantizeLinear", "v vs wz", "vf"),
-        node("Conv", "xf wf", "a"),
-        node("QuantizeLinear", "a t tz", "aq"),
-        node("DequantizeLinear", "aq t tz", "af"),
-        node("Conv", "xf vf", "b", pads=[1, 1, 1, 1]),
-        node("QuantizeLinear", "b t tz", "bq"),
-        node("DequantizeLinear", "bq t tz", "bf"),
-        node("Add", "af bf", "sum"),
+        *sum_of_two("t"),
         node("Relu", "sum", "positive"),
         node("QuantizeLinear", "positive u uz", "y"),
     ]
@@ -190,16 +197,7 @@ def added(
         "uz": np.array(zeros[2], kind), "low": np.float32(-0.5), "high": np.float32(3),
     }  # fmt: skip
     nodes = [
-        node("DequantizeLinear", "x s z", "xf"),
-        node("DequantizeLinear", "w ws wz", "wf"),
-        node("DequantizeLinear", "v vs wz", "vf"),
-        node("Conv", "xf wf", "a"),
-        node("QuantizeLinear", "a t tz", "aq"),
-        node("DequantizeLinear", "aq t tz", "af"),
-        node("Conv", "xf vf", "b", pads=[1, 1, 1, 1]),
-        node("QuantizeLinear", "b r tz", "bq"),
-        node("DequantizeLinear", "bq r tz", "bf"),
-        node("Add", "af bf", "sum"),
+        *sum_of_two("r"),
         *limit,
         node("QuantizeLinear", f"{limit[-1].output[0] if limit else 'sum'} u uz", "y"),
         *([node("Identity", "aq", "p"), node("Identity", "bq", "q")] if read_again else []),
