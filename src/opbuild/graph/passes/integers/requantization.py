@@ -53,7 +53,7 @@ def quantize_sum(
         result: Its scale and its zero point.
     """
     step, inputs, terms = to.reshaped(node, result[0], ()), list[str](), list[Expression]()
-    last = max(operands, key=lambda each: _position(to, each.value))
+    last = next((each for made in reversed(to.nodes) for each in operands if each.value in made.outputs), operands[0])
     for each in operands:
         # The sums of one product can become the operands' only; those of another are four times the bytes.
         made = _in_steps(to, each) if each is last else None
@@ -117,12 +117,6 @@ def _added(to: IntegerRewriter, last: str, name: str) -> tuple[Quantized, ...] |
         each.axis is None and is_ordinary(to, each.scale) for each in found
     )
     return found if is_served else None
-
-
-def _position(to: IntegerRewriter, name: str) -> int:
-    """Return where a value is made; -1 for one that is given."""
-    node = to.producers.get(name)
-    return -1 if node is None else next((i for i, each in enumerate(to.nodes) if each is node), -1)
 
 
 def _from_bytes(to: IntegerRewriter, node: Node, value: Quantized) -> tuple[list[str], Expression]:
