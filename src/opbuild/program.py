@@ -91,6 +91,16 @@ class KernelCall:
     work: int = 0
     repeated: Repeated | None = None
 
+    @property
+    def inputs(self) -> tuple[View, ...]:
+        """The views that it reads."""
+        return self.views[: len(self.desc.inputs)]
+
+    @property
+    def outputs(self) -> tuple[View, ...]:
+        """The views that it writes."""
+        return self.views[len(self.desc.inputs) :]
+
 
 @dataclass(frozen=True, eq=False)
 class HostCall:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from opbuild.program import Buffer, Call, HostCall, KernelCall, Program, View
+from opbuild.program import Buffer, Call, KernelCall, Program, View
 
 Copy = Callable[[View, View, str], KernelCall]
 """Makes the call that copies one dense view to another, of a value that is named."""
@@ -33,7 +33,11 @@ def update_in_place(program: Program, updates: Sequence[tuple[int, int]], copy: 
     if not updates:
         return program
     targets = {program.outputs[output].buffer: program.inputs[given].buffer for output, given in updates}
-    direct = {buffer: target for buffer, target in targets.items() if _may_write(program.calls, buffer, target)}
+    writers: dict[int, list[Call]] = {}
+    for call in program.calls:
+        for buffer in _buffers(call.outputs):
+            writers.setdefault(buffer, []).append(call)
+    direct = {buffer: target for buffer, target in targets.items() if _may_write(writers.get(buffer, ()), target)}
     order = _last_changes(program.calls, direct)
     if order is None:  # one of them is in the way: which one is found by taking them one after the other
         chosen: dict[int, int] = {}
@@ -56,9 +60,8 @@ def update_in_place(program: Program, updates: Sequence[tuple[int, int]], copy: 
     return replace(program, calls=calls, buffers=buffers, outputs=outputs)
 
 
-def _may_write(calls: Sequence[Call], buffer: int, target: int) -> bool:
-    """Return whether what computes an output may write it where an input lies that it may read."""
-    writers = [call for call in calls if buffer in _wrote(call)]
+def _may_write(writers: Sequence[Call], target: int) -> bool:
+    """Return whether what computes an output, its writers, may write it where an input lies that it may read."""
     if len(writers) != 1 or not isinstance(writers[0], KernelCall) or writers[0].desc.family != "elementwise":
         return False
     *read, written = writers[0].views
@@ -76,7 +79,7 @@ def _last_changes(calls: Sequence[Call], direct: Mapping[int, int]) -> tuple[Seq
     first, last = list[Call](), list[Call]()
     touched, changed, gone = set[int](), set[int](), set[int]()
     for call in calls:
-        wrote, read = _wrote(call), _read(call)
+        wrote, read = _buffers(call.outputs), _buffers(call.inputs)
         if changed.isdisjoint(read) and touched.isdisjoint(wrote) and direct.keys().isdisjoint(wrote):
             first.append(call)
             continue
@@ -89,14 +92,7 @@ def _last_changes(calls: Sequence[Call], direct: Mapping[int, int]) -> tuple[Seq
     return first, last
 
 
-def _wrote(call: Call) -> set[int]:
-    if isinstance(call, HostCall):
-        return {view.buffer for view in call.outputs if view is not None}
-    return {view.buffer for view in call.views[len(call.desc.inputs) :]}
-
-
-def _read(call: Call) -> set[int]:
-    views = call.inputs if isinstance(call, HostCall) else call.views[: len(call.desc.inputs)]
+def _buffers(views: Sequence[View | None]) -> set[int]:
     return {view.buffer for view in views if view is not None}
 
 

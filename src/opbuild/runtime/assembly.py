@@ -77,7 +77,7 @@ def _step(symbol: str, call: KernelCall, program: Program) -> KernelStep:
 def _writes_nothing(call: KernelCall | HostCall) -> bool:
     if not isinstance(call, KernelCall):
         return False
-    return all(any(extent == 0 for extent, _ in view.dims) for view in call.views[len(call.desc.inputs) :])
+    return all(any(extent == 0 for extent, _ in view.dims) for view in call.outputs)
 
 
 def _other_types(call: KernelCall, program: Program) -> tuple[str, ...]:
