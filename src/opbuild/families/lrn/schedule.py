@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import halide as hl
-
 from opbuild.backend.halide.definition import Definition
 from opbuild.backend.halide.division import divide_plane
 from opbuild.kernel.machine import Machine
@@ -16,5 +14,4 @@ def schedule(definition: Definition, _desc: OpDesc, _machine: Machine) -> None:
     out.vectorize(names["lane"])
     divide_plane(out, names["oy"], names["block"], definition.tasks)
     place = names["place"]
-    squares.compute_at(out, names["ox"]).bound(place, 0, 48).vectorize(place, 16).unroll(place)
-    squares.store_in(hl.MemoryType.Stack)
+    squares.compute_at(out, names["oy"]).bound(place, 0, 48).vectorize(place, 16).unroll(place)
