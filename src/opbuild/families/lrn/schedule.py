@@ -9,7 +9,6 @@ from opbuild.backend.halide.division import divide_plane
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
-
 TOGETHER = 16
 """Positions whose squares are made before they are added up."""
 

@@ -31,8 +31,8 @@ ranges of rows than there are threads, so that threads that are not equally fast
 time); a smaller one keeps its rows on their core."""
 
 WORTH, TWICE = 0.94, 1.05
-"""Share of time that cores must work where channel blocks are divided, relative to rows of which each needs all weights:
-of chunks of several rows, and of one, whose transformed inputs, made by each core, are more of the work."""
+"""Share of time that cores must work where channel blocks are divided, relative to rows, for which each reads all
+weights: of chunks of several rows, and of one, where inputs, which each core then transforms, are more of the work."""
 
 FINER = 8
 """Ranges of rows for each thread then."""
