@@ -6,13 +6,14 @@ So whoever has the memory goes on with the same addresses, and shares the file's
 from __future__ import annotations
 
 import ctypes
+import mmap
 import weakref
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from opbuild.files.mapping import Array, anonymous
+from opbuild.files.mapping import Array
 
 LEAST = 2**16
 """Bytes below which memory is the allocator's."""
@@ -27,7 +28,8 @@ def new_pages(shape: tuple[int, ...], dtype: Any) -> Array:
     nbytes = prod(shape) * np.dtype(dtype).itemsize
     if nbytes < LEAST:
         return np.empty(shape, dtype)
-    memory = anonymous(nbytes)
+    # Not on huge pages: where memory has been in use for a while the system moves other pages about to have some.
+    memory = np.frombuffer(mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
     address = memory.ctypes.data
     _own[address] = weakref.ref(memory, lambda gone: _forget(address, gone))
     array: Array = memory.view(dtype).reshape(shape)
