@@ -6,12 +6,14 @@ import os
 import random
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from forked import in_fork
 from opbuild.platform import behind
 from opbuild.platform.behind import Behind, Job
+from until import until
 
 
 @pytest.fixture
@@ -63,6 +65,42 @@ def test_who_finishes_does_what_is_left_itself(lone: Behind) -> None:
     lone.finish()
     assert both.n_waiting == 0
     assert not both.broken
+
+
+def test_the_thread_of_the_lowest_priority_takes_nothing_more_when_somebody_finishes() -> None:
+    """It ends what it has begun; the rest, the last task too, is done by who waits."""
+    made, begun, may, by = Behind(), threading.Event(), threading.Event(), list[str]()
+
+    def slow() -> None:
+        begun.set()
+        may.wait(60)
+
+    def note() -> None:
+        by.append(threading.current_thread().name)
+        may.set()
+
+    made.add(Job("", [slow, note, note, note], note))
+    assert begun.wait(60)
+    made.finish()
+    assert len(by) == 4
+    assert "opbuild-behind" not in by
+
+
+def test_many_threads_that_add_and_finish_leave_nothing_undone() -> None:
+    """Each of them finds what it added done when it has asked for it; what nobody asks for is done too."""
+    made, done = Behind(), list[str]()
+
+    def use(name: str) -> None:
+        rng = random.Random(name)
+        for number in range(40):
+            made.add(Job(f"{name} {number}", [noting(done, "task")], noting(done, f"{name} {number}")))
+            if rng.random() < 0.5:
+                made.finish()
+                assert f"{name} {number}" in done
+
+    with ThreadPoolExecutor(4) as pool:
+        [*pool.map(use, "abcd")]
+    assert until(lambda: len(done) == 2 * 4 * 40)
 
 
 def test_who_asks_for_one_name_waits_only_for_that(lone: Behind) -> None:

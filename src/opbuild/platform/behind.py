@@ -1,8 +1,8 @@
 """Behind: work that goes on behind what a program does, at the lowest priority, and is done before the program ends.
 
 What it is for can do without it: a process that is killed has done less. Whoever needs it calls ``finish``, which does
-what is left at its own priority, and waits but for the tasks that are under way. A fork waits for all of it too, since
-the threads stay in the parent.
+what is left at its own priority, and waits but for the task that is under way: on a busy machine the thread that has it
+gets little of the processor. A fork waits for all of it too, since the threads stay in the parent.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class Behind:
 
     _jobs: deque[Job]
     _has_thread: bool
+    _finishing: int
 
     def __init__(self) -> None:
         self._forget()
@@ -71,38 +72,52 @@ class Behind:
         """Do a job soon; now, if the program is ending or there can be no more threads."""
         with self._changed:
             self._jobs.append(job)
-            has_thread, self._has_thread = self._has_thread, True
-            if has_thread:
-                return
-        if not (threading.main_thread().is_alive() and begin(self._work_lowly, "opbuild-behind")):
-            self._has_thread = False
-            self.finish()
+        self._begin()
 
     def finish(self, name: str = "") -> None:
         """Return when nothing is left to do; Ctrl-C leaves out what has not begun.
 
         With a name only if a job that has it is left.
         """
+        if getattr(self._own, "works", False):
+            return
         with self._changed:
-            is_left = any(name in ("", job.name) for job in self._jobs)
-            threads = min(_THREADS, sum(map(len, self._jobs)))
-        if is_left and not getattr(self._own, "works", False):
-            side_by_side(lambda _: self._work(), range(max(threads, 1)), _THREADS, "opbuild-finish")
+            if not any(name in ("", job.name) for job in self._jobs):
+                return
+            threads = max(1, min(_THREADS, sum(map(len, self._jobs))))
+            self._finishing += 1
+            self._changed.notify_all()
+        try:
+            side_by_side(lambda _: self._work(), range(threads), threads, "opbuild-finish")
+        finally:
+            with self._changed:
+                self._finishing -= 1
+            self._begin()  # what came meanwhile
+
+    def _begin(self) -> None:
+        """Have a thread for what is left."""
+        with self._changed:
+            if self._has_thread or not self._jobs:
+                return
+            self._has_thread = True
+        if not (threading.main_thread().is_alive() and begin(self._work_lowly, "opbuild-behind")):
+            self._has_thread = False
+            self.finish()
 
     def _work_lowly(self) -> None:
         _lower_priority()
         while True:
-            self._work()
+            self._work(is_lowly=True)
             with self._changed:
-                if not self._jobs:
+                if self._finishing or not self._jobs:
                     self._has_thread = False
                     return
 
-    def _work(self) -> None:
-        """Do what there is, and return when all of it is done, by others too."""
+    def _work(self, *, is_lowly: bool = False) -> None:
+        """Do what there is, and return when all of it is done, by others too; or when others would do it sooner."""
         self._own.works = True
         try:
-            while (found := self._next()) is not None:
+            while (found := self._next(is_lowly)) is not None:
                 job, task = found
                 try:
                     task()
@@ -116,9 +131,9 @@ class Behind:
         finally:
             self._own.works = False
 
-    def _next(self) -> tuple[Job, Task] | None:
+    def _next(self, is_lowly: bool) -> tuple[Job, Task] | None:
         with self._changed:
-            while self._jobs:
+            while self._jobs and not (is_lowly and self._finishing):
                 task = self._jobs[0].take()
                 if task is not None:
                     return self._jobs[0], task
@@ -133,7 +148,7 @@ class Behind:
 
     def _forget(self) -> None:
         self._changed, self._own = threading.Condition(), threading.local()
-        self._jobs, self._has_thread = deque(), False
+        self._jobs, self._has_thread, self._finishing = deque(), False, 0
 
 
 def _lower_priority() -> None:
