@@ -166,8 +166,29 @@ def test_what_goes_wrong_in_any_other_way_is_told(built: Path, cache: Path, monk
     told = list[Event]()
     net = opbuild.compile(built / "model.onnx", cache_path=cache, observer=told.append)
     BEHIND.finish()
-    assert [str(each) for each in told if "MemoryError: no more" in str(each)]
+    assert len([each for each in told if "MemoryError: no more" in str(each)]) == 1
+    assert stored(cache) == (0, 0)
     check(net)
+
+
+def test_a_folder_that_was_removed_does_not_come_back(
+    built: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a temporary one is while weights wait; the network goes on, and nobody is told."""
+    monkeypatch.setattr(BEHIND, "_has_thread", True)  # which never has its turn
+    told = list[Event]()
+    net = opbuild.compile(built / "model.onnx", cache_path=cache, observer=told.append)
+    shutil.rmtree(cache)
+    net.wait_until_stored()
+    check(net)
+    assert not cache.exists()
+    assert not [each for each in told if isinstance(each, Warned)]
+
+
+def test_who_waits_until_it_is_stored_can_end_the_process(built: Path, cache: Path) -> None:
+    """``os._exit`` ends it without anything that a program does at its end."""
+    assert ran(built, cache, f"{COMPILING}.wait_until_stored(); os._exit(0)") == 0
+    assert stored(cache) == (LAYERS, 1)
 
 
 @pytest.mark.parametrize("limit", ["most", "least"])

@@ -227,17 +227,23 @@ class Images:
 
     def _behind(self, key: ImageKey, packer: Packer, save: Callable[[], None], message: str) -> None:
         """Store what waits for it, and do what comes then, behind what the program does; tell what goes wrong."""
+        folder = self._setup.config.network_meta
+        was_there = folder.is_dir()
 
-        def told() -> None:
-            try:
-                save()
-            except Exception as error:  # nobody is there to whom it could be raised
-                self._setup.observer(Warned(f"{message}: {type(error).__name__}: {error}", 1))
+        def where_it_was(work: Callable[[], object]) -> Callable[[], None]:
+            def done() -> None:
+                try:
+                    if folder.is_dir() or not was_there:  # else somebody has removed it, and it is not to come back
+                        work()
+                except Exception as error:  # nobody is there to whom it could be raised
+                    self._setup.observer(Warned(f"{message}: {type(error).__name__}: {error}", 1))
+
+            return done
 
         if packer.is_worth_waiting:
-            BEHIND.add(Job(key.stem, packer.tasks(), told))
+            BEHIND.add(Job(key.stem, map(where_it_was, packer.tasks()), where_it_was(save)))
         else:
-            told()
+            where_it_was(save)()
 
     def _own(self, key: ImageKey) -> ImageKey:
         """Return a network's key for this level, which may be lower than the one that was asked for, or untuned."""
