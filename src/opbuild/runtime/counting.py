@@ -49,6 +49,7 @@ _COUNTS: dict[str, Count] = {
     "conv_integer_depthwise": _per_output(1, 3),
     "conv_weight_gradient": _weight_gradient,
     "winograd": lambda dims, out: elements(out) * 9 * dims[1][1][0],
+    "winograd_integer": lambda dims, out: elements(out) * 9 * 16 * dims[1][3][0],
     "matmul": _product,
     "gemv": _product,
     "matmul_integer": _product,
