@@ -11,7 +11,10 @@ _PEEPHOLES = 3
 
 @rule("RNN", "GRU", "LSTM")
 def recurrent(call: Call) -> Types:
-    """All hidden states, the last one and, for LSTM, the last cell."""
+    """All hidden states, the last one and, for LSTM, the last cell.
+
+    An LSTM of a gradient has a fourth output, which ONNX does not know: what goes into the activations of its gates.
+    """
     kind = call.node.op_type
     cell = cell_of(call.node)
     directions, gates = len(cell.reverse), GATES[kind]
@@ -29,4 +32,5 @@ def recurrent(call: Call) -> Types:
         call.expect(6, state)
         call.expect(7, (directions, _PEEPHOLES * hidden))
     every = (batch, steps, directions, hidden) if cell.batch_first else (steps, directions, batch, hidden)
-    return (TensorType(dtype, every), TensorType(dtype, state), TensorType(dtype, state))
+    sums = (steps, directions, batch, gates * hidden)
+    return tuple(TensorType(dtype, each) for each in (every, state, state, sums))

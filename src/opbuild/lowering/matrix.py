@@ -243,7 +243,7 @@ def _emit(lowering: Lowering, product: Product, layout: str, batches: int) -> No
     m, n = product.out.shape[-2:]
     k = product.lhs.shape[-1]
     rank = len(product.out.shape)
-    lhs = dense_copy(lowering, product.lhs, product.node) if _is_far_apart(product) else product.lhs
+    lhs = _turned_once(lowering, product) if _is_far_apart(product) else product.lhs
     lhs, rhs = with_inner_stride(lhs, 1), product.rhs
     dtype = rhs.storage.dtype
     variant = lowering.choose(matmul.choose, layout, batches, m, n, k, dtype)
@@ -259,6 +259,15 @@ def _is_far_apart(product: Product) -> bool:
     is_repeated = any(step == 0 != extent - 1 for extent, step in zip(batch, product.lhs.strides, strict=False))
     is_turned = product.lhs.strides[-1] != 1 and m != 1 and not is_repeated
     return is_turned and at_hand(k) >= LEAST_SUMMED and at_hand(product.out.shape[-1]) >= LEAST_COLUMNS
+
+
+def _turned_once(lowering: Lowering, product: Product) -> Plain:
+    """Return a dense copy of the left operand, one for all products that read it."""
+    lhs = product.lhs
+    place = (lhs.storage, lhs.offset, lhs.shape, lhs.strides)
+    if place not in lowering.turned:
+        lowering.turned[place] = dense_copy(lowering, lhs, product.node)
+    return lowering.turned[place]
 
 
 def _vector_right(lowering: Lowering, product: Product) -> None:

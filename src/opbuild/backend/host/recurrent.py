@@ -58,13 +58,15 @@ def _recurrent(node: Node, inputs: Any) -> Sequence[Array]:
         moved = np.take_along_axis(x, order[:, :, None], 0).astype(wide)
         weights = (None if each is None else each[number].astype(wide) for each in (w, r, b, p))
         direction = _direction(cell, moved, *weights, hidden=hidden, activations=cell.activations[number])
-        every, *last = _run(cell.kind, direction, lengths, states[0][number], states[1][number])
-        outputs.append((np.take_along_axis(every, order[:, :, None], 0), *last))
+        states_of = states[0][number], states[1][number]
+        every, *last = _run(cell.kind, direction, lengths, *states_of)
+        sums = _sums(direction, lengths, states_of[0], every) if len(node.outputs) > 3 else every
+        outputs.append((*(np.take_along_axis(each, order[:, :, None], 0) for each in (every, sums)), *last))
     parts = zip(*outputs, strict=True)
-    every, last_h, last_c = (np.stack(each, axis) for each, axis in zip(parts, (1, 0, 0), strict=True))
+    every, sums, last_h, last_c = (np.stack(each, axis) for each, axis in zip(parts, (1, 1, 0, 0), strict=True))
     if cell.batch_first:
         every, last_h, last_c = every.transpose(2, 0, 1, 3), last_h.swapaxes(0, 1), last_c.swapaxes(0, 1)
-    return [each.astype(kind) for each in (every, last_h, last_c)][: len(node.outputs)]
+    return [each.astype(kind) for each in (every, last_h, last_c, sums)][: len(node.outputs)]
 
 
 def _state(given: Array | None, cell: Cell, shape: tuple[int, ...], wide: np.dtype[Any]) -> Array:
@@ -123,6 +125,14 @@ def _run(kind: str, direction: _Direction, lengths: Array, h: Array, c: Array) -
         h, c = np.where(runs, new_h, h), np.where(runs, new_c, c)
     some = (lengths > 0)[:, None]
     return every, np.where(some, h, 0), np.where(some, c, 0)
+
+
+def _sums(direction: _Direction, lengths: Array, h: Array, every: Array) -> Array:
+    """Return what goes into the activation of each gate of an LSTM but for what it sees of the cell; 0 behind ends."""
+    before = np.concatenate([h[np.newaxis], every])[:-1]
+    found = direction.projected + before @ direction.recurrent + direction.input_bias + direction.recurrent_bias
+    runs = np.arange(len(every))[:, np.newaxis] < lengths
+    return np.where(runs[:, :, np.newaxis], found, 0)
 
 
 def _step_rnn(d: _Direction, projected: Array, h: Array, c: Array) -> tuple[Array, Array]:

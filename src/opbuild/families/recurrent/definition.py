@@ -22,6 +22,9 @@ steps are taken from the last one on, so that a shorter sequence begins at its o
 What a step reads of the step before it is in the memory of the outputs: ``previous`` is ``hidden`` under another name,
 because a function of Halide can not depend on itself by way of another one. ``schedule`` says why that is safe.
 
+With ``kept`` an LSTM also gives what goes into the activation of each gate, but for what it sees of the cell: 0 where a
+sequence has ended.
+
 In the mode ``high_precision`` products are added up in float64.
 """
 
@@ -60,6 +63,7 @@ class _Recurrence:
         self.steps = self.given["x"].dim(2).extent() if self.is_fused else self.given["projected"].dim(4).extent()
         self.panel = next(operand for operand in desc.inputs if operand.name == "weights").dims[0].extent
         self.functions: dict[str, Any] = {}
+        self.kept: list[Any] = []
         self.domains: dict[str, Any] = {}
 
     def definition(self) -> Definition:
@@ -75,6 +79,7 @@ class _Recurrence:
         values = [hl.select(runs, found[0], zero)]
         for new, old in zip(found, kept, strict=True):
             values.append(hl.strict_float(hl.select(runs, new, hl.select(length > 0, old, zero))))
+        values += [hl.select(runs, hl.Expr(each[now]), zero) for each in self.kept]
         out[self.j, self.b, self.d, s] = tuple(hl.undef(FLOAT32) for _ in values)
         out[self.j, self.b, self.d, there] = tuple(values)
         for axis in range(4):
@@ -170,7 +175,11 @@ class _Recurrence:
     def _lstm(self, state: Any) -> list[Any]:
         total = self._sum("sum", (0, 1, 2, 3), (state,) * 4)
         cell = self._before("initial_cell", "previous_cell", self.t)
-        into, output, forget, candidate = (self._gate(gate, total, gate) for gate in range(4))
+        sums = [self._gate(gate, total, gate) for gate in range(4)]
+        if self.desc.attrs.get("kept"):
+            self.kept = [self._named(f"sum{gate}", each) for gate, each in enumerate(sums)]
+            sums = [hl.Expr(each[self.place]) for each in self.kept]
+        into, output, forget, candidate = sums
         taken = self._activated(0, self._seen(into, 0, cell))
         if self.desc.attrs["coupled"]:
             taken = hl.Expr(self._named("taken", taken)[self.place])

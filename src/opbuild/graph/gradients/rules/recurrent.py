@@ -30,15 +30,20 @@ FIRST_STATE, FIRST_CELL = 5, 6
 
 
 @gradient("RNN", "GRU", "LSTM")
-def recurrent(call: Call) -> Sequence[Value | None]:
-    """Differentiate a layer; directions of other activations are differentiated one after the other."""
+def recurrent(call: Call, *, apart: bool = False) -> Sequence[Value | None]:
+    """Differentiate a layer; directions of other activations are differentiated one after the other.
+
+    Args:
+        call: The layer.
+        apart: Whether it is in another network, so that it can not be asked for the sums of an LSTM's gates.
+    """
     cell = cell_of(call.node)
     if is_empty(call.input(0), call.input(2)):
         return [None if each is None else filled(call.of, 0.0, each.dtype, each.shape) for each in call.inputs]
     count = len(cell.reverse)
     if len(set(cell.activations)) == 1:
-        return _differentiated(call, Layout(call, cell, 0, count))
-    parts = [_differentiated(call, Layout(call, cell, number, 1)) for number in range(count)]
+        return _differentiated(call, Layout(call, cell, 0, count), apart)
+    parts = [_differentiated(call, Layout(call, cell, number, 1), apart) for number in range(count)]
     axes = {FIRST_STATE: int(cell.batch_first), FIRST_CELL: int(cell.batch_first)}
     found: list[Value | None] = []
     for index, (first, second) in enumerate(zip(*parts, strict=True)):
@@ -51,13 +56,15 @@ def recurrent(call: Call) -> Sequence[Value | None]:
     return found
 
 
-def _differentiated(call: Call, layout: Layout) -> Parts:
+def _differentiated(call: Call, layout: Layout, apart: bool) -> Parts:
     """Return the gradient of each input, as far as these directions go."""
     cell = layout.cell
     # The cell goes into LSTM's last activation as it is, as in the layer.
     bounds = [cell.clip if number < 2 and isfinite(cell.clip) else None for number in range(3)]
     activations = [_Activated(*each) for each in zip(cell.activations[layout.start], bounds, strict=False)]
-    return {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}[cell.kind](layout, activations)
+    if cell.kind == "LSTM":
+        return _lstm(layout, activations, apart)
+    return {"RNN": _rnn, "GRU": _gru}[cell.kind](layout, activations)
 
 
 class _Activated:
@@ -125,7 +132,8 @@ def _all(layout: Layout, x: Term, of_inputs: Term, of_states: Term, recurrence: 
         found[1] = layout.outer(of_inputs, x)
     found[2] = recurrence
     if wants(3):
-        found[3] = of("Concat", layout.summed(of_inputs), layout.summed(of_states), axis=1)
+        summed = layout.summed(of_inputs)
+        found[3] = of("Concat", summed, summed if of_states is of_inputs else layout.summed(of_states), axis=1)
     if wants(FIRST_STATE):
         found[FIRST_STATE] = layout.of_state(first)
     return found
@@ -230,13 +238,11 @@ def _walk_by_reset(
     return layout.stacked(found[::-1]), layout.stacked(opened[::-1]), behind
 
 
-def _lstm(layout: Layout, activations: Sequence[_Activated]) -> Parts:
+def _lstm(layout: Layout, activations: Sequence[_Activated], apart: bool) -> Parts:
     """Differentiate ``c = f c + i g``, ``h = o act(c)``; gates may see the cell."""
     gate, new, last = activations
     x, states = layout.inputs(), layout.hidden_states()
-    of_x, of_h = _products(layout, x, states)
-    bias_x, bias_h = layout.biases()
-    sums = [of_x[i] + of_h[i] + (bias_x[i] + bias_h[i]) for i in range(4)]
+    sums = _lstm_sums(layout, x, states) if apart else layout.sums()
     sees = layout.parts(7, 3) if layout.call.optional(7) is not None else None
     before, cells = _cells(layout, activations, sums, sees)
     if sees is not None:
@@ -267,6 +273,13 @@ def _lstm(layout: Layout, activations: Sequence[_Activated]) -> Parts:
         seen = layout.rows(before, cells, before) * layout.row(slopes, 0, 3)
         found[7] = layout.summed(layout.flat(seen))
     return found
+
+
+def _lstm_sums(layout: Layout, x: Term, states: Term) -> list[Term]:
+    """Return what goes into the activation of each gate, computed again."""
+    of_x, of_h = _products(layout, x, states)
+    bias_x, bias_h = layout.biases()
+    return [of_x[i] + of_h[i] + (bias_x[i] + bias_h[i]) for i in range(4)]
 
 
 def _cells(
