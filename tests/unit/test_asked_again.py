@@ -28,11 +28,11 @@ def layer(w: str, *outputs: str, **attrs: Any) -> Node:
 
 def test_one_layer_gives_what_both_gave() -> None:
     """For what both have there is the first one's name."""
-    more = Node("Neg", ("again",), ("z",), {}, "z"), Node("Neg", ("sums",), ("s",), {}, "s")
+    more = Node("Neg", ("again",), ("z",), {}, "z"), Node("Neg", ("kept",), ("s",), {}, "s")
     joined = join_asked_again(
-        layers(layer("w", "y"), layer("w", "again", "", "", "sums"), *more, outputs=("y", "z", "s"))
+        layers(layer("w", "y"), layer("w", "again", "", "", "kept"), *more, outputs=("y", "z", "s"))
     )
-    assert [node.outputs for node in joined.nodes] == [("y", "", "", "sums"), ("z",), ("s",)]
+    assert [node.outputs for node in joined.nodes] == [("y", "", "", "kept"), ("z",), ("s",)]
     assert joined.nodes[1].inputs == ("y",)
     assert "again" not in joined.types
 

@@ -13,7 +13,8 @@ _PEEPHOLES = 3
 def recurrent(call: Call) -> Types:
     """All hidden states, the last one and, for LSTM, the last cell.
 
-    An LSTM of a gradient has a fourth output, which ONNX does not know: what goes into the activations of its gates.
+    Of a gradient LSTM and linear GRU have a fourth output, which ONNX does not know: what goes into the activations of
+    the gates, and the cell, or what is reset.
     """
     kind = call.node.op_type
     cell = cell_of(call.node)
@@ -32,5 +33,5 @@ def recurrent(call: Call) -> Types:
         call.expect(6, state)
         call.expect(7, (directions, _PEEPHOLES * hidden))
     every = (batch, steps, directions, hidden) if cell.batch_first else (steps, directions, batch, hidden)
-    sums = (steps, directions, batch, gates * hidden)
-    return tuple(TensorType(dtype, each) for each in (every, state, state, sums))
+    kept = (steps, directions, batch, (gates + 1) * hidden)
+    return tuple(TensorType(dtype, each) for each in (every, state, state, kept))

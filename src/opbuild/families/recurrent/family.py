@@ -50,7 +50,7 @@ class Form:
         coupled: Whether an LSTM forgets what it does not take in.
         peepholes: Whether an LSTM's gates see its cell.
         fused: Whether it multiplies the inputs by their weights, too.
-        kept: Whether an LSTM gives the sums of its gates of all steps, too.
+        kept: Whether an LSTM, or a linear GRU, gives what its gradient needs of all steps, too.
         impl_mode: The implementation mode.
     """
 
@@ -146,7 +146,8 @@ def describe(form: Form, variant: Variant) -> OpDesc:
     * of an LSTM ``initial_cell`` and ``previous_cell``, alike, and ``peepholes`` ``(H, 3, D)`` if it has them;
     * of a linear GRU ``bias`` ``(H, D)``: what is added to the product before it is reset;
     * outputs ``every`` and ``hidden``, of an LSTM ``cell``: ``(H, B, D, T)``; the last two have stride 0 along T; if
-      they are kept, also ``sum0`` to ``sum3``, what goes into the activation of each gate, but for peepholes.
+      they are kept, also ``kept0`` and so on, alike: what goes into each gate's activation but for peepholes, and then
+      the cell, or of a GRU what is reset.
     """
     gates = GATES[form.kind]
     states = free_dims(3, inner_stride=1)
@@ -169,7 +170,7 @@ def describe(form: Form, variant: Variant) -> OpDesc:
         dims["bias"] = free_dims(2, inner_stride=1)
     inputs = tuple(Operand(name, "int32" if name == "lengths" else "float32", each) for name, each in dims.items())
     names = ("every", "hidden", "cell")[: 3 if form.kind == "LSTM" else 2]
-    names += tuple(f"sum{gate}" for gate in range(gates)) if form.kept else ()
+    names += tuple(f"kept{number}" for number in range(gates + 1)) if form.kept else ()
     outputs = tuple(Operand(name, "float32", free_dims(4, inner_stride=1)) for name in names)
     attrs = {
         "kind": form.kind,

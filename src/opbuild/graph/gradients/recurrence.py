@@ -87,8 +87,11 @@ class Layout:
             found = self._asked_again(len(self.call.outputs))[0]
         return self.shifted(self.state(self.call.optional(5)), self.every(found))
 
-    def sums(self) -> list[Term]:
-        """Return what goes into the activation of each gate of an LSTM, which the layer is asked to give, too."""
+    def kept(self) -> list[Term]:
+        """Return what goes into the activation of each gate, and the cell, or what a linear GRU resets.
+
+        The layer is asked to give it, too.
+        """
         given = cut(self.of, self._asked_again(4)[3], 1, self.start, self.start + self.directions)
         return self.split(Term(self.of, self.ordered(given)))
 
