@@ -255,19 +255,21 @@ def _emit(lowering: Lowering, product: Product, layout: str, batches: int) -> No
 
 def _is_far_apart(product: Product) -> bool:
     """Return whether the left operand's numbers of a sum lie so far apart, and are so many, that it is to be copied."""
-    *batch, m, k = product.lhs.shape
-    is_repeated = any(step == 0 != extent - 1 for extent, step in zip(batch, product.lhs.strides, strict=False))
-    is_turned = product.lhs.strides[-1] != 1 and m != 1 and not is_repeated
-    return is_turned and at_hand(k) >= LEAST_SUMMED and at_hand(product.out.shape[-1]) >= LEAST_COLUMNS
+    *batch, m, k = map(at_hand, product.lhs.shape)
+    strides = list(map(at_hand, product.lhs.strides))
+    is_repeated = any(step == 0 and extent > 1 for extent, step in zip(batch, strides, strict=False))
+    is_turned = strides[-1] != 1 and m > 1 and not is_repeated
+    return is_turned and k >= LEAST_SUMMED and at_hand(product.out.shape[-1]) >= LEAST_COLUMNS
 
 
 def _turned_once(lowering: Lowering, product: Product) -> Plain:
     """Return a dense copy of the left operand, one for all products that read it."""
-    lhs = product.lhs
-    place = (lhs.storage, lhs.offset, lhs.shape, lhs.strides)
-    if place not in lowering.turned:
-        lowering.turned[place] = dense_copy(lowering, lhs, product.node)
-    return lowering.turned[place]
+    lhs, copies = product.lhs, lowering.turned.setdefault(product.lhs.storage, [])
+    for source, copy in copies:
+        if (source.offset, source.shape, source.strides) == (lhs.offset, lhs.shape, lhs.strides):
+            return copy
+    copies.append((lhs, dense_copy(lowering, lhs, product.node)))
+    return copies[-1][1]
 
 
 def _vector_right(lowering: Lowering, product: Product) -> None:
