@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 from torch.nn import functional
+from torch_networks import conv
 
 import opbuild.torch
 
@@ -74,6 +75,59 @@ def resnet(block: Callable[[int, int, int], nn.Module], counts: Sequence[int], w
     return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10))
 
 
+class Excitation(nn.Module):
+    """EfficientNet's weights of channels, from the means of ``few`` sums of them."""
+
+    def __init__(self, channels: int, few: int) -> None:
+        super().__init__()
+        self.down, self.up = nn.Conv2d(channels, few, 1), nn.Conv2d(few, channels, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Scale the channels."""
+        pooled = functional.adaptive_avg_pool2d(x, 1)
+        return x * torch.sigmoid(self.up(functional.silu(self.down(pooled))))
+
+
+class Inverted(nn.Module):
+    """The block of MobileNet-v2, and with ``excites`` that of EfficientNet: a depthwise convolution between others."""
+
+    def __init__(self, channels: int, wider: int, out: int, size: int, stride: int, *, act: Any, excites: bool) -> None:
+        super().__init__()
+        wide = channels * wider
+        layers = [conv(channels, wide, 1, act=act)] if wider > 1 else []
+        layers += [conv(wide, wide, size, stride, wide, act=act)]
+        layers += [Excitation(wide, channels // 4)] if excites else []
+        self.body = nn.Sequential(*layers, conv(wide, out, 1, act=None))
+        self.adds = stride == 1 and channels == out
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Add the input where the shapes allow it."""
+        return x + self.body(x) if self.adds else self.body(x)
+
+
+MOBILENET = (
+    (1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 32, 3, 2, 3), (6, 64, 4, 2, 3), (6, 96, 3, 1, 3), (6, 160, 3, 2, 3),
+    (6, 320, 1, 1, 3),
+)  # fmt: skip
+EFFICIENTNET = (
+    (1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 3, 2, 3), (6, 112, 3, 1, 5), (6, 192, 4, 2, 5),
+    (6, 320, 1, 1, 3),
+)  # fmt: skip
+"""How much wider, output channels, blocks, stride and kernel of each stage."""
+
+
+def inverted(plan: Sequence[tuple[int, int, int, int, int]], *, act: Any, excites: bool) -> nn.Module:
+    """Return MobileNet-v2 or EfficientNet-b0."""
+    blocks, channels = [conv(3, 32, 3, 2, act=act)], 32
+    for wider, out, count, stride, size in plan:
+        for index in range(count):
+            step = 1 if index else stride
+            blocks.append(Inverted(channels, wider, out, size, step, act=act, excites=excites))
+            channels = out
+    head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1280, 10))
+    return nn.Sequential(*blocks, conv(channels, 1280, 1, act=act), *head)
+
+
 def digits() -> nn.Module:
     """Return a network for images of digits."""
     return nn.Sequential(
@@ -118,6 +172,18 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Batch], Callable
         lambda: _images(3, 128, 4),
         lambda p: torch.optim.SGD(p, lr=5e-4, momentum=0.9),
     ),
+    **{
+        f"{name} of {side} by {side}": (
+            partial(inverted, plan, act=act, excites=excites),
+            partial(_images, 3, side, count),
+            lambda p: torch.optim.SGD(p, lr=5e-4, momentum=0.9),
+        )
+        for name, plan, act, excites in (
+            ("MobileNet-v2", MOBILENET, nn.ReLU6, False),
+            ("EfficientNet-b0", EFFICIENTNET, nn.SiLU, True),
+        )
+        for side, count in ((64, 8), (128, 4))
+    },
     "BERT": (Bert, lambda: _tokens(8, 64), lambda p: torch.optim.AdamW(p, lr=1e-4)),
     "BERT-base of 2 layers": (
         partial(Bert, 768, 2, 2000, 128, 12),

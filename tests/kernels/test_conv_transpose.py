@@ -57,6 +57,8 @@ def scatter(
         ((1, 16, 3, 9), (16, 8, 3, 3), {"dilations": (2, 3)}),
         ((1, 16, 1, 1), (16, 5, 4, 4), {"strides": (4, 4)}),
         ((1, 32, 3, 2), (32, 16, 5, 5), {"strides": (2, 3), "pads": (2, 0, 1, 2)}),
+        ((2, 20, 5, 6), (20, 1, 3, 3), {"strides": (2, 2), "pads": (1, 1, 1, 1), "group": 20}),
+        ((1, 32, 4, 7), (32, 1, 5, 3), {"strides": (1, 1), "pads": (2, 1, 2, 1), "dilations": (1, 2), "group": 32}),
     ],
 )
 def test_transposed_equals_scattering(data: tuple[int, ...], weights: tuple[int, ...], attrs: dict[str, Any]) -> None:

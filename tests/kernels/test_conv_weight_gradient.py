@@ -16,7 +16,9 @@ from kernels.harness import check_canaries, guarded, run_desc, run_program
 from kernels.lowered import program_of, random
 from kernels.one_node import assert_close
 from machines import choose_here
+from opbuild.families.blocked import BLOCK
 from opbuild.families.conv_weight_gradient import family as gradient
+from opbuild.families.conv_weight_gradient_depthwise import family as depthwise
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.host import host_level
 from opbuild.kernel.level import LEVELS
@@ -46,6 +48,20 @@ CASES: tuple[tuple[tuple[int, ...], int, tuple[int, ...], tuple[Sequence[int], .
 )
 """Shape of the data, output channels, kernel, and strides, pads and dilations."""
 
+IN_GROUPS: tuple[tuple[tuple[int, ...], int, int, tuple[int, ...], tuple[Sequence[int], ...]], ...] = (
+    ((1, 2, 1, 1), 2, 2, (1, 1), PLAIN),
+    ((2, 16, 7, 6), 16, 16, (3, 3), ((1, 1), (1, 1, 1, 1), (1, 1))),
+    ((3, 40, 9, 8), 40, 40, (5, 5), ((2, 2), (2, 2, 2, 2), (1, 1))),
+    ((2, 33, 9, 10), 33, 33, (3, 2), ((1, 2), (2, 1, 0, 3), (2, 3))),
+    ((1, 16, 9, 9), 16, 16, (7, 7), ((1, 1), (3, 3, 3, 3), (1, 1))),
+    ((2, 18, 19), 18, 18, (5,), ((3,), (2, 1), (2,))),
+    ((1, 16, 40, 40), 16, 16, (3, 3), ((1, 1), (1, 1, 1, 1), (1, 1))),
+    ((2, 32, 5, 6), 64, 2, (3, 3), ((1, 1), (1, 1, 1, 1), (1, 1))),
+    ((1, 96, 4, 4), 48, 3, (2, 3), ((2, 1), (0, 1, 1, 0), (1, 1))),
+)
+"""Shape of the data, output channels, groups, kernel, and strides, pads and dilations: each channel a group, or groups
+of whole blocks."""
+
 
 def outputs(size: Sequence[int], kernel: Sequence[int], strides: Any, pads: Any, dilations: Any) -> list[int]:
     """Return the positions of a convolution's output."""
@@ -56,8 +72,13 @@ def outputs(size: Sequence[int], kernel: Sequence[int], strides: Any, pads: Any,
     ]
 
 
-def expected(x: Array, dy: Array, kernel: Sequence[int], strides: Any, pads: Any, dilations: Any) -> Array:
+def expected(
+    x: Array, dy: Array, kernel: Sequence[int], strides: Any, pads: Any, dilations: Any, groups: int = 1
+) -> Array:
     """Return the gradient in float64: for each tap the sum of what it has seen times what came back."""
+    if groups > 1:
+        parts = zip(np.split(x, groups, 1), np.split(dy, groups, 1), strict=True)
+        return np.concatenate([expected(*each, kernel, strides, pads, dilations) for each in parts])
     count = len(kernel)
     sides = [(0, 0), (0, 0), *((pads[i], pads[count + i]) for i in range(count))]
     padded = np.pad(x.astype(np.float64), sides)
@@ -74,11 +95,14 @@ def expected(x: Array, dy: Array, kernel: Sequence[int], strides: Any, pads: Any
     return found
 
 
-def graph_of(x: Array, dy: Array, kernel: Sequence[int], strides: Any, pads: Any, dilations: Any) -> Graph:
+def graph_of(
+    x: Array, dy: Array, kernel: Sequence[int], strides: Any, pads: Any, dilations: Any, groups: int = 1
+) -> Graph:
     """Return a graph of one gradient."""
     attrs = {"kernel_shape": tuple(kernel), "strides": strides, "pads": pads, "dilations": dilations}
+    attrs |= {"group": groups} if groups > 1 else {}
     node = Node("ConvWeightGradient", ("x", "dy"), ("dw",), attrs, "node", "opbuild")
-    types = {"x": x, "dy": dy, "dw": np.empty((dy.shape[1], x.shape[1], *kernel), np.float32)}
+    types = {"x": x, "dy": dy, "dw": np.empty((dy.shape[1], x.shape[1] // groups, *kernel), np.float32)}
     known = {name: TensorType(str(each.dtype), each.shape) for name, each in types.items()}
     return Graph("gradient", (node,), ("x", "dy"), ("dw",), known, {}, 21)
 
@@ -101,20 +125,44 @@ def test_gradients_are_those_of_all_positions(
     assert_close(run_program(program, {"x": x, "dy": dy})["dw"], expected(x, dy, kernel, *geometry))
 
 
-def test_random_gradients_are_right() -> None:
+@pytest.mark.parametrize(("shape", "channels", "groups", "kernel", "geometry"), IN_GROUPS)
+def test_gradients_of_groups_are_those_of_each_group(
+    shape: Sequence[int], channels: int, groups: int, kernel: Sequence[int], geometry: Any
+) -> None:
+    """Each channel is a group, by one call, or each group has whole blocks, by a call a group; nothing is copied."""
+    x, dy = made(shape, channels, kernel, geometry)
+    program = lower(graph_of(x, dy, kernel, *geometry, groups), host_level())
+    families = [call.desc.family for call in program.calls if isinstance(call, KernelCall)]
+    calls = (1, "conv_weight_gradient_depthwise") if groups == channels else (groups, "conv_weight_gradient")
+    assert families.count(calls[1]) == calls[0]
+    assert families.count("copy") == (groups == channels and channels % BLOCK > 0)
+    assert_close(run_program(program, {"x": x, "dy": dy})["dw"], expected(x, dy, kernel, *geometry, groups))
+
+
+def test_groups_that_end_inside_blocks_are_left_to_the_host() -> None:
+    """No kernel sums up products of a part of a block."""
+    x, dy = made((2, 12, 5, 5), 6, (3, 3), PLAIN)
+    program = lower(graph_of(x, dy, (3, 3), *PLAIN, 3), host_level())
+    assert not any(isinstance(call, KernelCall) for call in program.calls)
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_random_gradients_are_right(single: bool) -> None:
     """Any geometry that fits its data, in any number of tasks."""
-    draw = drawing.Random(f"{SEED} weight gradients")
+    draw = drawing.Random(f"{SEED} weight gradients {single}")
     for _ in range(CAMPAIGN + 4):
         kernel = draw.choice(((1, 1), (3, 3), (2, 3), (5, 1)))
         strides, dilations = ([draw.randint(1, 3) for _ in range(2)] for _ in range(2))
         pads = [draw.randint(0, 2) for _ in range(4)]
         least = [(kernel[i] - 1) * dilations[i] + 1 for i in range(2)]
         size = [max(least[i] - pads[i] - pads[2 + i], 1) + draw.randint(0, 9) for i in range(2)]
-        x, dy = made((draw.randint(1, 4), draw.randint(1, 40), *size), draw.randint(1, 70), kernel,
-                     (strides, pads, dilations))  # fmt: skip
-        program = lower(graph_of(x, dy, kernel, strides, pads, dilations), host_level())
+        inputs = draw.randint(2, 40)
+        wide, groups = (inputs, inputs) if single else (draw.randint(1, 70), 1)
+        geometry = (strides, pads, dilations)
+        x, dy = made((draw.randint(1, 4), inputs, *size), wide, kernel, geometry)
+        program = lower(graph_of(x, dy, kernel, *geometry, groups), host_level())
         found = run_program(program, {"x": x, "dy": dy}, (1, draw.randint(2, 64)))["dw"]
-        assert_close(found, expected(x, dy, kernel, strides, pads, dilations))
+        assert_close(found, expected(x, dy, kernel, *geometry, groups))
 
 
 @pytest.mark.parametrize("inputs", [3, 32])
@@ -139,6 +187,29 @@ def test_every_variant_gives_the_same_sums(inputs: int) -> None:
         assert_close(written.view, wanted)
 
 
+@pytest.mark.parametrize("kernel", [(3, 3), (5, 5), (7, 1)])
+def test_every_variant_for_single_channels_gives_the_same_sums(kernel: tuple[int, int]) -> None:
+    """All taps, a row or a column of them or one in registers, partial sums of images and of rows in memory or not."""
+    out, images, count = (64, 3), 2, 3
+    (across, down), (width, height) = kernel, out
+    x = random(images, count, height + down - 1, width + across - 1, 16)
+    dy = random(images, count, height, width, 16, seed=1)
+    steps = x.strides
+    read = np.lib.stride_tricks.as_strided(
+        x, (images, count, down, across, height, width, 16), (*steps[:2], *steps[2:4], *steps[2:])
+    )
+    wanted = np.einsum("nbyxo,nbkKyxo->bokK", dy.astype(np.float64), read.astype(np.float64))
+    wanted = wanted.reshape(count * 16, -1)
+    tried = choose_here(depthwise.candidates, out, images, kernel)
+    assert {each["held"] for each in tried} == {0, 1, 2}
+    assert {(each["across"], each["down"]) for each in tried} >= {(1, down), (1, 1)}
+    for variant in tried:
+        written = guarded(wanted.shape)
+        run_desc(depthwise.describe(kernel, variant), dy, read, written)
+        check_canaries(written)
+        assert_close(written.view, wanted)
+
+
 def test_few_kernels_serve_every_extent_without_limits() -> None:
     """What was built for some extents serves others where no other kernel may be built."""
     asked = Unlimited()
@@ -154,13 +225,14 @@ def test_few_kernels_serve_every_extent_without_limits() -> None:
 
 
 @pytest.mark.skipif(LOWER not in LEVELS[: LEVELS.index(host_level())], reason="runs no code for AVX2")
-def test_code_for_a_lower_level_is_right() -> None:
+@pytest.mark.parametrize(("channels", "groups"), [(33, 1), (20, 20)])
+def test_code_for_a_lower_level_is_right(channels: int, groups: int) -> None:
     """Tiles for AVX2's registers, where the machine has larger ones too."""
     geometry = ((1, 1), (1, 1, 1, 1), (1, 1))
-    x, dy = made((2, 20, 8, 7), 33, (3, 3), geometry)
-    program = lower(graph_of(x, dy, (3, 3), *geometry), LOWER)
+    x, dy = made((2, 20, 8, 7), channels, (3, 3), geometry)
+    program = lower(graph_of(x, dy, (3, 3), *geometry, groups), LOWER)
     found = run_program(program, {"x": x, "dy": dy}, level=LOWER)["dw"]
-    assert_close(found, expected(x, dy, (3, 3), *geometry))
+    assert_close(found, expected(x, dy, (3, 3), *geometry, groups))
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf])
@@ -176,3 +248,14 @@ def test_what_is_no_number_spoils_only_its_own_channels(number: float) -> None:
     found = run_program(program, {"x": x, "dy": dy})["dw"]
     assert np.isfinite(found[:17]).all()
     assert not np.isfinite(found[17]).all(axis=(1, 2)).any()
+
+
+def test_what_is_no_number_spoils_only_its_own_tap_of_single_channels() -> None:
+    """A channel's NaN spoils no other channel, nor do lanes beyond the channels."""
+    x, dy = made((2, 20, 5, 5), 20, (3, 3), PLAIN)
+    x[1, 19, 4, 4] = np.nan  # what the last tap of the last output alone has read
+    program = lower(graph_of(x, dy, (3, 3), *PLAIN, 20), host_level())
+    found = run_program(program, {"x": x, "dy": dy})["dw"]
+    assert np.isfinite(found[:19]).all()
+    assert np.isnan(found[19, 0, 2, 2])
+    assert np.isfinite(found[19, 0].ravel()[:8]).all()

@@ -59,7 +59,7 @@ TASKS = (1, 2, 3, 16, 64)
 def test_every_depthwise_tile_writes_its_output_and_nothing_else(level: Level, width: int) -> None:
     """At the least extent of a tile, and where it does not divide the row, nothing outside the output changes."""
     epilogue = Epilogue(("clip", ACC, ("const", "float32", "0.0"), ("const", "float32", "6.0")))
-    desc = depthwise.describe((3, 3), (1, 1), (1, 1), epilogue, {"width": width})
+    desc = depthwise.describe("Conv", (3, 3), (1, 1), (1, 1), epilogue, {"width": width})
     for columns, rows, count in ((width, 1, 1), (width + 1, 3, 2), (2 * width - 1, 0, 2), (width, 5, 4)):
         x, w = numbers(count, rows + 2, columns + 2, 16), numbers(count, 3, 3, 16, seed=1)
         out = guarded((count, rows, columns, 16))

@@ -87,6 +87,7 @@ ELSEWHERE = {
     "shuffle": "test_channel_shuffle",
     "conv_weight_gradient": "its own test",
     "winograd_integer": "its own test: it is for levels without VNNI",
+    "conv_weight_gradient_depthwise": "test_conv_weight_gradient",
     "weight_blocks": "test_run_time_weights",
     "to_blocked": "every case of images",
     "from_blocked": "every case of images",

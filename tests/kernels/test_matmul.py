@@ -108,6 +108,33 @@ def test_columns_rows_or_batches_are_shared() -> None:
             product(random(*a), random(*b, seed=1), constant)
 
 
+@pytest.mark.parametrize(
+    ("shape", "is_copied"), [((7, 1030, 130), True), ((7, 1030, 40), False), ((7, 90, 130), False)]
+)
+def test_left_operands_that_lie_transposed_are_copied_for_long_sums(
+    shape: tuple[int, int, int], is_copied: bool
+) -> None:
+    """Gradients of weights over many rows; short sums, and few columns, read them where they lie."""
+    m, k, n = shape
+    at, b = random(2, k, m), random(2, k, n, seed=1)
+    nodes = [Node("Transpose", ("at",), ("a",), {"perm": (0, 2, 1)}, "turn"), NODE.with_(inputs=("a", "b"))]
+    outputs = {"a": ("float32", (2, m, k)), "y": ("float32", (2, m, n))}
+    program = program_of(nodes, {"at": at, "b": b}, outputs)
+    assert (["copy", "matmul"] if is_copied else ["matmul"]) == [name for name, _ in variants(program)]
+    found = run_program(program, {"at": at, "b": b})["y"]
+    np.testing.assert_allclose(found, at.transpose(0, 2, 1).astype(np.float64) @ b, rtol=1e-5, atol=1e-4)
+
+
+def test_products_of_one_transposed_operand_share_its_copy() -> None:
+    """The gradients of both of a recurrent layer's weights read what flows into its gates."""
+    at, b = random(1030, 7), random(1030, 130, seed=1)
+    nodes = [Node("Transpose", ("at",), ("a",), {"perm": (1, 0)}, "turn")]
+    nodes += [NODE.with_(inputs=("a", "b"), outputs=(name,), name=name) for name in ("y", "z")]
+    outputs = {"a": ("float32", (7, 1030)), "y": ("float32", (7, 130)), "z": ("float32", (7, 130))}
+    program = program_of(nodes, {"at": at, "b": b}, outputs)
+    assert [name for name, _ in variants(program)] == ["copy", "matmul", "matmul"]
+
+
 @pytest.mark.parametrize("transposed", [False, True])
 def test_panels_that_are_copied_first_may_be_shared_among_threads(transposed: bool) -> None:
     """Computed operands large enough to be copied panel by panel, one batch: tasks take panels."""

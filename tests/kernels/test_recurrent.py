@@ -120,7 +120,8 @@ class Layer:
         """Return the node."""
         names = ["X", "W", "R", *(name if name in self.given else "" for name in OPTIONAL)]
         names = names[: 8 if self.kind == "LSTM" else 6]
-        outputs = ("Y", "Y_h", "Y_c")[: 3 if self.kind == "LSTM" else 2]
+        outputs = ("Y", "Y_h", "Y_c" if self.kind == "LSTM" else "", "kept")
+        outputs = outputs[: 4 if "kept" in self.outputs else 3 if self.kind == "LSTM" else 2]
         named = tuple(name if name in self.outputs else "" for name in outputs)
         attrs = {"hidden_size": self.hidden, "direction": self.direction, **self.attrs}
         return Node(self.kind, tuple(names), named, attrs, "layer")
@@ -143,7 +144,7 @@ class Layer:
 
 def expected(layer: Layer, values: dict[str, Array]) -> Sequence[Array]:
     """Return all outputs as the host computes them."""
-    node = replace(layer, outputs=("Y", "Y_h", "Y_c")).node()
+    node = replace(layer, outputs=("Y", "Y_h", "Y_c", *(("kept",) if "kept" in layer.outputs else ()))).node()
     with np.errstate(all="ignore"):
         found: Sequence[Array] = evaluate(node, [values.get(name) for name in node.inputs], 22)
     return found
@@ -154,7 +155,7 @@ def check(layer: Layer, values: dict[str, Array] | None = None, impl_mode: str =
     values = layer.values() if values is None else values
     program = layer.program(values, impl_mode)
     found = run_program(program, values)
-    for name, value in zip(("Y", "Y_h", "Y_c"), expected(layer, values), strict=False):
+    for name, value in zip(("Y", "Y_h", "Y_c", "kept"), expected(layer, values), strict=False):
         if name in found:
             np.testing.assert_allclose(found[name], value, rtol=2e-5, atol=2e-6, err_msg=f"{name} of {layer}")
 
@@ -185,6 +186,18 @@ LAYERS = {
 def test_a_layer_gives_what_its_definition_gives(name: str) -> None:
     """In one task and in several; nothing is written outside the outputs."""
     check(LAYERS[name])
+
+
+@pytest.mark.parametrize("constant", [(), ("W", "R", "B", "P")])
+@pytest.mark.parametrize("batch", [1, 3, 9])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_a_layer_gives_what_its_gradient_needs(direction: str, batch: int, constant: tuple[str, ...]) -> None:
+    """Beside its states or alone, 0 behind a sequence's end; whether a kernel multiplies the inputs or not."""
+    lstm, gru = {"layout": 1, "clip": 0.5, "input_forget": 1}, {"linear_before_reset": 1}
+    for outputs in (("Y", "Y_h", "Y_c", "kept"), ("kept",)):
+        for kind, given, attrs in (("LSTM", (), {}), ("LSTM", ALL, lstm), ("GRU", (), gru), ("GRU", ALL, gru)):
+            check(Layer(kind, batch=batch, given=given, direction=direction, attrs=attrs, constant=constant,
+                        outputs=outputs, hidden=37))  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", GATES)

@@ -26,6 +26,7 @@ TRANSPOSED: tuple[tuple[Sequence[int], Sequence[int], dict[str, Any]], ...] = (
     ((2, 20, 4, 5), (20, 18, 3, 2), {"strides": [3, 2], "pads": [1, 0, 0, 1]}),
     ((1, 6, 5), (6, 17, 3), {"strides": [2]}),
     ((1, 8, 4, 4), (8, 3, 3, 3), {"group": 4, "strides": [2, 2], "dilations": [1, 1]}),
+    ((1, 20, 4, 5), (20, 1, 5, 3), {"group": 20, "strides": [2, 1], "pads": [2, 1, 2, 1]}),
     ((1, 5, 4, 4), (5, 3, 2, 2), {"dilations": [2, 2]}),
 )
 

@@ -117,6 +117,8 @@ CASES: dict[str, Callable[[], None]] = {
                                             output_shape=(8,)),
     "conv_weight_gradient": lambda: check("ConvWeightGradient", draw(2, 2, 5, 4), draw(2, 3, 3, 4, seed=1),
                                           domain="opbuild", kernel_shape=(3, 2), pads=(1, 0, 1, 1), strides=(2, 1)),
+    "conv_weight_gradient_in_groups": lambda: check("ConvWeightGradient", draw(2, 4, 5), draw(2, 6, 3, seed=1),
+                                                    domain="opbuild", kernel_shape=(3,), group=2),
     "max_pool": lambda: check("MaxPool", draw(1, 2, 5, 4), kernel_shape=(3, 2), strides=(2, 1), pads=(1, 0, 1, 1)),
     "average_pool": lambda: check("AveragePool", draw(1, 2, 5, 4), kernel_shape=(3, 2), strides=(2, 1),
                                    pads=(1, 0, 1, 1), ceil_mode=1),

@@ -308,6 +308,7 @@ ARGUMENTS: dict[str, st.SearchStrategy[tuple[object, ...]]] = {
     "conv_integer": st.tuples(st.tuples(EXTENTS, EXTENTS), EXTENTS, EXTENTS),
     "conv_integer_depthwise": st.tuples(EXTENTS),
     "conv_weight_gradient": st.tuples(st.tuples(EXTENTS, EXTENTS), EXTENTS, EXTENTS, EXTENTS),
+    "conv_weight_gradient_depthwise": st.tuples(st.tuples(EXTENTS, EXTENTS), EXTENTS, st.tuples(EXTENTS, EXTENTS)),
     "elementwise": st.tuples(EXTENTS, st.sampled_from([1, 2, 4, 8]), st.booleans()),
     "global_pool": st.tuples(),
     "matmul": st.tuples(

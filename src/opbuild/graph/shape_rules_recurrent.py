@@ -11,7 +11,11 @@ _PEEPHOLES = 3
 
 @rule("RNN", "GRU", "LSTM")
 def recurrent(call: Call) -> Types:
-    """All hidden states, the last one and, for LSTM, the last cell."""
+    """All hidden states, the last one and, for LSTM, the last cell.
+
+    Of a gradient LSTM and linear GRU have a fourth output, which ONNX does not know: what goes into the activations of
+    the gates, and the cell, or what is reset.
+    """
     kind = call.node.op_type
     cell = cell_of(call.node)
     directions, gates = len(cell.reverse), GATES[kind]
@@ -29,4 +33,5 @@ def recurrent(call: Call) -> Types:
         call.expect(6, state)
         call.expect(7, (directions, _PEEPHOLES * hidden))
     every = (batch, steps, directions, hidden) if cell.batch_first else (steps, directions, batch, hidden)
-    return (TensorType(dtype, every), TensorType(dtype, state), TensorType(dtype, state))
+    kept = (steps, directions, batch, (gates + 1) * hidden)
+    return tuple(TensorType(dtype, each) for each in (every, state, state, kept))

@@ -149,7 +149,10 @@ def conv_weight_gradient(call: Call) -> Types:
     x, dy = call.rank(0, least=3), call.rank(1, least=3)
     if len(x) != len(dy) or x[0] != dy[0] or len(kernel) != len(x) - 2:
         call.fail(f"data {list(x)} and a gradient {list(dy)} do not fit a kernel {list(kernel)}")
-    return (TensorType(dtype, (dy[1], x[1], *kernel)),)
+    group = int(call.attr("group", 1))
+    if group < 1 or x[1] % group or dy[1] % group:
+        call.fail(f"{x[1]} and {dy[1]} channels do not divide into {group} groups")
+    return (TensorType(dtype, (dy[1], x[1] // group, *kernel)),)
 
 
 def transposed_range(call: Call) -> tuple[Shape, Shape]:

@@ -89,6 +89,7 @@ class Lowering:
         self._digests: dict[str, str] = {}
         self._known = Constants(self.graph.constants)
         self._constants: dict[Any, Plain] = {}
+        self.turned: dict[Any, list[tuple[Plain, Plain]]] = {}  # what lies transposed, and its copies, by storage
         self._outputs = set(self.graph.outputs)
         self.consumers = self.graph.consumers()
         self.notes: dict[str, Any] = {}

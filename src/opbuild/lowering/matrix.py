@@ -20,6 +20,7 @@ from opbuild.families.gemv import family as gemv
 from opbuild.families.matmul import family as matmul
 from opbuild.families.matmul.layouts import PANEL
 from opbuild.files.pages import new_pages
+from opbuild.graph.extents import at_hand
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, HIGH_PRECISION, Dim, Operand
 from opbuild.lowering.context import Lowering
@@ -31,6 +32,10 @@ from opbuild.platform.records import dataclass
 
 BATCH_RANK = 2
 """Batch dimensions of kernels whose right operand is no constant."""
+
+LEAST_SUMMED, LEAST_COLUMNS = 1024, 128
+"""Products of a sum, and columns, from which on a left operand that lies transposed is copied: a tile reads a line of
+each of its rows, which leave the near caches before the next tile reads the rest of them."""
 
 _ADJACENT = 64
 """Numbers of a row that are moved at once: those of a panel's rows are 8 KiB."""
@@ -241,13 +246,33 @@ def _emit(lowering: Lowering, product: Product, layout: str, batches: int) -> No
     m, n = product.out.shape[-2:]
     k = product.lhs.shape[-1]
     rank = len(product.out.shape)
-    lhs, rhs = with_inner_stride(product.lhs, 1), product.rhs
+    lhs = _turned_once(lowering, product) if _is_far_apart(product) else product.lhs
+    lhs, rhs = with_inner_stride(lhs, 1), product.rhs
     dtype = rhs.storage.dtype
     variant = lowering.choose(matmul.choose, layout, batches, m, n, k, dtype)
     own = matmul.operands(layout, rank, len(rhs.shape), constant_step(lhs.strides[-1]), variant, dtype)
     out = Operand("out", own[0].dtype, (Dim(stride=1), *(Dim(),) * (rank - 1)))
     inputs = (*own, *epilogue_inputs(product))
     _call(lowering, product, matmul.FAMILY, (lhs, rhs), inputs, out, {"rhs": layout}, variant)
+
+
+def _is_far_apart(product: Product) -> bool:
+    """Return whether the left operand's numbers of a sum lie so far apart, and are so many, that it is to be copied."""
+    *batch, m, k = map(at_hand, product.lhs.shape)
+    strides = list(map(at_hand, product.lhs.strides))
+    is_repeated = any(step == 0 and extent > 1 for extent, step in zip(batch, strides, strict=False))
+    is_turned = strides[-1] != 1 and m > 1 and not is_repeated
+    return is_turned and k >= LEAST_SUMMED and at_hand(product.out.shape[-1]) >= LEAST_COLUMNS
+
+
+def _turned_once(lowering: Lowering, product: Product) -> Plain:
+    """Return a dense copy of the left operand, one for all products that read it."""
+    lhs, copies = product.lhs, lowering.turned.setdefault(product.lhs.storage, [])
+    for source, copy in copies:
+        if (source.offset, source.shape, source.strides) == (lhs.offset, lhs.shape, lhs.strides):
+            return copy
+    copies.append((lhs, dense_copy(lowering, lhs, product.node)))
+    return copies[-1][1]
 
 
 def _vector_right(lowering: Lowering, product: Product) -> None:

@@ -48,6 +48,7 @@ _COUNTS: dict[str, Count] = {
     "conv_integer": lambda dims, out: elements(out) * dims[1][0][0] * elements(dims[1][2:6]),
     "conv_integer_depthwise": _per_output(1, 3),
     "conv_weight_gradient": _weight_gradient,
+    "conv_weight_gradient_depthwise": _weight_gradient,
     "winograd": lambda dims, out: elements(out) * 9 * dims[1][1][0],
     "winograd_integer": lambda dims, out: elements(out) * 9 * 16 * dims[1][3][0],
     "matmul": _product,

@@ -129,7 +129,8 @@ def _conv_weight_gradient(node: Node, inputs: Any) -> Sequence[Array]:
     pads = window_pads(Call(node, [TensorType(str(x.dtype), x.shape)], [None]), x.shape[2:], kernel)
     strides, dilations = (tuple(node.attrs.get(name) or (1,) * count) for name in ("strides", "dilations"))
     window = Window(kernel, strides, dilations, pads[:count], pads[count:], x.shape[2:], dy.shape[2:])
-    return (weight_gradient(_wide(x), _wide(dy), window).astype(x.dtype, copy=False),)
+    groups = int(node.attrs.get("group", 1))
+    return (weight_gradient(_wide(x), _wide(dy), groups, window).astype(x.dtype, copy=False),)
 
 
 def _with_bias(x: Array, bias: Array | None) -> Array:

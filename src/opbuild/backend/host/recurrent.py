@@ -58,13 +58,14 @@ def _recurrent(node: Node, inputs: Any) -> Sequence[Array]:
         moved = np.take_along_axis(x, order[:, :, None], 0).astype(wide)
         weights = (None if each is None else each[number].astype(wide) for each in (w, r, b, p))
         direction = _direction(cell, moved, *weights, hidden=hidden, activations=cell.activations[number])
-        every, *last = _run(cell.kind, direction, lengths, states[0][number], states[1][number])
-        outputs.append((np.take_along_axis(every, order[:, :, None], 0), *last))
+        every, cells, *last = _run(cell.kind, direction, lengths, states[0][number], states[1][number])
+        kept = _kept(direction, lengths, states[0][number], every, cells) if len(node.outputs) > 3 else every
+        outputs.append((*(np.take_along_axis(each, order[:, :, None], 0) for each in (every, kept)), *last))
     parts = zip(*outputs, strict=True)
-    every, last_h, last_c = (np.stack(each, axis) for each, axis in zip(parts, (1, 0, 0), strict=True))
+    every, kept, last_h, last_c = (np.stack(each, axis) for each, axis in zip(parts, (1, 1, 0, 0), strict=True))
     if cell.batch_first:
         every, last_h, last_c = every.transpose(2, 0, 1, 3), last_h.swapaxes(0, 1), last_c.swapaxes(0, 1)
-    return [each.astype(kind) for each in (every, last_h, last_c)][: len(node.outputs)]
+    return [each.astype(kind) for each in (every, last_h, last_c, kept)][: len(node.outputs)]
 
 
 def _state(given: Array | None, cell: Cell, shape: tuple[int, ...], wide: np.dtype[Any]) -> Array:
@@ -109,20 +110,36 @@ def _activation(activation: Activation, clip: float) -> Callable[[Array], Array]
     return function
 
 
-def _run(kind: str, direction: _Direction, lengths: Array, h: Array, c: Array) -> tuple[Array, Array, Array]:
-    """Return all hidden states, zeros behind a sequence's end, and the last hidden state and cell of each sequence.
+def _run(kind: str, direction: _Direction, lengths: Array, h: Array, c: Array) -> tuple[Array, Array, Array, Array]:
+    """Return all hidden states and cells, zeros behind a sequence's end, and the last ones of each sequence.
 
     A sequence of no steps has no last state: zeros.
     """
     step = _STEPS[kind]
-    every = np.zeros((len(direction.projected), *h.shape), h.dtype)
+    every, cells = (np.zeros((len(direction.projected), *h.shape), h.dtype) for _ in range(2))
     for number, projected in enumerate(direction.projected):
         runs = (number < lengths)[:, None]
         new_h, new_c = step(direction, projected, h, c)
-        every[number] = np.where(runs, new_h, 0)
+        every[number], cells[number] = np.where(runs, new_h, 0), np.where(runs, new_c, 0)
         h, c = np.where(runs, new_h, h), np.where(runs, new_c, c)
     some = (lengths > 0)[:, None]
-    return every, np.where(some, h, 0), np.where(some, c, 0)
+    return every, cells, np.where(some, h, 0), np.where(some, c, 0)
+
+
+def _kept(d: _Direction, lengths: Array, h: Array, every: Array, cells: Array) -> Array:
+    """Return what a gradient needs: what goes into the activation of each gate, and the cell, or what a GRU resets.
+
+    An LSTM's gates are without what they see of the cell, a GRU's those of a linear one. Behind ends all is 0.
+    """
+    size = h.shape[1]
+    seen = np.concatenate([h[np.newaxis], every])[:-1] @ d.recurrent + d.recurrent_bias
+    found, last = d.projected + d.input_bias, cells
+    if d.cell.kind == "GRU":
+        last = seen[..., 2 * size :]
+        reset = d.act[0](found[..., size : 2 * size] + seen[..., size : 2 * size])
+        seen = np.concatenate([seen[..., : 2 * size], reset * last], -1)
+    runs = np.arange(len(every))[:, np.newaxis] < lengths
+    return np.where(runs[:, :, np.newaxis], np.concatenate([found + seen, last], -1), 0)
 
 
 def _step_rnn(d: _Direction, projected: Array, h: Array, c: Array) -> tuple[Array, Array]:

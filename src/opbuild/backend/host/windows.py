@@ -117,21 +117,22 @@ def convolve(x: Array, weights: Array, groups: int, window: Window) -> Array:
     return found.reshape(images, outs, *window.out)
 
 
-def weight_gradient(x: Array, dy: Array, window: Window) -> Array:
-    """Return the gradient of a convolution's weights, ``(M, C, *kernel)``, in the operands' element type.
+def weight_gradient(x: Array, dy: Array, groups: int, window: Window) -> Array:
+    """Return the gradient of a convolution's weights, ``(M, C / groups, *kernel)``, in the operands' element type.
 
     Args:
         x: Its data, ``(N, C, ...)``.
         dy: The gradient of its output, ``(N, M, ...)``.
+        groups: Into how many groups the channels divide.
         window: The geometry; its outputs are the positions of ``dy``.
     """
-    images, channels, positions = *x.shape[:2], prod(window.out)
-    taps, rows = window.taps(x, 0), dy.reshape(images, -1, positions)
-    found = np.zeros((dy.shape[1], channels, *window.kernel), x.dtype)
+    images, outs, inner, positions = x.shape[0], dy.shape[1], x.shape[1] // groups, prod(window.out)
+    taps, rows = window.taps(x, 0), dy.reshape(images, groups, -1, positions)
+    found = np.zeros((outs, inner, *window.kernel), x.dtype)
     for tap in product(*map(range, window.kernel)):
         place: list[Any] = [..., *tap]
-        read = taps[tuple(place)].reshape(images, channels, positions)
-        found[tuple(place)] = np.matmul(rows, read.transpose(0, 2, 1)).sum(0)
+        read = taps[tuple(place)].reshape(images, groups, inner, positions)
+        found[tuple(place)] = np.matmul(rows, read.transpose(0, 1, 3, 2)).sum(0).reshape(outs, inner)
     return found
 
 

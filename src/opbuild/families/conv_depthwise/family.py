@@ -38,14 +38,16 @@ def candidates(width: int, machine: Machine) -> list[Variant]:
     return [{"width": tile[0]} for tile in ranked(tiles(machine), width, 1)]
 
 
-def describe(kernel: Pair, stride: Pair, dilation: Pair, epilogue: Epilogue, variant: Variant) -> OpDesc:
-    """Return the descriptor; pairs are (x, y). Operands x, w, bias, the epilogue's, out."""
+def describe(
+    op_type: str, kernel: Pair, stride: Pair, dilation: Pair, epilogue: Epilogue, variant: Variant, step: int = 1
+) -> OpDesc:
+    """Return the descriptor; the arguments are those of ``conv``. Operands x, w, bias, the epilogue's, out."""
     kx, ky = kernel
     weights = (LANE, Dim(kx, BLOCK), Dim(ky, BLOCK * kx), Dim(stride=BLOCK * kx * ky))
-    inputs = (IMAGE, Operand("w", "float32", weights, "FRACTAL_Z"), BIAS, *epilogue.inputs())
+    inputs = (IMAGE, Operand("w", "float32", weights, "FRACTAL_Z"), BIAS, *epilogue.inputs(step))
     attrs = {"kernel": kernel, "stride": stride, "dilation": dilation, **epilogue.attrs}
-    out = result(variant["width"], 1)
-    return FAMILY.desc(("Conv", *epilogue.op_types), inputs, (out,), attrs, variant, epilogue.impl_mode)
+    out = result(variant["width"], 1, step)
+    return FAMILY.desc((op_type, *epilogue.op_types), inputs, (out,), attrs, variant, epilogue.impl_mode)
 
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:

@@ -45,7 +45,7 @@ def choose(out: Pair, images: int, inputs: int, outputs: int, machine: Machine) 
 def candidates(out: Pair, images: int, inputs: int, outputs: int, machine: Machine) -> list[Variant]:
     """Return the variants among which tuning searches; the arguments are those of ``choose``."""
     tiles = [tile for tile in REGISTER_TILES[machine.vectors(BLOCK)] if _fits(tile, inputs, outputs, machine)]
-    return [{"outputs": wide, "inputs": count, "held": held} for held in _held(out, images) for wide, count in tiles]
+    return [{"outputs": wide, "inputs": count, "held": held} for held in sums(out, images) for wide, count in tiles]
 
 
 def _fits(tile: Pair, inputs: int, outputs: int, machine: Machine) -> bool:
@@ -56,7 +56,7 @@ def _fits(tile: Pair, inputs: int, outputs: int, machine: Machine) -> bool:
     return count <= most and blocks(outputs) % wide == 0 and (count + 1) * wide * each + 1 <= machine.registers
 
 
-def _held(out: Pair, images: int) -> list[int]:
+def sums(out: Pair, images: int) -> list[int]:
     """Return which sums may be added up in memory, the best first."""
     lengths = (prod(out) * images, prod(out), out[0])
     worth = [held for held, length in enumerate(lengths) if length >= LEAST or held == 0]

@@ -22,6 +22,9 @@ steps are taken from the last one on, so that a shorter sequence begins at its o
 What a step reads of the step before it is in the memory of the outputs: ``previous`` is ``hidden`` under another name,
 because a function of Halide can not depend on itself by way of another one. ``schedule`` says why that is safe.
 
+With ``kept`` it also gives what goes into the activation of each gate, of an LSTM but for what it sees of the cell, and
+then the cell, or of a linear GRU what is reset: 0 where a sequence has ended.
+
 In the mode ``high_precision`` products are added up in float64.
 """
 
@@ -60,6 +63,7 @@ class _Recurrence:
         self.steps = self.given["x"].dim(2).extent() if self.is_fused else self.given["projected"].dim(4).extent()
         self.panel = next(operand for operand in desc.inputs if operand.name == "weights").dims[0].extent
         self.functions: dict[str, Any] = {}
+        self.kept: list[Any] = []
         self.domains: dict[str, Any] = {}
 
     def definition(self) -> Definition:
@@ -75,6 +79,7 @@ class _Recurrence:
         values = [hl.select(runs, found[0], zero)]
         for new, old in zip(found, kept, strict=True):
             values.append(hl.strict_float(hl.select(runs, new, hl.select(length > 0, old, zero))))
+        values += [hl.select(runs, hl.Expr(each[now]), zero) for each in self.kept]
         out[self.j, self.b, self.d, s] = tuple(hl.undef(FLOAT32) for _ in values)
         out[self.j, self.b, self.d, there] = tuple(values)
         for axis in range(4):
@@ -156,21 +161,23 @@ class _Recurrence:
         one, here = hl.f32(1), hl.Expr(state[self.place])
         if self.desc.attrs["linear"]:
             total = self._sum("sum", (0, 1, 2), (state,) * 3)
-            reset = self._activated(0, self._gate(1, total, 1))
             product = hl.cast(FLOAT32, total[self.j, 2, self.b, self.d, self.t] + self.given["bias"][self.j, self.d])
-            candidate = self._added(2) + reset * product
+            updating, resetting = (self._gate(gate, total, gate) for gate in range(2))
+            candidate = self._added(2) + self._activated(0, resetting) * product
+            updating, _, candidate, _ = self._keep([updating, resetting, candidate, product])
         else:
             resets = self._sum("reset_sum", (1,), (state,))
             kept = self._named("reset", self._activated(0, self._gate(1, resets, 0)) * here)
             total = self._sum("sum", (0, 2), (state, kept))
-            candidate = self._gate(2, total, 1)
-        update = self._named("update", self._activated(0, self._gate(0, total, 0)))[self.place]
+            updating, candidate = self._gate(0, total, 0), self._gate(2, total, 1)
+        update = self._named("update", self._activated(0, updating))[self.place]
         return [self._named("new", (one - update) * self._activated(1, candidate) + update * here)]
 
     def _lstm(self, state: Any) -> list[Any]:
         total = self._sum("sum", (0, 1, 2, 3), (state,) * 4)
         cell = self._before("initial_cell", "previous_cell", self.t)
-        into, output, forget, candidate = (self._gate(gate, total, gate) for gate in range(4))
+        sums = [self._gate(gate, total, gate) for gate in range(4)]
+        into, output, forget, candidate = self._keep(sums)
         taken = self._activated(0, self._seen(into, 0, cell))
         if self.desc.attrs["coupled"]:
             taken = hl.Expr(self._named("taken", taken)[self.place])
@@ -178,9 +185,17 @@ class _Recurrence:
         else:
             kept = self._activated(0, self._seen(forget, 2, cell))
         new_cell = self._named("new_cell", kept * cell + taken * self._activated(1, candidate))
+        self.kept += [new_cell] if self.kept else []
         after = hl.Expr(new_cell[self.place])
         opened = self._activated(0, self._seen(output, 1, after))
         return [self._named("new", opened * self._activated(2, after)), new_cell]
+
+    def _keep(self, values: list[Expr]) -> list[Expr]:
+        """Return values that outputs have, too, if they are asked for, as those are read."""
+        if not self.desc.attrs.get("kept"):
+            return values
+        self.kept = [self._named(f"kept{number}", each) for number, each in enumerate(values)]
+        return [hl.Expr(each[self.place]) for each in self.kept]
 
     def _seen(self, gate: Expr, number: int, cell: Expr) -> Expr:
         """Return what goes into an activation, with what a gate sees of the cell."""

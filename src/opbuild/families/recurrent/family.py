@@ -50,6 +50,7 @@ class Form:
         coupled: Whether an LSTM forgets what it does not take in.
         peepholes: Whether an LSTM's gates see its cell.
         fused: Whether it multiplies the inputs by their weights, too.
+        kept: Whether an LSTM, or a linear GRU, gives what its gradient needs of all steps, too.
         impl_mode: The implementation mode.
     """
 
@@ -60,6 +61,7 @@ class Form:
     coupled: bool
     peepholes: bool
     fused: bool
+    kept: bool
     impl_mode: str
 
 
@@ -143,7 +145,9 @@ def describe(form: Form, variant: Variant) -> OpDesc:
     * ``initial`` ``(H, B, D)``: the first hidden state; ``previous``: the memory of the output ``hidden``;
     * of an LSTM ``initial_cell`` and ``previous_cell``, alike, and ``peepholes`` ``(H, 3, D)`` if it has them;
     * of a linear GRU ``bias`` ``(H, D)``: what is added to the product before it is reset;
-    * outputs ``every`` and ``hidden``, of an LSTM ``cell``: ``(H, B, D, T)``; the last two have stride 0 along T.
+    * outputs ``every`` and ``hidden``, of an LSTM ``cell``: ``(H, B, D, T)``; the last two have stride 0 along T; if
+      they are kept, also ``kept0`` and so on, alike: what goes into each gate's activation but for peepholes, and then
+      the cell, or of a GRU what is reset.
     """
     gates = GATES[form.kind]
     states = free_dims(3, inner_stride=1)
@@ -166,6 +170,7 @@ def describe(form: Form, variant: Variant) -> OpDesc:
         dims["bias"] = free_dims(2, inner_stride=1)
     inputs = tuple(Operand(name, "int32" if name == "lengths" else "float32", each) for name, each in dims.items())
     names = ("every", "hidden", "cell")[: 3 if form.kind == "LSTM" else 2]
+    names += tuple(f"kept{number}" for number in range(gates + 1)) if form.kept else ()
     outputs = tuple(Operand(name, "float32", free_dims(4, inner_stride=1)) for name in names)
     attrs = {
         "kind": form.kind,
@@ -173,6 +178,7 @@ def describe(form: Form, variant: Variant) -> OpDesc:
         "activations": form.activations,
         "linear": form.linear,
         "coupled": form.coupled,
+        **({"kept": True} if form.kept else {}),
     }
     return FAMILY.desc((form.kind,), inputs, outputs, attrs, variant, form.impl_mode)
 
@@ -189,7 +195,7 @@ def _opened(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
 FAMILY = Family(
     "recurrent",
     choose,
-    attributes=("kind", "directions", "activations", "linear", "coupled"),
+    attributes=("kind", "directions", "activations", "linear", "coupled", "kept"),
     variant={"rows": Part(), "panels": Part(least=1), "gates": Part()},
     types=("float32",),
     milliseconds=400,

@@ -82,7 +82,7 @@ class _Schedule:
         self._sum("sum", self.out, rows)
         if "reset" in self.functions:
             self._reset()
-        for name in ("taken", "update", "new_cell", "new"):
+        for name in (*(f"kept{number}" for number in range(4)), "taken", "update", "new_cell", "new"):
             if name in self.functions:
                 part = self.functions[name].compute_at(self.out, rows)
                 unit, sequence, *_ = part.args()

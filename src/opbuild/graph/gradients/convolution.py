@@ -20,10 +20,20 @@ __all__ = ["channel_sums", "convolution_data", "convolution_weight", "transposed
 MOST_DIMENSIONS = 3
 """Spatial dimensions from which on there are no kernels of convolutions themselves."""
 
+GROUP_CHANNELS = 16
+"""What channels of a group are a multiple of where the gradient of its weights has a kernel: those of a block."""
+
 
 def _is_served(dy: Value, rank: int, group: int) -> bool:
     """Return whether kernels of gradients serve a convolution; else others are made to."""
     return group == 1 and dy.dtype == "float32" and rank < MOST_DIMENSIONS
+
+
+def _is_summed(dy: Value, inner: int, rank: int, group: int) -> bool:
+    """Return whether a kernel sums up the gradient of weights of so many input channels a group."""
+    outer = dy.shape[1] // group
+    in_groups = inner == outer == 1 or inner % GROUP_CHANNELS == outer % GROUP_CHANNELS == 0
+    return _is_served(dy, rank, 1) and (group == 1 or in_groups)
 
 
 def convolution_data(
@@ -102,8 +112,9 @@ def convolution_weight(
     if is_empty(x, dy):
         return filled(of, 0.0, dy.dtype, shape)
     attrs: dict[str, Any] = {"strides": tuple(strides), "pads": tuple(pads), "dilations": tuple(dilations)}
-    if _is_served(dy, len(shape) - 2, group):
-        return of.several("ConvWeightGradient", (x, dy), 1, "opbuild", kernel_shape=tuple(shape[2:]), **attrs)[0]
+    if _is_summed(dy, shape[1], len(shape) - 2, group):
+        attrs |= {"kernel_shape": tuple(shape[2:]), **({"group": group} if group > 1 else {})}
+        return of.several("ConvWeightGradient", (x, dy), 1, "opbuild", **attrs)[0]
     return _weight_by_product(of, x, dy, shape, **attrs, group=group)
 
 

@@ -84,9 +84,20 @@ class Layout:
         """Return the hidden state before each step."""
         found = self.call.outputs[0]
         if found is None:
-            count = len(self.call.outputs)
-            found = self.of.several(self.call.node.op_type, self.call.inputs, count, **self.call.node.attrs)[0]
+            found = self._asked_again(len(self.call.outputs))[0]
         return self.shifted(self.state(self.call.optional(5)), self.every(found))
+
+    def kept(self) -> list[Term]:
+        """Return what goes into the activation of each gate, and the cell, or what a linear GRU resets.
+
+        The layer is asked to give it, too.
+        """
+        given = cut(self.of, self._asked_again(4)[3], 1, self.start, self.start + self.directions)
+        return self.split(Term(self.of, self.ordered(given)))
+
+    def _asked_again(self, count: int) -> tuple[Value, ...]:
+        """Return more outputs of the layer; a pass makes one layer of both."""
+        return self.of.several(self.call.node.op_type, self.call.inputs, count, **self.call.node.attrs)
 
     def flows(self) -> tuple[Term, Term, Term, Term]:
         """Return what flows into each step's hidden state and cell, and into the last ones from behind.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from opbuild.graph.passes.asked import join_asked_again
 from opbuild.graph.passes.attention import fuse_attention
 from opbuild.graph.passes.batchnorm import fold_batchnorm
 from opbuild.graph.passes.beside import communicate_beside
@@ -42,7 +43,7 @@ def simplify(graph: Graph, evaluate: Evaluate) -> Graph:
         evaluate: As for ``optimize``.
     """
     evaluate = Bounded(evaluate)
-    graph = eliminate_dead(graph)
+    graph = join_asked_again(eliminate_dead(graph))
     graph = fold(graph, evaluate, but=DEQUANTIZE)
     graph = remove_identities(graph)
     graph = fold(rewrite_integers(graph), evaluate)

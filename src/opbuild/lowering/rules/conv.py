@@ -138,7 +138,7 @@ def _grouped(lowering: Lowering, conv: Convolution) -> None:
         if order is not None and not (known and _keeps_order(lowering, conv)):
             source, order = lowering.blocked(conv.node.inputs[0]), None
         variant = lowering.choose(depthwise.choose, window.out[0])
-        desc = depthwise.describe(window.kernel, window.stride, window.dilation, conv.epilogue, variant)
+        desc = depthwise.describe("Conv", window.kernel, window.stride, window.dilation, conv.epilogue, variant)
         shape, recipe = (blocks(conv.outputs), ky, kx, BLOCK), f"depthwise{order_recipe(order)}"
         pack = partial(packing.pack_depthwise, order=order)
         weights = _packed(lowering, conv, recipe, pack, shape, run_time_weights.DEPTHWISE)

@@ -15,6 +15,7 @@ import numpy as np
 
 from opbuild.families.blocked import BLOCK, blocks
 from opbuild.families.conv import family as direct
+from opbuild.families.conv_depthwise import family as depthwise
 from opbuild.families.conv_grouped import family as grouped
 from opbuild.families.epilogue import Epilogue
 from opbuild.graph.shape_rules import Call
@@ -71,6 +72,11 @@ class Transposed:
     groups: int
     stride: Pair
     epilogue: Epilogue
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each channel is a group of its own."""
+        return 1 < self.groups == self.inputs == self.outputs
 
 
 @rule("ConvTranspose")
@@ -198,6 +204,10 @@ def _kernel(lowering: Lowering, conv: Transposed, x: Axis, y: Axis, bias: Plain)
         desc = direct.describe("ConvTranspose", kernel, (1, 1), dilation, conv.epilogue, variant, step)
         shape = (count, blocks(conv.inputs), kernel[1], kernel[0], BLOCK, BLOCK)
         return desc, [_weights(lowering, conv, x.taps, y.taps, shape), bias]
+    if conv.is_depthwise:
+        variant = lowering.choose(depthwise.choose, x.count)
+        desc = depthwise.describe("ConvTranspose", kernel, (1, 1), dilation, conv.epilogue, variant, step)
+        return desc, [_weights(lowering, conv, x.taps, y.taps, (count, kernel[1], kernel[0], BLOCK)), bias]
     variant = lowering.choose(grouped.choose, x.count)
     masked = conv.outputs // conv.groups % BLOCK != 0
     desc = grouped.describe("ConvTranspose", kernel, (1, 1), dilation, conv.epilogue, variant, masked, step)
@@ -229,9 +239,11 @@ def _weights(
         ci, outs, kh, kw = weights.shape
         turned = weights.reshape(groups, ci // groups, outs, kh, kw).transpose(0, 2, 1, 3, 4)
         phase = turned.reshape(groups * outs, ci // groups, kh, kw)[:, :, list(down)][:, :, :, list(across)]
+        if conv.is_depthwise:
+            return packing.pack_depthwise(phase)
         return packing.pack_direct(phase) if groups == 1 else packing.pack_grouped(phase)
 
-    recipe = f"transposed {groups} {tuple(across)} {tuple(down)}"
+    recipe = f"transposed {'depthwise' if conv.is_depthwise else groups} {tuple(across)} {tuple(down)}"
     return lowering.packed((name,), recipe, shape, "float32", pack)
 
 
@@ -249,6 +261,8 @@ def _packed_at_run_time(lowering: Lowering, conv: Transposed, across: Sequence[i
     for axis, taps in ((2, down), (3, across)):
         step = taps[1] - taps[0] if len(taps) > 1 else 1
         weights = narrowed(weights, axis, taps[0], len(taps), step)
+    if conv.is_depthwise:
+        return run_time_weights.packed(lowering, weights, run_time_weights.DEPTHWISE, conv.node.name)
     layout = run_time_weights.DIRECT if conv.groups == 1 else run_time_weights.GROUPED
     turned = run_time_weights.by_group(lowering, weights, conv.groups, conv.node.name)
     return run_time_weights.packed(lowering, turned, layout, conv.node.name)

@@ -1,37 +1,69 @@
-"""ConvWeightGradient: one call for all images, from blocked values to weights as they lie in the graph."""
+"""ConvWeightGradient: one call for all images, from blocked values to weights as they lie in the graph.
+
+Groups that are whole blocks of channels have a call each; a depthwise convolution is one of all its channels.
+"""
 
 from __future__ import annotations
 
 from math import prod
 
-from opbuild.families.conv_weight_gradient import family as gradient
+from opbuild.families.blocked import BLOCK, blocks
+from opbuild.families.conv_weight_gradient import family as dense
+from opbuild.families.conv_weight_gradient_depthwise import family as depthwise
 from opbuild.graph.types import Node, TensorType
+from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Lowering, NotServedError, rule
-from opbuild.lowering.operands import BlockedImageTaps
+from opbuild.lowering.operands import Blocked, BlockedImageTaps, Plain
 from opbuild.lowering.strided import dense_as, narrowed
-from opbuild.lowering.windows import window_of
+from opbuild.lowering.windows import Window, window_of
 
 
 @rule("ConvWeightGradient", domain="opbuild")
 def lower_conv_weight_gradient(lowering: Lowering, node: Node) -> None:
     """Lower the gradient of a convolution's weights, of one or two spatial dimensions."""
     data, dy = node.inputs
-    if lowering.type(data).dtype not in gradient.FAMILY.types:
+    if lowering.type(data).dtype not in dense.FAMILY.types:
         raise NotServedError(f"{node.op_type} of {lowering.type(data).dtype}")
-    window = window_of(lowering, node, node.attrs["kernel_shape"], dy)
+    window, groups = window_of(lowering, node, node.attrs["kernel_shape"], dy), int(node.attrs.get("group", 1))
     images, inputs, outputs = lowering.type(data).shape[0], lowering.type(data).shape[1], lowering.type(dy).shape[1]
-    variant = lowering.choose(gradient.choose, window.out, images, inputs, outputs)
-    source = lowering.blocked(data, window.halo)
+    is_depthwise = 1 < groups == inputs == outputs
+    inner, outer = inputs // groups, outputs // groups
+    if not is_depthwise and groups > 1 and (inner % BLOCK or outer % BLOCK):
+        raise NotServedError(f"{node.op_type} of groups of {inner} and {outer} channels")
+    source, back = lowering.blocked(data, window.halo), lowering.blocked(dy)
+    result = lowering.new_plain(node.outputs[0])
+    if is_depthwise:
+        variant = lowering.choose(depthwise.choose, window.out, images, window.kernel)
+        shape = (blocks(outputs) * BLOCK, prod(window.kernel))
+        _emit(lowering, node, window, depthwise.describe(window.kernel, variant), source, back, result, shape)
+        return
+    variant = lowering.choose(dense.choose, window.out, images, inner, outer)
+    desc, rounded = dense.describe(window.kernel, inner, variant), dense.rounded(inner, outer)
+    shape = (rounded[1], rounded[0] * prod(window.kernel))
+    if groups == 1:
+        _emit(lowering, node, window, desc, source, back, result, shape)
+        return
+    reads, writes = inner // BLOCK, outer // BLOCK
+    for group in range(groups):
+        parts = source.part(group * reads, reads), back.part(group * writes, writes)
+        _emit(lowering, node, window, desc, *parts, narrowed(result, 0, group * outer, outer), shape)
+
+
+def _emit(
+    lowering: Lowering,
+    node: Node,
+    window: Window,
+    desc: OpDesc,
+    source: Blocked,
+    back: Blocked,
+    result: Plain,
+    shape: tuple[int, int],
+) -> None:
+    """Emit a call that writes rows of ``shape``, each an output channel's weights; those beyond the result are left."""
     left, top = window.before
     taps = BlockedImageTaps(source, 0, (-left, -top), window.out, window.stride, window.kernel, window.dilation)
-    planes = lowering.blocked(dy).planes()
-    result, rounded = lowering.new_plain(node.outputs[0]), gradient.rounded(inputs, outputs)
-    count = prod(window.kernel)
-    target = result
-    if rounded != (inputs, outputs):
-        target = lowering.temporary(TensorType("float32", (rounded[1], rounded[0] * count)))
-    written = dense_as(target, (rounded[1], rounded[0] * count))
-    lowering.emit(gradient.describe(window.kernel, inputs, variant), (planes, taps, written), node)
-    if target is not result:
-        kept = narrowed(narrowed(written, 0, 0, outputs), 1, 0, inputs * count)
-        lowering.copy(kept, dense_as(result, kept.shape), node.name)
+    kept = (result.shape[0], prod(result.shape[1:]))
+    target = dense_as(result, kept) if kept == shape else lowering.temporary(TensorType("float32", shape))
+    lowering.emit(desc, (back.planes(), taps, target), node)
+    if kept != shape:
+        lowering.copy(narrowed(narrowed(target, 0, 0, kept[0]), 1, 0, kept[1]), dense_as(result, kept), node.name)

@@ -68,6 +68,7 @@ class _Layer:
     def emit(self) -> None:
         """Emit the calls."""
         every, *states = self._outputs()
+        kept = self._kept()
         if 0 in (self.steps, self.batch, self.hidden):
             for state in states:
                 self._clear(state)
@@ -83,7 +84,7 @@ class _Layer:
         if self.linear:
             inputs.append(self._linear_bias())
         shape = (self.steps, self.directions, self.batch, self.hidden)
-        outputs = [every, *(broadcast(state, shape) for state in states)]
+        outputs = [every, *(broadcast(state, shape) for state in states), *kept]
         for start, count, desc in calls:
             self._call(desc, start, inputs, outputs, count)
 
@@ -121,13 +122,14 @@ class _Layer:
             self.node.op_type == "LSTM" and self.cell.coupled,
             bool(self.p),
             fused,
+            bool(self._kept_name),
             self.lowering.impl_mode(self.node),
         )
 
     def _call(self, desc: OpDesc, start: int, inputs: list[Plain], outputs: list[Plain], count: int) -> None:
         operands = []
         for operand, value in zip(desc.operands, (*inputs, *outputs), strict=True):
-            axis = {"projected": 1, "every": 1, "hidden": 1, "cell": 1}.get(operand.name, 0)
+            axis = int(operand.name in ("projected", "every", "hidden", "cell") or operand.name.startswith("kept"))
             is_whole = operand.name in ("lengths", "x")
             part = value if is_whole else narrowed(value, axis, start, count)
             operands.append(part if is_whole else with_inner_stride(part, 1))
@@ -141,11 +143,23 @@ class _Layer:
         count = 3 if node.op_type == "LSTM" else 2
         names = (*node.outputs, *("",) * (count - len(node.outputs)))
         states = []
-        for name in names[1:]:
+        for name in names[1:count]:
             kind = TensorType("float32", (self.directions, self.batch, self.hidden))
             value = lowering.new_plain(name) if name else lowering.temporary(kind)
             states.append(transposed(value, (1, 0, 2)) if name and self.cell.batch_first else value)
         return [self._every(names[0]), *states]
+
+    @property
+    def _kept_name(self) -> str:
+        """The name of what a gradient needs; empty if nobody asked for it."""
+        return (*self.node.outputs, *("",) * 4)[3]
+
+    def _kept(self) -> list[Plain]:
+        """Return where each part of it goes ``(T, D, B, H)``; none if nobody asked for it."""
+        if not self._kept_name:
+            return []
+        whole, hidden = self.lowering.new_plain(self._kept_name), self.hidden
+        return [narrowed(whole, 3, number * hidden, hidden) for number in range(self.gates + 1)]
 
     def _every(self, name: str) -> Plain:
         """Return where all hidden states go."""

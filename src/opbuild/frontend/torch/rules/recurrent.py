@@ -91,7 +91,7 @@ def lstm_layer_backward(
     node = Node("LSTM", tuple("" if each is None else each.name for each in inputs), ("every", "hidden", "cell"),
                 _attributes(size, reverse), of.name)  # fmt: skip
     wanted = tuple(each is not None for each in inputs)
-    of_x, of_w, of_r, of_b, _, *of_states = recurrent(Call(of, node, inputs, outputs, flows, wanted))
+    of_x, of_w, of_r, of_b, _, *of_states = recurrent(Call(of, node, inputs, outputs, flows, wanted), apart=True)
     of_bias = of("Slice", _needed(of_b), of.ints(0), of.ints(4 * size), of.ints(1), of.ints(1))
     back = [_reordered(of, of.reshape(_needed(each), model.shape), size, _BACK, model.shape)
             for each, model in ((of_w, weight), (of_r, recurrence), (of_bias, bias))]  # fmt: skip

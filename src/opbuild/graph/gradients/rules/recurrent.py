@@ -1,9 +1,9 @@
 """Gradients of recurrent layers: RNN, GRU and LSTM.
 
-The hidden states of all steps are known, so their gates are computed again at once, and with them what the gradient
-of each step's state is to be multiplied by. What is left is a chain: what flows into a step's state needs what flowed
-into the one behind it. It is written out, for each step a product and a formula or two. Gradients of weights and
-inputs are products of all steps again.
+The hidden states of all steps are known, and what has gone into the gates is asked of the layer, or computed again at
+once; with both, what the gradient of each step's state is to be multiplied by. What is left is a chain: what flows into
+a step's state needs what flowed into the one behind it. It is written out, for each step a product and a formula or
+two. Gradients of weights and inputs are products of all steps again.
 """
 
 from __future__ import annotations
@@ -30,15 +30,21 @@ FIRST_STATE, FIRST_CELL = 5, 6
 
 
 @gradient("RNN", "GRU", "LSTM")
-def recurrent(call: Call) -> Sequence[Value | None]:
-    """Differentiate a layer; directions of other activations are differentiated one after the other."""
+def recurrent(call: Call, *, apart: bool = False) -> Sequence[Value | None]:
+    """Differentiate a layer; directions of other activations are differentiated one after the other.
+
+    Args:
+        call: The layer.
+        apart: Whether it is an LSTM in another network, which can not be asked for what it has computed besides; such
+            a one has no peepholes, and does not couple its gates.
+    """
     cell = cell_of(call.node)
     if is_empty(call.input(0), call.input(2)):
         return [None if each is None else filled(call.of, 0.0, each.dtype, each.shape) for each in call.inputs]
     count = len(cell.reverse)
     if len(set(cell.activations)) == 1:
-        return _differentiated(call, Layout(call, cell, 0, count))
-    parts = [_differentiated(call, Layout(call, cell, number, 1)) for number in range(count)]
+        return _differentiated(call, Layout(call, cell, 0, count), apart)
+    parts = [_differentiated(call, Layout(call, cell, number, 1), apart) for number in range(count)]
     axes = {FIRST_STATE: int(cell.batch_first), FIRST_CELL: int(cell.batch_first)}
     found: list[Value | None] = []
     for index, (first, second) in enumerate(zip(*parts, strict=True)):
@@ -51,13 +57,15 @@ def recurrent(call: Call) -> Sequence[Value | None]:
     return found
 
 
-def _differentiated(call: Call, layout: Layout) -> Parts:
+def _differentiated(call: Call, layout: Layout, apart: bool) -> Parts:
     """Return the gradient of each input, as far as these directions go."""
     cell = layout.cell
     # The cell goes into LSTM's last activation as it is, as in the layer.
     bounds = [cell.clip if number < 2 and isfinite(cell.clip) else None for number in range(3)]
     activations = [_Activated(*each) for each in zip(cell.activations[layout.start], bounds, strict=False)]
-    return {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}[cell.kind](layout, activations)
+    if cell.kind == "LSTM":
+        return _lstm(layout, activations, apart)
+    return {"RNN": _rnn, "GRU": _gru}[cell.kind](layout, activations)
 
 
 class _Activated:
@@ -125,7 +133,8 @@ def _all(layout: Layout, x: Term, of_inputs: Term, of_states: Term, recurrence: 
         found[1] = layout.outer(of_inputs, x)
     found[2] = recurrence
     if wants(3):
-        found[3] = of("Concat", layout.summed(of_inputs), layout.summed(of_states), axis=1)
+        summed = layout.summed(of_inputs)
+        found[3] = of("Concat", summed, summed if of_states is of_inputs else layout.summed(of_states), axis=1)
     if wants(FIRST_STATE):
         found[FIRST_STATE] = layout.of_state(first)
     return found
@@ -166,14 +175,14 @@ def _gru(layout: Layout, activations: Sequence[_Activated]) -> Parts:
     """Differentiate ``h = (1 - z) n + z h``, where the candidate ``n`` sees the state by way of ``r``."""
     gate, new = activations
     x, states = layout.inputs(), layout.hidden_states()
-    of_x, of_h = _products(layout, x, states)
-    bias_x, bias_h = layout.biases()
-    sums = [of_x[i] + of_h[i] + (bias_x[i] + bias_h[i]) for i in (0, 1)]
-    update, reset = (gate.value(each) for each in sums)
     if layout.cell.linear_before_reset:
-        seen = of_h[2] + bias_h[2]
-        candidate = of_x[2] + bias_x[2] + reset * seen
+        *sums, candidate, seen = layout.kept()
+        update, reset = (gate.value(each) for each in sums)
     else:
+        of_x, of_h = _products(layout, x, states)
+        bias_x, bias_h = layout.biases()
+        sums = [of_x[i] + of_h[i] + (bias_x[i] + bias_h[i]) for i in (0, 1)]
+        update, reset = (gate.value(each) for each in sums)
         kept = layout.flat(reset * layout.tall(states))
         inner = cut(layout.of, layout.weights(2), 1, 2 * layout.hidden, 3 * layout.hidden)
         (seen,) = layout.split(layout.times(kept, turned(layout.of, inner)))
@@ -230,15 +239,17 @@ def _walk_by_reset(
     return layout.stacked(found[::-1]), layout.stacked(opened[::-1]), behind
 
 
-def _lstm(layout: Layout, activations: Sequence[_Activated]) -> Parts:
+def _lstm(layout: Layout, activations: Sequence[_Activated], apart: bool) -> Parts:
     """Differentiate ``c = f c + i g``, ``h = o act(c)``; gates may see the cell."""
     gate, new, last = activations
     x, states = layout.inputs(), layout.hidden_states()
-    of_x, of_h = _products(layout, x, states)
-    bias_x, bias_h = layout.biases()
-    sums = [of_x[i] + of_h[i] + (bias_x[i] + bias_h[i]) for i in range(4)]
     sees = layout.parts(7, 3) if layout.call.optional(7) is not None else None
-    before, cells = _cells(layout, activations, sums, sees)
+    if apart:
+        sums = _lstm_sums(layout, x, states)
+        cells = _cells(layout, activations, sums)
+    else:
+        *sums, cells = layout.kept()
+    before = layout.tall(layout.shifted(layout.state(layout.call.optional(FIRST_CELL)), layout.flat(cells)))
     if sees is not None:
         of_input, of_output, of_forget = sees
         sums = [sums[0] + of_input * before, sums[1] + of_output * cells, sums[2] + of_forget * before, sums[3]]
@@ -269,27 +280,21 @@ def _lstm(layout: Layout, activations: Sequence[_Activated]) -> Parts:
     return found
 
 
-def _cells(
-    layout: Layout, activations: Sequence[_Activated], sums: Sequence[Term], sees: Sequence[Term] | None
-) -> tuple[Term, Term]:
-    """Return the cell before each step, and behind it; ``sums`` is what gates get without what they see of it."""
+def _lstm_sums(layout: Layout, x: Term, states: Term) -> list[Term]:
+    """Return what goes into the activation of each gate, computed again."""
+    of_x, of_h = _products(layout, x, states)
+    bias_x, bias_h = layout.biases()
+    return [of_x[i] + of_h[i] + (bias_x[i] + bias_h[i]) for i in range(4)]
+
+
+def _cells(layout: Layout, activations: Sequence[_Activated], sums: Sequence[Term]) -> Term:
+    """Return the cell behind each step, computed again."""
     gate, new, _ = activations
-    state = layout.tall(layout.state(layout.call.optional(FIRST_CELL)))
-    candidates, found = new.value(sums[3]), [state]
-    if sees is None:
-        taken = gate.value(sums[0])
-        forget = 1.0 - taken if layout.cell.coupled else gate.value(sums[2])
-        for kept, more in zip(layout.each(forget), layout.each(taken * candidates), strict=True):
-            found.append(kept * found[-1] + more)
-    else:
-        of_input, _, of_forget = sees
-        for i, f, g in zip(*(layout.each(each) for each in (sums[0], sums[2], candidates)), strict=True):
-            into = gate.value(i + of_input * found[-1])
-            forget = 1.0 - into if layout.cell.coupled else gate.value(f + of_forget * found[-1])
-            found.append(forget * found[-1] + into * g)
-    whole, steps = layout.stacked(found).value, layout.steps
-    before, behind = (cut(layout.of, whole, 0, *ends) for ends in ((0, steps), (1, steps + 1)))
-    return Term(layout.of, before), Term(layout.of, behind)
+    found = [layout.tall(layout.state(layout.call.optional(FIRST_CELL)))]
+    taken = gate.value(sums[0]) * new.value(sums[3])
+    for kept, more in zip(layout.each(gate.value(sums[2])), layout.each(taken), strict=True):
+        found.append(kept * found[-1] + more)
+    return layout.stacked(found[1:])
 
 
 def _cell_walk(

@@ -1,0 +1,69 @@
+"""The gradient of a depthwise convolution's weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from opbuild.families.blocked import BLOCK, LANE
+from opbuild.families.conv_weight_gradient.family import sums
+from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes
+from opbuild.families.tiles import RATE, Pair
+from opbuild.kernel.machine import Machine
+from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+
+
+def choose(out: Pair, images: int, kernel: Pair, machine: Machine) -> Variant:
+    """Return the variant for a gradient.
+
+    ``across`` and ``down`` are the register tile: taps whose sums are in registers. ``held``: whether the sums of an
+    image (1) or of a row (2) are added up in memory.
+
+    Args:
+        out: Positions of the output (x, y).
+        images: Images of the batch.
+        kernel: Taps (x, y).
+        machine: What runs it.
+    """
+    return candidates(out, images, kernel, machine)[0]
+
+
+def candidates(out: Pair, images: int, kernel: Pair, machine: Machine) -> list[Variant]:
+    """Return the variants among which tuning searches; the arguments are those of ``choose``."""
+    across, down = kernel
+    tiles = [tile for tile in dict.fromkeys((kernel, (across, 1), (1, down), (1, 1))) if _fits(tile, machine)]
+    return [{"across": x, "down": y, "held": held} for held in sums(out, images) for x, y in tiles]
+
+
+def _fits(tile: Pair, machine: Machine) -> bool:
+    """Return whether registers hold the sums of a tile, and what they are multiplied by; one tap always fits."""
+    return tile == (1, 1) or (prod(tile) + 1) * machine.vectors(BLOCK) <= machine.registers
+
+
+def describe(kernel: Pair, variant: Variant) -> OpDesc:
+    """Return the descriptor for taps (x, y), of a variant as ``choose`` returned it; operands dy, x, out."""
+    dy = Operand("dy", "float32", (LANE, Dim(stride=BLOCK), Dim(), Dim(), Dim()), "NC1HWC0")
+    x = Operand("x", "float32", (LANE, *[Dim()] * 6), "NC1HWC0")
+    taps = prod(kernel)
+    out = Operand("out", "float32", (Dim(taps, 1), Dim(stride=taps, multiple=BLOCK)))
+    return FAMILY.desc(("ConvWeightGradient",), (dy, x), (out,), {"kernel": kernel}, variant)
+
+
+def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
+    """Return the nanoseconds that a gradient takes on one core."""
+    dy, x, out = shapes
+    positions = prod(extent for extent, _ in (*dy[1:3], dy[4]))
+    arithmetic = positions * prod(extent for extent, _ in out) / (RATE * machine.lanes)
+    return max(arithmetic, moved_bytes(desc, [dy, (*x[:3], *x[5:]), out], machine))
+
+
+FAMILY = Family(
+    "conv_weight_gradient_depthwise",
+    choose,
+    attributes=("kernel",),
+    variant={"across": Part(), "down": Part(), "held": Part()},
+    types=("float32",),
+    milliseconds=80,
+    work=work,
+    candidates=candidates,
+)

@@ -1,0 +1,45 @@
+"""The gradient of a depthwise convolution's weights: the schedule.
+
+Sums of a tile of taps of one channel block stay in registers while positions pass; with all taps in one tile, what came
+back is read once. Work is divided by channel blocks, never by positions.
+"""
+
+from __future__ import annotations
+
+import halide as hl
+
+from opbuild.backend.halide.definition import Definition, variables
+from opbuild.backend.halide.division import divide
+from opbuild.families.blocked import BLOCK
+from opbuild.kernel.machine import Machine
+from opbuild.kernel.opdesc import OpDesc
+
+
+def schedule(definition: Definition, desc: OpDesc, _machine: Machine) -> None:
+    """Schedule by ``variant``: ``across`` and ``down`` (the register tile), and ``held``."""
+    out, functions, names = definition.outputs[0], definition.functions, definition.variables
+    acc, tile = functions["acc"], functions["tile"]
+    kernel, across, down = desc.attrs["kernel"], desc.variant["across"], desc.variant["down"]
+    exact = hl.TailStrategy.RoundUp
+    of_block, x_tile, y_tile = variables("of_block x_tile y_tile")
+    j, c = names["j"], names["c"]
+    out.split(c, of_block, c, BLOCK, exact).reorder(j, c, of_block)
+    divide(out, of_block, out.output_buffer().dim(1).extent() // BLOCK, definition.tasks)
+
+    lane, kx, ky, block = (names[name] for name in ("lane", "kx", "ky", "block"))
+    acc.compute_at(out, of_block).bound_extent(lane, BLOCK).bound_extent(block, 1)
+    acc.bound_extent(kx, kernel[0]).bound_extent(ky, kernel[1])
+    stages = [acc, acc.update()] if desc.variant["held"] else [acc]
+    for number, stage in enumerate(stages):
+        outer = definition.domains["outer"] if number else []
+        stage.split(kx, x_tile, kx, across, exact).split(ky, y_tile, ky, down, exact)
+        stage.reorder(lane, kx, ky, x_tile, y_tile, block, *[outer[axis] for axis in range(len(outer))])
+        stage.vectorize(lane).unroll(kx).unroll(ky)
+
+    tile.compute_at(acc, x_tile).bound_extent(lane, BLOCK).bound_extent(block, 1)
+    tile.bound_extent(kx, across).bound_extent(ky, down).vectorize(lane).unroll(kx).unroll(ky)
+    inner = definition.domains["inner"]
+    tile.update().reorder(lane, kx, ky, *[inner[axis] for axis in range(len(inner))])
+    tile.update().vectorize(lane).unroll(kx).unroll(ky)
+    for each in (out, acc, tile):
+        each.never_partition_all()
