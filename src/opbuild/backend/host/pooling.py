@@ -12,6 +12,7 @@ from opbuild.backend.host.windows import Window, convolve, convolve_transposed, 
 from opbuild.graph.shape_rules import Call
 from opbuild.graph.shape_rules_window import transposed_range, window_pads
 from opbuild.graph.types import Array, Node, TensorType
+from opbuild.graph.weight_layout import plain_shape
 
 
 def _wide(x: Array) -> Array:
@@ -129,7 +130,19 @@ def _conv_weight_gradient(node: Node, inputs: Any) -> Sequence[Array]:
     pads = window_pads(Call(node, [TensorType(str(x.dtype), x.shape)], [None]), x.shape[2:], kernel)
     strides, dilations = (tuple(node.attrs.get(name) or (1,) * count) for name in ("strides", "dilations"))
     window = Window(kernel, strides, dilations, pads[:count], pads[count:], x.shape[2:], dy.shape[2:])
-    return (weight_gradient(_wide(x), _wide(dy), window).astype(x.dtype, copy=False),)
+    found, block = weight_gradient(_wide(x), _wide(dy), window).astype(x.dtype, copy=False), node.attrs.get("block")
+    if not block:
+        return (found,)
+    outer, inner = found.shape[0] // block, found.shape[1] // block
+    parts = found.reshape(outer, block, inner, block, *kernel)
+    return (np.ascontiguousarray(parts.transpose(0, 2, *range(4, parts.ndim), 3, 1)),)
+
+
+@implements("PlainWeights", domain="opbuild")
+def _plain_weights(node: Node, inputs: Any) -> Sequence[Array]:
+    blocks, last = inputs[0], inputs[0].ndim - 1
+    parts = blocks.transpose(0, last, 1, last - 1, *range(2, last - 1))
+    return (np.ascontiguousarray(parts).reshape(plain_shape(blocks.shape)),)
 
 
 def _with_bias(x: Array, bias: Array | None) -> Array:
