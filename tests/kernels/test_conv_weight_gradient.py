@@ -20,12 +20,15 @@ from opbuild.families.blocked import BLOCK
 from opbuild.families.conv_weight_gradient import family as gradient
 from opbuild.families.conv_weight_gradient_depthwise import family as depthwise
 from opbuild.graph.types import Graph, Node, TensorType
+from opbuild.graph.weight_layout import block_shape
+from opbuild.graph.weight_layout import plain as plain_weights
 from opbuild.kernel.host import host_level
 from opbuild.kernel.level import LEVELS
-from opbuild.lowering.available import Available, Unlimited
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.lowering.available import Available, Kernels, Unlimited
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
-from opbuild.program import KernelCall
+from opbuild.program import KernelCall, View
 
 Array = npt.NDArray[Any]
 
@@ -259,3 +262,37 @@ def test_what_is_no_number_spoils_only_its_own_tap_of_single_channels() -> None:
     assert np.isfinite(found[:19]).all()
     assert np.isnan(found[19, 0, 2, 2])
     assert np.isfinite(found[19, 0].ravel()[:8]).all()
+
+
+class WithoutBlocks(Kernels):
+    """All kernels but those that write blocks."""
+
+    def has(self, desc: OpDesc) -> bool:
+        """Return whether it writes none."""
+        return not desc.attrs.get("blocked")
+
+    def serve(self, desc: OpDesc, views: tuple[View, ...]) -> tuple[OpDesc, tuple[View, ...]]:
+        """Return the call."""
+        return desc, views
+
+
+@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize("kernel", [(3, 3), (1, 1), (3, 2)])
+def test_gradients_in_blocks_have_the_same_bits(kernel: Sequence[int], given: bool) -> None:
+    """Written there by the kernel, or where there is none, by a copy."""
+    geometry = ((1, 1), (1, 1, 0, 0), (1, 1))
+    x, dy = made((3, 32, 8, 7), 64, kernel, geometry)
+    graph = graph_of(x, dy, kernel, *geometry)
+    plain = lower(graph, host_level())
+    (node,) = graph.nodes
+    shape = block_shape(graph.types["dw"].shape, 16)
+    blocked = graph.with_(
+        nodes=(node.with_(attrs={**node.attrs, "block": 16}),),
+        types={**graph.types, "dw": TensorType("float32", shape)},
+    )
+    program = lower(blocked, host_level(), Options(kernels=None if given else WithoutBlocks()))
+    assert given == any(call.desc.attrs.get("blocked") for call in program.calls if isinstance(call, KernelCall))
+    found = run_program(program, {"x": x, "dy": dy})["dw"]
+    np.testing.assert_array_equal(
+        plain_weights(found, lambda shape: np.empty(shape, np.float32)), run_program(plain, {"x": x, "dy": dy})["dw"]
+    )

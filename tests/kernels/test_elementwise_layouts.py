@@ -11,8 +11,12 @@ import pytest
 from kernels.harness import run_program
 from kernels.lowered import program_of, random
 from machines import choose_here
-from opbuild.graph.types import Node
+from opbuild.backend.host.evaluate import evaluate
+from opbuild.graph.passes.pipeline import optimize
+from opbuild.graph.types import Graph, Node, TensorType
+from opbuild.kernel.host import host_level
 from opbuild.kernel.opdesc import FREE
+from opbuild.lowering.lower import lower
 from opbuild.lowering.rules.elementwise import describe
 from opbuild.operations.expression import arg, const
 from opbuild.program import KernelCall, View
@@ -203,3 +207,27 @@ def test_planes_are_pooled_into_rows_where_dimensions_are_dropped(op_type: str) 
         np.testing.assert_allclose(run_program(program, {"x": x})["y"], expected, rtol=1e-4, atol=1e-5)
         families = [call.desc.family for call in program.calls if isinstance(call, KernelCall)]
         assert families.count("global_pool") == pools
+
+
+def test_batch_normalization_of_a_batch_stays_on_channel_blocks() -> None:
+    """Means are those of planes, then of images; only single numbers are brought into blocks."""
+    x, w, scale, shift = random(3, 32, 5, 6), random(32, 32, 1, 1, seed=1), random(32, seed=2), random(32, seed=3)
+    nodes = [
+        Node("Conv", ("x", "w"), ("a",), {}, "first"),
+        Node("BatchNormalization", ("a", "scale", "shift", "shift", "shift"), ("b",), {"training_mode": 1}, "norm"),
+        Node("Conv", ("b", "w"), ("y",), {}, "last"),
+    ]
+    given = {"x": x, "scale": scale, "shift": shift}
+    types = {
+        name: TensorType("float32", each.shape) for name, each in {**given, "w": w, "a": x, "b": x, "y": x}.items()
+    }
+    graph = optimize(Graph("norm", tuple(nodes), tuple(given), ("y",), types, {"w": w}), evaluate)
+    program = lower(graph, host_level())
+    a = np.einsum("nchw,oc->nohw", x.astype(np.float64), w[:, :, 0, 0])
+    mean, variance = a.mean((0, 2, 3), keepdims=True), a.var((0, 2, 3), keepdims=True)
+    b = (a - mean) / np.sqrt(variance + 1e-5) * scale[:, None, None] + shift[:, None, None]
+    found = run_program(program, given)["y"]
+    np.testing.assert_allclose(found, np.einsum("nchw,oc->nohw", b, w[:, :, 0, 0]), rtol=1e-3, atol=1e-3)
+    families = [call.desc.family for call in program.calls if isinstance(call, KernelCall)]
+    assert families.count("from_blocked") == len(x)  # the result's images: nothing else leaves the blocks
+    assert families.count("global_pool") == 2 * len(x)

@@ -9,7 +9,8 @@ import torch
 import opbuild
 import opbuild.mindspore as ms
 from lenet import LeNet, batch, losses, pair, torch_losses
-from opbuild.mindspore import execution, nn
+from opbuild.mindspore import execution, networks, nn
+from opbuild.mindspore.parameter import data_of
 from opbuild.report import Report
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
@@ -73,6 +74,56 @@ def test_compiled_steps_in_16_bits_follow_those_of_float32_in_both_modes(reports
     assert trained("O3", ms.PYNATIVE_MODE) == narrow
     np.testing.assert_allclose(narrow, plain, rtol=1e-2)
     assert narrow[-1] < narrow[0]
+    assert not any(report.host for report in reports)
+
+
+class _Images(nn.Cell):
+    """Convolutions whose channels fill blocks, and one whose channels do not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        sizes = ((3, 16, 3, 1), (16, 32, 3, 2), (32, 32, 3, 1), (32, 48, 1, 2), (48, 20, 1, 1))
+        self.layers = nn.SequentialCell(
+            *(
+                cell
+                for i, o, k, s in sizes
+                for cell in (nn.Conv2d(i, o, k, s, has_bias=True), nn.BatchNorm2d(o), nn.ReLU())
+            )
+        )
+
+    def construct(self, x: ms.Tensor) -> ms.Tensor:
+        return self.layers(x).mean((2, 3))
+
+
+@pytest.mark.usefixtures("with_pack")
+@pytest.mark.parametrize("optimizer", ["Momentum", "AdamWeightDecay"])
+def test_weights_in_blocks_train_to_the_same_bits(reports, tmp_path, monkeypatch, optimizer):
+    """Losses, parameters and moments, with reads, writes and a file between the steps; all of it has kernels."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    x = ms.Tensor(random.standard_normal((3, 3, 20, 20)).astype(np.float32))
+    y = ms.Tensor(np.array([1, 7, 2], np.int32))
+    make = {"Momentum": lambda p: nn.Momentum(p, 0.05, 0.9, weight_decay=1e-3), "AdamWeightDecay": nn.AdamWeightDecay}
+
+    def trained() -> tuple[list[np.ndarray], int]:
+        ms.set_seed(3)
+        net = _Images().set_train()
+        step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.CrossEntropyLoss()), make[optimizer](net.trainable_params()))
+        seen = [step(x, y).asnumpy().copy() for _ in range(2)]
+        lying = sum(data_of(each).ndim == 6 for each in step.get_parameters())
+        ms.save_checkpoint(step, "step.ckpt")
+        seen += [net.trainable_params()[3].asnumpy().copy(), step(x, y).asnumpy().copy()]
+        ms.load_param_into_net(step, ms.load_checkpoint("step.ckpt"))
+        seen += [step(x, y).asnumpy().copy(), *(each.asnumpy().copy() for each in step.get_parameters())]
+        return seen, lying
+
+    found, lying = trained()
+    assert lying == {"Momentum": 2, "AdamWeightDecay": 3}[optimizer] * 3
+    monkeypatch.setattr(networks, "weights_in_blocks", lambda graph, *_: (graph, []))
+    wanted, lying = trained()
+    assert not lying
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one, other)
     assert not any(report.host for report in reports)
 
 

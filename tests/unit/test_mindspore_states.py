@@ -45,15 +45,31 @@ def calls(graphs, monkeypatch) -> list[Callable[[], None]]:  # noqa: F811
     return listed
 
 
+def layers(convolutions: bool) -> list[nn.Cell]:
+    """Return the layer that two networks share, and one for each of them; weights of convolutions fill blocks."""
+    if not convolutions:
+        return [nn.Dense(*sizes) for sizes in ((5, 3), (3, 4), (3, 4))]
+    shared = nn.SequentialCell(nn.Dense(5, 64), Images(), nn.Conv2d(16, 32, 3, pad_mode="same"))
+    return [shared, *(nn.SequentialCell(nn.Conv2d(32, 16, 1), nn.Flatten(), nn.Dense(64, 4)) for _ in range(2))]
+
+
+class Images(nn.Cell):
+    """Rows as images of two by two."""
+
+    def construct(self, x: Any) -> Any:
+        """Return them."""
+        return x.reshape(-1, 16, 2, 2)
+
+
 class Two:
     """Two networks that share their first layer, each with an optimizer."""
 
-    def __init__(self) -> None:
+    def __init__(self, convolutions: bool = False) -> None:
         random = np.random.default_rng(0)
-        shared, *own = (nn.Dense(*sizes) for sizes in ((5, 3), (3, 4), (3, 4)))
+        shared, *own = layers(convolutions)
         for cell in (shared, *own):
             for parameter in cell.get_parameters():
-                parameter.set_data(Tensor(random.standard_normal(parameter.shape).astype(np.float32)))
+                parameter.set_data(Tensor(0.3 * random.standard_normal(parameter.shape).astype(np.float32)))
         self.nets = [nn.SequentialCell([shared, nn.Tanh(), each]) for each in own]
         made = (lambda p: nn.Momentum(p, 0.05, 0.9), lambda p: nn.Adam(p, 0.01))
         self.steps = [
@@ -65,9 +81,9 @@ class Two:
         )
 
 
-def train(seed: int, folder: Path) -> list[Array]:
+def train(seed: int, folder: Path, convolutions: bool = False) -> list[Array]:
     """Take steps, read, write, save, load and evaluate in a random order; return all that was seen."""
-    random, two = np.random.default_rng(seed), Two()
+    random, two = np.random.default_rng(seed), Two(convolutions)
     x, y = Tensor(X), Tensor(Y)
     seen, kept, files = list[Array](), list[tuple[Array, Array]](), list[str]()
     for number in range(40):
@@ -100,15 +116,50 @@ def train(seed: int, folder: Path) -> list[Array]:
     return seen + [each.asnumpy().copy() for step in two.steps for each in step.get_parameters()]
 
 
+@pytest.mark.parametrize("convolutions", [False, True])
 @pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
 @pytest.mark.parametrize("seed", range(6))
-def test_training_in_place_is_training_by_exchange(seed, mode, calls, tmp_path, monkeypatch) -> None:
+def test_training_in_place_is_training_by_exchange(seed, mode, convolutions, calls, tmp_path, monkeypatch) -> None:
     """The same bits in any order of steps, reads, writes, files and predictions; what was read stays as it was."""
     ms.set_context(mode=mode)
-    found = train(seed, tmp_path)
+    found = train(seed, tmp_path, convolutions)
     monkeypatch.setattr(networks, "_updates", lambda *_: ())
-    for one, other in zip(found, train(seed, tmp_path), strict=True):
+    for one, other in zip(found, train(seed, tmp_path, convolutions), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_weights_lie_in_blocks_until_they_are_read(calls) -> None:
+    """Shapes stay theirs; a copy, a pickled one and a tensor are plain, and the next step brings them there again."""
+    two = Two(convolutions=True)
+    weight = next(each for each in two.steps[0].trainable_params() if each.shape == (32, 16, 3, 3))
+    before = weight.asnumpy().copy()
+    readers = (
+        weight.asnumpy,
+        lambda: weight.clone().asnumpy(),
+        lambda: pickle.loads(pickle.dumps(weight)).asnumpy(),
+        lambda: Tensor(weight).asnumpy(),
+        lambda: weight.value().asnumpy(),
+    )
+    for read in readers:
+        two.steps[0](Tensor(X), Tensor(Y))
+        assert data_of(weight).shape == (2, 1, 3, 3, 16, 16)
+        assert (weight.shape, weight.size, weight.type.shape) == ((32, 16, 3, 3), 4608, (32, 16, 3, 3))
+        found = read()
+        assert data_of(weight).shape == found.shape == weight.shape
+        assert (found != before).any()
+        np.testing.assert_array_equal(found, weight.asnumpy())
+        before = found.copy()
+
+
+def test_weights_that_networks_read_in_turn_stay_plain(calls) -> None:
+    """They would be brought into blocks and out of them by each call."""
+    two = Two(convolutions=True)
+    weight = next(each for each in two.steps[0].trainable_params() if each.shape == (32, 16, 3, 3))
+    for _ in range(2):
+        two.steps[0](Tensor(X), Tensor(Y))
+        two.gradients(Tensor(X), Tensor(Y))
+    two.steps[0](Tensor(X), Tensor(Y))
+    assert data_of(weight).shape == weight.shape
 
 
 def test_a_step_keeps_the_arrays_of_what_it_changes(calls) -> None:

@@ -363,3 +363,24 @@ def test_wrong_arguments_of_training_are_named(graphs):  # noqa: F811
         nn.SGD([Parameter(Tensor([1.0]), "w")], -0.1)
     with pytest.raises(TypeError, match="no tensor"):
         ms.grad(lambda x: x)(1.0)
+
+
+@pytest.mark.parametrize("shape", [(4, 3, 5, 2), (6, 3), (1, 3, 4)])
+def test_batch_normalization_in_training_is_torchs(mode, shape):
+    """Its output, its gradients, and the running statistics, whose variance has no bias."""
+    norm, x = (nn.BatchNorm2d if len(shape) == 4 else nn.BatchNorm1d)(3), _x(*shape)
+    norm.set_train()
+    slope = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    norm.gamma.set_data(Tensor(np.array([0.5, 1.5, -2], np.float32)))
+    other = torch.tensor(x.asnumpy(), dtype=torch.float64, requires_grad=True)
+    layer = (torch.nn.BatchNorm2d if len(shape) == 4 else torch.nn.BatchNorm1d)(3).double()
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor(norm.gamma.asnumpy()))
+    loss = (layer(other) * torch.tensor(slope)).sum()
+    loss.backward()
+    forward = ms.value_and_grad(lambda x: (norm(x) * Tensor(slope)).sum(), 0, norm.trainable_params())
+    value, (data, (scale, shift)) = forward(x)
+    found = (value, data, scale, shift, norm.moving_mean, norm.moving_variance)
+    wanted = (loss, other.grad, layer.weight.grad, layer.bias.grad, layer.running_mean, layer.running_var)
+    for one, number in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one.asnumpy(), number.detach().numpy(), rtol=1e-4, atol=1e-5)

@@ -42,6 +42,7 @@ WITHOUT_RULES = {
     ("com.microsoft", "MatMulNBits"): "its weights are integers of few bits, for networks that do not train",
     ("opbuild", "Attention"): "passes write it behind the gradients",
     ("opbuild", "ChannelShuffle"): "passes write it behind the gradients",
+    ("opbuild", "PlainWeights"): "passes write it behind the gradients",
 }
 """What lowering has a rule for, but gradients do not, nor are they made of others, nor known to be constant."""
 

@@ -9,7 +9,7 @@ from functools import partial
 from opbuild.dtypes import is_float
 from opbuild.frontend.cell import Symbol, Trace
 from opbuild.graph.gradients.broadcasting import filled
-from opbuild.graph.gradients.reverse import gradients
+from opbuild.graph.gradients.reverse import WHOLE, gradients
 from opbuild.graph.passes.decompose import decompose
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.graph.writing import Value, Writing
@@ -30,7 +30,7 @@ def record_gradients(trace: Trace, start: int, outputs: Sequence[Symbol], wanted
     Raises:
         UnsupportedOperatorError: If an operator on the way has no gradient; the message names it and its node.
     """
-    trace.rewrite(start, decompose)
+    trace.rewrite(start, partial(decompose, kept=WHOLE))
     nodes = tuple(trace.nodes[start:])
     scope = _Scope(trace, nodes)
     of = Writing("gradient", scope)

@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from opbuild.graph.shape_rules import Call, Shape, Types, rule, same_dtype
 from opbuild.graph.types import MOST_ELEMENTS, TensorType
+from opbuild.graph.weight_layout import block_shape, plain_shape
 from opbuild.text.plural import counted
 
 POOLS = ("MaxPool", "AveragePool", "LpPool")
@@ -152,7 +153,16 @@ def conv_weight_gradient(call: Call) -> Types:
     group = int(call.attr("group", 1))
     if group < 1 or x[1] % group or dy[1] % group:
         call.fail(f"{x[1]} and {dy[1]} channels do not divide into {group} groups")
-    return (TensorType(dtype, (dy[1], x[1] // group, *kernel)),)
+    shape, block = (dy[1], x[1] // group, *kernel), int(call.attr("block", 0))
+    if block and (dy[1] % block or shape[1] % block):
+        call.fail(f"channels of weights {list(shape)} fill no blocks of {block}")
+    return (TensorType(dtype, block_shape(shape, block) if block else shape),)
+
+
+@rule("PlainWeights", domain="opbuild")
+def plain_weights(call: Call) -> Types:
+    """Weights of a convolution that lie in blocks, as convolutions name them."""
+    return (TensorType(same_dtype(call), plain_shape(call.rank(0, least=5))),)
 
 
 def transposed_range(call: Call) -> tuple[Shape, Shape]:

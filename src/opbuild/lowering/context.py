@@ -16,14 +16,15 @@ from opbuild.kernel.level import Level
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc
 from opbuild.lowering.available import Kernels
-from opbuild.lowering.operands import Blocked, OperandRef, Plain, Storage, dense_strides
+from opbuild.lowering.operands import Blocked, OperandRef, Plain, Storage, dense_strides, new_dense
 from opbuild.lowering.pending import MakeCall, Pending, PendingHost
 from opbuild.lowering.repetition import Repetitions
+from opbuild.lowering.strided import dense_as, transposed
 from opbuild.lowering.transfer import channel_table, copy, from_blocked, in_order, to_blocked
 from opbuild.lowering.updates import update_in_place
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.records import dataclass
-from opbuild.program import Buffer, BufferKind, Call, HostCall, KernelCall, Port, Program, Repeated, View
+from opbuild.program import Buffer, Call, HostCall, KernelCall, Port, Program, Repeated, View
 
 V = TypeVar("V")
 
@@ -83,6 +84,7 @@ class Lowering:
         self._plain: dict[str, Plain] = {}
         self._blocked: dict[str, Blocked] = {}
         self._ordered: dict[str, tuple[Blocked, Array]] = {}
+        self.weight_blocks: dict[str, Plain] = {}  # weights that lie as ``conv`` reads them, until they are read plain
         self._calls: list[Pending | PendingHost] = []
         self._repetitions = Repetitions(self._calls)
         self.images = self._repetitions.images
@@ -96,7 +98,7 @@ class Lowering:
         self.site: tuple[str, ...] = ()  # the nodes that are lowered now
         self._merged = {node.name: node.merged for node in self.graph.nodes if node.merged}
         for name in self.graph.inputs:
-            self._plain[name] = _dense("input", self.type(name))
+            self._plain[name] = new_dense("input", self.type(name))
 
     # -- what is known of a value -------------------------------------------------------------------------------------
 
@@ -145,6 +147,9 @@ class Lowering:
             if self.is_constant(name):
                 kind, contents = self.type(name), self.graph.constants
                 self._plain[name] = self.packed((name,), "plain", kind.shape, kind.dtype, lambda: contents[name])
+            elif name in self.weight_blocks:
+                source = transposed(self.weight_blocks[name], (0, 5, 1, 4, 2, 3))
+                self.copy(source, dense_as(self.new_plain(name), source.shape), name)
             else:
                 self._plain[name] = self._unblock(name)
         return self._plain[name]
@@ -177,11 +182,11 @@ class Lowering:
 
     def temporary(self, type_: TensorType) -> Plain:
         """Return new dense memory for an intermediate that has no name in the graph."""
-        return _dense("temporary", type_)
+        return new_dense("temporary", type_)
 
     def new_plain(self, name: str) -> Plain:
         """Declare that a value is written in plain, dense layout and return where; a graph output lies in place."""
-        self._plain[name] = _dense("output" if name in self._outputs else "temporary", self.type(name))
+        self._plain[name] = new_dense("output" if name in self._outputs else "temporary", self.type(name))
         return self._plain[name]
 
     def new_blocked(self, name: str, padding_value: float = 0.0, order: Array | None = None) -> Blocked:
@@ -281,7 +286,7 @@ class Lowering:
 
     def forget(self) -> None:
         """Keep only what packing needs: a cycle would keep all weights until Python looks for cycles."""
-        for values in (self._plain, self._blocked, self._ordered, self._calls, self._constants):
+        for values in (self._plain, self._blocked, self._ordered, self.weight_blocks, self._calls, self._constants):
             values.clear()
 
     # -- inside -------------------------------------------------------------------------------------------------------
@@ -336,7 +341,7 @@ class Lowering:
 
     def _in_own_storage(self, name: str, value: Plain) -> Storage:
         """Return memory of an output's own, for a value that is written there or else copied."""
-        target = _dense("output", self.type(name))
+        target = new_dense("output", self.type(name))
         if value.whole:
             # Whatever writes the value writes the output.
             value.storage.alias = (target.storage, 0)
@@ -378,10 +383,6 @@ class Lowering:
         for n in self.images(value.shape[0]):
             self.emit(make, (source.window(n), value.image(n)), (name,))
         return value
-
-
-def _dense(kind: BufferKind, type_: TensorType) -> Plain:
-    return Plain(Storage(kind, type_.dtype, type_.shape), type_.shape, dense_strides(type_.shape))
 
 
 Rule = Callable[[Lowering, Node], None]

@@ -24,7 +24,7 @@ from typing import Any
 from opbuild.families.blocked import BLOCK
 from opbuild.graph.extents import Extent, is_open
 from opbuild.graph.tables import Table
-from opbuild.graph.types import Array
+from opbuild.graph.types import Array, TensorType
 from opbuild.platform.records import dataclass
 from opbuild.program import BufferKind, View
 
@@ -126,6 +126,11 @@ class Plain:
         dims = tuple(zip(reversed(self.shape), reversed(self.strides), strict=True))
         empty = not prod(self.shape)  # it may begin beyond its memory, which may be empty too
         return View(index_of(owner), 0 if empty else start + self.offset, dims)
+
+
+def new_dense(kind: BufferKind, type_: TensorType) -> Plain:
+    """Return new memory for a value, contiguous and row-major."""
+    return Plain(Storage(kind, type_.dtype, type_.shape), type_.shape, dense_strides(type_.shape))
 
 
 @dataclass(frozen=True, eq=False)

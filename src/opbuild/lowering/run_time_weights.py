@@ -52,25 +52,28 @@ def packed(lowering: Lowering, value: Plain, layout: Sequence[Place], name: str,
     return target
 
 
-def in_blocks(lowering: Lowering, value: Plain, name: str, *, turned: bool = False, tile: int = 0) -> Plain | None:
+def in_blocks(lowering: Lowering, name: str, node: str, *, turned: bool = False, tile: int = 0) -> Plain | None:
     """Emit the kernel that brings weights into ``DIRECT``, or transforms them, and return them; None if none serves.
 
-    It serves dense weights whose channels are whole blocks.
+    It serves weights whose channels are whole blocks, and those that lie in blocks already.
 
     Args:
         lowering: The lowering.
-        value: The weights: ``(co, ci, ...)``.
-        name: The node, for reports.
-        turned: Whether they are a transposed convolution's, ``(ci, co, ...)``, all of whose taps are read in reverse.
+        name: The weights: ``(co, ci, ...)``.
+        node: The node, for reports.
+        turned: Whether they are a transposed convolution's, ``(ci, co, ...)``, all of whose taps are read in reverse;
+            without ``tile``, they lie in no blocks.
         tile: Winograd's tile, for which they are transformed; 0 for none.
     """
-    outer, inner, *kernel = value.shape
-    taps = prod(kernel)
-    if not value.dense or value.storage.dtype != "float32" or outer % BLOCK or inner % BLOCK or not prod(value.shape):
+    outer, inner, *kernel = lowering.type(name).shape
+    taps, own = prod(kernel), lowering.weight_blocks.get(name)
+    if own is None and not _is_whole(lowering.plain(name)):
         return None
-    if turned and taps == 1:
+    if own is not None and not tile:
+        return own
+    if turned and taps == 1 and not tile:
         return None  # rows of 16 elements that are copied as they lie
-    desc = weight_blocks.describe(taps, turned, tile)
+    desc = weight_blocks.describe(taps, turned, tile, blocked=own is not None)
     if not lowering.may_call(desc):
         return None
     first, second = (inner, outer) if turned else (outer, inner)
@@ -82,8 +85,43 @@ def in_blocks(lowering: Lowering, value: Plain, name: str, *, turned: bool = Fal
             TensorType("float32", (first // BLOCK, second // BLOCK, *_two(kernel), BLOCK, BLOCK))
         )
         written = dense_as(target, (*target.shape[:2], taps, BLOCK, BLOCK))
-    lowering.emit(desc, (dense_as(value, (outer, inner * taps)), written), (name,))
+    source = dense_as(lowering.plain(name), (outer, inner * taps)) if own is None else own
+    lowering.emit(desc, (source, written), (node,))
     return target
+
+
+def turned_blocks(
+    lowering: Lowering, blocks_: Plain, node: str, down: Sequence[int], across: Sequence[int]
+) -> Plain | None:
+    """Emit the kernel that changes inputs and outputs of blocks over and takes some of their taps, in any order.
+
+    Args:
+        lowering: The lowering.
+        blocks_: Weights in blocks.
+        node: The node, for reports.
+        down: The taps of a column, at one distance from each other.
+        across: Those of a row.
+    """
+    desc = weight_blocks.describe(0, True, blocked=True)
+    if not lowering.may_call(desc):
+        return None
+    outer, inner = blocks_.shape[:2]
+    target = lowering.temporary(TensorType("float32", (inner, outer, len(down), len(across), BLOCK, BLOCK)))
+    source, written = blocks_, target
+    for axis, taps in ((2, down), (3, across)):
+        step = taps[1] - taps[0] if len(taps) > 1 else 1
+        if step < 0:  # written in reverse: memory is read ahead where addresses go up
+            written = narrowed(written, axis, len(taps) - 1, len(taps), -1)
+        source = narrowed(source, axis, min(taps), len(taps), abs(step))
+    lowering.emit(desc, (source, written), (node,))
+    return target
+
+
+def _is_whole(value: Plain) -> bool:
+    """Return whether weights are dense, and their channels whole blocks."""
+    outer, inner = value.shape[:2]
+    whole = not (outer % BLOCK or inner % BLOCK) and prod(value.shape) > 0
+    return whole and value.dense and value.storage.dtype == "float32"
 
 
 def _two(kernel: Sequence[int]) -> tuple[int, int]:

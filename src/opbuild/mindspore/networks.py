@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.families.blocked import BLOCK
 from opbuild.frontend.cell import location
+from opbuild.graph.passes.weight_layout import weights_in_blocks
 from opbuild.graph.types import Graph
 from opbuild.mindspore import execution, printing
 from opbuild.mindspore.arguments import ArgumentTypeError
@@ -38,6 +40,8 @@ class _Built:
     """Parameters whose new elements are the first outputs."""
     changes: Sequence[Parameter] = ()
     """Those of them that it changes in place."""
+    blocked: Sequence[Parameter] = ()
+    """Those of these that it wants in blocks."""
     uses: Sequence[Parameter] = ()
     """Parameters that it reads and does not change in place."""
     constants: Sequence[tuple[Parameter, int]] = ()
@@ -45,8 +49,9 @@ class _Built:
 
     @property
     def holds(self) -> bool:
-        """Whether the parameters that are built in are as they were."""
-        return all(parameter.version == version for parameter, version in self.constants)
+        """Whether the parameters that are built in are as they were, and others may lie in blocks still."""
+        is_same = all(parameter.version == version for parameter, version in self.constants)
+        return is_same and not any(parameter.stays_plain for parameter in self.blocked)
 
 
 @dataclass(frozen=True)
@@ -88,13 +93,13 @@ class Networks:
                 self._built[signature] = built
                 if len(self._built) > _LIMIT:
                     self._built.popitem(last=False)
-        given = [leaf.asnumpy() for leaf in leaves]
+        given, blocked = [leaf.asnumpy() for leaf in leaves], set(map(id, built.blocked))
         # steps follow each other; what only reads runs side by side
-        with self._lock if built.writes else nullcontext(), in_use(built.uses, built.changes):
+        with self._lock if built.writes else nullcontext(), in_use(built.uses, built.changes, built.blocked):
             given += [data_of(each) if isinstance(each, Parameter) else each.asnumpy() for each in built.reads]
             arrays = built.call(given) if built.call else ()
             for parameter, array in zip(built.writes, arrays, strict=False):
-                parameter.take(array)
+                parameter.take(array, blocked=id(parameter) in blocked)
         tensors = [Tensor.of(array) for array in arrays[len(built.writes) :]]
         printed = dict(zip(built.marks, tensors[len(tensors) - len(built.marks) :], strict=True))
         for line in built.lines:
@@ -130,12 +135,13 @@ class Networks:
         writes = [parameter for parameter, _ in written]
         graph = trace.finish(symbols)
         graph = graph.with_(updates=_updates(graph, writes, states.inputs, len(leaves)))
+        graph, blocked = _in_blocks(graph, states.inputs, len(leaves))
         call = execution.build(graph) if symbols else None
         changes = [writes[output] for output, _ in graph.updates]
         constants = list((states.constants or {}).values())
         changed = set(map(id, changes))
         uses = [each for each in states.inputs if isinstance(each, Parameter) and id(each) not in changed]
-        return _Built(call, result, lines, list(printed), states.inputs, writes, changes, uses, constants)
+        return _Built(call, result, lines, list(printed), states.inputs, writes, changes, blocked, uses, constants)
 
 
 def _updates(
@@ -145,6 +151,14 @@ def _updates(
     places = {id(each): place for place, each in enumerate(inputs, first)}
     found = ((output, places[id(parameter)]) for output, parameter in enumerate(writes))
     return tuple(each for each in found if graph.types[graph.outputs[each[0]]] == graph.types[graph.inputs[each[1]]])
+
+
+def _in_blocks(graph: Graph, inputs: Sequence[Parameter | Drawn], first: int) -> tuple[Graph, Sequence[Parameter]]:
+    """Return a graph that takes parameters in blocks where they may lie so, and those parameters."""
+    parameters = {place: each for place, each in enumerate(inputs, first) if isinstance(each, Parameter)}
+    free = [given for _, given in graph.updates if not parameters[given].stays_plain]
+    graph, places = weights_in_blocks(graph, BLOCK, free)
+    return graph, [parameters[place] for place in places]
 
 
 def _split(value: Any, leaves: list[Tensor]) -> Any:

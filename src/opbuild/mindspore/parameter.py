@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from opbuild.graph.types import Array
+import numpy as np
+
+from opbuild.families.blocked import BLOCK
+from opbuild.graph import weight_layout
+from opbuild.graph.types import Array, TensorType
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.tensor import Tensor
-from opbuild.runtime.reused import copied
+from opbuild.runtime.reused import copied, new_array
+
+
+class _Blocks(np.ndarray[Any, np.dtype[Any]]):
+    """Weights in blocks."""
 
 
 class Parameter(Tensor):
@@ -18,7 +26,7 @@ class Parameter(Tensor):
 
     A step of training changes it in place; the first one puts it where networks' outputs lie. What was read before, as
     an array or tensor, stays as it was: then the step works on a copy. Who reads it in another thread waits until a
-    step that changes it has ended.
+    step that changes it has ended. A step may keep it in the blocks that its kernels read, until somebody reads it.
 
     Args:
         default_input: The data: anything that ``Tensor`` takes.
@@ -42,6 +50,7 @@ class Parameter(Tensor):
         self.layerwise_parallel = layerwise_parallel
         self.parallel_optimizer = parallel_optimizer
         self.version = 0
+        self.stays_plain = False  # networks that take turns want it so
 
     def set_data(self, data: Any, slice_shape: bool = False) -> Parameter:
         """Replace the data; networks that use the parameter are bound again on their next call.
@@ -57,18 +66,38 @@ class Parameter(Tensor):
         self._hold(new.asnumpy(), is_own=False)
         return self
 
-    def take(self, array: Array) -> None:
-        """Take an array that a network made and nobody else has as the data: nothing is copied."""
-        self._hold(array, is_own=True)
+    def take(self, array: Array, *, blocked: bool = False) -> None:
+        """Take an array that a network made and nobody else has as the data, perhaps in blocks: nothing is copied."""
+        self._hold(array.view(_Blocks) if blocked else array, is_own=True)
 
     def _hold(self, array: Array, *, is_own: bool) -> None:
         with self._lock:
             self._value, self._is_own = array, is_own
             self.version += 1
 
+    def _lay(self, *, blocked: bool) -> bool:
+        """Bring the data into the blocks that kernels read, or out of them; return whether they lay otherwise."""
+        array = data_of(self)
+        if blocked == isinstance(array, _Blocks):
+            return False
+        if blocked:
+            self._value = weight_layout.in_blocks(array, BLOCK, new_array).view(_Blocks)
+        else:
+            self._value = weight_layout.plain(array, new_array)
+        self._is_own = True
+        return True
+
+    @property
+    def type(self) -> TensorType:
+        """Element type and shape."""
+        array = data_of(self)
+        shape = weight_layout.plain_shape(array.shape) if isinstance(array, _Blocks) else array.shape
+        return TensorType(array.dtype.name, shape)
+
     def asnumpy(self) -> Array:
         """Return the data as a numpy array, which shares the parameter's memory until a step changes the parameter."""
         with self._lock:
+            self._lay(blocked=False)
             self._is_own = False
             return super().asnumpy()
 
@@ -93,7 +122,9 @@ class Parameter(Tensor):
         return Parameter(data, self.name, self.requires_grad, self.layerwise_parallel, self.parallel_optimizer)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+        with self._lock:
+            self._lay(blocked=False)
+            return {name: value for name, value in self.__dict__.items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.RLock(), _is_own=False, _readers=0)
@@ -114,23 +145,28 @@ class Parameter(Tensor):
 
 
 @contextmanager
-def in_use(read: Sequence[Parameter], changed: Iterable[Parameter]) -> Iterator[None]:
+def in_use(
+    read: Sequence[Parameter], changed: Iterable[Parameter], blocked: Collection[Parameter] = ()
+) -> Iterator[None]:
     """Let a call of a network use the arrays of parameters, as ``data_of`` gives them.
 
     Args:
         read: Those that it only reads: what changes them meanwhile works on copies.
         changed: Those that it changes in place: nobody reads them meanwhile.
+        blocked: Those of them that it wants in blocks.
     """
-    begun, held = list[Parameter](), list[Parameter]()
+    begun, held, in_blocks = list[Parameter](), list[Parameter](), frozenset(map(id, blocked))
     try:
         for parameter in read:
             with parameter._lock:
+                parameter.stays_plain |= parameter._lay(blocked=False)
                 parameter._readers += 1
             begun.append(parameter)
         for parameter in sorted(changed, key=id):  # in one order, or two networks would wait for each other
             parameter._lock.acquire()
             held.append(parameter)
-            if parameter._readers or not parameter._is_own:
+            is_new = parameter._lay(blocked=id(parameter) in in_blocks)
+            if not is_new and (parameter._readers or not parameter._is_own):
                 parameter.take(copied(data_of(parameter)))
             parameter.version += 1
         yield

@@ -261,11 +261,11 @@ def _no_kind(dtype: Any, name: str) -> None:
 
 def _data(data: Any, dtype: str | None) -> Array | Symbol:
     if isinstance(data, Tensor):
-        data = data._value
-        if isinstance(data, Symbol):
+        if data.symbol is not None:
             if dtype not in (None, data.type.dtype):
                 raise ArgumentTypeError("Tensor() can not convert a traced tensor", "use .astype()")
-            return data
+            return data.symbol
+        data = data.asnumpy()
     if isinstance(data, (list, tuple)):
         data = [item.asnumpy() if isinstance(item, Tensor) else item for item in data]
     elif not isinstance(data, (np.ndarray, np.generic, bool, int, float)):

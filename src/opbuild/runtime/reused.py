@@ -91,13 +91,23 @@ def wanted(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Wanted:
     return Wanted(shape, dtype, -(-nbytes // step) * step if nbytes >= LEAST else 0)
 
 
+def new_array(shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
+    """Return an array with any contents where calls' arrays lie.
+
+    Raises:
+        RunError: If there is no memory.
+    """
+    (made,) = ReusedMemory().take([wanted(shape, np.dtype(dtype))])
+    return made
+
+
 def copied(array: Array) -> Array:
     """Return a copy of an array where calls' arrays lie.
 
     Raises:
         RunError: If there is no memory.
     """
-    (made,) = ReusedMemory().take([wanted(array.shape, array.dtype)])
+    made = new_array(array.shape, array.dtype)
     made[...] = array
     return made
 

@@ -12,6 +12,7 @@ from opbuild.backend.host.windows import Window, convolve, convolve_transposed, 
 from opbuild.graph.shape_rules import Call
 from opbuild.graph.shape_rules_window import transposed_range, window_pads
 from opbuild.graph.types import Array, Node, TensorType
+from opbuild.graph.weight_layout import plain_shape
 
 
 def _wide(x: Array) -> Array:
@@ -130,7 +131,20 @@ def _conv_weight_gradient(node: Node, inputs: Any) -> Sequence[Array]:
     strides, dilations = (tuple(node.attrs.get(name) or (1,) * count) for name in ("strides", "dilations"))
     window = Window(kernel, strides, dilations, pads[:count], pads[count:], x.shape[2:], dy.shape[2:])
     groups = int(node.attrs.get("group", 1))
-    return (weight_gradient(_wide(x), _wide(dy), groups, window).astype(x.dtype, copy=False),)
+    found = weight_gradient(_wide(x), _wide(dy), groups, window).astype(x.dtype, copy=False)
+    block = node.attrs.get("block")
+    if not block:
+        return (found,)
+    outer, inner = found.shape[0] // block, found.shape[1] // block
+    parts = found.reshape(outer, block, inner, block, *kernel)
+    return (np.ascontiguousarray(parts.transpose(0, 2, *range(4, parts.ndim), 3, 1)),)
+
+
+@implements("PlainWeights", domain="opbuild")
+def _plain_weights(node: Node, inputs: Any) -> Sequence[Array]:
+    blocks, last = inputs[0], inputs[0].ndim - 1
+    parts = blocks.transpose(0, last, 1, last - 1, *range(2, last - 1))
+    return (np.ascontiguousarray(parts).reshape(plain_shape(blocks.shape)),)
 
 
 def _with_bias(x: Array, bias: Array | None) -> Array:

@@ -4,7 +4,8 @@
 channels as weights have them, ``j = c * taps + ky * KX + kx``. ``dy (16, OW, OH, C1 out, N)``; ``x (16, OW, OH, kx, ky,
 C1 in, N)`` is what each output reads at each tap, as in ``conv``: it overlaps itself in memory, and stride and dilation
 are its strides. ``out (C in * taps, C out)`` has whole blocks of channels, those beyond what is there included; with
-``few``, as many input channels as a block of ``FEW`` holds.
+``few``, as many input channels as a block of ``FEW`` holds. With ``blocked``, it lies as ``conv`` reads weights, ``out
+(16 out, 16 in, KX, KY, C1 in, C1 out)``.
 
 Sums have one order, whatever the number of tasks: ``held`` says whether those of an image (1) or of a row (2) are added
 up by themselves.
@@ -44,10 +45,15 @@ def define(desc: OpDesc) -> Definition:
         acc[places] += tile[(*places, *[outer[axis] for axis in range(held)])]
     else:
         acc[places] = tile[places]
-    taps, count = across * down, channels(desc.attrs)
-    tap, number = j % taps, j // taps
-    block[lane, j, outputs] = acc[lane, tap % across, tap // across, number % count, number // count, outputs]
-    out[j, o] = block[o % BLOCK, j, o // BLOCK]
+    functions = {"tile": tile, "acc": acc}
+    if desc.attrs.get("blocked"):
+        out[lane, channel, kx, ky, inputs, outputs] = acc[places]
+    else:
+        taps, count = across * down, channels(desc.attrs)
+        tap, number = j % taps, j // taps
+        block[lane, j, outputs] = acc[lane, tap % across, tap // across, number % count, number // count, outputs]
+        out[j, o] = block[o % BLOCK, j, o // BLOCK]
+        functions["block"] = block
     constrain_output(out, desc.outputs[0])
     names = {each.name(): each for each in (j, o, *places)}
-    return Definition([dy, x], [out], names, {"tile": tile, "acc": acc, "block": block}, domains)
+    return Definition([dy, x], [out], names, functions, domains)

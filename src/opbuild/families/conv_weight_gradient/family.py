@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 from opbuild.families.blocked import BLOCK, LANE, blocks
 from opbuild.families.conv_weight_gradient.few import FEW, channels
@@ -74,19 +75,26 @@ def rounded(inputs: int, outputs: int) -> tuple[int, int]:
     return FEW if is_few(inputs) else blocks(inputs) * BLOCK, blocks(outputs) * BLOCK
 
 
-def describe(kernel: Pair, inputs: int, variant: Variant) -> OpDesc:
+def describe(kernel: Pair, inputs: int, variant: Variant, blocked: bool = False) -> OpDesc:
     """Return the descriptor; operands dy, x, out.
 
     Args:
         kernel: Taps (x, y).
         inputs: Input channels.
         variant: As ``choose`` returned it.
+        blocked: Whether whole blocks are written as convolutions read weights.
     """
-    attrs = {"kernel": kernel, "few": True} if is_few(inputs) else {"kernel": kernel}
+    attrs: dict[str, Any] = {"kernel": kernel, "few": True} if is_few(inputs) else {"kernel": kernel}
     dy = Operand("dy", "float32", (LANE, Dim(stride=BLOCK), Dim(), Dim(), Dim()), "NC1HWC0")
     x = Operand("x", "float32", (LANE, *[Dim()] * 6), "NC1HWC0")
-    run = prod(kernel) * channels(attrs)
+    run, (kx, ky), area = prod(kernel) * channels(attrs), kernel, BLOCK * BLOCK
     out = Operand("out", "float32", (Dim(stride=1, multiple=run), Dim(multiple=BLOCK * variant["outputs"])))
+    if blocked:
+        places = (Dim(kx, area), Dim(ky, area * kx), Dim(stride=area * kx * ky), Dim(multiple=variant["outputs"]))
+        out, attrs = (
+            Operand("out", "float32", (LANE, Dim(BLOCK, BLOCK), *places), "FRACTAL_Z"),
+            {**attrs, "blocked": True},
+        )
     return FAMILY.desc(("ConvWeightGradient",), (dy, x), (out,), attrs, variant)
 
 
@@ -98,14 +106,16 @@ def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
     return max(arithmetic, moved_bytes(desc, [dy, (*x[:3], *x[5:]), out], machine))
 
 
-def _opened(_desc: OpDesc, operand: Operand, number: int, dim: Dim) -> Dim:
-    return replace(dim, multiple=BLOCK) if operand.name == "out" and number == 1 else dim
+def _opened(desc: OpDesc, operand: Operand, number: int, dim: Dim) -> Dim:
+    if operand.name != "out" or number != len(operand.dims) - 1:
+        return dim
+    return replace(dim, multiple=1 if desc.attrs.get("blocked") else BLOCK)
 
 
 FAMILY = Family(
     "conv_weight_gradient",
     choose,
-    attributes=("kernel", "few"),
+    attributes=("kernel", "few", "blocked"),
     variant={"outputs": Part(least=1), "inputs": Part(), "held": Part()},
     types=("float32",),
     milliseconds=120,

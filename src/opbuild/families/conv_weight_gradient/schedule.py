@@ -10,6 +10,8 @@ pass over an image or a row, which so stays in a near cache.
 
 from __future__ import annotations
 
+from typing import Any
+
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition, variables
@@ -26,22 +28,14 @@ EDGE = 8
 
 def schedule(definition: Definition, desc: OpDesc, _machine: Machine) -> None:
     """Schedule by ``variant``: ``outputs`` and ``inputs`` (the register tile), and ``held``."""
-    out, functions, names = definition.outputs[0], definition.functions, definition.variables
-    acc, tile, block = functions["acc"], functions["tile"], functions["block"]
+    out, functions = definition.outputs[0], definition.functions
+    acc, tile = functions["acc"], functions["tile"]
     wide, count = desc.variant["outputs"], channels(desc.attrs)
-    run = count * desc.attrs["kernel"][0] * desc.attrs["kernel"][1]
-    width = EDGE if run % EDGE == 0 else FEW
-    exact = hl.TailStrategy.RoundUp
-    of_block, of_tile, jb, jv, flat = variables("of_block of_tile jb jv flat")
-    j, o = names["j"], names["o"]
-    out.split(o, of_block, o, BLOCK, exact).split(of_block, of_tile, of_block, wide, exact)
-    out.split(j, jb, j, run, exact).split(j, jv, j, width, exact)
-    out.reorder(j, o, jv, of_block, jb, of_tile).vectorize(j).unroll(o).fuse(jb, of_tile, flat)
-    extent = (out.output_buffer().dim(0).extent() // run) * (out.output_buffer().dim(1).extent() // (BLOCK * wide))
-    divide(out, flat, extent, definition.tasks)
-
-    lane, position, *_ = block.args()
-    block.compute_at(out, jv).vectorize(lane).unroll(position).bound_extent(lane, BLOCK).bound_extent(position, width)
+    exact, flat = hl.TailStrategy.RoundUp, hl.Var("flat")
+    if "block" in functions:
+        _turned(definition, desc, flat)
+    else:
+        _in_blocks(definition, desc, flat)
 
     lane, kx, ky, channel, inputs, outputs = acc.args()
     co, ci = variables("co ci")
@@ -63,5 +57,32 @@ def schedule(definition: Definition, desc: OpDesc, _machine: Machine) -> None:
     inner = definition.domains["inner"]
     tile.update().reorder(lane, channel, outputs, *[inner[axis] for axis in range(len(inner))])
     tile.update().vectorize(lane).unroll(channel).unroll(outputs)
-    for each in (out, block, acc, tile):
+    for each in (out, acc, tile):
         each.never_partition_all()
+
+
+def _turned(definition: Definition, desc: OpDesc, flat: Any) -> None:
+    """Store the sums of a block of input channels as rows of the weights."""
+    out, block, names = definition.outputs[0], definition.functions["block"], definition.variables
+    wide, run = desc.variant["outputs"], channels(desc.attrs) * desc.attrs["kernel"][0] * desc.attrs["kernel"][1]
+    width, exact = EDGE if run % EDGE == 0 else FEW, hl.TailStrategy.RoundUp
+    of_block, of_tile, jb, jv = variables("of_block of_tile jb jv")
+    j, o = names["j"], names["o"]
+    out.split(o, of_block, o, BLOCK, exact).split(of_block, of_tile, of_block, wide, exact)
+    out.split(j, jb, j, run, exact).split(j, jv, j, width, exact)
+    out.reorder(j, o, jv, of_block, jb, of_tile).vectorize(j).unroll(o).fuse(jb, of_tile, flat)
+    extent = (out.output_buffer().dim(0).extent() // run) * (out.output_buffer().dim(1).extent() // (BLOCK * wide))
+    divide(out, flat, extent, definition.tasks)
+    lane, position, *_ = block.args()
+    block.compute_at(out, jv).vectorize(lane).unroll(position).bound_extent(lane, BLOCK).bound_extent(position, width)
+    block.never_partition_all()
+
+
+def _in_blocks(definition: Definition, desc: OpDesc, flat: Any) -> None:
+    """Store the sums of a block of input channels in whole vectors."""
+    out, wide, of_tile = definition.outputs[0], desc.variant["outputs"], hl.Var("of_tile")
+    lane, channel, kx, ky, inputs, outputs = out.args()
+    out.split(outputs, of_tile, outputs, wide, hl.TailStrategy.RoundUp)
+    out.reorder(lane, channel, kx, ky, outputs, inputs, of_tile).vectorize(lane).fuse(inputs, of_tile, flat)
+    buffer = out.output_buffer()
+    divide(out, flat, buffer.dim(4).extent() * (buffer.dim(5).extent() // wide), definition.tasks)

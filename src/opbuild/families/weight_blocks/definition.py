@@ -5,11 +5,15 @@
 ``turned`` it is what a transposed convolution reads, ``out[i, o, taps - 1 - t]`` with inputs and outputs changed over.
 
 With ``tile``, m, it is what ``winograd`` reads: ``out (16, C, C1, (m + 2) ** 2)``, transformed, turned or not.
+
+With ``blocked``, weights lie in blocks already, ``w (16 out, 16 in, kx, ky, C1 in, C1 out)``, of which ``turned``
+changes inputs and outputs over. Without ``tile``, ``out (16, 16, kx, ky, C1, C1)``: views say which taps there are, and
+in which order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import halide as hl
@@ -22,6 +26,8 @@ from opbuild.kernel.opdesc import OpDesc
 
 def define(desc: OpDesc) -> Definition:
     """Define it: ``attrs`` has ``taps``, ``turned``, and perhaps ``tile``."""
+    if desc.attrs.get("blocked"):
+        return _from_blocks(desc)
     w, taps = parameter(desc.inputs[0]), desc.attrs["taps"]
     j, o, lane, other, tap, block, outer = variables("j o lane other tap block outer")
     names = ("rows", "columns", "turned", "blocks")
@@ -36,22 +42,49 @@ def define(desc: OpDesc) -> Definition:
         blocks[places] = columns[outer * BLOCK + lane, (block * BLOCK + other) * taps + tap]
     functions = dict(zip(names, (rows, columns, turned, blocks), strict=True))
     loops = {each.name(): each for each in places}
-    out = blocks
-    if "tile" in desc.attrs:
-        a, kx, channel, point = variables("a kx channel point")
-        half, points, out = (hl.Func(name) for name in ("half", "points", "out"))
-        matrix = TRANSFORMS[desc.attrs["tile"]]
-        reads = [blocks[lane, other, ky * 3 + kx, block, outer] for ky in range(3)]
-        half[lane, a, kx, other, block, outer] = hl.mux(a, [_combined(row, reads) for row in matrix])
-        found = [
-            _combined(row, [half[lane, index, each, other, block, outer] for each in range(3)])
-            for index in range(len(matrix))
-            for row in matrix
-        ]
-        points[lane, point, other, block, outer] = hl.mux(point, found)
-        out[lane, channel, outer, point] = points[lane, point, channel % BLOCK, channel // BLOCK, outer]
-        functions |= {"half": half, "points": points}
-        loops |= {"channel": channel, "point": point}
+    if "tile" not in desc.attrs:
+        return _written(desc, w, blocks, loops, functions)
+    return _transformed(desc, w, lambda x, y: blocks[lane, other, y * 3 + x, block, outer], loops, functions)
+
+
+def _from_blocks(desc: OpDesc) -> Definition:
+    w, (lane, other, kx, ky, block, outer) = parameter(desc.inputs[0]), variables("lane other kx ky block outer")
+    places, (turned, blocks) = (lane, other, kx, ky, block, outer), (hl.Func(name) for name in ("turned", "blocks"))
+    turned[places] = w[other, lane, kx, ky, outer, block] if desc.attrs["turned"] else w[places]
+    blocks[places] = turned[places]
+    functions, loops = {"turned": turned, "blocks": blocks}, {each.name(): each for each in places}
+    if "tile" not in desc.attrs:
+        return _written(desc, w, blocks, loops, functions)
+
+    def tap(x: Any, y: int) -> Any:
+        x, y = (2 - x, 2 - y) if desc.attrs["turned"] else (x, y)
+        return blocks[lane, other, x, y, block, outer]
+
+    return _transformed(desc, w, tap, loops, functions)
+
+
+def _transformed(
+    desc: OpDesc, w: Any, tap: Callable[[Any, int], Any], loops: dict[str, Any], functions: dict[str, Any]
+) -> Definition:
+    """Return the definition of Winograd's transform of what ``tap`` (x, y) returns."""
+    lane, other, block, outer = (loops[name] for name in ("lane", "other", "block", "outer"))
+    a, kx, channel, point = variables("a kx channel point")
+    half, points, out = (hl.Func(name) for name in ("half", "points", "out"))
+    matrix = TRANSFORMS[desc.attrs["tile"]]
+    reads = [tap(kx, ky) for ky in range(3)]
+    half[lane, a, kx, other, block, outer] = hl.mux(a, [_combined(row, reads) for row in matrix])
+    found = [
+        _combined(row, [half[lane, index, each, other, block, outer] for each in range(3)])
+        for index in range(len(matrix))
+        for row in matrix
+    ]
+    points[lane, point, other, block, outer] = hl.mux(point, found)
+    out[lane, channel, outer, point] = points[lane, point, channel % BLOCK, channel // BLOCK, outer]
+    named = {"channel": channel, "point": point}
+    return _written(desc, w, out, loops | named, functions | {"half": half, "points": points})
+
+
+def _written(desc: OpDesc, w: Any, out: Any, loops: dict[str, Any], functions: dict[str, Any]) -> Definition:
     constrain_output(out, desc.outputs[0])
     return Definition([w], [out], loops, functions)
 

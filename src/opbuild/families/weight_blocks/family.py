@@ -14,20 +14,25 @@ LEAST_POSITIONS = 64
 direct convolution for 128 to 512 channels; with 49 positions of 512 channels it is 1.26 (Zen 4)."""
 
 
-def describe(taps: int, turned: bool, tile: int = 0) -> OpDesc:
+def describe(taps: int, turned: bool, tile: int = 0, blocked: bool = False) -> OpDesc:
     """Return the descriptor; operands w and out.
 
     Args:
-        taps: Taps of the kernel.
+        taps: Taps of the kernel; those of weights in blocks are counted by their views.
         turned: Whether the blocks are those of a transposed convolution.
         tile: Winograd's tile, m, for which they are transformed; 0 for none.
+        blocked: Whether the weights lie in blocks already.
     """
-    area = BLOCK * BLOCK
-    w = Operand("w", "float32", (Dim(stride=1, multiple=BLOCK * taps), Dim(multiple=BLOCK)))
-    dims: tuple[Dim, ...] = (LANE, Dim(BLOCK, BLOCK), Dim(taps, area), Dim(stride=area * taps), Dim())
+    area, known = BLOCK * BLOCK, {"blocked": True} if blocked else {"taps": taps}
+    attrs = {**known, "turned": turned, **({"tile": tile} if tile else {})}
+    in_blocks: tuple[Dim, ...] = (LANE, Dim(BLOCK, BLOCK), Dim(), Dim(), Dim(), Dim())
+    if blocked:
+        w, dims = Operand("w", "float32", in_blocks, "FRACTAL_Z"), in_blocks
+    else:
+        w = Operand("w", "float32", (Dim(stride=1, multiple=BLOCK * taps), Dim(multiple=BLOCK)))
+        dims = (LANE, Dim(BLOCK, BLOCK), Dim(taps, area), Dim(stride=area * taps), Dim())
     if tile:
         dims = (LANE, Dim(stride=BLOCK, multiple=BLOCK), Dim(), Dim((tile + 2) ** 2))
-    attrs = {"taps": taps, "turned": turned, **({"tile": tile} if tile else {})}
     return FAMILY.desc(("WeightBlocks",), (w,), (Operand("out", "float32", dims, "FRACTAL_Z"),), attrs, {})
 
 
@@ -39,7 +44,7 @@ def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
 FAMILY = Family(
     "weight_blocks",
     choose=dict,
-    attributes=("taps", "turned", "tile"),
+    attributes=("taps", "turned", "tile", "blocked"),
     types=("float32",),
     milliseconds=60,
     work=work,

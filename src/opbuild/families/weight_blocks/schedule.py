@@ -24,28 +24,33 @@ EDGE = 8
 def schedule(definition: Definition, desc: OpDesc, _machine: Machine) -> None:
     """Schedule it; there are no variants."""
     out, functions, names = definition.outputs[0], definition.functions, definition.variables
-    lane, other, tap, block, outer = (names[name] for name in ("lane", "other", "tap", "block", "outer"))
+    lane, other, block, outer = (names[name] for name in ("lane", "other", "block", "outer"))
     flat, buffer, is_turned = hl.Var("flat"), out.output_buffer(), desc.attrs["turned"]
-    if "points" in functions:
+    from_rows, is_transformed, blocks = "rows" in functions, "points" in functions, functions["blocks"]
+    if is_transformed:
         _transform(out, functions, names)
         extents = buffer.dim(1).extent() // BLOCK, buffer.dim(2).extent()
         functions["points"].compute_at(out, flat)
-        functions["blocks"].compute_at(out, flat)
+        if from_rows or is_turned:
+            blocks.compute_at(out, flat)
     else:
-        extents = buffer.dim(3).extent(), buffer.dim(4).extent()
+        extents = buffer.dim(buffer.dimensions() - 2).extent(), buffer.dim(buffer.dimensions() - 1).extent()
     if is_turned:
-        _transpose(functions["blocks"], (lane, other), functions["turned"], (BLOCK, BLOCK), (tap, block, outer))
-    else:
-        functions["blocks"].vectorize(lane)
+        _transpose(blocks, (lane, other), functions["turned"], (BLOCK, BLOCK), blocks.args()[2:])
+    elif from_rows:
+        blocks.vectorize(lane)
     # Input channels are the inner loop, so that rows are read on where the last block ended.
     out.fuse(*((outer, block) if is_turned else (block, outer)), flat)
     divide(out, flat, extents[0] * extents[1], definition.tasks)
-    columns, rows = functions["columns"], functions["rows"]
-    columns.compute_at(out, flat)
-    o, j = columns.args()
-    _transpose(columns, (o, j), rows, (BLOCK, BLOCK * desc.attrs["taps"]), ())
-    for each in (out, functions["blocks"], columns, rows):
-        each.never_partition_all()
+    if from_rows:
+        columns, rows = functions["columns"], functions["rows"]
+        columns.compute_at(out, flat)
+        o, j = columns.args()
+        _transpose(columns, (o, j), rows, (BLOCK, BLOCK * desc.attrs["taps"]), ())
+        columns.never_partition_all()
+        rows.never_partition_all()
+    out.never_partition_all()
+    blocks.never_partition_all()
 
 
 def _transform(out: Any, functions: dict[str, Any], names: dict[str, Any]) -> None:

@@ -18,6 +18,14 @@ def mean(of: Writing, x: Value, axes: Sequence[int]) -> Value:
     return of("ReduceMean", x, of.ints(*axes), keepdims=1) if axes else x
 
 
+def channel_means(of: Writing, x: Value) -> Value:
+    """Return the mean over all axes but that of channels, which keep an extent of 1.
+
+    The mean of each image is taken first: where images lie in channel blocks, they stay there.
+    """
+    return mean(of, mean(of, x, range(2, len(x.shape))), (0,))
+
+
 def summed_to(of: Writing, dy: Value, shape: Sequence[int]) -> Value:
     """Return the gradient of a tensor of ``shape`` that was broadcast to the shape of ``dy``."""
     shape = tuple(shape)

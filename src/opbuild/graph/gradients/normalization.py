@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from opbuild.graph.gradients.broadcasting import mean, per_channel, total
+from opbuild.graph.gradients.broadcasting import channel_means, mean, per_channel, total
 from opbuild.graph.writing import Value, Writing
 
 Three = tuple[Value, Value, Value]
@@ -40,7 +40,14 @@ def layer_norm_gradients(
 
 
 def batch_norm_gradients(
-    of: Writing, dy: Value, x: Value, scale: Value | None, mean: Value, rstd: Value, training: bool = True
+    of: Writing,
+    dy: Value,
+    x: Value,
+    scale: Value | None,
+    middle: Value,
+    rstd: Value,
+    training: bool = True,
+    count: Value | None = None,
 ) -> Three:
     """Return the gradients of a batch normalization.
 
@@ -49,17 +56,27 @@ def batch_norm_gradients(
         dy: The gradient of its output, (N, C, ...).
         x: Its data.
         scale: Its scale, (C); None for none.
-        mean: The means, (C).
+        middle: The means, (C).
         rstd: The reciprocals of the standard deviations, (C).
         training: Whether means and deviations are those of the data.
+        count: The elements of a channel, by which means are sums; None: sums are computed by themselves.
     """
     rank = len(x.shape)
+    middle, wide = per_channel(of, middle, rank), per_channel(of, rstd, rank)
+
+    def distance() -> Value:  # written where it is read: that costs less than keeping it
+        return of("Sub", x, middle)
+
+    slope, along = channel_means(of, dy), of("Mul", channel_means(of, of("Mul", dy, distance())), wide)
+    rest = dy
+    if training:
+        rest = of("Sub", of("Sub", dy, slope), of("Mul", distance(), of("Mul", along, wide)))
+    data = of("Mul", rest, wide if scale is None else of("Mul", wide, per_channel(of, scale, rank)))
+    if count is not None and dy.dtype in ("float32", "float64"):  # in 16 bits a mean may be too small
+        scales, shifts = (of.reshape(of("Mul", each, count), x.shape[1:2]) for each in (along, slope))
+        return data, scales, shifts
     axes = [axis for axis in range(rank) if axis != 1]
-    wide = per_channel(of, rstd, rank)
-    normal = of("Mul", of("Sub", x, per_channel(of, mean, rank)), wide)
-    slope = dy if scale is None else of("Mul", dy, per_channel(of, scale, rank))
-    data = centred_data(of, slope, normal, wide, axes) if training else of("Mul", slope, wide)
-    return data, total(of, of("Mul", dy, normal), axes), total(of, dy, axes)
+    return data, total(of, of("Mul", of("Mul", dy, distance()), wide), axes), total(of, dy, axes)
 
 
 def group_norm_gradients(

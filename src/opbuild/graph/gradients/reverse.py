@@ -25,6 +25,10 @@ OwnGradient = Callable[[Value], Sequence["Value | None"]]
 """Writes the gradients of a node's inputs, given that of its output."""
 
 
+WHOLE = frozenset({"BatchNormalization"})
+"""Composite operators that are differentiated whole: by fewer passes over the data than what they are made of."""
+
+
 def differentiate(graph: Graph, wanted: Sequence[str], output: str = "") -> Graph:
     """Return the graph with gradients among its outputs.
 
@@ -39,7 +43,7 @@ def differentiate(graph: Graph, wanted: Sequence[str], output: str = "") -> Grap
     Raises:
         UnsupportedOperatorError: If an operator on the way has no gradient; the message names it and its node.
     """
-    graph = decompose(graph)
+    graph = decompose(graph, WHOLE)
     scope = GraphScope(graph)
     of = Writing("gradient", scope)
     start = scope.value(output or graph.outputs[0])
@@ -60,7 +64,7 @@ def gradients(
     """Write the backward pass of some nodes.
 
     Args:
-        nodes: The nodes, in their order; composite operators are decomposed.
+        nodes: The nodes, in their order; composite operators are decomposed, but for ``WHOLE``.
         scope: Where to write.
         seeds: Gradients to begin with, by the names of the values that they are of.
         wanted: Names of the values whose gradients are asked for.

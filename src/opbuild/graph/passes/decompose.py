@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from importlib import import_module
 
 import numpy as np
@@ -14,11 +15,16 @@ from opbuild.graph.passes.rewriter import Rewriter
 from opbuild.graph.types import Graph, Node, TensorType
 
 
-def decompose(graph: Graph) -> Graph:
-    """Rewrite variadic Sum, Mean, Max and Min, MeanVarianceNormalization, and the operators of ``composite``."""
+def decompose(graph: Graph, kept: Collection[str] = ()) -> Graph:
+    """Rewrite variadic Sum, Mean, Max and Min, MeanVarianceNormalization, and the operators of ``composite``.
+
+    Args:
+        graph: A graph.
+        kept: Operators that stay as they are.
+    """
     rewriter = Rewriter(graph)
     for node in graph.nodes:
-        rewrite = None if node.domain else find_rewrite(node.op_type)
+        rewrite = None if node.domain or node.op_type in kept else find_rewrite(node.op_type)
         if rewrite is None:
             rewriter.nodes.append(node)
             continue

@@ -10,7 +10,7 @@ _MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "conv": {"": ("Conv",)},
     "conv_integer": {"": ("ConvInteger",)},
     "conv_transpose": {"": ("ConvTranspose",)},
-    "conv_weight_gradient": {"opbuild": ("ConvWeightGradient",)},
+    "conv_weight_gradient": {"opbuild": ("ConvWeightGradient", "PlainWeights")},
     "gather": {"": ("Gather", "GatherElements", "GatherND")},
     "grid_sample": {"": ("GridSample",)},
     "matmul": {"": ("MatMul", "Gemm"), "opbuild": ("IntegerMatMul",)},

@@ -223,8 +223,7 @@ def by_tiles(lowering: Lowering, conv: Convolution, turned: bool = False) -> boo
     else:
         if at_hand(prod(window.out) * conv.images) < weight_blocks.LEAST_POSITIONS:
             return False
-        plain, name = lowering.plain(conv.weights), conv.node.name
-        found = run_time_weights.in_blocks(lowering, plain, name, turned=turned, tile=tile)
+        found = run_time_weights.in_blocks(lowering, conv.weights, conv.node.name, turned=turned, tile=tile)
         if found is None:
             return False
         weights = found
@@ -308,11 +307,11 @@ def _packed(
 ) -> Plain:
     """Return the weights as a family reads them, packed now or, if they are not known, by copies at each call."""
     if not lowering.is_constant(conv.weights):
-        weights = lowering.plain(conv.weights)
         by_kernel = layout is run_time_weights.DIRECT
-        found = run_time_weights.in_blocks(lowering, weights, conv.node.name) if by_kernel else None
+        found = run_time_weights.in_blocks(lowering, conv.weights, conv.node.name) if by_kernel else None
         if found is not None:
             return found
+        weights = lowering.plain(conv.weights)
         co, ci, *taps = weights.shape
         flat = weights if len(taps) == 2 else viewed_as(weights, (co, ci, 1, *taps), _with_row(weights.strides))
         return run_time_weights.packed(lowering, flat, layout, conv.node.name)

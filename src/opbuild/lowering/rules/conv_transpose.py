@@ -249,11 +249,15 @@ def _weights(
 
 def _packed_at_run_time(lowering: Lowering, conv: Transposed, across: Sequence[int], down: Sequence[int]) -> Plain:
     """Emit the copies that bring a phase's taps of weights that are computed into the kernels' layout."""
-    weights = lowering.plain(conv.node.inputs[1])
-    is_whole = conv.groups == 1 and conv.stride == (1, 1)
-    found = run_time_weights.in_blocks(lowering, weights, conv.node.name, turned=True) if is_whole else None
+    name, own = conv.node.inputs[1], lowering.weight_blocks.get(conv.node.inputs[1])
+    found = None
+    if own is not None and conv.groups == 1:
+        found = run_time_weights.turned_blocks(lowering, own, conv.node.name, down, across)
+    elif conv.groups == 1 and conv.stride == (1, 1):
+        found = run_time_weights.in_blocks(lowering, name, conv.node.name, turned=True)
     if found is not None:
         return found
+    weights = lowering.plain(name)
     if len(weights.shape) == 3:
         weights = viewed_as(
             weights, (*weights.shape[:2], 1, weights.shape[2]), (*weights.strides[:2], 0, weights.strides[2])

@@ -1,4 +1,4 @@
-"""ConvWeightGradient: one call for all images, from blocked values to weights as they lie in the graph.
+"""ConvWeightGradient: one call for all images, from blocked values to weights. PlainWeights: weights out of blocks.
 
 Groups that are whole blocks of channels have a call each; a depthwise convolution is one of all its channels.
 """
@@ -14,7 +14,7 @@ from opbuild.graph.types import Node, TensorType
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Blocked, BlockedImageTaps, Plain
-from opbuild.lowering.strided import dense_as, narrowed
+from opbuild.lowering.strided import dense_as, narrowed, transposed
 from opbuild.lowering.windows import Window, window_of
 
 
@@ -40,6 +40,10 @@ def lower_conv_weight_gradient(lowering: Lowering, node: Node) -> None:
     variant = lowering.choose(dense.choose, window.out, images, inner, outer)
     desc, rounded = dense.describe(window.kernel, inner, variant), dense.rounded(inner, outer)
     shape = (rounded[1], rounded[0] * prod(window.kernel))
+    if node.attrs.get("block"):
+        blocked = dense.describe(window.kernel, inner, variant, blocked=True)
+        _emit_blocks(lowering, node, window, (blocked, desc), source, back, result)
+        return
     if groups == 1:
         _emit(lowering, node, window, desc, source, back, result, shape)
         return
@@ -60,10 +64,42 @@ def _emit(
     shape: tuple[int, int],
 ) -> None:
     """Emit a call that writes rows of ``shape``, each an output channel's weights; those beyond the result are left."""
-    left, top = window.before
-    taps = BlockedImageTaps(source, 0, (-left, -top), window.out, window.stride, window.kernel, window.dilation)
     kept = (result.shape[0], prod(result.shape[1:]))
     target = dense_as(result, kept) if kept == shape else lowering.temporary(TensorType("float32", shape))
-    lowering.emit(desc, (back.planes(), taps, target), node)
+    lowering.emit(desc, (back.planes(), _taps(window, source), target), node)
     if kept != shape:
         lowering.copy(narrowed(narrowed(target, 0, 0, kept[0]), 1, 0, kept[1]), dense_as(result, kept), node.name)
+
+
+def _emit_blocks(
+    lowering: Lowering,
+    node: Node,
+    window: Window,
+    descs: tuple[OpDesc, OpDesc],
+    source: Blocked,
+    back: Blocked,
+    result: Plain,
+) -> None:
+    """Emit a call of the first kernel, which writes blocks; else one of the second, which writes rows, and a copy."""
+    blocked, rows = descs
+    taps, block = _taps(window, source), int(node.attrs["block"])
+    if block == BLOCK and lowering.may_call(blocked):
+        lowering.emit(blocked, (back.planes(), taps, result), node)
+        return
+    outer, inner, *kernel = result.shape[:-2]
+    target = lowering.temporary(TensorType("float32", (outer * block, inner * block * prod(kernel))))
+    lowering.emit(rows, (back.planes(), taps, target), node)
+    split = dense_as(target, (outer, block, inner, block, *kernel))
+    lowering.copy(transposed(split, (0, 2, *range(4, len(split.shape)), 3, 1)), result, node.name)
+
+
+def _taps(window: Window, source: Blocked) -> BlockedImageTaps:
+    """Return what each output has read at each tap, of all images."""
+    left, top = window.before
+    return BlockedImageTaps(source, 0, (-left, -top), window.out, window.stride, window.kernel, window.dilation)
+
+
+@rule("PlainWeights", domain="opbuild")
+def lower_plain_weights(lowering: Lowering, node: Node) -> None:
+    """Weights that lie in blocks are read there by convolutions, and become plain if something else reads them."""
+    lowering.weight_blocks[node.outputs[0]] = lowering.dense(node.inputs[0])

@@ -9,7 +9,7 @@ import numpy as np
 
 from opbuild.mindspore.arguments import ArgumentValueError, one_of
 from opbuild.mindspore.communication import GlobalComm, get_group_size
-from opbuild.mindspore.execution import cast, emit
+from opbuild.mindspore.execution import cast, emit, emit_many
 from opbuild.mindspore.ops.arithmetic import add, div, maximum, mul, need_tensor, square, sub
 from opbuild.mindspore.ops.assignment import assign, stop_gradient
 from opbuild.mindspore.ops.communication import AllReduce
@@ -31,7 +31,16 @@ def batch_norm(input_x: Any, running_mean: Any, running_var: Any, weight: Any, b
     operands = [need_tensor(item, "batch_norm") for item in (input_x, weight, bias, running_mean, running_var)]
     if not training:
         return emit("BatchNormalization", *operands, epsilon=float(eps))
-    return _by_batch(operands[:3], (running_mean, running_var), momentum, eps, _statistics)
+    if len({each.type.dtype for each in operands}) > 1:
+        return _by_batch(operands[:3], (running_mean, running_var), momentum, eps, _statistics)
+    none = Tensor(  # running statistics that leave those of the batch as they are
+        np.zeros(operands[3].shape, operands[0].type.dtype)
+    )
+    attrs = {"epsilon": float(eps), "momentum": 0.0, "training_mode": 1}
+    result, mean, variance = emit_many("BatchNormalization", [*operands[:3], none, none], attrs, outputs=3)
+    count = result.size // max(result.shape[1], 1)
+    _move((running_mean, running_var), (mean, variance), (1.0, count / max(count - 1, 1)), momentum)
+    return result
 
 
 def batch_norm_of_ranks(input_x: Any, running_mean: Any, running_var: Any, weight: Any, bias: Any,
@@ -54,12 +63,17 @@ def _by_batch(operands: Sequence[Tensor], running: Sequence[Any], momentum: floa
     x, scale, shift = operands
     shape = (x.shape[1],) + (1,) * (x.ndim - 2)
     mean, centred, variance, factor = statistics(x)
-    for state, found, unbiased in zip(running, (mean, variance), (1.0, factor), strict=True):
+    _move(running, (mean, variance), (1.0, factor), momentum)
+    root = emit("Rsqrt", add(variance, float(eps)), domain="opbuild")
+    return add(mul(mul(centred, root), reshaped(scale, shape)), reshaped(shift, shape))
+
+
+def _move(running: Sequence[Any], own: Sequence[Tensor], factors: Sequence[Any], momentum: float) -> None:
+    """Move running statistics towards those of a batch, with factors that leave them no bias."""
+    for state, found, unbiased in zip(running, own, factors, strict=True):
         if isinstance(state, Parameter):
             part = mul(stop_gradient(reshaped(found, state.shape)), unbiased * momentum)
             assign(state, add(mul(state, 1.0 - momentum), part))
-    root = emit("Rsqrt", add(variance, float(eps)), domain="opbuild")
-    return add(mul(mul(centred, root), reshaped(scale, shape)), reshaped(shift, shape))
 
 
 def _statistics(x: Tensor) -> _Statistics:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from opbuild.frontend.torch.promotion import category
@@ -124,7 +125,8 @@ def batch_norm_backward(
         mean, inverse = running_mean, of("Reciprocal", of("Sqrt", variance))
     if mean is None or inverse is None or {dy.dtype, mean.dtype} != {x.dtype}:
         of.refuse("no statistics, or of another element type")
-    found = normalization.batch_norm_gradients(of, dy, x, weight, mean, inverse, training)
+    count = of.operand(prod((*x.shape[:1], *x.shape[2:])), dy.dtype)
+    found = normalization.batch_norm_gradients(of, dy, x, weight, mean, inverse, training, count)
     return _wanted(found, wanted)
 
 

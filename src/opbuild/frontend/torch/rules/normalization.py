@@ -10,6 +10,7 @@ from opbuild.frontend.torch.registry import rule
 from opbuild.frontend.torch.rules.reduction import reduced
 from opbuild.frontend.torch.writing import Value, Writing
 from opbuild.graph.extents import is_open
+from opbuild.graph.gradients.broadcasting import channel_means
 
 
 @rule("_native_batch_norm_legit_no_training.default")
@@ -45,15 +46,13 @@ def batch_norm_of_batch(
     """Batch normalization by the batch's statistics: also these, and the running ones as they are then."""
     if not training or x.dtype != mean.dtype:
         of.refuse("running statistics, or statistics of another element type")
-    axes = [axis for axis in range(len(x.shape)) if axis != 1]
     wide = tuple(extent if axis == 1 else 1 for axis, extent in enumerate(x.shape))
-    count = of.operand(prod(x.shape[axis] for axis in axes), x.dtype)
-    middle = reduced(of, "ReduceMean", x, axes, keep=True)
-    distance = of("Sub", x, middle)
-    spread = reduced(of, "ReduceMean", of("Mul", distance, distance), axes, keep=True)
+    count = of.operand(prod((*x.shape[:1], *x.shape[2:])), x.dtype)
+    middle = channel_means(of, x)
+    spread = channel_means(of, of("Square", of("Sub", x, middle), domain="opbuild"))
     inverse = of("Reciprocal", of("Sqrt", of("Add", spread, of.constant(epsilon, x.dtype))))
     weight, bias = (of.reshape(each, wide) for each in _affine(of, weight, bias, x.shape[1:2], x.dtype))
-    result = of("Add", of("Mul", of("Mul", distance, inverse), weight), bias)
+    result = of("Add", of("Mul", of("Sub", x, middle), of("Mul", inverse, weight)), bias)
     found_mean, found_inverse, found_variance = (of.reshape(each, mean.shape) for each in (middle, inverse, spread))
     unbiased = of("Mul", found_variance, of("Div", count, of("Sub", count, of.constant(1, x.dtype))))
     running = (

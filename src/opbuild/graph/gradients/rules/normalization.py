@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from opbuild.graph.gradients.broadcasting import mean, summed_to, total
+from opbuild.graph.extents import is_open
+from opbuild.graph.gradients.broadcasting import channel_means, mean, summed_to, total
 from opbuild.graph.gradients.normalization import batch_norm_gradients, centred_data, group_norm_gradients
 from opbuild.graph.gradients.registry import Call, gradient
 from opbuild.graph.writing import Value, Writing
@@ -59,14 +60,21 @@ def batch_normalization(call: Call) -> Parts:
     if any(call.gradients[1:]):
         call.refuse("its running statistics are differentiated")
     epsilon, training = call.number("epsilon", 1e-5), call.flag("training_mode")
-    if training:
-        axes = [axis for axis in range(len(x.shape)) if axis != 1]
-        middle, rstd = (of.reshape(each, x.shape[1:2]) for each in moments(of, x, axes, epsilon))
+    if training and call.number("momentum", 0.9) == 0 and len(call.outputs) == 3:
+        middle, rstd = call.output(1), reciprocal_deviation(of, call.output(2), epsilon)
+    elif training:
+        middle = channel_means(of, x)
+        variance = channel_means(of, of("Square", of("Sub", x, middle), domain="opbuild"))
+        middle, rstd = (
+            of.reshape(each, x.shape[1:2]) for each in (middle, reciprocal_deviation(of, variance, epsilon))
+        )
     else:
         middle = of.cast(call.input(3), x.dtype)
         rstd = reciprocal_deviation(of, of.cast(call.input(4), x.dtype), epsilon)
     scale = of.cast(scale, x.dtype)
-    found = batch_norm_gradients(of, call.gradient(), x, scale, middle, rstd, training)
+    number = 0 if is_open(x.shape) else prod((*x.shape[:1], *x.shape[2:]))
+    count = of.constant(number, x.dtype) if number else None
+    found = batch_norm_gradients(of, call.gradient(), x, scale, middle, rstd, training, count)
     return found if training else (*found, *_of_statistics(of, scale, rstd, *found[1:]))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from opbuild.graph.passes.composite.rewrite import KeptError, Rewrite, has_input, integers, reshaped, scalar
 from opbuild.graph.passes.rewriter import Rewriter
 from opbuild.graph.types import Node
@@ -70,7 +68,7 @@ def _batch_normalization(to: Rewriter, node: Node) -> None:
     if len(type_.shape) < 2 or any(to.types[name].dtype != type_.dtype for name in node.inputs):
         raise KeptError
     channels = type_.shape[1]
-    column = (channels, *(1 for _ in type_.shape[2:]))
+    column = (1, channels, *(1 for _ in type_.shape[2:]))
     if training:
         own_mean, own_variance = _moments(to, node, x)
         kept = float(node.attrs.get("momentum", 0.9))
@@ -133,10 +131,16 @@ def _over_no_axes(to: Rewriter, node: Node) -> None:
 
 def _moments(to: Rewriter, node: Node, x: str) -> tuple[str, str]:
     """Append the mean and the variance of each channel, with an extent of 1 for the other dimensions."""
-    axes = integers(to, node, np.array([axis for axis in range(len(to.types[x].shape)) if axis != 1]))
-    mean = to.add(node, "ReduceMean", (x, axes), keepdims=1)
-    centred = to.add(node, "Sub", (x, mean))
-    return mean, to.add(node, "ReduceMean", (to.add(node, "Mul", (centred, centred)), axes), keepdims=1)
+    images, planes = integers(to, node, (0,)), integers(to, node, range(2, len(to.types[x].shape)))
+
+    def mean(value: str) -> str:
+        if len(to.types[x].shape) > 2:
+            value = to.add(node, "ReduceMean", (value, planes), keepdims=1)
+        return to.add(node, "ReduceMean", (value, images), keepdims=1)
+
+    own = mean(x)
+    centred = to.add(node, "Sub", (x, own))
+    return own, mean(to.add(node, "Mul", (centred, centred)))
 
 
 _REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
