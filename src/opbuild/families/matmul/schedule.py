@@ -1,8 +1,8 @@
 """Matrix products: how they are computed.
 
-A tile of ``rows`` by ``columns`` sums stays in registers while K passes, beside a row of the right operand by which
-the rows pass one by one; or, where that does not fit, beside elements of all rows, by which vectors of the right
-operand pass. One panel of columns is kept close while all rows pass by it. Variant: ``rows``, ``columns`` (a part of a panel,
+A tile of ``rows`` by ``columns`` sums stays in registers while K passes, beside a row of the right operand by which the
+rows pass one by one; or, where that does not fit, beside elements of all rows, by which vectors of the right operand
+pass. One panel of columns is kept close while all rows pass by it. Variant: ``rows``, ``columns`` (a part of a panel,
 or several), ``stage`` (copy the panel first).
 
 With ``pairs`` of bfloat16 the left operand is converted first, and one instruction adds up two products of a lane.
