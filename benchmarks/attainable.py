@@ -36,6 +36,7 @@ from rich.console import Console
 from rich.table import Table
 
 import opbuild
+from opbuild.bench.runtimes import LIMITED
 from opbuild.config import Config
 from opbuild.dtypes import itemsize
 from opbuild.pipeline.setup import set_up
@@ -61,6 +62,8 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=measure.THREADS)
     parser.add_argument("--runs", type=int, default=20, help="timed runs of each network; the median counts")
     parser.add_argument("--results", type=Path, help="what field.py measured")
+    parser.add_argument("--limit", nargs="?", const="x86-64-v3", choices=[*LIMITED], metavar="LEVEL",
+                        help="run code for x86-64-v3 (or LEVEL); of networks of 8 bits, what VNNI permits")  # fmt: skip
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         rows = [one_network(name, Path(folder), arguments) for name in arguments.networks]
@@ -72,10 +75,10 @@ def main() -> int:
 def one_network(name: str, folder: Path, arguments: Namespace) -> dict[str, Any]:
     """Measure the machine and a network right after it, since machines change their speed within minutes."""
     path, data = field_networks.written(name, folder)
-    setup = set_up(Config.from_environment(), None, None)
+    setup = set_up(Config.from_environment(), arguments.limit, None)
     gflops = measure_machine(setup).peak[setup.level.name] * arguments.threads
     gigabytes = memory_rate(arguments.threads)
-    network = opbuild.compile(path, num_threads=arguments.threads)
+    network = opbuild.compile(path, num_threads=arguments.threads, target=arguments.limit)
     profile = network.profile(data, runs=arguments.runs)
     calls = [row.call for row in profile.rows]
     path.unlink()

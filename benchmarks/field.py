@@ -19,11 +19,12 @@ import os
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import field_networks
+import limited_cpu
 import measure
 from rich.console import Console
 from rich.table import Table
@@ -89,18 +90,20 @@ def settings(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "machine": measure.processor(), "opbuild": __version__, "runtimes": names, "gaps": arguments.gaps, "bank": bank,
         "rounds": arguments.rounds, "seconds": arguments.seconds,
-        **({"level": arguments.limit} if arguments.limit else {}),
+        **({"level": arguments.limit, "kept": kept(arguments.limit, names)} if arguments.limit else {}),
     }  # fmt: skip
 
 
 def measure_one(arguments: argparse.Namespace, name: str, threads: int, path: Path, data: Any) -> Row:
     """Return the row of a network with a number of threads."""
     chosen = settings(arguments)
-    environments: dict[str, dict[str, str]] = {}
+    environments: dict[str, Mapping[str, str]] = {}
     if arguments.own_bank:
         environments = {each: {"TUNE_BANK_PATH": "", "OPBUILD_SHIPPED_BANK": "1"} for each in ("opbuild", *COLUMNS)}
         environments["opbuild untuned"]["OPBUILD_SHIPPED_BANK"] = "0"
         environments["opbuild tuned"]["TUNE_BANK_PATH"] = chosen["bank"]
+    if arguments.limit:
+        environments |= {each: limited_cpu.environment(each, arguments.limit) for each in limited_cpu.PACKAGES}
     figures = measured(
         path, data, chosen["runtimes"], threads, rounds=arguments.rounds, seconds=arguments.seconds,
         gaps=arguments.gaps, environments=environments, level=arguments.limit,
@@ -200,13 +203,20 @@ def table(rows: Sequence[Row], threads: int, gaps: Sequence[int]) -> Table:
     return found
 
 
+def kept(level: str, names: Sequence[str]) -> list[str]:
+    """Return which other runtimes keep to a level, by their own switches or since they are told of nothing beyond."""
+    return [name for name in names if limits(name, level) or limited_cpu.environment(name, level)]
+
+
 def kept_to(level: str, names: Sequence[str]) -> str:
     """Return which other runtimes keep to a level, and which nothing keeps from using all that the machine has."""
-    others = [name for name in names if name not in ("opbuild", *COLUMNS)]
-    kept, free = (
-        [TITLES[name] for name in others if bool(limits(name, level)) is is_kept] for is_kept in (True, False)
+    others, held = [name for name in names if name not in ("opbuild", *COLUMNS)], kept(level, names)
+    free = [TITLES[name] for name in others if name not in held]
+    why = limited_cpu.lacking() and f" ({limited_cpu.lacking()})"
+    return (
+        f"opbuild's code is for {level}; kept to it: {', '.join(TITLES[name] for name in held) or 'none'}; "
+        f"not: {', '.join(free) or 'none'}{why}"
     )
-    return f"opbuild's code is for {level}; kept to it: {', '.join(kept) or 'none'}; not: {', '.join(free) or 'none'}"
 
 
 def means(rows: Sequence[Row], gaps: Sequence[int], level: str = "") -> Iterator[str]:

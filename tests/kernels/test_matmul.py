@@ -173,7 +173,8 @@ def test_every_variant_of_a_tile_is_chosen_for_some_shape() -> None:
             for m in (1, 2, 4, 5, 6, 8, 24, 1000)
             for n in (16, 17, 64, 128, 500)
         ]
-        assert {(v["rows"], v["columns"]) for v in chosen} == {tile[:2] for tile in tiles(machine)}, level
+        tabled = {tile[:2] for tile in tiles(machine, is_either=True)}
+        assert {(v["rows"], v["columns"]) for v in chosen} == tabled, level
         assert {v["stage"] for v in chosen} == {True, False}
 
 

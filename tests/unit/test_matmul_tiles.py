@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import pytest
 
-from opbuild.families.matmul.family import choose, registers, tiles
+from opbuild.families.matmul.family import choose, tiles
+from opbuild.families.matmul.layouts import registers
 from opbuild.kernel.level import LEVELS, Level
 from opbuild.kernel.machine import Machine
 
 
 @pytest.mark.parametrize("level", LEVELS, ids=str)
 def test_the_sums_of_a_tile_stay_in_registers(level: Level) -> None:
-    """Sums, a row of the right operand and an element of the left one are at most as many vectors as there are."""
+    """Sums, a row of the right operand or elements of all rows, and one more are at most as many as there are."""
     machine = Machine.of(level)
-    for rows, columns, _ in tiles(machine):
+    for rows, columns, _ in tiles(machine, is_either=True):
         vectors = columns // machine.lanes
         assert columns % machine.lanes == 0
-        assert registers(rows, columns, machine) == rows * vectors + vectors + 1 <= machine.registers
+        assert rows * vectors + min(rows, vectors) + 1 <= machine.registers
+    for rows, columns, _ in tiles(machine):  # what else takes these tiles holds a row
+        assert registers(rows, columns // machine.lanes) <= machine.registers
+    assert registers(3, 4) == 17
+    assert registers(3, 4, is_either=True) == 16
+
+
+def test_products_with_16_registers_hold_three_rows_by_whole_panels_unless_numbers_have_16_bits() -> None:
+    """Whole lines of a panel pass each time; fewer rows would widen the panel's numbers more often."""
+    machine = Machine.of(next(level for level in LEVELS if level.name == "x86-64-v3"))
+    for m in (8, 32, 128, 197):
+        plain, narrow = (choose("panels", 1, m, 768, 768, dtype, machine) for dtype in ("float32", "bfloat16"))
+        assert (plain["rows"], plain["columns"]) == (3, 32)
+        assert narrow["rows"] != 3
 
 
 @pytest.mark.parametrize("level", LEVELS, ids=str)

@@ -5,10 +5,14 @@ out)`` has its weights for the input channels of that group only. ``channel (C i
 input channel lies: channels may lie in another order in memory, e.g. shuffled, at no cost.
 
 Where groups end inside a block, all its groups are accumulated one after the other, ``segments (C1 out)`` of them, each
-in its own lanes; so nothing of one group, an infinity say, ever reaches another.
+in its own lanes; so nothing of one group, an infinity say, ever reaches another. Blocks of one group are accumulated as
+if there were no others, without choosing lanes.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
 
 import halide as hl
 
@@ -25,18 +29,24 @@ def define(desc: OpDesc) -> Definition:
     lane, ox, oy, block = variables("lane ox oy block")
     inputs, masked = w.dim(1).extent(), desc.attrs["masked"]
     loops = [(0, inputs), (0, kernel[0]), (0, kernel[1])]
-    r = hl.RDom([*loops, (0, 16)] if masked else loops, "r")
-    current = group[0, block]
+    acc, index = hl.Func("acc"), (lane, ox, oy, block)
+    acc[index] = bias[lane, block]
+
+    def total(r: Any, current: Any) -> Any:
+        """Return the sum with the products of a group at a point of a domain."""
+        wanted = hl.unsafe_promise_clamped(current * inputs + r[0], 0, channel.dim(0).extent() - 1)
+        place = hl.unsafe_promise_clamped(channel[wanted], 0, x.dim(3).extent() * 16 - 1)
+        value = x[place % 16, ox * stride[0] + r[1] * dilation[0], oy * stride[1] + r[2] * dilation[1], place // 16]
+        return acc[index] + w[lane, r[0], r[1], r[2], block] * value
+
+    whole, domains = hl.RDom(loops, "r"), dict[str, Any]()
     if masked:
-        r.where(r[3] < segments[block])
-        current = current + r[3]
-    wanted = hl.unsafe_promise_clamped(current * inputs + r[0], 0, channel.dim(0).extent() - 1)
-    place = hl.unsafe_promise_clamped(channel[wanted], 0, x.dim(3).extent() * 16 - 1)
-    value = x[place % 16, ox * stride[0] + r[1] * dilation[0], oy * stride[1] + r[2] * dilation[1], place // 16]
-    acc = hl.Func("acc")
-    acc[lane, ox, oy, block] = bias[lane, block]
-    total = acc[lane, ox, oy, block] + w[lane, r[0], r[1], r[2], block] * value
+        whole.where(segments[block] == 1)
+    acc[index] = total(whole, group[0, block])
     if masked:
-        total = hl.select(group[lane, block] == current, total, acc[lane, ox, oy, block])
-    acc[lane, ox, oy, block] = total
-    return stored(desc, params, [lane, ox, oy, block], {"acc": acc}, r)
+        parts = domains["parts"] = hl.RDom([*loops, (0, 16)], "parts")
+        parts.where((segments[block] > 1) & (parts[3] < segments[block]))
+        current = group[0, block] + parts[3]
+        acc[index] = hl.select(group[lane, block] == current, total(parts, current), acc[index])
+    found = stored(desc, params, list(index), {"acc": acc}, whole)
+    return replace(found, domains={**found.domains, **domains})

@@ -21,14 +21,16 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
 
 
 def accumulate(definition: Definition, desc: OpDesc) -> Any:
-    """Keep ``width`` positions of a row in registers while the input passes; return the accumulation, its loops."""
+    """Keep ``width`` positions of a row in registers while the input passes; return the last accumulation."""
     width = desc.variant["width"]
-    out, acc, r = definition.outputs[0], definition.functions["acc"], definition.domains["r"]
+    out, acc, domains = definition.outputs[0], definition.functions["acc"], definition.domains.values()
     lane, ox, oy, block = (definition.variables[name] for name in ("lane", "ox", "oy", "block"))
     xo, xi = hl.Var("xo"), hl.Var("xi")
     out.split(ox, xo, xi, width, hl.TailStrategy.ShiftInwards).reorder(lane, xi, xo, oy, block)
     out.vectorize(lane).unroll(xi)
     divide_plane(out, oy, block, definition.tasks)
     acc.compute_at(out, xo).vectorize(lane).unroll(ox).bound_extent(ox, width)
-    loops = (r[axis] for axis in range(r.dimensions()))
-    return acc.update().reorder(lane, ox, *loops).vectorize(lane).unroll(ox)
+    for number, domain in enumerate(domains):
+        loops = (domain[axis] for axis in range(domain.dimensions()))
+        acc.update(number).reorder(lane, ox, *loops).vectorize(lane).unroll(ox)
+    return acc.update()

@@ -12,3 +12,11 @@ PACKED = ("panels", "pairs")
 def words(dtype: str) -> int:
     """Return the lanes of float32 that an element takes as it is added up."""
     return 2 if dtype == "float64" else 1
+
+
+def registers(rows: int, vectors: int, *, is_either: bool = False) -> int:
+    """Return the registers that a tile takes: its sums, a row of the right operand, one element of the left one.
+
+    With ``is_either`` that, or elements of all rows and one vector of the right operand if these are fewer.
+    """
+    return rows * vectors + (min(rows, vectors) if is_either else vectors) + 1

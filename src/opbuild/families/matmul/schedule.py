@@ -1,7 +1,9 @@
 """Matrix products: how they are computed.
 
-A tile of ``rows`` by ``columns`` sums stays in registers while K passes. One panel of columns is kept close while all
-rows pass by it. Variant: ``rows``, ``columns`` (a part of a panel, or several), ``stage`` (copy the panel first).
+A tile of ``rows`` by ``columns`` sums stays in registers while K passes, beside a row of the right operand by which the
+rows pass one by one; or, where that does not fit, beside elements of all rows, by which vectors of the right operand
+pass. One panel of columns is kept close while all rows pass by it. Variant: ``rows``, ``columns`` (a part of a panel,
+or several), ``stage`` (copy the panel first).
 
 With ``pairs`` of bfloat16 the left operand is converted first, and one instruction adds up two products of a lane.
 
@@ -19,7 +21,7 @@ import halide as hl
 
 from opbuild.backend.halide.definition import Definition, variables
 from opbuild.backend.halide.division import share
-from opbuild.families.matmul.layouts import PACKED, words
+from opbuild.families.matmul.layouts import PACKED, registers, words
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
@@ -56,12 +58,12 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
         _left(definition, lanes)
         _tile_pairs(definition, rows, columns, lanes)
     else:
-        _tile_sum(acc, definition.domains["k"].x, rows, columns, lanes)
+        _tile_sum(acc, definition.domains["k"].x, (rows, columns), lanes, machine)
     if "chunk" in definition.functions:
         definition.functions["chunk"].compute_at(acc, definition.domains["k"].x)
         definition.functions["rest"].compute_at(out, mo)
         for name in ("chunk", "rest"):
-            _tile_sum(definition.functions[name], definition.domains[name].x, rows, columns, lanes)
+            _tile_sum(definition.functions[name], definition.domains[name].x, (rows, columns), lanes, machine)
     if "staged" in definition.functions:
         _stage(definition.functions, out, unit, columns, lanes)
 
@@ -107,11 +109,16 @@ def _steps(extent: Any, length: Any) -> Any:
     return (extent + (length - 1)) // length
 
 
-def _tile_sum(function: Any, k: Any, rows: int, columns: int, lanes: int) -> None:
+def _tile_sum(function: Any, k: Any, tile: tuple[int, int], lanes: int, machine: Machine) -> None:
     """Keep a tile of sums in registers while K passes."""
+    rows, columns = tile
     n, m, *_ = function.args()
     function.bound_extent(n, columns).bound_extent(m, rows).vectorize(n, lanes).unroll(n).unroll(m)
-    function.update().reorder(n, m, k).vectorize(n, lanes).unroll(n).unroll(m)
+    if registers(rows, columns // lanes) <= machine.registers:
+        function.update().reorder(n, m, k).vectorize(n, lanes).unroll(n).unroll(m)
+    else:
+        vector = hl.Var("vector")
+        function.update().split(n, vector, n, lanes).reorder(n, m, vector, k).vectorize(n).unroll(m).unroll(vector)
     function.never_partition_all()
 
 
