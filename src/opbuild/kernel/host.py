@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import platform
 import re
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from opbuild.config import available_cores
 from opbuild.errors import TargetError
 from opbuild.kernel.level import Level, best_level
 from opbuild.kernel.machine import KIB, Machine
+from opbuild.platform.records import replace
 
 _TRIPLES = {
     "x86_64": "x86-64-linux",

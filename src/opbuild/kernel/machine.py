@@ -6,9 +6,8 @@ adds (``kernel.host.here``: its caches, its cores, what waking a thread costs) d
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from opbuild.kernel.level import Level
+from opbuild.platform.records import dataclass, replace
 
 WAKING = 2500
 """Nanoseconds of work on one core from which on it pays to wake a second thread, where nothing better is known."""

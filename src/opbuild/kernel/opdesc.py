@@ -10,9 +10,9 @@ signature is bound, is what keeps an extent below a tile from writing outside a 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from opbuild.platform.records import dataclass, field
 from opbuild.text.canonical import canonical_json
 
 FREE = -1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from opbuild.files.trust import PRIVATE, Trust, trusted
 from opbuild.kernel.debug import NO_DEBUG, Debug, make_debug
 from opbuild.kernel.host import compared, host_level, runs_here
 from opbuild.kernel.level import Level
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import dataclass, field, replace
 from opbuild.store.shipped import shipped_bank
 from opbuild.text.plural import counted
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import field
 from functools import partial
 from typing import Any
 
@@ -18,7 +17,7 @@ import numpy as np
 from opbuild.errors import BuildError, OpbuildError, RunError
 from opbuild.graph.cut import Answer, Cut, is_tensor, type_of_value
 from opbuild.graph.types import Array, Node, TensorType
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import dataclass, field
 from opbuild.report import Clock, Report
 from opbuild.runtime.executor import Evaluate, Runner
 from opbuild.runtime.timing import TIMER
