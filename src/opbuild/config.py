@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from opbuild.options import (
@@ -25,6 +24,7 @@ from opbuild.options import (
     setting,
 )
 from opbuild.platform.limits import cpu_limit
+from opbuild.platform.paths import Path
 from opbuild.platform.places import Place, atc_place, started_rank, user_place
 from opbuild.platform.records import dataclass, fields_of
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from opbuild.errors import OptionError
+from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple, field
 
 Check = Callable[[str, Any], Any]

@@ -16,10 +16,10 @@ import re
 import time
 from collections.abc import Iterator
 from functools import lru_cache
-from pathlib import Path
 
 from opbuild.files.writing import make_folder, write_new
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.paths import Path
 
 PREFIX = ".publish-"
 STALE_SECONDS = 3600.0

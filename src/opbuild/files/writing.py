@@ -6,8 +6,9 @@ import errno
 import os
 import stat
 import threading
-from pathlib import Path
 from typing import IO
+
+from opbuild.platform.paths import Path
 
 _BLOCK = 4096
 

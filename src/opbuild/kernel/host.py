@@ -7,15 +7,16 @@ disabled.
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 from functools import lru_cache
-from pathlib import Path
 
 from opbuild.config import available_cores
 from opbuild.errors import TargetError
 from opbuild.kernel.level import Level, best_level
 from opbuild.kernel.machine import KIB, Machine
+from opbuild.platform.paths import Path
 from opbuild.platform.records import replace
 
 _TRIPLES = {
@@ -115,8 +116,8 @@ def _cache_sizes(folder: Path) -> dict[int, int]:
     """Return the bytes of a core's caches for data, by their level."""
     sizes: dict[int, int] = {}
     try:
-        for index in sorted(path for path in folder.iterdir() if path.name.startswith("index")):
-            kind, level, size = ((index / name).read_bytes().strip() for name in _DESCRIBED)
+        for index in sorted(name for name in os.listdir(folder) if name.startswith("index")):  # noqa: PTH208
+            kind, level, size = ((folder / index / name).read_bytes().strip() for name in _DESCRIBED)
             if kind not in (b"Data", b"Unified") or level not in (b"1", b"2"):
                 continue
             if not size.endswith(b"K") or not size[:-1].isdigit():

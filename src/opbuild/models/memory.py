@@ -13,7 +13,6 @@ import contextlib
 import os
 from collections.abc import Callable
 from itertools import islice
-from pathlib import Path
 
 from opbuild.files.mapping import Known, digest_of, remembered_digest
 from opbuild.files.private import publish
@@ -21,6 +20,7 @@ from opbuild.files.trust import Trust
 from opbuild.models import digest as digests
 from opbuild.models.declaration import SUFFIX, Declaration, declaration_bytes, read_declaration
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, field
 from opbuild.platform.sources import own_sources
 from opbuild.store.items import mark_used

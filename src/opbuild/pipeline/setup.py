@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opbuild.backend.compilers import make_compiler
@@ -15,6 +14,7 @@ from opbuild.files.trust import PRIVATE, Trust, trusted
 from opbuild.kernel.debug import NO_DEBUG, Debug, make_debug
 from opbuild.kernel.host import compared, host_level, runs_here
 from opbuild.kernel.level import Level
+from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, field, replace
 from opbuild.store.shipped import shipped_bank
 from opbuild.text.plural import counted

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opbuild.config import quota_environment
@@ -15,6 +14,7 @@ from opbuild.pipeline.images import Images
 from opbuild.pipeline.setup import Setup, release_pack
 from opbuild.platform.background import Background
 from opbuild.platform.lazily import lazily
+from opbuild.platform.paths import Path
 from opbuild.platform.records import replace
 from opbuild.platform.sources import own_sources
 from opbuild.runtime.image import ImageStore

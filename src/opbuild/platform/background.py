@@ -9,10 +9,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Generic, TypeVar
 
 from opbuild.platform.limits import has_room, no_process_is_left
+from opbuild.platform.paths import Path
 
 T = TypeVar("T")
 

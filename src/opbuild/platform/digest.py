@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from importlib import import_module
 from os import PathLike
-from pathlib import Path
 from sys import modules
 from typing import Any, cast
 
 from blake3 import blake3
+
 
 _MANY = 2**24
 """Bytes from which several threads take a digest; for less it does not pay to start them."""
@@ -78,7 +78,7 @@ def blake3_of_file(path: str | PathLike[str]) -> str:
     Raises:
         OSError: If the file can not be read.
     """
-    return _fast(lambda hasher: hasher.update_mmap(path), Path(path).stat().st_size)
+    return _fast(lambda hasher: hasher.update_mmap(path), os.stat(path).st_size)  # noqa: PTH116  paths stay out of kernels' keys
 
 
 def _fast(update: Callable[[blake3], object], nbytes: int) -> str:
@@ -126,6 +126,6 @@ def _can_start(count: int) -> bool:
     finally:
         stop.set()
     latest = time.monotonic() + _PATIENCE
-    while any(Path(f"/proc/self/task/{thread}").exists() for thread in tried) and time.monotonic() < latest:
+    while any(os.path.exists(f"/proc/self/task/{thread}") for thread in tried) and time.monotonic() < latest:  # noqa: PTH110
         time.sleep(1e-4)
     return enough

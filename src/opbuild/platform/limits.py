@@ -13,10 +13,10 @@ import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, wraps
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from opbuild.errors import OpbuildError
+from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 
 F = TypeVar("F", bound=Callable[..., Any])

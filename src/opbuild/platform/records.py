@@ -357,7 +357,7 @@ def _new(cls: type, names: tuple[str, ...], defaults: dict[str, Any]) -> Callabl
 
 
 def _tuple_make(cls: type, values: Any) -> Any:
-    made: Any = tuple.__new__(cls, values)  # type: ignore[type-var]
+    made: Any = tuple.__new__(cls, values)
     wanted = len(cls._fields)  # type: ignore[attr-defined]
     if len(made) != wanted:
         raise TypeError(f"Expected {wanted} arguments, got {len(made)}")

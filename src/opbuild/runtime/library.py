@@ -16,7 +16,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ import numpy as np
 from opbuild.errors import LinkError
 from opbuild.graph.types import Array
 from opbuild.platform.limits import hint_for
+from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 from opbuild.runtime.buffers import HEADER
 from opbuild.runtime.pool import load_pool

@@ -12,11 +12,11 @@ import os
 import re
 import time
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import Literal
 
 from opbuild.files.trust import PRIVATE, SignatureError, Trust, UntrustedError
 from opbuild.kernel.reason import Reason
+from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 
 Kind = Literal["operator", "image", "memo", "weight", "reference", "note", "private", "settings"]

@@ -15,7 +15,6 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from opbuild.files.mapping import verified
@@ -25,6 +24,7 @@ from opbuild.files.trust import NETWORK, PRIVATE, Trust
 from opbuild.kernel.networks import ImageKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 from opbuild.store.items import REFUSED, Form, Item, mark_used, read_quietly, reason_of
 from opbuild.text.canonical import canonical_json

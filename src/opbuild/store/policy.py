@@ -11,12 +11,12 @@ import errno
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
 from opbuild.config import Config
 from opbuild.files.private import private_path, sweep
 from opbuild.files.trust import PRIVATE, Trust
 from opbuild.files.writing import write_new
+from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 
 SECTION = "op_compiler_cache"

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from opbuild.files.private import publish
 from opbuild.files.trust import MEMO, PRIVATE, Trust, parse_json
 from opbuild.kernel.networks import Bytes, Weight
 from opbuild.kernel.reason import Reason
+from opbuild.platform.paths import Path
 from opbuild.store.items import REFUSED, Form, reason_of
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
