@@ -16,7 +16,6 @@ from typing import Any, cast
 
 from blake3 import blake3
 
-
 _MANY = 2**24
 """Bytes from which several threads take a digest; for less it does not pay to start them."""
 
