@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 from functools import lru_cache
 
 from opbuild.config import available_cores
@@ -58,8 +57,9 @@ def host_flags() -> frozenset[str]:
 
 def flags_in(cpuinfo: str) -> frozenset[str]:
     """Return what the text of a ``/proc/cpuinfo`` lists; cores of several kinds give what all have."""
-    lists = re.findall(r"^(?:flags|Features)\s*:(.*)$", cpuinfo, re.MULTILINE)
-    return frozenset.intersection(*(frozenset(line.split()) for line in lists)) if lists else frozenset()
+    lines = (line.partition(":") for line in cpuinfo.split("\n"))
+    lists = {said for name, colon, said in lines if colon and name.rstrip() in ("flags", "Features")}
+    return frozenset.intersection(*(frozenset(said.split()) for said in lists)) if lists else frozenset()
 
 
 def runs_here(level: Level) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-import threading
 import time
 from collections.abc import Callable, Iterable
 from functools import lru_cache
@@ -16,6 +15,8 @@ from typing import Any, cast
 
 from blake3 import blake3
 
+from opbuild.platform.locks import Lock
+
 _MANY = 2**24
 """Bytes from which several threads take a digest; for less it does not pay to start them."""
 
@@ -25,7 +26,7 @@ _LONG = 2**20
 _PATIENCE = 0.1
 """Seconds in which a thread that has nothing left to do ends."""
 
-_trying = threading.Lock()
+_trying = Lock()
 _threads = [0]
 """How many threads BLAKE3 uses; 0: it was not yet tried whether there can be more than one."""
 
@@ -71,6 +72,11 @@ def blake3_of_parts(parts: Iterable[bytes | memoryview]) -> str:
     return _fast(lambda hasher: [hasher.update(piece) for piece in pieces], nbytes)
 
 
+def is_digest(text: object) -> bool:
+    """Return whether something is a digest as these functions return them."""
+    return isinstance(text, str) and len(text) == 64 and not text.strip("0123456789abcdef")
+
+
 def blake3_of_file(path: str | PathLike[str]) -> str:
     """Return the BLAKE3 digest of a file, mapped rather than read.
 
@@ -110,6 +116,8 @@ def _wanted() -> int:
 
 def _can_start(count: int) -> bool:
     """Return whether so many threads can run at once; those that tried it have ended then."""
+    import threading
+
     stop, tried = threading.Event(), list[int]()
 
     def wait() -> None:

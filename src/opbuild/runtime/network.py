@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
@@ -13,6 +12,7 @@ from opbuild.kernel.opdesc import FREE
 from opbuild.platform.background import begin
 from opbuild.platform.lazily import lazily
 from opbuild.platform.limits import hint_for, named
+from opbuild.platform.locks import Lock
 from opbuild.report import Report
 from opbuild.runtime.binding import Binder, Binding, Bound, Shapes
 from opbuild.runtime.endpoint import Endpoint, as_input, is_dense, shape_text
@@ -83,7 +83,7 @@ class Network:
         self._bindings: dict[Shapes, Bound] = {}
         self._copies = ReusedMemory()
         self._improving: dict[Shapes, Callable[[], Bound | None]] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._latest: Bound | None = None
         self._built = 0
         if first is not None:
