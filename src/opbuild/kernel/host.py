@@ -117,6 +117,8 @@ def _cache_sizes(folder: Path) -> dict[int, int]:
     sizes: dict[int, int] = {}
     try:
         for index in sorted(name for name in os.listdir(folder) if name.startswith("index")):  # noqa: PTH208
+            if len(sizes) == len(_CACHE_SIZES):
+                break
             kind, level, size = ((folder / index / name).read_bytes().strip() for name in _DESCRIBED)
             if kind not in (b"Data", b"Unified") or level not in (b"1", b"2"):
                 continue

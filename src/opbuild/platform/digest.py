@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import time
 from collections.abc import Callable, Iterable
 from functools import lru_cache
@@ -106,6 +105,8 @@ def _wanted() -> int:
     A pool that finds no threads panics, with a message on the standard error. So as many as it takes are tried first.
     Where memory is limited their stacks would take what is needed for other things.
     """
+    import resource
+
     if _threads[0] == 0:  # never in a fork, in which the lock may be held for ever
         with _trying:
             limits = {resource.getrlimit(number)[0] for number in (resource.RLIMIT_AS, resource.RLIMIT_DATA)}

@@ -56,7 +56,11 @@ else:
             return self._standard() >= other
 
         def __truediv__(self, other: str | os.PathLike[str]) -> Path:
-            return Path(self._text, other)
+            if type(other) is not str or "/" in other or other in ("", ".") or self._text[-1] in "/.":
+                return Path(self._text, other)
+            joined = object.__new__(Path)
+            joined._text = f"{self._text}/{other}"
+            return joined
 
         def __rtruediv__(self, other: str | os.PathLike[str]) -> Path:
             return Path(other, self._text)
