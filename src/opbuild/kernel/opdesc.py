@@ -12,11 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from opbuild.kernel.free import FREE
 from opbuild.platform.records import dataclass, field
 from opbuild.text.canonical import canonical_json
-
-FREE = -1
-"""An extent or a stride that is read from the buffer at run time; as ``max``: no upper limit."""
 
 HIGH_PERFORMANCE, HIGH_PRECISION = "high_performance", "high_precision"
 """The implementation modes, by ATC's names."""

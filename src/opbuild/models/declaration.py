@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from opbuild.files.sealed import seal, unseal
 from opbuild.files.trust import MEMO, PRIVATE, Trust
-from opbuild.kernel.opdesc import FREE
+from opbuild.kernel.free import FREE
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 from opbuild.store.networks import MODELS

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from opbuild.graph.cut import Cut, cut_to_json
 from opbuild.graph.types import Graph, TensorType
-from opbuild.kernel.opdesc import FREE
+from opbuild.kernel.free import FREE
 from opbuild.models.declaration import Declaration, Declared
 from opbuild.models.source import ModelSource
 from opbuild.platform.digest import blake3_of
