@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
 from opbuild.kernel.level import Level
 from opbuild.platform.records import dataclass
@@ -60,7 +61,7 @@ _AVX2 = {"lanes": 8, "registers": 16, "l1": 32 * KIB, "l2": 512 * KIB}
 _AVX512 = {"lanes": 16, "registers": 32, "l1": 32 * KIB, "l2": 1024 * KIB}
 _NEON = {"lanes": 4, "registers": 32, "l1": 32 * KIB, "l2": 512 * KIB}
 
-_OF_LEVEL: Mapping[str, Mapping[str, int]] = {
+_OF_LEVEL: Mapping[str, Mapping[str, Any]] = {
     "x86-64": _SSE,
     "x86-64-v2": _SSE,
     "x86-64-v3": _AVX2,

@@ -16,6 +16,8 @@ from opbuild.kernel.free import FREE
 from opbuild.platform.records import dataclass, field
 from opbuild.text.canonical import canonical_json
 
+__all__ = ["FREE", "HIGH_PERFORMANCE", "HIGH_PRECISION", "Dim", "OpDesc", "Operand"]
+
 HIGH_PERFORMANCE, HIGH_PRECISION = "high_performance", "high_precision"
 """The implementation modes, by ATC's names."""
 
