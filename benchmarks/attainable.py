@@ -1,14 +1,17 @@
 """How near networks are to what the machine can do: the least time that their arithmetic and their weights take.
 
-A network's least time is the greater of two. Its products at the rate of a product whose matrices lie in the caches
-(four times that for 8 bits where the machine has VNNI; Winograd's with the multiplications that it makes); and its
-weights, read once from memory. All else that a network does is taken to cost nothing, so no kernel with these
-algorithms could be faster. Beside it stands what a whole run takes, both measured in turn.
+A call's least time is the greater of two. Its products at the rate of a product whose matrices lie in the caches (four
+times that for 8 bits where the machine has VNNI; Winograd's with the multiplications that it makes); and its weights,
+read once from memory, unless the last cache keeps all of the network's. All else is taken to cost nothing.
+
+A network's calls follow each other, so no kernels with these algorithms could make it faster than the sum, ``in turn``.
+A machine that read the weights of later calls meanwhile would take the greater of both sums, ``overlapped``: less where
+products of one row wait for their weights behind convolutions that do not. Beside both stands what a whole run takes.
 
     python benchmarks/attainable.py [NETWORK ...] [--threads 2] [--results FOLDER]
 
-With ``--results``, a folder of ``field.py``, its best other runtime is a column, and so is the least time relative to
-it: the ratio that is not to be had by faster kernels.
+With ``--results``, a folder of ``field.py``, its best other runtime is a column, and so is the least time in turn
+relative to it: the ratio that is not to be had by faster kernels.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import sys
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Iterable
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -29,13 +32,12 @@ import field
 import field_networks
 import measure
 import numpy as np
-import onnx
-from onnx import numpy_helper
 from rich.console import Console
 from rich.table import Table
 
 import opbuild
 from opbuild.config import Config
+from opbuild.dtypes import itemsize
 from opbuild.pipeline.setup import set_up
 from opbuild.runtime.calls import Call
 from opbuild.tuning.machine import measure_machine
@@ -46,6 +48,10 @@ READ = 256 << 20
 BITS_8 = ("conv_integer", "conv_integer_depthwise", "matmul_integer")
 VNNI = 4
 """Products of 8 bits that are added in the place of one of 32."""
+
+
+SHARES = {"share": "of the attainable", "ratio": "of the best", "least_ratio": "least of the best"}
+"""The figures of which a mean is printed."""
 
 
 def main() -> int:
@@ -72,20 +78,22 @@ def one_network(name: str, folder: Path, arguments: Namespace) -> dict[str, Any]
     network = opbuild.compile(path, num_threads=arguments.threads)
     profile = network.profile(data, runs=arguments.runs)
     calls = [row.call for row in profile.rows]
-    computing, reading = products(calls) / gflops / 1e6, weights(onnx.load(path)) / gigabytes / 1e6
     path.unlink()
-    least = max(computing, reading)
+    computing = [products(call) / gflops / 1e6 for call in calls]
+    reading = [nbytes / gigabytes / 1e6 for nbytes in weights(network, calls)]
+    in_turn, overlapped = sum(map(max, computing, reading)), max(sum(computing), sum(reading))
     peer = best(arguments.results, name, arguments.threads)
     return {
         "network": name, "threads": arguments.threads, "ms": profile.milliseconds, "gflops": gflops,
-        "gigabytes": gigabytes, "products_ms": computing, "weights_ms": reading, "share": least / profile.milliseconds,
-        "ratio": peer and profile.milliseconds / peer, "least_ratio": peer and least / peer,
+        "gigabytes": gigabytes, "products_ms": sum(computing), "weights_ms": sum(reading),
+        "overlapped": overlapped / profile.milliseconds, "share": in_turn / profile.milliseconds,
+        "ratio": peer and profile.milliseconds / peer, "least_ratio": peer and in_turn / peer,
     }  # fmt: skip
 
 
-def products(calls: Iterable[Call]) -> float:
-    """Return the operations of calls, those of 8 bits as a fraction of others."""
-    return sum(each.operations * made(each) / (VNNI if each.family in BITS_8 else 1) for each in calls)
+def products(call: Call) -> float:
+    """Return the operations of a call, those of 8 bits as a fraction of others."""
+    return call.operations * made(call) / (VNNI if call.family in BITS_8 else 1)
 
 
 def made(call: Call) -> float:
@@ -96,16 +104,19 @@ def made(call: Call) -> float:
     return (tile + 2) ** 2 / (9 * tile**2)
 
 
-def weights(model: onnx.ModelProto) -> int:
-    """Return the bytes of what products and convolutions have as constants."""
-    sizes = {each.name: numpy_helper.to_array(each).nbytes for each in model.graph.initializer}
-    known = {name: name for name in sizes}
-    for node in model.graph.node:  # what is dequantised or turned is read as it is stored
-        if node.op_type in ("DequantizeLinear", "Transpose") and node.input[0] in known:
-            known[node.output[0]] = known[node.input[0]]
-    layers = ("Conv", "ConvTranspose", "Gemm", "MatMul", "MatMulInteger", "ConvInteger", "LSTM", "GRU")
-    read = {known[name] for node in model.graph.node if node.op_type in layers for name in node.input if name in known}
-    return sum(sizes[name] for name in read)
+def weights(network: opbuild.Network, calls: Sequence[Call]) -> list[int]:
+    """Return the bytes of constants that the products of each call read from memory: 0 where a cache keeps all."""
+    sizes = [each.size * itemsize(each.dtype) for each in network.runners[0].record.buffers]
+    constant = [each.kind == "constant" for each in network.runners[0].record.buffers]
+    used = [{place for place in call.buffers if constant[place] and call.operations} for call in calls]
+    cached = sum(sizes[place] for place in set().union(*used)) <= last_cache()
+    return [0 if cached else sum(sizes[place] for place in places) for places in used]
+
+
+def last_cache() -> int:
+    """Return the bytes of the last cache, as the system describes it."""
+    *_, last = sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"))
+    return int(last.read_text().strip().removesuffix("K")) << 10
 
 
 def memory_rate(threads: int) -> float:
@@ -131,13 +142,14 @@ def best(results: Path | None, name: str, threads: int) -> float | None:
 def print_rows(rows: list[dict[str, Any]], threads: int) -> None:
     """Print the table and the geometric means."""
     table = Table(title=f"threads: {threads}, on {measure.processor()}", title_justify="left")
-    for column in ("network", "ms", "products ms", "weights ms", "of the attainable", "of the best", "least"):
+    columns = ("network", "ms", "products ms", "weights ms", "overlapped", "in turn", "of the best", "least")
+    for column in columns:
         table.add_column(column, justify="left" if column == "network" else "right")
     for each in rows:
-        numbers = [each[key] for key in ("ms", "products_ms", "weights_ms", "share", "ratio", "least_ratio")]
+        numbers = [each[key] for key in ("ms", "products_ms", "weights_ms", "overlapped", *SHARES)]
         table.add_row(each["network"], *("" if number is None else f"{number:.2f}" for number in numbers))
     Console(width=120).print(table)
-    for key, title in (("share", "of the attainable"), ("ratio", "of the best"), ("least_ratio", "least of the best")):
+    for key, title in SHARES.items():
         found = [each[key] for each in rows if each[key] is not None]
         if found:
             print(f"geometric mean {title}: {math.exp(statistics.fmean(map(math.log, found))):.3f}")

@@ -72,7 +72,7 @@ def bind_wanted(wanted: Wanted, stores: Stores, new_builder: Callable[[], Builde
             ahead.built(network.built, executor.library)
         working(setup.observer, WRITING)
         with clock("store"):
-            if stores.images.keep(wanted, network, packer) or network.built.compiled:
+            if not stores.images.keep(wanted, network, packer, stores.age) and network.built.compiled:
                 stores.age()
     level = setup.level_text_with(network.built.borrowed)
     return Binding(executor, make_report(network.record, network.operators, clock, level, stored))

@@ -28,6 +28,7 @@ from opbuild.models.source import Model, open_model
 from opbuild.pipeline.images import Wanted
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stores import Stores, make_builder
+from opbuild.platform.behind import BEHIND
 from opbuild.platform.limits import names_limits
 from opbuild.platform.records import dataclass
 from opbuild.report import Clock, Report
@@ -119,6 +120,7 @@ def warm_models(
             reports.append(_built_here(each) if runs_here(each.setup.level) is None else _built_for_others(each))
         except OpbuildError as error:
             failed.append((each, error))
+    BEHIND.finish()
     for setup in setups:
         shared = Stores(setup).remote
         if shared is not None and (warned := shared.wait_for_uploads()) is not None:
@@ -249,7 +251,7 @@ def _built_for_others(wanted: _Wanted) -> Report:
         (network,) = build_network(needed, setup, stores, builder, packer, clock)
         network = network.followed_by(walked.cut)
         image = Wanted(opened.key, lambda _: walked.graph, lambda: source.edited)
-        if stores.images.keep(image, network, packer) or network.built.compiled:
+        if not stores.images.keep(image, network, packer, stores.age) and network.built.compiled:
             stores.age()
     source.remember()
     return make_report(network.record, network.operators, clock, setup.level_text, "it is for other machines")

@@ -10,9 +10,10 @@ import pytest
 
 from kernels.harness import run_program
 from kernels.hostile import Case, image
+from opbuild.families.conv_integer.family import MOST_HALF
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.host import host_level
-from opbuild.kernel.level import LEVELS
+from opbuild.kernel.level import BY_NAME, LEVELS, Level
 from opbuild.lowering.lower import lower
 from opbuild.program import KernelCall, Program
 
@@ -69,13 +70,15 @@ def convolved(x: Array, w: Array, zeros: tuple[int, Any], attrs: dict[str, Any])
     return found
 
 
-def program(x: Array, w: Array, zeros: tuple[int, Any], shape: Sequence[int], attrs: dict[str, Any]) -> Program:
+def program(
+    x: Array, w: Array, zeros: tuple[int, Any], shape: Sequence[int], attrs: dict[str, Any], level: Level | None = None
+) -> Program:
     """Lower a ConvInteger of constant weights and zero points."""
     known = {"w": w, "x_zero": np.array(zeros[0], np.uint8), "w_zero": np.asarray(zeros[1], w.dtype)}
     types = {name: TensorType(str(array.dtype), array.shape) for name, array in {"x": x, **known}.items()}
     types["y"] = TensorType("int32", tuple(shape))
     node = Node("ConvInteger", ("x", "w", "x_zero", "w_zero"), ("y",), attrs, "node")
-    return lower(Graph("one", (node,), ("x",), ("y",), types, known), host_level())
+    return lower(Graph("one", (node,), ("x",), ("y",), types, known), level or host_level())
 
 
 GEOMETRIES: dict[str, tuple[int, tuple[int, ...], dict[str, Any]]] = {
@@ -122,6 +125,41 @@ def test_code_for_every_level_is_exact(level: Any) -> None:
     types["y"] = TensorType("int32", expected.shape)
     node = Node("ConvInteger", ("x", "w", "zero"), ("y",), {"pads": (1, 1, 1, 1)}, "node")
     made = lower(Graph("one", (node,), ("x",), ("y",), types, known), level)
+    np.testing.assert_array_equal(run_program(made, {"x": x}, level=level)["y"], expected)
+
+
+SMALL = {
+    "1 x 1": (40, (33, 40, 1, 1), {}),
+    "3 x 3": (19, (20, 19, 3, 3), {"pads": (1, 1, 1, 1), "strides": (2, 2)}),
+    "few channels": (3, (35, 3, 7, 7), {"pads": (3, 3, 3, 3), "strides": (2, 2)}),
+    "odd groups": (15, (9, 5, 2, 2), {"group": 3, "pads": (0, 1, 1, 0)}),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("limit", [MOST_HALF, MOST_HALF + 1])
+def test_sums_of_two_products_in_16_bits_are_exact(name: str, limit: int) -> None:
+    """The largest weights whose products fit, of either sign, and larger ones, whose products would saturate."""
+    level = BY_NAME["x86-64-v3"]
+    channels, shape, attrs = SMALL[name]
+    x = _RNG.choice(np.uint8([0, 255, 255, 254]), (1, channels, 9, 11))
+    w = _RNG.choice(np.int8([-limit, limit, limit, -limit + 1]), shape)
+    expected = convolved(x, w, (255, 0), attrs)
+    made = program(x, w, (255, 0), expected.shape, attrs, level)
+    (desc,) = (call.desc for call in made.calls if isinstance(call, KernelCall) and call.desc.family == "conv_integer")
+    assert bool(desc.attrs.get("halves")) is (limit == MOST_HALF)
+    np.testing.assert_array_equal(run_program(made, {"x": x}, level=level)["y"], expected)
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 5, 6, 7, 13])
+@pytest.mark.parametrize("limit", [MOST_HALF, 127])
+def test_every_width_of_a_row_is_exact_at_avx2(width: int, limit: int) -> None:
+    """Rows of less than a tile, of one, and of more; more rows than are widened together, and blocks of outputs."""
+    level = BY_NAME["x86-64-v3"]
+    x = _RNG.choice(np.uint8([0, 255, 255, 254]), (1, 36, 300 // width, width))
+    w = _RNG.choice(np.int8([-limit, limit]), (49, 36, 1, 1))
+    expected = convolved(x, w, (3, 0), {})
+    made = program(x, w, (3, 0), expected.shape, {}, level)
     np.testing.assert_array_equal(run_program(made, {"x": x}, level=level)["y"], expected)
 
 

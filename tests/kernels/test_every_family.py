@@ -86,6 +86,7 @@ ELSEWHERE = {
     "user": "test_user_operators",
     "shuffle": "test_channel_shuffle",
     "conv_weight_gradient": "its own test",
+    "winograd_integer": "its own test: it is for levels without VNNI",
     "weight_blocks": "test_run_time_weights",
     "to_blocked": "every case of images",
     "from_blocked": "every case of images",

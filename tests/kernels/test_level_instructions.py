@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 import halide as hl
+import numpy as np
 import onnx
 import pytest
 
@@ -139,7 +140,7 @@ DOT_PRODUCTS = {
     "x86-64-v4": "vpmaddwd",
     "x86-64-v4-bf16": "vpdpbusd",
 }
-"""The instructions that add up products of bytes: not VPMADDUBSW, whose sums of two saturate."""
+"""The instructions that add up products of bytes: not VPMADDUBSW, whose sums of two saturate, for any weights."""
 
 
 @pytest.mark.parametrize("level", X86[1:], ids=str)
@@ -150,6 +151,18 @@ def test_products_of_bytes_take_the_instructions_that_a_level_has_for_them(level
     names = set(_INSTRUCTION.findall(text_of(desc, level, tmp_path / "kernel.s", hl.OutputFileType.assembly)))
     assert DOT_PRODUCTS[level.name] in names
     assert not {"pmaddubsw", "vpmaddubsw"} & names
+
+
+@pytest.mark.parametrize("name", ["matmul_integer", "conv_integer channels"])
+def test_products_with_small_weights_are_added_up_in_16_bits_at_avx2(name: str, tmp_path: Path) -> None:
+    """Where weights have seven bits, which quantisation for such machines gives them, nothing can saturate."""
+    graph, _, _ = graph_of(CASES[name], 17)
+    constants = {key: value // 2 if value.dtype == np.int8 else value for key, value in graph.constants.items()}
+    for level, found in ((X86[2], True), (X86[3], False), (X86[4], False)):
+        descs = lower(replace(graph, constants=constants), level).descriptors()
+        (desc,) = (desc for desc in descs if desc.family == name.split(maxsplit=1)[0])
+        names = set(_INSTRUCTION.findall(text_of(desc, level, tmp_path / "kernel.s", hl.OutputFileType.assembly)))
+        assert ("vpmaddubsw" in names) is found
 
 
 def test_a_kernel_that_may_hold_what_a_level_lacks_goes_without_dot_products(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,9 @@ from kernels.small_models import (
     program_of,
     run_model,
 )
+from opbuild.families.conv_integer.family import MOST_HALF
 from opbuild.kernel.host import runs_here
-from opbuild.kernel.level import LEVELS, Level
+from opbuild.kernel.level import BY_NAME, LEVELS, Level
 
 HERE = [level for level in LEVELS if runs_here(level) is None and level.name != "x86-64"]
 
@@ -73,6 +74,19 @@ def test_any_number_of_products_is_summed_up(shape: tuple[int, int], k: int) -> 
     node = helper.make_node("MatMulInteger", ["a", "b"], ["y"])
     model = model_of([node], {"a": a}, {"y": "int32"}, {"b": b})
     np.testing.assert_array_equal(run_model(model, {"a": a})["y"], product(a, b))
+
+
+@pytest.mark.parametrize("k", [1, 3, 4, 7, 64, 131])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 33), (13, 32), (5, 200)], ids=str)
+@pytest.mark.parametrize("limit", [MOST_HALF, MOST_HALF + 1])
+def test_sums_of_two_products_in_16_bits_are_exact(shape: tuple[int, int], k: int, limit: int) -> None:
+    """The largest numbers whose products fit, of either sign, and larger ones, whose products would saturate."""
+    level, draw = BY_NAME["x86-64-v3"], np.random.default_rng(0)
+    a, b = draw.choice(np.uint8([255, 255, 0]), (shape[0], k)), draw.choice(np.int8([-limit, limit]), (k, shape[1]))
+    model = model_of([helper.make_node("MatMulInteger", ["a", "b"], ["y"])], {"a": a}, {"y": "int32"}, {"b": b})
+    found = {bool(desc.attrs.get("halves")) for desc in program_of(model, level).descriptors()}
+    assert (True in found) is (limit == MOST_HALF)
+    np.testing.assert_array_equal(run_model(model, {"a": a}, level)["y"], product(a, b))
 
 
 ZEROS = {

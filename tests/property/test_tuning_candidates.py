@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from opbuild.config import Config
-from opbuild.graph.types import Graph
+from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.level import LEVELS, Level
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
@@ -71,6 +71,26 @@ def test_of_convolutions(
     weights = np.ones((outputs, inputs // group, kernel, kernel), np.float32)
     graph = graph_of("Conv", [(1, inputs, *size)], [weights], group=group, strides=[stride] * 2, pads=[kernel // 2] * 4)
     assert lower_all(graph, level) > 0
+
+
+@settings(max_examples=40)
+@given(
+    channels=st.tuples(EXTENTS, EXTENTS),
+    size=st.tuples(EXTENTS, EXTENTS),
+    kernel=st.sampled_from([1, 3]),
+    largest=st.sampled_from([64, 127]),
+    level=TARGETS,
+)
+def test_of_convolutions_of_bytes(
+    channels: tuple[int, int], size: tuple[int, int], kernel: int, largest: int, level: Level
+) -> None:
+    """Direct sums, of two products in 16 bits too, and Winograd's."""
+    inputs, outputs = channels
+    known = {"w": np.full((outputs, inputs, kernel, kernel), largest, np.int8), "zero": np.array(3, np.uint8)}
+    types = {name: TensorType(str(array.dtype), array.shape) for name, array in known.items()}
+    types |= {"x": TensorType("uint8", (1, inputs, *size)), "y": TensorType("int32", (1, outputs, *size))}
+    node = Node("ConvInteger", ("x", "w", "zero"), ("y",), {"pads": [kernel // 2] * 4}, "node")
+    assert lower_all(Graph("one", (node,), ("x",), ("y",), types, known), level) > 0
 
 
 @settings(max_examples=60)

@@ -56,6 +56,7 @@ REVIEWED = {
     ("frontend/onnx_read.py", "memmap"): "external data, below the model's folder, as an array of numbers",
     ("families/catalogue.py", "import_module"): "modules of this package, from a list of its folders",
     ("files/held.py", "CDLL"): "the process itself, for mremap",
+    ("files/pages.py", "CDLL"): "the process itself, for mremap",
     ("files/writers.py", "CDLL"): "the process itself, for fstatfs",
     ("graph/gradients/rules/__init__.py", "import_module"): "modules of this package, from a list there",
     ("graph/passes/decompose.py", "import_module"): "modules of this package, from a table in the file",

@@ -89,6 +89,8 @@ def test_a_timer_is_gone_after_an_error() -> None:
         ("matmul", [dense(5, 7), dense(7, 3), dense(5, 3)], 2 * 5 * 7 * 3),
         ("conv", [dense(1, 2, 6, 6, 16), dense(2, 2, 3, 3, 16, 16), dense(1, 2, 4, 4, 16)], 2 * 512 * 9 * 32),
         ("attention", [dense(2, 5, 8), dense(2, 8, 7), dense(2, 7, 4), dense(2, 5, 4)], 2 * 2 * 5 * 7 * (8 + 4)),
+        ("recurrent", [dense(5, 2, 3, 4, 8), dense(2, 1, 8, 4, 16), dense(5, 2, 3, 8)], 2 * 240 * 4 * 8),
+        ("recurrent", [dense(5, 3, 6), dense(2, 1, 6, 4, 16), dense(5, 2, 3, 8)], 2 * 240 * 4 * (8 + 6)),
         ("softmax", [dense(2, 5), dense(2, 5)], 0),
     ],
 )

@@ -10,6 +10,7 @@ from opbuild.graph.passes.cleanup import remove_identities
 from opbuild.graph.passes.gathers import reshape_whole_gathers
 from opbuild.graph.passes.groups import fuse_group_normalization
 from opbuild.graph.passes.infer import infer_node
+from opbuild.graph.passes.leading import keep_leading_dimensions
 from opbuild.graph.passes.scales import merge_scales
 from opbuild.graph.passes.zeros import zero_softmax
 from opbuild.graph.types import Array, Graph, Node, TensorType
@@ -206,3 +207,48 @@ def test_what_is_like_a_group_normalisation_stays(changed: dict[str, Array]) -> 
     """Scales of groups, numbers of positions, groups across batches, and another shape behind it."""
     graph = groups(**changed)
     assert fuse_group_normalization(graph).nodes == graph.nodes
+
+
+def linear(bias: tuple[int, ...] | None, shape: tuple[int, ...] = (2, 3, 6), **attrs: object) -> Graph:
+    """Return a layer of tokens as exporters write it, between reshapes to a matrix and to a shape."""
+    x, weights = (RANDOM.standard_normal(extents, np.float32) for extents in ((2, 3, 4), (4, 6)))
+    constants = {"w": weights, "flat": np.int64([-1, 4]), "spread": np.int64(shape)}
+    if bias is not None:
+        constants["b"] = RANDOM.standard_normal(bias, np.float32)
+    product = ("MatMul", "m w", "p", {}) if bias is None else ("Gemm", "m w b", "p", attrs)
+    return graph_of([("Reshape", "x flat", "m", {}), product, ("Reshape", "p spread", "y", {})], x, constants)
+
+
+@pytest.mark.parametrize("bias", [None, (6,), (1, 6), (1,), ()], ids=str)
+def test_a_layer_of_tokens_is_a_product_of_all_leading_dimensions(bias: tuple[int, ...] | None) -> None:
+    """What follows it can be a part of its kernel."""
+    graph = linear(bias)
+    kept = keep_leading_dimensions(graph)
+    assert [node.op_type for node in kept.nodes] == ["MatMul", "Add"][: 1 if bias is None else 2]
+    feeds = {"x": RANDOM.standard_normal((2, 3, 4), np.float32)}
+    np.testing.assert_allclose(run_graph(kept, feeds)[0], run_graph(graph, feeds)[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        linear((6,), alpha=0.5),
+        linear((6,), beta=2.0),
+        linear((6, 6)),  # a bias of its own for each row
+        linear((6, 1)),
+        linear((6,), shape=(3, 2, 6)),
+        linear((6,), shape=(2, 3, 3, 2)),
+        linear((6,), shape=(6, 6)),
+    ],
+    ids=range(7),
+)
+def test_other_products_between_reshapes_stay(graph: Graph) -> None:
+    """Those that scale, whose bias depends on the row, and those behind which other dimensions come."""
+    assert keep_leading_dimensions(graph).nodes == graph.nodes
+
+
+def test_a_product_of_rows_that_something_else_reads_stays() -> None:
+    """It is computed anyway."""
+    graph = linear((6,))
+    both = graph.with_(outputs=("y", "p"))
+    assert keep_leading_dimensions(both).nodes == both.nodes

@@ -321,6 +321,7 @@ ARGUMENTS: dict[str, st.SearchStrategy[tuple[object, ...]]] = {
     "reduce": st.tuples(st.sampled_from(["inner", "outer"]), EXTENTS),
     "softmax": st.tuples(st.booleans(), st.booleans(), EXTENTS, st.integers(1, 10000)),
     "winograd": st.tuples(st.tuples(EXTENTS, EXTENTS), EXTENTS, EXTENTS, st.booleans()),
+    "winograd_integer": st.tuples(st.tuples(EXTENTS, EXTENTS), EXTENTS, EXTENTS),
 }
 
 

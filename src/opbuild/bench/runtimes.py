@@ -47,6 +47,7 @@ def _opbuild(job: Job) -> Call:
     network = api.compile(
         job.model, input_shapes=shapes, cache_path=job.cache, num_threads=job.threads, target=job.level or None
     )
+    network.wait_until_stored()  # else that would go on beside the first calls
     return lambda: list(network.run(dict(job.data)).values())
 
 

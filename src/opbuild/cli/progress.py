@@ -18,6 +18,7 @@ from opbuild.cli.interrupt import INTERRUPTS
 from opbuild.cli.tables import say
 from opbuild.events import BuildFinished, BuildStarted, Event, Observer, Warned
 from opbuild.platform.background import begin
+from opbuild.platform.behind import BEHIND
 from opbuild.text.plural import counted
 
 QUIET_SECONDS = 10.0
@@ -189,7 +190,7 @@ class LineProgress:
 
 @contextmanager
 def build_progress(console: Console, *, ends: bool = True) -> Iterator[Observer]:
-    """Give an observer that shows a build on ``console`` as suits it, and clean up after it.
+    """Give an observer that shows a build on ``console`` as suits it; at the end all is stored, and cleaned up after.
 
     Args:
         console: Where to show it; the standard error, so that output stays clean.
@@ -209,6 +210,7 @@ def build_progress(console: Console, *, ends: bool = True) -> Iterator[Observer]
     try:
         with INTERRUPTS.described(lambda: observer.state.interrupted):
             yield observer
+            BEHIND.finish()
     finally:
         observer.close()
 

@@ -28,6 +28,7 @@ class Machine:
         l2: Bytes of a core's second-level cache.
         waking: Nanoseconds of work on one core from which on waking a second thread pays.
         dot: Products of 8-bit numbers that one instruction adds up, unsigned ones by signed ones, exactly.
+        halves: Whether one instruction adds up two products of 8-bit numbers in 16 bits, where sums saturate.
         pairs: Whether one instruction adds up two products of bfloat16.
         cores: Cores that this process may use; 1 where only the level is known.
     """
@@ -38,6 +39,7 @@ class Machine:
     l2: int
     waking: int = WAKING
     dot: int = 2
+    halves: bool = False
     pairs: bool = False
     cores: int = 1
 
@@ -57,7 +59,7 @@ class Machine:
 
 KIB = 1024
 _SSE = {"lanes": 4, "registers": 16, "l1": 32 * KIB, "l2": 256 * KIB}
-_AVX2 = {"lanes": 8, "registers": 16, "l1": 32 * KIB, "l2": 512 * KIB}
+_AVX2 = {"lanes": 8, "registers": 16, "l1": 32 * KIB, "l2": 512 * KIB, "halves": True}
 _AVX512 = {"lanes": 16, "registers": 32, "l1": 32 * KIB, "l2": 1024 * KIB}
 _NEON = {"lanes": 4, "registers": 32, "l1": 32 * KIB, "l2": 512 * KIB}
 

@@ -12,6 +12,7 @@ import numpy as np
 from opbuild.dtypes import numpy_dtype
 from opbuild.families.blocked import BLOCK, blocks
 from opbuild.families.weight_blocks.transforms import TRANSFORMS
+from opbuild.files.pages import new_pages
 from opbuild.graph.constants import scaled
 from opbuild.graph.types import Array
 from opbuild.platform.arrange import arrange
@@ -31,7 +32,7 @@ def pack_direct(weights: Array, factors: Array | None = None) -> Array:
     shape = (blocks(co), blocks(ci), kh, kw, BLOCK, BLOCK)
     if _uniform(weights, factors) and co % BLOCK == 0 and ci % BLOCK == 0:
         return np.broadcast_to(np.float32(weights.flat[0]), shape)
-    packed = np.empty(shape, np.float32)
+    packed = new_pages(shape, np.float32)
     _arrange(weights, factors, packed.reshape(*shape[:2], kh * kw, BLOCK, BLOCK).transpose(0, 4, 1, 3, 2))
     return packed
 
@@ -74,7 +75,7 @@ def pack_winograd(weights: Array, factors: Array | None = None, *, tile: int) ->
         column = both.sum(1) * np.float32(weights.flat[0])
         return np.broadcast_to(column[:, None, None, None], shape)
     taps = np.empty((9, blocks(ci), BLOCK, BLOCK), np.float32)
-    columns, product = taps.reshape(9, -1), np.empty((both.shape[0], shape[1], taps[0].size), np.float32)
+    columns, product = taps.reshape(9, -1), new_pages((both.shape[0], shape[1], taps[0].size), np.float32)
     for block in range(shape[1]):
         own = slice(block * BLOCK, (block + 1) * BLOCK)
         by = factors[own] if factors is not None and factors.size == co else factors

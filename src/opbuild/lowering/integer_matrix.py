@@ -9,10 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from opbuild.families.conv_integer.family import in_halves
 from opbuild.families.matmul_integer import family
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import Dim, Operand
 from opbuild.lowering.context import Lowering
+from opbuild.lowering.integer_weights import largest
 from opbuild.lowering.matrix import Product, as_rows, batches_of, dense_copy, epilogue_inputs
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.strided import constant_step, viewed_as, with_inner_stride
@@ -26,16 +28,18 @@ def emit_integer_product(lowering: Lowering, product: Product) -> None:
     expression, order = canonical(product.expression)
     product = replace(product, expression=expression, operands=tuple(product.operands[index] for index in order))
     if product.constant is not None:
-        _emit(lowering, replace(as_rows(lowering, product), rhs=_packed(lowering, product.constant[0])))
+        name = product.constant[0]
+        halves = in_halves(largest(np.asarray(lowering.constant(name))), lowering.machine)
+        _emit(lowering, replace(as_rows(lowering, product), rhs=_packed(lowering, name, halves)), halves)
         return
     for part in batches_of(product):
-        _emit(lowering, replace(part, rhs=_copied(lowering, part)))
+        _emit(lowering, replace(part, rhs=_copied(lowering, part)), False)
 
 
-def _packed(lowering: Lowering, name: str) -> Plain:
+def _packed(lowering: Lowering, name: str, halves: bool) -> Plain:
     """Return a constant matrix ``(..., K, N)``, others being 1, as ``(N/panel, K/group, panel, group)``."""
     *_, k, n = lowering.type(name).shape
-    group, width = lowering.machine.dot, family.panel(lowering.machine)
+    group, width = family.group(halves, lowering.machine), family.panel(lowering.machine)
     shape = (-(-n // width), -(-k // group), width, group)
 
     def pack() -> Array:
@@ -72,7 +76,7 @@ def _pieces(extent: int, size: int) -> list[tuple[int, int, int]]:
     return [piece for piece in ((0, whole, size), (whole, 1, rest)) if piece[1] and piece[2]]
 
 
-def _emit(lowering: Lowering, product: Product) -> None:
+def _emit(lowering: Lowering, product: Product, halves: bool) -> None:
     """Emit one call."""
     m, n = product.out.shape[-2:]
     lhs = with_inner_stride(product.lhs, 1)
@@ -80,12 +84,13 @@ def _emit(lowering: Lowering, product: Product) -> None:
         lhs = dense_copy(lowering, lhs, product.node)
     variant = lowering.choose(family.choose, m, n)
     rank = len(product.out.shape)
-    own = family.operands(rank, len(product.rhs.shape), variant, lowering.machine)
+    group = family.group(halves, lowering.machine)
+    own = family.operands(rank, len(product.rhs.shape), group, variant, lowering.machine)
     desc = family.FAMILY.desc(
         ("MatMulInteger", *operations(product.expression)),
         (*own, *epilogue_inputs(product)),
         (Operand("out", product.out.storage.dtype, (Dim(stride=1), *(Dim(),) * (rank - 1))),),
-        {"epilogue": product.expression},
+        {"epilogue": product.expression} | ({"halves": True} if halves else {}),
         variant,
         product.impl_mode,
     )

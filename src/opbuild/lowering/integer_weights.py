@@ -61,6 +61,11 @@ def element_type(shifted_weights: Array) -> str:
     return "int8" if narrow else "int16"
 
 
+def largest(shifted_weights: Array) -> int:
+    """Return how far the weights are from 0 at most."""
+    return 0 if shifted_weights.size == 0 else max(-int(shifted_weights.min()), int(shifted_weights.max()))
+
+
 def pack_dense(weights: Array, part: Part, adjacent: int, steps: int, dtype: str) -> Array:
     """Return a part's weights as ``(C1 out, C1 in, ky, kx, steps, 16 out, adjacent)``.
 
@@ -80,6 +85,25 @@ def pack_dense(weights: Array, part: Part, adjacent: int, steps: int, dtype: str
         dense[rows, columns] = weights[start + group * outs : start + (group + 1) * outs]
     split = dense.reshape(-1, BLOCK, depth, steps, adjacent, kh, kw)
     return np.ascontiguousarray(split.transpose(0, 2, 5, 6, 3, 1, 4))
+
+
+def pack_winograd(weights: Array) -> Array:
+    """Return ``(16, C1 out, C1 in, 8, 16 out, 2)`` int16: weights transformed by twice the matrix of F(2 x 2)."""
+    co, ci = weights.shape[:2]
+    taps = np.ascontiguousarray(weights.transpose(2, 3, 0, 1), np.int16)
+    padded = np.zeros((16, blocks(co) * BLOCK, blocks(ci) * BLOCK), np.int16)
+    for row, three in enumerate(_transformed(taps)):
+        for column, point in enumerate(_transformed(three)):
+            padded[4 * row + column, :co, :ci] = point
+    split = padded.reshape(16, blocks(co), BLOCK, blocks(ci), BLOCK // 2, 2)
+    return np.ascontiguousarray(split.transpose(0, 1, 3, 4, 2, 5))
+
+
+def _transformed(taps: Array) -> tuple[Array, ...]:
+    """Return twice Winograd's transform of three taps, along the first axis."""
+    first, second, third = taps
+    ends = first + third
+    return 2 * first, ends + second, ends - second, 2 * third
 
 
 def pack_depthwise(weights: Array) -> Array:

@@ -19,6 +19,7 @@ from opbuild.families.family import Family, Variant
 from opbuild.families.gemv import family as gemv
 from opbuild.families.matmul import family as matmul
 from opbuild.families.matmul.layouts import PANEL
+from opbuild.files.pages import new_pages
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, HIGH_PRECISION, Dim, Operand
 from opbuild.lowering.context import Lowering
@@ -86,7 +87,9 @@ def panels(lowering: Lowering, name: str, transposed: bool, in_pairs: bool = Fal
             matrix = filled_up
         full = matrix.T if transposed else matrix
         grouped = full.reshape(groups, group, count, PANEL).transpose(2, 0, 3, 1)
-        return np.ascontiguousarray(grouped).reshape(shape)
+        packed = new_pages(grouped.shape, grouped.dtype)
+        packed[...] = grouped
+        return packed.reshape(shape)
 
     recipe = f"panels of {PANEL}{' in pairs' if in_pairs else ''}{', transposed' if transposed else ''}"
     return lowering.packed((name,), recipe, shape, lowering.type(name).dtype, pack)
@@ -95,7 +98,7 @@ def panels(lowering: Lowering, name: str, transposed: bool, in_pairs: bool = Fal
 def _panels_of_rows(rows: Array, count: int) -> Array:
     """Return ``(N, K)`` as ``(N/32, K, 32)``, zero beyond N; it is read once, as it lies."""
     n, k = rows.shape
-    packed = np.empty((count, k, PANEL), np.float32)
+    packed = new_pages((count, k, PANEL), np.float32)
     places, whole = packed.transpose(0, 2, 1), n // PANEL
     if whole:
         _move(rows[: whole * PANEL].reshape(whole, PANEL, k), places[:whole])

@@ -15,6 +15,7 @@ from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.kernel.networks import ImageKey
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.setup import Setup
+from opbuild.platform.behind import BEHIND, Job
 from opbuild.platform.lazily import lazily
 from opbuild.platform.records import NamedTuple
 from opbuild.platform.sources import own_sources, own_sources_edited
@@ -183,28 +184,66 @@ class Images:
     def keep_open(
         self, key: ImageKey, record: Record, built: Built, constants: Constants, packer: Packer, content: Any
     ) -> None:
-        """Store a template; what can not be written is not told, since its network's images are told of."""
-        if self._setup.stores_networks and not own_sources_edited():
+        """Store a template, behind; what can not be written is not told, since its network's images are told of."""
+        if not self._setup.stores_networks or own_sources_edited():
+            return
+        own = self._own(key)
+
+        def save() -> None:
             with contextlib.suppress(ValueError):
-                self._store.save(self._own(key), record, built.library, constants, packer, built.compiler, content)
+                self._store.save(own, record, built.library, constants, packer, built.compiler, content)
 
-    def keep(self, wanted: Wanted, network: Assembled, packer: Packer) -> bool:
-        """Store a network if it is what its key says: neither it nor opbuild changed meanwhile.
+        self._behind(own, packer, save, f"what other sizes of {record.name} need is not stored")
 
-        Returns whether anything was to be stored; what can not be written is told.
+    def keep(self, wanted: Wanted, network: Assembled, packer: Packer, then: Callable[[], None]) -> bool:
+        """Store a network, behind, if it is what its key says: neither it nor opbuild changed meanwhile.
+
+        Args:
+            wanted: What was asked for.
+            network: What was built.
+            packer: What packed its constants.
+            then: Called when it is stored, or can not be.
+
+        Returns:
+            Whether anything is to be stored; what can not be written is told.
         """
         key, built = wanted.key, network.built
         if key is None or not self._setup.stores_networks or wanted.is_edited() or not built.certain:
             return False
         if own_sources_edited():
             return False
-        try:
-            self._store.save(self._own(key), network.record, built.library, network.constants, packer, built.compiler)
-        except ValueError as error:
-            if not built.warned:  # a store that can not be written is said once
-                message = f"the network {network.record.name} was built but not stored: {error}"
-                self._setup.observer(Warned(message, 1))
+        own, message = self._own(key), f"the network {network.record.name} was built but not stored"
+
+        def save() -> None:
+            try:
+                self._store.save(own, network.record, built.library, network.constants, packer, built.compiler)
+            except ValueError as error:
+                if not built.warned:  # a store that can not be written is said once
+                    self._setup.observer(Warned(f"{message}: {error}", 1))
+            then()
+
+        self._behind(own, packer, save, message)
         return True
+
+    def _behind(self, key: ImageKey, packer: Packer, save: Callable[[], None], message: str) -> None:
+        """Store what waits for it, and do what comes then, behind what the program does; tell what goes wrong."""
+        folder = self._setup.config.network_meta
+        was_there = folder.is_dir()
+
+        def where_it_was(work: Callable[[], object]) -> Callable[[], None]:
+            def done() -> None:
+                try:
+                    if folder.is_dir() or not was_there:  # else somebody has removed it, and it is not to come back
+                        work()
+                except Exception as error:  # nobody is there to whom it could be raised
+                    self._setup.observer(Warned(f"{message}: {type(error).__name__}: {error}", 1))
+
+            return done
+
+        if packer.is_worth_waiting:
+            BEHIND.add(Job(key.stem, map(where_it_was, packer.tasks()), where_it_was(save)))
+        else:
+            where_it_was(save)()
 
     def _own(self, key: ImageKey) -> ImageKey:
         """Return a network's key for this level, which may be lower than the one that was asked for, or untuned."""

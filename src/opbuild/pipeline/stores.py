@@ -13,6 +13,7 @@ from opbuild.models.memory import ModelMemory
 from opbuild.pipeline.images import Images
 from opbuild.pipeline.setup import Setup, release_pack
 from opbuild.platform.background import Background
+from opbuild.platform.behind import BEHIND
 from opbuild.platform.lazily import lazily
 from opbuild.platform.paths import Path
 from opbuild.platform.records import replace
@@ -197,7 +198,8 @@ class Stores:
         return FleetClaims(near, self.remote.claims, self.remote.after_uploads)
 
     def packer(self) -> Packer:
-        """Return what packs the constants of one build."""
+        """Return what packs the constants of one build; it finds what this process has packed before."""
+        BEHIND.finish()
         return self._image_store.packer(stored=self.setup.stores_networks, reuse=self.setup.starts_stored)
 
     def other_levels(self) -> list[Store]:

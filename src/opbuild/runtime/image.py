@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from opbuild.graph.types import Array
 from opbuild.kernel.networks import ImageKey, StoredNetwork
 from opbuild.kernel.reason import Reason
-from opbuild.platform.records import NamedTuple
+from opbuild.platform.behind import BEHIND
+from opbuild.platform.records import NamedTuple, replace
 from opbuild.runtime.record import Pieces, Places, Record
 from opbuild.runtime.record_json import from_json, to_json
 
@@ -76,7 +77,7 @@ class ImageStore:
 
     def load(self, key: ImageKey) -> Image | Reason:
         """Return the image of ``key``, or why there is none that may be used."""
-        stored = self.networks.lookup(key)
+        stored = self._lookup(key)
         if isinstance(stored, Reason):
             return stored
         try:
@@ -89,6 +90,11 @@ class ImageStore:
             return Reason("damaged", "it is for other inputs than its key says")
         constants = self._constants(key, record.constants, stored)
         return constants if isinstance(constants, Reason) else Image(record, stored.library, constants)
+
+    def _lookup(self, key: ImageKey) -> StoredNetwork | Reason:
+        """Return what is stored of ``key``; if this process is just storing it, once it has."""
+        BEHIND.finish(key.stem)
+        return self.networks.lookup(key)
 
     def _constants(self, key: ImageKey, places: Places, stored: StoredNetwork) -> Pieces | Reason:
         arrays, states = {}, {}
@@ -107,7 +113,7 @@ class ImageStore:
 
     def load_open(self, key: ImageKey) -> OpenImage | Reason:
         """Return the template of ``key``, or why there is none that may be used."""
-        stored = self.networks.lookup(key)
+        stored = self._lookup(key)
         if isinstance(stored, Reason):
             return stored
         from opbuild.runtime.template import from_json as template_from_json  # a start never needs it
@@ -142,9 +148,17 @@ class ImageStore:
         Raises:
             ValueError: If the network can not be stored, or its weights could not.
         """
+        packer.finish()
         packer.remember()
-        more = {} if template is None else {OPEN: template}
+        record = replace(record, constants=Places.of(packer.named(record.constants)))
+        more = {} if template is None else {OPEN: _named(template, packer)}
         stored = StoredNetwork(to_json(record) | more, library, constants.small, packer.states, compiler)
         problem = packer.problem or self.networks.publish(key, stored)
         if problem:
             raise ValueError(problem)
+
+
+def _named(template: Mapping[str, Any], packer: Packer) -> dict[str, Any]:
+    """Return what is stored of a template, its constants by their digests."""
+    inner = template["template"]
+    return {**template, "template": {**inner, "constants": packer.named(inner["constants"])}}

@@ -10,6 +10,7 @@ from opbuild.errors import BuildError, InputError, RunError
 from opbuild.graph.types import Array
 from opbuild.kernel.free import FREE
 from opbuild.platform.background import begin
+from opbuild.platform.behind import BEHIND
 from opbuild.platform.lazily import lazily
 from opbuild.platform.limits import hint_for, named
 from opbuild.platform.locks import Lock
@@ -197,7 +198,15 @@ class Network:
         if given is None:
             given = random_inputs({port.name: port.type for port in self.bound_inputs or self.inputs})
         values = self._collect((), given) if isinstance(given, Mapping) else self._collect(tuple(given), {})
+        self.wait_until_stored()  # it would be timed too
         return profiled(self.name, lambda: self._run(values), runs)
+
+    def wait_until_stored(self) -> None:
+        """Return when all that was built is stored, or could not be: large weights are stored behind ``compile``.
+
+        A program that ends has stored everything; this is for who removes the cache's folder, or ends in another way.
+        """
+        BEHIND.finish()
 
     @property
     def runners(self) -> tuple[Runner, ...]:

@@ -6,7 +6,8 @@ Constants below ``SMALL`` travel in the image of their network instead, one file
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,10 +18,12 @@ from opbuild.errors import BuildError
 from opbuild.events import Watch, unwatched
 from opbuild.files.digested import digest_of
 from opbuild.files.mapping import anonymous
+from opbuild.files.pages import exchange_pages, has_own_pages, new_pages
 from opbuild.graph.types import Array
 from opbuild.kernel.networks import Weight
 from opbuild.kernel.reason import Reason
-from opbuild.platform.digest import blake3_of
+from opbuild.platform.digest import blake3_in_this_thread, blake3_of
+from opbuild.platform.limits import has_room
 from opbuild.platform.records import NamedTuple
 from opbuild.platform.side_by_side import side_by_side
 from opbuild.program import Buffer, Program
@@ -39,10 +42,16 @@ _THREADS = 8
 """Threads at most that pack: beyond that memory and the file system are what they wait for."""
 
 
+LEAST_WAITING, MOST_WAITING = 2**22, 2**30
+"""Bytes of weights for whose storing no thread is started, and those that wait for it at most: so long they are memory
+of this process, and the program's end waits for them."""
+
+
 class Packer:
     """Packs the constants of programs, each once; what was packed before is taken from a store of weights.
 
-    Threads may share it.
+    What has pages of its own is not stored at once: it is named by its source until one of ``tasks`` has stored it, or
+    ``finish`` all. Threads may share it.
 
     Args:
         store: Keeps large constants; None: they stay in memory.
@@ -69,6 +78,9 @@ class Packer:
         self._store, self._salt, self._reuse, self._copies = store, salt, reuse, copies
         self._known = {source: Weight(source, array) for source, array in (known or {}).items()}
         self._unwritten: dict[str, Weight] = {}
+        self._waiting: dict[str, str] = {}
+        self._waiting_bytes = 0
+        self._digests: dict[str, str] = {}
         self._counting = threading.Lock()
         self.problem = ""
         self.states: dict[str, Any] = {}
@@ -93,19 +105,73 @@ class Packer:
             self.packed += 1
 
     def put(self, array: Array, source: Hashable | None) -> Weight:
-        """Store packed bytes; return them as they are stored, or as they are if they can not be."""
+        """Store packed bytes, now or later; return them as they are stored, or as they are if they are not."""
+        if source is not None and self._waits(array):
+            weight, known_as = Weight(self._reference(source), array), canonical_json(source)
+            self._known[known_as] = weight
+            self._waiting[weight.digest] = known_as
+            return weight
         if self._copies:
             array = array.copy()  # it may be the mapping of a model's data
         weight = Weight(digest_of(array), array)  # known, if it is a tensor as the model has it
-        stored = self._store.put(weight.digest, array) if self._store is not None else weight
-        if isinstance(stored, Reason):
-            self.problem = self.problem or f"packed weights can not be stored: {stored.text}"
-            return weight
-        if self._store is not None:
-            self.states[stored.digest] = stored.state
-        if source is not None:
+        stored = self._stored(weight)
+        if stored is not None and source is not None:
             self._known[canonical_json(source)] = stored
             self._unwritten[self._reference(source)] = stored
+        return stored or weight
+
+    @property
+    def is_worth_waiting(self) -> bool:
+        """Whether as much waits to be stored, or did, that it should be behind what the program does."""
+        return self._waiting_bytes >= LEAST_WAITING
+
+    def tasks(self) -> list[Callable[[], None]]:
+        """Return what stores that which waits for it, side by side or one after the other; what fails is noted."""
+        return [partial(self._store_waiting, reference) for reference in self._waiting]
+
+    def finish(self) -> None:
+        """Store what still waits for it."""
+        for task in self.tasks():
+            task()
+
+    def named(self, places: Iterable[Constant]) -> tuple[Constant, ...]:
+        """Return where constants are, as it is stored: by their digests."""
+        return tuple(each._replace(digest=self._digests.get(each.digest, each.digest)) for each in places)
+
+    def _waits(self, array: Array) -> bool:
+        """Return whether packed bytes are to be stored later, and count them then."""
+        if self._store is None or not has_own_pages(array) or not has_room():
+            return False
+        with self._counting:
+            waits = self._waiting_bytes + array.nbytes <= MOST_WAITING
+            self._waiting_bytes += array.nbytes * waits
+        return waits
+
+    def _store_waiting(self, reference: str) -> None:
+        known_as = self._waiting.pop(reference, None)
+        if known_as is None:
+            return
+        array = self._known[known_as].array
+        try:
+            stored = self._stored(Weight(blake3_in_this_thread(array.data), array))
+        except Exception as error:  # nobody is there to whom it could be raised
+            self.problem = self.problem or f"packed weights can not be stored: {type(error).__name__}: {error}"
+            return
+        if stored is not None:
+            self._digests[reference], self._unwritten[reference] = stored.digest, stored
+            if stored.array is not array:
+                exchange_pages(array, stored.array)
+                self._known[known_as] = stored
+
+    def _stored(self, weight: Weight) -> Weight | None:
+        """Store weights; return them as they are stored, None if they can not be."""
+        if self._store is None:
+            return weight
+        stored = self._store.put(weight.digest, weight.array)
+        if isinstance(stored, Reason):
+            self.problem = self.problem or f"packed weights can not be stored: {stored.text}"
+            return None
+        self.states[stored.digest] = stored.state
         return stored
 
     def remember(self) -> None:
@@ -214,6 +280,14 @@ def _nbytes(buffer: Buffer) -> int:
     return buffer.size * itemsize(buffer.dtype)
 
 
+def _contiguous(array: Array) -> Array:
+    if array.flags.c_contiguous:
+        return array
+    pages = new_pages(array.shape, array.dtype)
+    pages[...] = array
+    return pages
+
+
 def _packed(buffer: Buffer, source: Hashable | None, packer: Packer) -> tuple[str, Array]:
     nbytes = _nbytes(buffer)
     if nbytes >= SMALL and source is not None:
@@ -223,7 +297,7 @@ def _packed(buffer: Buffer, source: Hashable | None, packer: Packer) -> tuple[st
     packer.count()
     if buffer.pack is None:
         raise BuildError("a constant has no contents", "this is an error in opbuild; please report it")
-    array = np.ascontiguousarray(buffer.pack())
+    array = _contiguous(buffer.pack())
     if array.size != buffer.size or array.dtype != numpy_dtype(buffer.dtype):
         raise BuildError(
             f"a constant of {counted(buffer.size, 'element')} of {buffer.dtype} was packed "

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from opbuild.config import COMPILER_MEMO
 from opbuild.files.private import PREFIX, is_private, remove_rubbish
+from opbuild.platform.behind import BEHIND
 from opbuild.platform.records import dataclass
 from opbuild.store import counters, measured
 from opbuild.store.disk import ENTRIES, ENTRIES_BESIDE_NETWORKS
@@ -149,13 +150,14 @@ def disk_usage(folder: Path) -> int:
 
 
 def survey(kernel_meta: Path, network_meta: Path, prefix: str = "") -> Inventory:
-    """List a cache folder; what can not be read counts as absent.
+    """List a cache folder, with all that this process puts there; what can not be read counts as absent.
 
     Args:
         kernel_meta: The folder of operators.
         network_meta: The folder of network images; it may lie in ``kernel_meta``.
         prefix: What names of files must begin with.
     """
+    BEHIND.finish()
     items: list[Item] = []
     nbytes = 0
     for folder, forms in folders_of(kernel_meta, network_meta):

@@ -14,11 +14,11 @@ from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 
 _SPLIT: Tiles = (
-    (4, 1, 1.0),
-    (2, 2, 1.0),
-    (3, 1, 1.06),
-    (5, 1, 1.1),
-    (6, 1, 1.12),
+    (6, 1, 1.0),
+    (5, 1, 1.04),
+    (4, 1, 1.05),
+    (3, 1, 1.1),
+    (2, 2, 1.15),
     (2, 1, 1.2),
     (1, 2, 1.3),
     (1, 1, 2.0),
@@ -57,6 +57,10 @@ beside the products of the next one; a large tile's is as much as a core looks a
 with 64 inputs in 2 x 2, 4 x 2 and 7 x 2: 0.91, 0.95 and 0.97 of the time of 14 x 2; with 256: 0.98, 0.98, 1.0. 2 x 2 is
 left to tuning: four sums keep Zen 4 busy, and not Intel's cores."""
 
+MOST_HALF = (2**15 - 1) // (2 * 255)
+"""Distance of weights from 0 up to which two products fit 16 bits, whatever the inputs: that of 7 bits, to which
+quantisation for machines without such an instruction for more reduces them."""
+
 MOST_PRODUCTS = 2**31 // (255 * 255) - 1
 """Products that a sum may have: the sum of so many can not leave int32, whatever the numbers."""
 
@@ -86,14 +90,20 @@ def candidates(out: Pair, outputs: int, steps: int, machine: Machine) -> list[Va
     return [{"width": width, "blocks": wide} for width, wide in ranked(costs, out[0], blocks(outputs))]
 
 
-def adjacent(dtype: str, machine: Machine) -> int:
+def in_halves(largest: int, machine: Machine) -> bool:
+    """Return whether products are added up in 16 bits first, for weights of which the largest is so far from 0."""
+    return machine.halves and machine.dot == 2 and largest <= MOST_HALF
+
+
+def adjacent(dtype: str, halves: bool, machine: Machine) -> int:
     """Return of how many neighbouring input channels a machine adds up the products at once.
 
     Args:
         dtype: The type of the weights, ``int8`` or ``int16``.
+        halves: Whether they are added up in 16 bits first.
         machine: The machine.
     """
-    return machine.dot if dtype == "int8" else 2
+    return 4 if halves else machine.dot if dtype == "int8" else 2
 
 
 def describe(
@@ -101,6 +111,7 @@ def describe(
     stride: Pair,
     dilation: Pair,
     weights: tuple[str, int, int],
+    halves: bool,
     epilogue: Epilogue,
     out: str,
     variant: Variant,
@@ -112,6 +123,7 @@ def describe(
         stride: Input positions between outputs (x, y).
         dilation: Input positions between taps (x, y).
         weights: Their type, ``adjacent`` and ``steps``, as the definition has them.
+        halves: Whether products are added up in 16 bits first.
         epilogue: What is applied to the sums, which are int32.
         out: The element type of the result.
         variant: Of those that ``choose`` returns.
@@ -136,6 +148,7 @@ def describe(
         *epilogue.inputs(),
     )
     attrs = {"kernel": kernel, "adjacent": adjacent, "steps": steps, **epilogue.attrs}
+    attrs |= {"halves": True} if halves else {}
     target = result(variant["width"], variant["blocks"], dtype=out)
     return FAMILY.desc(("ConvInteger", *epilogue.op_types), inputs, (target,), attrs, variant, epilogue.impl_mode)
 
@@ -155,7 +168,7 @@ def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
 FAMILY = Family(
     "conv_integer",
     choose,
-    attributes=("kernel", "adjacent", "steps", "epilogue"),
+    attributes=("kernel", "adjacent", "steps", "epilogue", "halves"),
     variant={"width": Part(least=1), "blocks": Part(least=1)},
     types=("uint8",),
     milliseconds=150,

@@ -26,6 +26,11 @@ def panel(machine: Machine) -> int:
     return VECTORS * machine.lanes
 
 
+def group(halves: bool, machine: Machine) -> int:
+    """Return how many neighbours along K are adjacent; ``halves`` if they are added up in 16 bits first."""
+    return 4 if halves else machine.dot
+
+
 def choose(m: int, n: int, machine: Machine) -> Variant:
     """Return the variant for a product.
 
@@ -49,9 +54,9 @@ def candidates(m: int, n: int, machine: Machine) -> list[Variant]:
     return [{"rows": rows, "panels": together} for _, rows, together in sorted(legal)] or [{"rows": 1, "panels": 1}]
 
 
-def operands(rank: int, rhs_rank: int, variant: Variant, machine: Machine) -> tuple[Operand, Operand]:
-    """Return the operands lhs and rhs of a product whose output has ``rank``."""
-    batch, group, width = (Dim(),) * (rank - 2), machine.dot, panel(machine)
+def operands(rank: int, rhs_rank: int, group: int, variant: Variant, machine: Machine) -> tuple[Operand, Operand]:
+    """Return the operands lhs and rhs, in groups of ``group``, of a product whose output has ``rank``."""
+    batch, width = (Dim(),) * (rank - 2), panel(machine)
     columns = (Dim(group, 1), Dim(width, group), Dim(stride=group * width), Dim(multiple=variant["panels"]))
     lhs = Operand("lhs", "uint8", (Dim(stride=1), Dim(min=variant["rows"]), *batch))
     return lhs, Operand("rhs", "int8", (*columns, *batch[: rhs_rank - 4]), "FRACTAL_Z")
@@ -73,7 +78,7 @@ def _opened(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
 FAMILY = Family(
     "matmul_integer",
     choose,
-    attributes=("epilogue",),
+    attributes=("epilogue", "halves"),
     variant={"rows": Part(least=1), "panels": Part(least=1)},
     types=("uint8",),
     milliseconds=110,

@@ -1,7 +1,9 @@
 """Products of matrices of bytes: how they are computed: as ``matmul`` computes those of float32.
 
 A tile of ``rows`` by so many ``panels`` of sums stays in registers while K passes, a group of products of a lane at a
-time: four by one instruction (VPDPBUSD) where the level has it, else two, widened to 16 bits (VPMADDWD).
+time: four by one instruction (VPDPBUSD) where the level has it, else two, widened to 16 bits (VPMADDWD). The left
+operand is widened once, before all tiles. Where numbers on the right are so small that two products fit 16 bits, bytes
+are multiplied (VPMADDUBSW) and the sums of two added up (VPMADDWD).
 
 Limits: ``rows`` <= M.
 """
@@ -13,9 +15,13 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition, variables
+from opbuild.backend.halide.division import share
 from opbuild.families.matmul.schedule import divide_tiles
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
+
+LEAST_WIDENED = 32
+"""Rows of the left operand from which on it pays to wake another thread to widen some of them."""
 
 
 def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
@@ -29,6 +35,10 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     out.vectorize(ni, lanes).unroll(ni).unroll(mi)
     out.never_partition_all()
     _sum(definition, mo, (rows, columns), lanes)
+    if "left" in definition.functions:
+        _left(definition, 2 * lanes)
+    if "halves" in definition.functions:
+        _halves(definition, columns, lanes)
 
 
 def _sum(definition: Definition, at: Any, tile: tuple[int, int], lanes: int) -> None:
@@ -43,3 +53,26 @@ def _sum(definition: Definition, at: Any, tile: tuple[int, int], lanes: int) -> 
     group.atomic().vectorize(k.x).vectorize(ki).unroll(ko).unroll(m)
     acc.update(1).reorder(n, m, rest.x).vectorize(n, lanes).unroll(n).unroll(m)
     acc.never_partition_all()
+
+
+def _left(definition: Definition, lanes: int) -> None:
+    """Widen the left operand, each task some of its rows."""
+    left, task = definition.functions["left"], hl.Var("left_task")
+    j, m, *_ = left.args()
+    rows = definition.outputs[0].output_buffer().dim(1).extent()
+    left.compute_root().vectorize(j, lanes, hl.TailStrategy.GuardWithIf)
+    left.split(m, task, m, hl.max(LEAST_WIDENED, share(rows, definition.tasks)), hl.TailStrategy.GuardWithIf)
+    left.parallel(task).never_partition_all()
+
+
+def _halves(definition: Definition, columns: int, lanes: int) -> None:
+    """Keep sums of two products of a row in registers."""
+    acc, halves = definition.functions["acc"], definition.functions["halves"]
+    pair, number, n, m, *batch = halves.args()
+    (byte,) = halves.rvars(0)
+    halves.compute_at(acc, m).reorder_storage(pair, n, number, m, *batch)
+    halves.bound_extent(pair, 2).bound_extent(n, columns)
+    halves.vectorize(pair).vectorize(n, lanes).unroll(n)
+    # Sums that saturate have an order; these do not saturate.
+    update = halves.update().atomic(True).reorder(byte, pair, n, number, m, *batch)
+    update.vectorize(byte).vectorize(pair).vectorize(n, lanes).unroll(n)

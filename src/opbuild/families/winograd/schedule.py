@@ -21,7 +21,7 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition
-from opbuild.backend.halide.division import share
+from opbuild.backend.halide.division import balance, share
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
@@ -29,6 +29,10 @@ CACHED = 512 * 1024
 """Elements of an output that a core's cache keeps for the next operator (2 MiB). A larger one is divided into more
 ranges of rows than there are threads, so that threads that are not equally fast end together (VGG-19: 0.95 of the
 time); a smaller one keeps its rows on their core."""
+
+WORTH, TWICE = 0.94, 1.05
+"""Share of time that cores must work where channel blocks are divided, relative to rows, for which each reads all
+weights: of chunks of several rows, and of one, where inputs, which each core then transforms, are more of the work."""
 
 FINER = 8
 """Ranges of rows for each thread then."""
@@ -88,10 +92,10 @@ class Task:
 def division(variant: Mapping[str, Any], extents: Sequence[Any], tasks: Any) -> Task:
     """Return how a call is divided.
 
-    Where chunks have several rows, channel blocks are divided as far as they and the tasks have a common divisor, and
-    rows among the tasks that are left: each core reads only its part of the weights. Else rows come first. The formula
-    is short because it is part of every index: one that weighed three divisions against each other, and was more even
-    for 11 or 13 tasks, took 0.35 s more to compile.
+    Where chunks have several rows, channel blocks are divided as far as they and the tasks have a common divisor, or
+    among all tasks where that is about as even as rows are, and rows among the tasks that are left: each core reads
+    only its part of the weights. Else rows come first. The formula is short because it is part of every index: one that
+    weighed three divisions against each other, and was more even for 11 or 13 tasks, took 0.35 s more to compile.
 
     Args:
         variant: The kernel's variant.
@@ -102,8 +106,8 @@ def division(variant: Mapping[str, Any], extents: Sequence[Any], tasks: Any) -> 
     rows, count = share(extents[2], variant["tile"] * down), hl.max(1, extents[3])
     sets = share(count, variant["blocks"])
     ranges = hl.max(1, tasks // (rows * max(1, down // least)))
-    if down > 1:
-        ranges = hl.max(ranges, _common(sets, tasks))
+    even = balance(sets, tasks) >= hl.f32(WORTH if down > 1 else TWICE) * balance(rows * down, tasks)
+    ranges = hl.max(ranges, hl.select(even, tasks, _common(sets, tasks) if down > 1 else 1))
     ways = tasks // ranges
     each = share(rows, ways)
     large = (extents[0] * extents[1] * extents[2] * extents[3] > CACHED) & (tasks > 1)

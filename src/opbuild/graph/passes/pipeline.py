@@ -13,6 +13,7 @@ from opbuild.graph.passes.fuse import fuse
 from opbuild.graph.passes.gathers import reshape_whole_gathers
 from opbuild.graph.passes.groups import fuse_group_normalization
 from opbuild.graph.passes.integers.rewrite import rewrite_integers
+from opbuild.graph.passes.leading import keep_leading_dimensions
 from opbuild.graph.passes.narrow import widen_narrow_floats
 from opbuild.graph.passes.patterns import fuse_gelu, fuse_layer_normalization
 from opbuild.graph.passes.scales import merge_scales
@@ -48,7 +49,7 @@ def simplify(graph: Graph, evaluate: Evaluate) -> Graph:
     graph = remove_identities(widen_narrow_floats(zero_softmax(graph)))
     graph = fuse_layer_normalization(graph)
     graph = fuse_group_normalization(fuse_gelu(graph))
-    graph = merge_scales(reshape_whole_gathers(decompose(graph)))
+    graph = keep_leading_dimensions(merge_scales(reshape_whole_gathers(decompose(graph))))
     graph = fold_batchnorm(graph)
     graph = fold(graph, evaluate)
     return remove_identities(graph)

@@ -12,6 +12,9 @@ from opbuild.families.blocked import BLOCK, blocks
 from opbuild.families.conv_integer import family as dense
 from opbuild.families.conv_integer_depthwise import family as depthwise
 from opbuild.families.epilogue import Epilogue
+from opbuild.families.family import Variant
+from opbuild.families.winograd import family as winograd_family
+from opbuild.families.winograd_integer import family as winograd
 from opbuild.graph.types import Array, Node
 from opbuild.lowering import integer_weights as packing
 from opbuild.lowering.context import Lowering, NotServedError, rule
@@ -19,7 +22,7 @@ from opbuild.lowering.epilogue import CHANNEL_FILL, epilogue_of, pack_channels, 
 from opbuild.lowering.halo import with_halo
 from opbuild.lowering.integer_weights import Part
 from opbuild.lowering.operands import Blocked, BlockedTaps, OperandRef, Plain
-from opbuild.lowering.windows import Window, image_shape, window_of
+from opbuild.lowering.windows import Pair, Window, image_shape, window_of
 from opbuild.operations.evaluation import evaluate_scalar
 from opbuild.operations.expression import ACC, Expression, arg, canonical, substitute, walk
 from opbuild.platform.records import dataclass
@@ -72,6 +75,8 @@ def lower_conv_integer(lowering: Lowering, node: Node) -> None:
     taps = conv.window.kernel[0] * conv.window.kernel[1]
     if groups == conv.inputs == conv.outputs and groups > 1 and taps <= depthwise.MOST_TAPS:
         _depthwise(lowering, conv, source, padding)
+    elif (variant := _winograd_variant(lowering, conv, groups)) is not None:
+        _winograd(lowering, conv, source, padding, variant)
     else:
         _dense(lowering, conv, source, padding)
 
@@ -152,9 +157,10 @@ def _with_sums_for(epilogue: Epilogue, part: Expression) -> Epilogue:
 
 def _dense(lowering: Lowering, conv: _Convolution, source: Blocked, padding: float) -> None:
     """Emit one call for each image and each part of a grouped convolution."""
-    window, out = conv.window, lowering.type(conv.node.outputs[0]).dtype
+    window, out = conv.window, _result(lowering, conv)
     dtype = packing.element_type(conv.weights)
-    adjacent = dense.adjacent(dtype, lowering.machine)
+    halves = dense.in_halves(packing.largest(conv.weights), lowering.machine)
+    adjacent = dense.adjacent(dtype, halves, lowering.machine)
     parts = tuple(packing.parts(conv.inputs, conv.outputs, int(conv.node.attrs.get("group", 1))))
     extra, target, bias = _operands(lowering, conv, padding)
     for part in parts:
@@ -162,7 +168,7 @@ def _dense(lowering: Lowering, conv: _Convolution, source: Blocked, padding: flo
         added = math.prod(window.kernel) * -(-part.inputs[1] // (adjacent * steps)) * steps
         variant = lowering.choose(dense.choose, window.out, part.outputs[1], added)
         desc = dense.describe(
-            window.kernel, window.stride, window.dilation, (dtype, adjacent, steps), conv.epilogue, out, variant
+            window.kernel, window.stride, window.dilation, (dtype, adjacent, steps), halves, conv.epilogue, out, variant
         )
         weights = _packed_weights(lowering, conv, part, (dtype, adjacent, steps))
         begin, count = part.inputs[0] // BLOCK, blocks(part.inputs[1])
@@ -175,8 +181,51 @@ def _dense(lowering: Lowering, conv: _Convolution, source: Blocked, padding: flo
             lowering.emit(desc, [taps, weights, *operands], conv.node)
 
 
+def _winograd_variant(lowering: Lowering, conv: _Convolution, groups: int) -> Variant | None:
+    """Return Winograd's variant, or None where the direct convolution is faster, or is all that there is."""
+    window, kernels = conv.window, lowering.options.kernels
+    geometry = (window.kernel, window.stride, window.dilation, groups)
+    if geometry != (winograd_family.KERNEL, (1, 1), (1, 1), 1):
+        return None
+    variant = lowering.choose(winograd.choose, window.out, conv.inputs, conv.outputs)
+    if variant is None or kernels is None:
+        return variant
+    return variant if kernels.has(winograd.describe(conv.epilogue, _result(lowering, conv), variant)) else None
+
+
+def _winograd(lowering: Lowering, conv: _Convolution, source: Blocked, padding: float, variant: Variant) -> None:
+    """Emit one call for each image; the output is rounded up to whole chunks, and what it reads with it."""
+    window, (width, height) = conv.window, winograd_family.rounded(variant, conv.window.out)
+    desc = winograd.describe(conv.epilogue, _result(lowering, conv), variant)
+    left, top = window.before
+    over = (max(0, width + 2 - left - window.size[0]), max(0, height + 2 - top - window.size[1]))
+    source.storage.grow_halo(left, top, *over)
+    shape = (winograd.POINTS, blocks(conv.outputs), blocks(conv.inputs), BLOCK // 2, BLOCK, 2)
+    weights = lowering.packed(
+        conv.made_of, "integer winograd", shape, "int16", lambda: packing.pack_winograd(conv.weights)
+    )
+    extra, target, bias = _operands(lowering, conv, padding)
+    for image in lowering.images(source.shape[0]):
+        data = source.window(image, left, top, window.out[0] + 2, window.out[1] + 2)
+        others = (_rounded(each, image, window.out, (width, height)) for each in (bias, *extra, target))
+        lowering.emit(desc, [data, weights, *others], conv.node)
+
+
+def _rounded(operand: Plain | Blocked, image: int, out: Pair, whole: Pair) -> OperandRef:
+    """Return an operand of an image, a blocked one with extents rounded up to ``whole``."""
+    if isinstance(operand, Plain):
+        return operand
+    operand.storage.grow_halo(0, 0, whole[0] - out[0], whole[1] - out[1])
+    return operand.window(image, 0, 0, *whole)
+
+
+def _result(lowering: Lowering, conv: _Convolution) -> str:
+    """Return the element type of the result."""
+    return lowering.type(conv.node.outputs[0]).dtype
+
+
 def _depthwise(lowering: Lowering, conv: _Convolution, source: Blocked, padding: float) -> None:
-    window, out = conv.window, lowering.type(conv.node.outputs[0]).dtype
+    window, out = conv.window, _result(lowering, conv)
     variant = lowering.choose(depthwise.choose, window.out[0])
     desc = depthwise.describe(window.kernel, window.stride, window.dilation, conv.epilogue, out, variant)
     shape = (blocks(conv.outputs), window.kernel[1], window.kernel[0], BLOCK)

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 
 from opbuild.platform.background import begin
+from opbuild.platform.behind import BEHIND
 from opbuild.text.plural import counted, verb
 
 EXIT_SECONDS = 10.0
@@ -73,6 +74,7 @@ class Uploads:
         """Wait until everything is written, or the time is over; tell what is not."""
         if os.getpid() != self._process:
             return
+        BEHIND.finish()  # which may have more to upload
         self._ended = self._ended or time.monotonic()
         with self._changed:
             while self._busy and self.goes_on():

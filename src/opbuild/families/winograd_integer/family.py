@@ -1,0 +1,113 @@
+"""Winograd's convolution of 8-bit numbers: 3 x 3 taps, stride 1, where a level adds up two products at once.
+
+It takes 16 products for four outputs instead of 36, of 16 bits instead of 8. Where an instruction adds up four products
+of bytes, that is no gain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from opbuild.families.blocked import BLOCK, BLOCKED_DIMS, CHANNEL_DIMS, LANE, blocks
+from opbuild.families.conv_integer.family import MOST_PRODUCTS
+from opbuild.families.epilogue import Epilogue
+from opbuild.families.family import BYTES, Dims, Family, Variant
+from opbuild.families.tiles import Pair, ranked, round_up
+from opbuild.families.winograd import family as winograd
+from opbuild.kernel.machine import Machine
+from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+
+M = 2
+"""Outputs of a tile in each direction. F(4 x 4) would need weights of more than 16 bits."""
+
+N = M + 2
+"""Inputs of a tile in each direction."""
+
+POINTS = N * N
+"""Products of a tile."""
+
+MOST_INPUTS = MOST_PRODUCTS // (4 * 9)
+"""Input channels up to which four times a sum can not leave int32, whatever the numbers."""
+
+LEAST_CHANNELS = 32
+"""Input and output channels from which on fewer products are worth the transforms."""
+
+LEAST_EXTENT = 4
+"""Positions of a row or of a column from which on tiles are worth it."""
+
+SEARCHED = 3
+"""Chunks, and register tiles of each, that tuning tries."""
+
+
+def choose(out: Pair, inputs: int, outputs: int, machine: Machine) -> Variant | None:
+    """Return the variant for an output, or None where the direct convolution is faster.
+
+    Parts are those of ``winograd``.
+
+    Args:
+        out: Extents of the output (x, y).
+        inputs: Input channels.
+        outputs: Output channels.
+        machine: What runs it.
+    """
+    return candidates(out, inputs, outputs, machine)[0]
+
+
+def candidates(out: Pair, inputs: int, outputs: int, machine: Machine) -> list[Variant | None]:
+    """Return the variants among which tuning searches, and None, the direct convolution; arguments as of ``choose``."""
+    if machine.dot > 2 or inputs > MOST_INPUTS:
+        return [None]
+    across, down = (-(-extent // M) for extent in out)
+    ordered = sorted(winograd.CHUNKS, key=lambda chunk: (round_up(across, chunk), -chunk))
+    chunks = [(across, down)] if 0 < max(across, down) <= winograd.SMALL else [(each, 1) for each in ordered[:SEARCHED]]
+    found: list[Variant | None] = [
+        {"tile": M, "chunk_x": chunk[0], "chunk_y": chunk[1], "width": tile[0], "blocks": tile[1]}
+        for chunk in chunks
+        for tile in ranked(winograd.tiles(machine), prod(chunk), blocks(outputs))[:SEARCHED]
+    ]
+    worth = min(inputs, outputs) >= LEAST_CHANNELS and min(out) >= LEAST_EXTENT
+    return [*found, None] if worth else [None, *found]
+
+
+def describe(epilogue: Epilogue, out: str, variant: Variant) -> OpDesc:
+    """Return the descriptor; operands x, u, bias, the epilogue's, out of element type ``out``."""
+    step = BLOCK * BLOCK
+    weights = (Dim(2, 1), Dim(BLOCK, 2), Dim(BLOCK // 2, 2 * BLOCK), Dim(stride=step), Dim(), Dim(POINTS))
+    place = (
+        LANE,
+        Dim(stride=BLOCK, multiple=M * variant["chunk_x"]),
+        Dim(multiple=M * variant["chunk_y"]),
+        Dim(min=variant["blocks"]),
+    )
+    inputs = (
+        Operand("x", "uint8", BLOCKED_DIMS, "NC1HWC0"),
+        Operand("u", "int16", weights, "FRACTAL_Z"),
+        Operand("bias", "int32", CHANNEL_DIMS, "NC1HWC0"),
+        *epilogue.inputs(),
+    )
+    target = (Operand("out", out, place, "NC1HWC0"),)
+    return FAMILY.desc(("ConvInteger", *epilogue.op_types), inputs, target, epilogue.attrs, variant, epilogue.impl_mode)
+
+
+def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
+    """Return the nanoseconds that a call takes on one core: products, and transforms that pass through its cache."""
+    inputs, outputs = (shapes[1][axis][0] * BLOCK for axis in (3, 4))
+    count = prod(-(-(shapes[0][axis][0] - 2) // M) for axis in (1, 2))
+    products = count * inputs * outputs / (2 * machine.lanes * winograd.PER_NANOSECOND)
+    return POINTS * (products + (count * (2 * inputs + 4 * outputs) + 2 * inputs * outputs) / BYTES)
+
+
+FAMILY = Family(
+    "winograd_integer",
+    choose,
+    attributes=("epilogue",),
+    variant=winograd.FAMILY.variant,
+    types=("uint8",),
+    implied={"kernel": list(winograd.KERNEL)},
+    milliseconds=290,
+    least_extent=1,
+    opened=winograd.FAMILY.opened,
+    work=work,
+    candidates=candidates,
+)

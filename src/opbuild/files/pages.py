@@ -1,0 +1,64 @@
+"""Pages: memory for what is to become a file's contents; once the file is there, its pages take the place of these.
+
+So whoever has the memory goes on with the same addresses, and shares the file's pages with all processes that map it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import weakref
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from opbuild.files.mapping import Array
+
+LEAST = 2**16
+"""Bytes below which memory is the allocator's."""
+
+_MAY_MOVE, _FIXED = 1, 2
+_own: dict[int, weakref.ref[Array]] = {}
+"""Memory on pages of its own, by its address."""
+
+
+def new_pages(shape: tuple[int, ...], dtype: Any) -> Array:
+    """Return memory for an array, on pages of its own if it is large; what it holds is undefined."""
+    nbytes = prod(shape) * np.dtype(dtype).itemsize
+    if nbytes < LEAST:
+        return np.empty(shape, dtype)
+    # Not on huge pages: where memory has been in use for a while the system moves other pages about to have some.
+    memory = np.frombuffer(mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
+    address = memory.ctypes.data
+    _own[address] = weakref.ref(memory, lambda gone: _forget(address, gone))
+    array: Array = memory.view(dtype).reshape(shape)
+    return array
+
+
+def has_own_pages(array: Array) -> bool:
+    """Return whether an array is all of some memory that ``new_pages`` gave, which nobody else can know."""
+    known = _own.get(array.ctypes.data)
+    memory = None if known is None else known()
+    return memory is not None and memory.nbytes == array.nbytes
+
+
+def exchange_pages(array: Array, mapped: Array) -> None:
+    """Put the pages of a file in the place of an array's, which holds the same; where that can not be, it stays.
+
+    Any thread may read the array meanwhile.
+
+    Args:
+        array: Has its own pages.
+        mapped: A shared map of the file, from its beginning.
+    """
+    libc = ctypes.CDLL(None)
+    libc.mremap.restype = ctypes.c_void_p
+    libc.mremap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
+    # Nothing of a shared map is moved, so the same pages are mapped a second time.
+    libc.mremap(mapped.ctypes.data, 0, array.nbytes, _MAY_MOVE | _FIXED, array.ctypes.data)
+
+
+def _forget(address: int, gone: weakref.ref[Array]) -> None:
+    if _own.get(address) is gone:  # else other memory is there already
+        del _own[address]
