@@ -18,15 +18,12 @@ from opbuild.config import Config, options_in
 from opbuild.errors import BuildError
 from opbuild.events import LINKING, PACKING, PREPARING, READING, WRITING, Observer, working
 from opbuild.graph.types import Graph, TensorType
+from opbuild.kernel.free import FREE
 from opbuild.kernel.level import Level
-from opbuild.kernel.opdesc import FREE
 from opbuild.models.endpoints import inputs_of, outputs_of
 from opbuild.models.source import Model, is_surely_new
-from opbuild.pipeline.any_size import AnySize
 from opbuild.pipeline.images import Ahead, Wanted
-from opbuild.pipeline.lower_levels import open_known, plan_served, start_stored
-from opbuild.pipeline.part_sizes import PartSource
-from opbuild.pipeline.parts import PartBinder
+from opbuild.pipeline.lower_levels import open_known, plan_served, start_stored, start_whole
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stores import EarlyStart, Stores, make_builder
 from opbuild.platform.background import Background
@@ -44,6 +41,7 @@ if TYPE_CHECKING:
     from opbuild.builder.build import Builder
     from opbuild.builder.work import Work
     from opbuild.pipeline.opening import Openable
+    from opbuild.pipeline.signatures import Signatures
     from opbuild.pipeline.stages import Assembled, Built, Planned
     from opbuild.runtime.weights import Packer
 
@@ -53,10 +51,10 @@ __all__ = ["Network", "Report", "compile", "compile_graph", "compile_source"]
 # -- the data path -----------------------------------------------------------------------------------------------------
 
 
-def bind(wanted: Wanted, setup: Setup, stores: Stores, new_builder: Callable[[], Builder]) -> Binding:
+def bind_wanted(wanted: Wanted, stores: Stores, new_builder: Callable[[], Builder]) -> Binding:
     """Make a network ready for one input signature: start it as it is stored, or build and store it."""
-    clock = Clock()
-    stored = start_stored(wanted, stores, clock)
+    clock, setup = Clock(), stores.setup
+    stored = start_stored(wanted.key, stores, clock)
     if isinstance(stored, Binding):
         return stored
     otherwise = wanted.otherwise()
@@ -242,51 +240,30 @@ def compile_model(
         if check is not None:
             check(inputs)
 
-        def bind_with(stores: Stores, new_builder: Callable[[], Builder]) -> Callable[[Wanted], Binding]:
-            def bind_wanted(wanted: Wanted) -> Binding:
-                whole = wanted._replace(otherwise=sizes.bind_stored, ahead=sizes)
-                return bind(whole, stores.setup, stores, new_builder)
+        made: list[Signatures] = []
 
-            return bind_wanted
+        def signatures() -> Signatures:
+            if not made:
+                from opbuild.pipeline.signatures import (
+                    Signatures,  # most networks have one, and start as they are stored
+                )
 
-        def later(wanted: Wanted) -> Binding:
-            """Bind a part behind a cut; most need nothing that is not there, and no compile server."""
-            return bind(wanted, setup, stores, lambda: make_builder(setup, stores))
+                parts = source, inputs, shapes, stores, bind_wanted, early.builder, executor
+                made.append(Signatures(*parts, is_open=signature is None, waits=waits))
+            return made[0]
 
-        behind = stores.behind(executor if waits else None)
-
-        def new_sizes(part: PartSource, declared: Sequence[Sequence[int]]) -> AnySize:
-            return AnySize(part, behind, declared, lambda: make_builder(behind.setup, behind), is_open=True)
-
-        gently = bind_with(behind, lambda: make_builder(behind.setup, behind, is_urgent=False))
-        sizes = AnySize(
-            source,
-            behind,
-            [(FREE,) * len(each.shape) if each.name in shapes else each.shape for each in inputs],
-            lambda: make_builder(behind.setup, behind),
-            PartBinder(source, behind.images, gently, gently, new_sizes).first,
-            is_open=signature is None or (waits and source.declaration.is_open),
-        )
-        parts = PartBinder(source, stores.images, bind_with(stores, early.builder), later, new_sizes)
-
-        def binder(signature: Shapes) -> Bound:
-            bound: Bound | None = sizes.bind(signature)
-            if bound is not None:
-                return bound
-            bound = parts.first(signature)
-            source.remember()  # also what was stored before: that build may have been killed
-            source.release()
-            sizes.begin(signature, bound)
-            return bound
-
-        first = binder(signature) if signature is not None else None
+        first: Bound | None = None
+        if signature is not None:
+            only = not (waits or shapes or source.declaration.is_open)
+            first = start_whole(source, signature, stores) if only else None
+            first = first or signatures().bind(signature)
         if waits:
-            sizes.wait()
+            signatures().wait()
         return Network(
             source.declaration.name,
             inputs,
             [output.name for output in source.declaration.outputs],
-            binder,
+            lambda signature: signatures().bind(signature),
             first=first,
             any_shape=shapes,
             declare=lambda bound: outputs_of(source.declaration, inputs, bound, source.portable),
@@ -315,7 +292,7 @@ def compile_graph(
 
     def binder(_: Shapes) -> Binding:
         wanted = Wanted(stores.images.key_of_graph(graph), lambda _: graph)
-        return bind(wanted, setup, stores, lambda: make_builder(setup, stores))
+        return bind_wanted(wanted, stores, lambda: make_builder(setup, stores))
 
     inputs = tuple(Endpoint(name, graph.types[name]) for name in graph.inputs)
     signature = tuple(endpoint.type.shape for endpoint in inputs)
@@ -348,6 +325,8 @@ def compile_source(
         ModelError: A call, if a node can not be expressed.
         BuildError: A call, if an operator can not be built, or the network not linked.
     """
+    from opbuild.pipeline.any_size import AnySize
+
     setup = set_up(config, None, observer, stores_networks=image)
     stores = Stores(setup)
     behind = stores.behind()
@@ -364,7 +343,7 @@ def compile_source(
             sizes.bind_stored if is_urgent else lambda: None,
             sizes,
         )
-        return bind(wanted, stores.setup, stores, lambda: make_builder(stores.setup, stores, is_urgent=is_urgent))
+        return bind_wanted(wanted, stores, lambda: make_builder(stores.setup, stores, is_urgent=is_urgent))
 
     sizes = AnySize(
         source,

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 from opbuild.options import (
@@ -26,8 +24,9 @@ from opbuild.options import (
     setting,
 )
 from opbuild.platform.limits import cpu_limit
+from opbuild.platform.paths import Path
 from opbuild.platform.places import Place, atc_place, started_rank, user_place
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import dataclass, fields_of
 
 REMOTE_MODES = ("off", "read", "write")
 CACHE_MODES = ("enable", "force", "disable")
@@ -286,9 +285,9 @@ class Config:
 
 
 _SETTINGS: Mapping[str, Setting] = {
-    each.name: each.metadata["setting"] for each in fields(Config) if "setting" in each.metadata
+    name: each.metadata["setting"] for name, each in fields_of(Config).items() if "setting" in each.metadata
 }
-_DEFAULTS = {each.name: each.default for each in fields(Config)}
+_DEFAULTS = {name: each.default for name, each in fields_of(Config).items()}
 
 OPTIONS: Mapping[str, Setting] = {name: how for name, how in _SETTINGS.items() if how.kind}
 """The settings that callers may give, in the order in which they are shown."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from opbuild.errors import OptionError
+from opbuild.platform.paths import Path
+from opbuild.platform.records import NamedTuple, field
 
 Check = Callable[[str, Any], Any]
 """Returns a setting for a name and what is said under it, by a caller or a variable; raises ``OptionError``."""

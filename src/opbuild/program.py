@@ -7,15 +7,14 @@ for the host backend. Views point into buffers, and buffers have no addresses ye
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal
 
 from opbuild.graph.types import Array, Node, TensorType
-from opbuild.kernel.opdesc import OpDesc
-from opbuild.platform.records import NamedTuple, dataclass
+from opbuild.platform.records import NamedTuple, dataclass, field
 
 if TYPE_CHECKING:
     from opbuild.graph.tables import Table
+    from opbuild.kernel.opdesc import OpDesc
 
 BufferKind = Literal["input", "output", "constant", "temporary"]
 

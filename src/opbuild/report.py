@@ -6,10 +6,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field
 from typing import Any, Literal
 
-from opbuild.platform.records import NamedTuple, dataclass
+from opbuild.platform.records import NamedTuple, dataclass, field
 from opbuild.text.plural import counted, first_of, size
 
 UNBOUND = "nothing is built before the first call, which brings the shapes of its inputs"

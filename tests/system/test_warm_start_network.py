@@ -47,12 +47,24 @@ print(*(set(sys.modules) - before))
 """
 
 
+LEFT_OUT = {
+    "dataclasses", "pathlib", "resource", "signal", "typing_extensions", "urllib.parse", "numpy.typing",
+    "opbuild.files.digested", "opbuild.frontend", "opbuild.kernel.soc_version", "opbuild.lowering",
+    "opbuild.pipeline.any_size", "opbuild.pipeline.parts", "opbuild.pipeline.stages", "opbuild.platform.installed",
+}  # fmt: skip
+"""What only a build, a failure or a size that is open needs."""
+
+MOST = 90
+"""Modules of opbuild that a start may load; it loads 83, or 88 where the network's kernels were compiled here."""
+
+
 def test_a_start_loads_nothing_that_only_a_build_or_a_failure_needs(cache: Path) -> None:
-    """Each module is a third of a millisecond of 40."""
+    """Each module is a quarter of a millisecond of 25."""
     command = [sys.executable, "-c", LOADED, str(networks.light_path("squeezenet")), str(cache)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    names = {"signal", "numpy.typing", "opbuild.kernel.soc_version", "opbuild.frontend", "opbuild.files.digested"}
-    assert not names.intersection(done.stdout.split())
+    loaded = done.stdout.split()
+    assert not LEFT_OUT.intersection(loaded)
+    assert sum(name.partition(".")[0] == "opbuild" for name in loaded) <= MOST
 
 
 def test_the_store_can_be_moved(cache: Path, tmp_path: Path) -> None:

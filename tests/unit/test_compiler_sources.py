@@ -270,6 +270,6 @@ REVIEWED = {
     ("opbuild.backend.halide.emission", "import_module"),  # the family's two modules, from which the digest starts
     ("opbuild.backend.halide.user_source", "exec"),  # the operator's own text, which is in the key
     ("opbuild.platform.digest", "import_module"),  # Python's own SHA-256, by the one of its two names that there is
-    ("opbuild.platform.records", "exec"),  # a constructor made of its class's fields; only types of graphs use it here
+    ("opbuild.platform.records", "exec"),  # a constructor made of its class's fields
 }
 """What reaches for code or files by other means than an import statement, with why the key has it all the same."""

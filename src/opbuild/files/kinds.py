@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from pathlib import Path
 
 from opbuild.errors import FileError
+from opbuild.platform.paths import Path
 
 ONNX, OFFLINE, SCRIPT = "an ONNX model", "an offline model (.om)", "a Python script"
 BUNDLE, ARRAY = "a bundle of operators", "a numpy array (.npy)"

@@ -8,7 +8,6 @@ import mmap
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from opbuild.config import available_cores
 from opbuild.files.private import boot, publish
 from opbuild.files.trust import PRIVATE, Trust
 from opbuild.platform.digest import blake3_of, blake3_of_file
+from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 from opbuild.platform.side_by_side import side_by_side
 

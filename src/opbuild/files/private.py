@@ -16,16 +16,16 @@ import re
 import time
 from collections.abc import Iterator
 from functools import lru_cache
-from pathlib import Path
 
 from opbuild.files.writing import make_folder, write_new
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.paths import Path
 
 PREFIX = ".publish-"
 STALE_SECONDS = 3600.0
 """After which a private file is rubbish whoever wrote it."""
 
-_OWNED = re.compile(r"[a-z.]+-[0-9a-f]{32}-([0-9a-f]{16})\.([0-9]{1,10})-.*", re.DOTALL)
+_OWNED = r"(?s)[a-z.]+-[0-9a-f]{32}-([0-9a-f]{16})\.([0-9]{1,10})-.*"
 _MACHINE_DIGITS = 16
 
 
@@ -85,7 +85,7 @@ def is_rubbish(name: str, seconds: float) -> bool:
         name: The file's name.
         seconds: Since it was last written; negative if that lies in the future, which says nothing and counts as long.
     """
-    owned = _OWNED.fullmatch(name)
+    owned = re.fullmatch(_OWNED, name)
     if owned and owned[1] == _machine() and not _is_alive(int(owned[2])):
         return True
     return abs(seconds) > STALE_SECONDS
@@ -98,7 +98,7 @@ def sweep(folder: str | os.PathLike[str], prefix: str = PREFIX) -> None:
     """
     with contextlib.suppress(OSError), os.scandir(folder) as listing:
         for item in listing:
-            if item.name.startswith(prefix) and (prefix == PREFIX or _OWNED.fullmatch(item.name)):
+            if item.name.startswith(prefix) and (prefix == PREFIX or re.fullmatch(_OWNED, item.name)):
                 remove_rubbish(item)
 
 

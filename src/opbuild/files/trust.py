@@ -13,14 +13,13 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
-from pathlib import Path
 from typing import Any
 
 from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.platform.digest import blake3_of
-from opbuild.platform.records import dataclass
+from opbuild.platform.paths import Path
+from opbuild.platform.records import dataclass, field, replace
 from opbuild.text.canonical import canonical_json
 
 SETTING = "OPBUILD_TRUST_SHARED_CACHE=1"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import threading
-from pathlib import Path
 from typing import IO
+
+from opbuild.platform.locks import Lock
+from opbuild.platform.paths import Path
 
 _BLOCK = 4096
 
@@ -15,7 +16,7 @@ _PIECE = 2**18
 """Bytes that are written at once. For 2 MiB or more Linux looks for a huge page to keep them in, and moves other pages
 about until it has one: where memory has been in use for a while that takes three times the time of the writing."""
 
-_COUNTING = threading.Lock()
+_COUNTING = Lock()
 _written = 0
 
 

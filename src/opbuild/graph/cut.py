@@ -7,14 +7,13 @@ is a graph like any other, and the cut behind it says what must be known before 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from opbuild.graph.types import DTYPES, MOST_ELEMENTS, Array, Node, TensorType
 from opbuild.platform.digest import blake3_of
-from opbuild.platform.records import NamedTuple, dataclass
+from opbuild.platform.records import NamedTuple, dataclass, field
 from opbuild.text.canonical import canonical_json
 
 Kind = Literal["values", "data", "repeat", "end"]

@@ -8,14 +8,13 @@ domain ``opbuild`` (see ``graph/passes``). Passes take a graph and return a grap
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
 from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from opbuild.dtypes import ADDED, itemsize
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import dataclass, field, replace
 from opbuild.text.plural import counted
 
 Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]

@@ -8,11 +8,11 @@ part of the descriptor, so editing any of it builds the kernel again, and nothin
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from opbuild.errors import OptionError
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.records import dataclass
 
 if TYPE_CHECKING:
     from opbuild.graph.types import TensorType

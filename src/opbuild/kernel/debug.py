@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from pathlib import Path
 
 from opbuild.errors import OptionError
+from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 
 FLAGS = ("ccec_O0", "ccec_g", "check_flag", "oom")

@@ -7,16 +7,16 @@ disabled.
 
 from __future__ import annotations
 
+import os
 import platform
-import re
-from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 
 from opbuild.config import available_cores
 from opbuild.errors import TargetError
 from opbuild.kernel.level import Level, best_level
 from opbuild.kernel.machine import KIB, Machine
+from opbuild.platform.paths import Path
+from opbuild.platform.records import replace
 
 _TRIPLES = {
     "x86_64": "x86-64-linux",
@@ -57,8 +57,9 @@ def host_flags() -> frozenset[str]:
 
 def flags_in(cpuinfo: str) -> frozenset[str]:
     """Return what the text of a ``/proc/cpuinfo`` lists; cores of several kinds give what all have."""
-    lists = re.findall(r"^(?:flags|Features)\s*:(.*)$", cpuinfo, re.MULTILINE)
-    return frozenset.intersection(*(frozenset(line.split()) for line in lists)) if lists else frozenset()
+    lines = (line.partition(":") for line in cpuinfo.split("\n"))
+    lists = {said for name, colon, said in lines if colon and name.rstrip() in ("flags", "Features")}
+    return frozenset.intersection(*(frozenset(said.split()) for said in lists)) if lists else frozenset()
 
 
 def runs_here(level: Level) -> str | None:
@@ -115,8 +116,10 @@ def _cache_sizes(folder: Path) -> dict[int, int]:
     """Return the bytes of a core's caches for data, by their level."""
     sizes: dict[int, int] = {}
     try:
-        for index in sorted(path for path in folder.iterdir() if path.name.startswith("index")):
-            kind, level, size = ((index / name).read_bytes().strip() for name in _DESCRIBED)
+        for index in sorted(name for name in os.listdir(folder) if name.startswith("index")):  # noqa: PTH208
+            if len(sizes) == len(_CACHE_SIZES):
+                break
+            kind, level, size = ((folder / index / name).read_bytes().strip() for name in _DESCRIBED)
             if kind not in (b"Data", b"Unified") or level not in (b"1", b"2"):
                 continue
             if not size.endswith(b"K") or not size[:-1].isdigit():

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opbuild.errors import BuildError
@@ -18,6 +17,7 @@ from opbuild.files.private import publish
 from opbuild.files.trust import PRIVATE, Trust
 from opbuild.kernel.key import CompilerIdentity
 from opbuild.platform.digest import blake3_of, blake3_of_file
+from opbuild.platform.paths import Path
 
 if TYPE_CHECKING:
     from opbuild.kernel.interfaces import Compiler

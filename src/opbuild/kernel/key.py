@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from typing import Any
 
 from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import sha256
 from opbuild.platform.lazily import lazily
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import dataclass, field
 from opbuild.text.canonical import canonical_json
 
 KEY_FORMAT = 2

@@ -6,7 +6,7 @@ of x86-64 up to v4 are the micro-architecture levels of its psABI (https://gitla
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from opbuild.platform.records import dataclass, field
 
 _V2 = frozenset({"pni", "ssse3", "sse4_1", "sse4_2", "popcnt", "cx16"})
 _V3 = _V2 | {"avx", "avx2", "fma", "f16c", "bmi1", "bmi2", "abm", "movbe"}

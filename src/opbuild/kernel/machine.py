@@ -6,9 +6,12 @@ adds (``kernel.host.here``: its caches, its cores, what waking a thread costs) d
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
 
 from opbuild.kernel.level import Level
+from opbuild.platform.records import dataclass
 
 WAKING = 2500
 """Nanoseconds of work on one core from which on it pays to wake a second thread, where nothing better is known."""
@@ -43,7 +46,7 @@ class Machine:
     @staticmethod
     def of(level: Level) -> Machine:
         """Return what all machines of a level have."""
-        return _OF_LEVEL[level.name]
+        return _of_level(level.name)
 
     def tasks(self, work: int, threads: int) -> int:
         """Return into how many tasks a call is divided that takes ``work`` nanoseconds on one core."""
@@ -55,19 +58,23 @@ class Machine:
 
 
 KIB = 1024
-_SSE = Machine(lanes=4, registers=16, l1=32 * KIB, l2=256 * KIB)
-_AVX2 = Machine(lanes=8, registers=16, l1=32 * KIB, l2=512 * KIB, halves=True)
-_AVX512 = Machine(lanes=16, registers=32, l1=32 * KIB, l2=1024 * KIB)
-_BF16 = replace(_AVX512, dot=4, pairs=True)
-_NEON = Machine(lanes=4, registers=32, l1=32 * KIB, l2=512 * KIB)
+_SSE = {"lanes": 4, "registers": 16, "l1": 32 * KIB, "l2": 256 * KIB}
+_AVX2 = {"lanes": 8, "registers": 16, "l1": 32 * KIB, "l2": 512 * KIB, "halves": True}
+_AVX512 = {"lanes": 16, "registers": 32, "l1": 32 * KIB, "l2": 1024 * KIB}
+_NEON = {"lanes": 4, "registers": 32, "l1": 32 * KIB, "l2": 512 * KIB}
 
-_OF_LEVEL = {
+_OF_LEVEL: Mapping[str, Mapping[str, Any]] = {
     "x86-64": _SSE,
     "x86-64-v2": _SSE,
     "x86-64-v3": _AVX2,
     "x86-64-v4": _AVX512,
-    "x86-64-v4-bf16": _BF16,
+    "x86-64-v4-bf16": {**_AVX512, "dot": 4, "pairs": True},
     "armv8-a": _NEON,
     "armv8.2-a-dotprod": _NEON,
     "rv64gc": _SSE,
 }
+
+
+@lru_cache(maxsize=len(_OF_LEVEL))
+def _of_level(name: str) -> Machine:
+    return Machine(**_OF_LEVEL[name])

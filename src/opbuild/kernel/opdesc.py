@@ -10,13 +10,13 @@ signature is bound, is what keeps an extent below a tile from writing outside a 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from opbuild.kernel.free import FREE
+from opbuild.platform.records import dataclass, field
 from opbuild.text.canonical import canonical_json
 
-FREE = -1
-"""An extent or a stride that is read from the buffer at run time; as ``max``: no upper limit."""
+__all__ = ["FREE", "HIGH_PERFORMANCE", "HIGH_PRECISION", "Dim", "OpDesc", "Operand"]
 
 HIGH_PERFORMANCE, HIGH_PRECISION = "high_performance", "high_precision"
 """The implementation modes, by ATC's names."""

@@ -6,11 +6,11 @@ network_meta/<network>_<number>.model    JSON: the model's digest, its inputs an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from opbuild.files.sealed import seal, unseal
 from opbuild.files.trust import MEMO, PRIVATE, Trust
-from opbuild.kernel.opdesc import FREE
+from opbuild.kernel.free import FREE
+from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 from opbuild.store.networks import MODELS
 

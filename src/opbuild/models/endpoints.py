@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from opbuild.errors import OpbuildError, OptionError, ShapeError
 from opbuild.graph.types import Graph, TensorType
-from opbuild.kernel.opdesc import FREE
+from opbuild.kernel.free import FREE
 from opbuild.models.declaration import Declaration, Declared
 from opbuild.runtime.endpoint import Endpoint, common
 from opbuild.text.plural import counted

@@ -12,9 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from dataclasses import field
 from itertools import islice
-from pathlib import Path
 
 from opbuild.files.mapping import Known, digest_of, remembered_digest
 from opbuild.files.private import publish
@@ -22,7 +20,8 @@ from opbuild.files.trust import Trust
 from opbuild.models import digest as digests
 from opbuild.models.declaration import SUFFIX, Declaration, declaration_bytes, read_declaration
 from opbuild.platform.digest import blake3_of
-from opbuild.platform.records import dataclass
+from opbuild.platform.paths import Path
+from opbuild.platform.records import dataclass, field
 from opbuild.platform.sources import own_sources
 from opbuild.store.items import mark_used
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from opbuild.models.declaration import Declaration, Declared
 from opbuild.models.memory import ModelMemory
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.limits import require_room
+from opbuild.platform.paths import Path
 from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
 

@@ -10,9 +10,10 @@ of the type of ``x``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Literal
+
+from opbuild.platform.records import dataclass
 
 Formula = str | Callable[..., Any]
 

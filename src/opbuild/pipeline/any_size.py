@@ -12,7 +12,6 @@ lowered with open extents, each size is built.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -25,6 +24,7 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.pipeline.images import Ahead
 from opbuild.pipeline.stores import Stores
 from opbuild.platform.background import Background, begin
+from opbuild.platform.locks import Lock, RLock
 from opbuild.report import Clock, OperatorReport, Report
 from opbuild.runtime.binding import Binding, Bound, Shapes
 from opbuild.runtime.library import Library
@@ -78,7 +78,7 @@ class AnySize(Ahead):
         self._source, self._stores, self._declared = source, stores, declared
         self._later = None if is_open else later
         self._new_builder, self._build = new_builder, build
-        self._lock, self._making = threading.RLock(), threading.Lock()
+        self._lock, self._making = RLock(), Lock()
         self._process = os.getpid()
         self._opened: list[Layout] = []
         self._failed = 0
@@ -169,7 +169,7 @@ class AnySize(Ahead):
     def _begin_again(self) -> None:
         """Go on in the child of a fork: threads that had begun something, and may hold locks, stayed in the parent."""
         self._process = os.getpid()
-        self._lock, self._making = threading.RLock(), threading.Lock()
+        self._lock, self._making = RLock(), Lock()
 
     def bind_now(self, shapes: Shapes, built: Shapes) -> Binding | None:
         """Bind the first size by a template, made at one that was ``built`` if possible; None if it is to be built."""

@@ -13,7 +13,6 @@ from opbuild.graph import user_operators
 from opbuild.graph.cut import Cut
 from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.kernel.networks import ImageKey
-from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.setup import Setup
 from opbuild.platform.behind import BEHIND, Job
@@ -32,6 +31,7 @@ from opbuild.store.shipped import shipped_digest
 from opbuild.version import __version__
 
 if TYPE_CHECKING:
+    from opbuild.kernel.opdesc import OpDesc
     from opbuild.models.declaration import Declaration
     from opbuild.pipeline.stages import Assembled, Built
     from opbuild.runtime.image import OpenImage

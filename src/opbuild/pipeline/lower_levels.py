@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING
 
 from opbuild.errors import BuildError
 from opbuild.events import LowerServes
+from opbuild.graph.cut import is_tensor
 from opbuild.models.source import Model, ModelSource, open_model
-from opbuild.pipeline.images import Wanted
 from opbuild.pipeline.setup import Setup
 from opbuild.pipeline.stores import Stores, deciding_builder
 from opbuild.platform.records import NamedTuple
 from opbuild.report import Clock
-from opbuild.runtime.binding import Binding
+from opbuild.runtime.binding import Binding, Shapes
+from opbuild.runtime.executor import Executor
 
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder
     from opbuild.builder.job import Job
+    from opbuild.kernel.networks import ImageKey
     from opbuild.pipeline.stages import Planned
 
 
@@ -56,17 +58,28 @@ def open_known(model: Model, stores: Stores) -> ModelSource:
     return next((other for other in others if other.was_built), source)
 
 
-def start_stored(wanted: Wanted, stores: Stores, clock: Clock) -> Binding | str:
+def start_stored(key: ImageKey | None, stores: Stores, clock: Clock) -> Binding | str:
     """Return a network started as it is stored, at its own level or one that may serve, or why it can not be."""
-    own = stores.images.start(wanted.key, clock)
+    own = stores.images.start(key, clock)
     if isinstance(own, Binding):
         return own
     for lower in stores.lower:
-        started = lower.images.start(wanted.key, clock)
+        started = lower.images.start(key, clock)
         if isinstance(started, Binding):
             _tell(lower.setup, started.report.network, stores.setup)
             return started
     return own
+
+
+def start_whole(source: ModelSource, signature: Shapes, stores: Stores) -> Binding | None:
+    """Return a model's network as it is stored for a signature; None if it is not, or may be one in parts."""
+    types = source.types(signature)
+    if not source.was_built or not all(map(is_tensor, types.values())):
+        return None
+    started = start_stored(stores.images.key(source.declaration.name, source.digest, types), stores, Clock())
+    if isinstance(started, Binding) and isinstance(started.executor, Executor):
+        return started if started.executor.record.cut is None else None
+    return None
 
 
 def plan_served(stores: Stores, builder: Builder, plan: Callable[[Setup], Planned]) -> Served:

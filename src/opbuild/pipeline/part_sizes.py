@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from opbuild.graph.cut import Cut, cut_to_json
 from opbuild.graph.types import Graph, TensorType
-from opbuild.kernel.opdesc import FREE
+from opbuild.kernel.free import FREE
 from opbuild.models.declaration import Declaration, Declared
 from opbuild.models.source import ModelSource
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.records import replace
 from opbuild.report import Clock
 from opbuild.runtime.binding import Binding, Shapes
 from opbuild.runtime.parts import Part

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opbuild.backend.compilers import make_compiler
@@ -16,7 +14,9 @@ from opbuild.files.trust import PRIVATE, Trust, trusted
 from opbuild.kernel.debug import NO_DEBUG, Debug, make_debug
 from opbuild.kernel.host import compared, host_level, runs_here
 from opbuild.kernel.level import Level
-from opbuild.platform.records import dataclass
+from opbuild.platform.lazily import lazily
+from opbuild.platform.paths import Path
+from opbuild.platform.records import dataclass, replace
 from opbuild.store.shipped import shipped_bank
 from opbuild.text.plural import counted
 
@@ -38,7 +38,7 @@ class Setup:
         stores_networks: Whether networks are stored whole, and started from what is stored.
         debug: Which operators are debugged, and how.
         trust: Whose files are believed.
-        compiler: Makes the operators; nothing of it is loaded yet.
+        given_compiler: Makes the operators; None: the usual one.
         asked: The level that was asked for, where ``level`` is a lower one that serves instead.
         executor: Compiles instead of this host; None: this host alone.
         uses_bank: Whether what tuning found decides about variants.
@@ -50,10 +50,15 @@ class Setup:
     stores_networks: bool = True
     debug: Debug = NO_DEBUG
     trust: Trust = PRIVATE
-    compiler: Compiler = field(default_factory=make_compiler)
+    given_compiler: Compiler | None = None
     asked: Level | None = None
     executor: Executor | None = None
     uses_bank: bool = True
+
+    @lazily
+    def compiler(self) -> Compiler:
+        """What makes the operators; a start of what is stored does not load it."""
+        return self.given_compiler or make_compiler()
 
     @property
     def starts_stored(self) -> bool:
@@ -160,7 +165,6 @@ def set_up(
     config, observer = _joined(config, observer or log_warnings)
     for warning in config.warnings:
         observer(Warned(warning))
-    compiler = compiler or make_compiler()
     return Setup(config, level, observer, stores_networks, debug, trust, compiler, executor=executor)
 
 

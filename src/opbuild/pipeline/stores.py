@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opbuild.config import quota_environment
@@ -17,6 +15,8 @@ from opbuild.pipeline.setup import Setup, release_pack
 from opbuild.platform.background import Background
 from opbuild.platform.behind import BEHIND
 from opbuild.platform.lazily import lazily
+from opbuild.platform.paths import Path
+from opbuild.platform.records import replace
 from opbuild.platform.sources import own_sources
 from opbuild.runtime.image import ImageStore
 

@@ -6,13 +6,15 @@ then, and who waits for something that has not begun does it himself.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from opbuild.platform.limits import has_room, no_process_is_left
+from opbuild.platform.paths import Path
+
+if TYPE_CHECKING:
+    import threading
 
 T = TypeVar("T")
 
@@ -32,6 +34,8 @@ def begin(work: Callable[[], object], name: str, *, is_needed: bool = False) -> 
     """
     if not is_needed and not has_room():
         return None
+    import threading  # most starts begin none
+
     thread = threading.Thread(target=work, name=name, daemon=True)
     try:
         thread.start()
@@ -56,6 +60,8 @@ class Background(Generic[T]):
     """
 
     def __init__(self, work: Callable[[], T], name: str) -> None:
+        import threading
+
         self._work = work
         self._name = name
         self._claim = threading.Lock()

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
-import threading
 import time
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from importlib import import_module
 from os import PathLike
-from pathlib import Path
 from sys import modules
 from typing import Any, cast
 
 from blake3 import blake3
+
+from opbuild.platform.locks import Lock
 
 _MANY = 2**24
 """Bytes from which several threads take a digest; for less it does not pay to start them."""
@@ -26,7 +25,7 @@ _LONG = 2**20
 _PATIENCE = 0.1
 """Seconds in which a thread that has nothing left to do ends."""
 
-_trying = threading.Lock()
+_trying = Lock()
 _threads = [0]
 """How many threads BLAKE3 uses; 0: it was not yet tried whether there can be more than one."""
 
@@ -77,13 +76,18 @@ def blake3_of_parts(parts: Iterable[bytes | memoryview]) -> str:
     return _fast(lambda hasher: [hasher.update(piece) for piece in pieces], nbytes)
 
 
+def is_digest(text: object) -> bool:
+    """Return whether something is a digest as these functions return them."""
+    return isinstance(text, str) and len(text) == 64 and not text.strip("0123456789abcdef")
+
+
 def blake3_of_file(path: str | PathLike[str]) -> str:
     """Return the BLAKE3 digest of a file, mapped rather than read.
 
     Raises:
         OSError: If the file can not be read.
     """
-    return _fast(lambda hasher: hasher.update_mmap(path), Path(path).stat().st_size)
+    return _fast(lambda hasher: hasher.update_mmap(path), os.stat(path).st_size)  # noqa: PTH116  paths stay out of kernels' keys
 
 
 def _fast(update: Callable[[blake3], object], nbytes: int) -> str:
@@ -106,6 +110,8 @@ def _wanted() -> int:
     A pool that finds no threads panics, with a message on the standard error. So as many as it takes are tried first.
     Where memory is limited their stacks would take what is needed for other things.
     """
+    import resource
+
     if _threads[0] == 0:  # never in a fork, in which the lock may be held for ever
         with _trying:
             limits = {resource.getrlimit(number)[0] for number in (resource.RLIMIT_AS, resource.RLIMIT_DATA)}
@@ -116,6 +122,8 @@ def _wanted() -> int:
 
 def _can_start(count: int) -> bool:
     """Return whether so many threads can run at once; those that tried it have ended then."""
+    import threading
+
     stop, tried = threading.Event(), list[int]()
 
     def wait() -> None:
@@ -131,6 +139,6 @@ def _can_start(count: int) -> bool:
     finally:
         stop.set()
     latest = time.monotonic() + _PATIENCE
-    while any(Path(f"/proc/self/task/{thread}").exists() for thread in tried) and time.monotonic() < latest:
+    while any(os.path.exists(f"/proc/self/task/{thread}") for thread in tried) and time.monotonic() < latest:  # noqa: PTH110
         time.sleep(1e-4)
     return enough

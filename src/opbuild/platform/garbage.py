@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import gc
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from opbuild.platform.locks import Lock
 
 _MANY = 200_000
 """Objects made, less those that went, after which the youngest are looked through; Python's own number is 700."""
 
-_lock = threading.Lock()
+_lock = Lock()
 _inside = [0]
 _usual: list[tuple[int, int, int]] = []
 """The process's thresholds, while somebody is inside."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import errno
 import math
-import resource
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, wraps
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from opbuild.errors import OpbuildError
+from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -34,13 +34,13 @@ class Limit(NamedTuple):
     """A limit of this process.
 
     Attributes:
-        number: Of the system.
+        name: Of the system, behind ``RLIMIT_``.
         what: What it limits.
         flag: Of the shell's ``ulimit``.
         low: Bytes below which a compiler or a linker may fail and not say why; 0 for what is no number of bytes.
     """
 
-    number: int
+    name: str
     what: str
     flag: str
     low: int = 0
@@ -48,7 +48,9 @@ class Limit(NamedTuple):
     @property
     def value(self) -> int | None:
         """What it is now; None if there is none."""
-        soft, _ = resource.getrlimit(self.number)
+        import resource  # a start that fails nowhere does not need it
+
+        soft, _ = resource.getrlimit(getattr(resource, f"RLIMIT_{self.name}"))
         return None if soft == resource.RLIM_INFINITY else soft
 
     @property
@@ -64,13 +66,13 @@ class Limit(NamedTuple):
         return f"the limit on {self.what} (ulimit -{self.flag}{now})"
 
 
-ADDRESS_SPACE = Limit(resource.RLIMIT_AS, "the address space", "v", 2**30)
-DATA = Limit(resource.RLIMIT_DATA, "data", "d", 2**30)
-FILE_SIZE = Limit(resource.RLIMIT_FSIZE, "the size of files", "f", 2**24)
-OPEN_FILES = Limit(resource.RLIMIT_NOFILE, "open files", "n")
-PROCESSES = Limit(resource.RLIMIT_NPROC, "processes and threads", "u")
-STACK = Limit(resource.RLIMIT_STACK, "the stack", "s", 2**20)
-TIME = Limit(resource.RLIMIT_CPU, "processor time", "t")
+ADDRESS_SPACE = Limit("AS", "the address space", "v", 2**30)
+DATA = Limit("DATA", "data", "d", 2**30)
+FILE_SIZE = Limit("FSIZE", "the size of files", "f", 2**24)
+OPEN_FILES = Limit("NOFILE", "open files", "n")
+PROCESSES = Limit("NPROC", "processes and threads", "u")
+STACK = Limit("STACK", "the stack", "s", 2**20)
+TIME = Limit("CPU", "processor time", "t")
 
 _NO_MEMORY = ("failed to map segment", "annot allocate memory", "std::bad_alloc")
 _NO_THREAD = "can't start new thread"
@@ -192,8 +194,9 @@ def _room() -> float:
 def _in_use() -> tuple[int, int]:
     """Return the bytes of address space and of data that this process has; 0 where that is not known."""
     try:
+        page = os.sysconf("SC_PAGE_SIZE")
         pages = Path("/proc/self/statm").read_text("ascii").split()
-        return int(pages[0]) * resource.getpagesize(), int(pages[5]) * resource.getpagesize()
+        return int(pages[0]) * page, int(pages[5]) * page
     except (OSError, ValueError, IndexError):
         return 0, 0
 

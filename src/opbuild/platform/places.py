@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 
+from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 
 NAME = "opbuild"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from typing import TypeVar
 
 from opbuild.platform.background import Background
+from opbuild.platform.locks import Lock
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -37,7 +37,7 @@ def side_by_side(
     """
     results: dict[int, R] = {}
     errors: dict[int, BaseException] = {}
-    left, lock = iter(range(len(items))), threading.Lock()
+    left, lock = iter(range(len(items))), Lock()
 
     def take() -> int | None:
         with lock:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import os
 from functools import lru_cache
-from pathlib import Path
 
 from opbuild.platform.digest import blake3_of_parts
 from opbuild.platform.lazily import lazily
+from opbuild.platform.paths import Path
 
 MANIFEST = "release.json"
 """The manifest, in the package's folder: by module, the digest of its code and what it imports of opbuild."""
@@ -39,7 +39,7 @@ class Sources:
         states: The files that count, by path below ``root``, each with its state when this object was made.
     """
 
-    def __init__(self, root: str | Path = Path(__file__).parents[1]) -> None:
+    def __init__(self, root: str | Path = Path(__file__).parent.parent) -> None:
         self.root = os.path.abspath(root)
         self.states = _states(self.root)
 

@@ -11,7 +11,7 @@ import numpy as np
 from opbuild.dtypes import ADDED, numpy_dtype
 from opbuild.errors import InputError
 from opbuild.graph.types import Array, TensorType
-from opbuild.kernel.opdesc import FREE
+from opbuild.kernel.free import FREE
 from opbuild.platform.records import NamedTuple
 
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from opbuild.graph.types import Array
 from opbuild.kernel.networks import ImageKey, StoredNetwork
-from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
 from opbuild.platform.behind import BEHIND
-from opbuild.platform.records import NamedTuple
+from opbuild.platform.records import NamedTuple, replace
 from opbuild.runtime.record import Pieces, Places, Record
 from opbuild.runtime.record_json import from_json, to_json
 
 if TYPE_CHECKING:
     from opbuild.kernel.interfaces import NetworkStore, WeightStore
+    from opbuild.kernel.opdesc import OpDesc
     from opbuild.runtime.template import Template
     from opbuild.runtime.weights import Constants, Packer
 
@@ -122,6 +121,8 @@ class ImageStore:
         try:
             parts = stored.record[OPEN]
             template = template_from_json(parts["template"])
+            from opbuild.kernel.opdesc import OpDesc
+
             symbols = [(OpDesc.from_components(desc), str(symbol)) for desc, symbol in parts["kernels"]]
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             return Reason("damaged", f"not a template: {error!r}")

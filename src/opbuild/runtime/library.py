@@ -12,11 +12,9 @@ import contextlib
 import ctypes
 import errno
 import os
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +22,8 @@ import numpy as np
 from opbuild.errors import LinkError
 from opbuild.graph.types import Array
 from opbuild.platform.limits import hint_for
+from opbuild.platform.locks import local
+from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 from opbuild.runtime.buffers import HEADER
 from opbuild.runtime.pool import load_pool
@@ -35,7 +35,7 @@ MOST_OPERANDS = 13
 Step = tuple[Callable[..., Any], tuple[Any, ...]]
 """A function and its arguments; it returns 0 (or None) unless it failed."""
 
-_last_error = threading.local()
+_last_error = local()
 _latest_error = [""]
 """What was said last in any thread: tasks of a kernel run in threads of their own."""
 

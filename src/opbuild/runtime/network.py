@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import BuildError, InputError, RunError
 from opbuild.graph.types import Array
-from opbuild.kernel.opdesc import FREE
+from opbuild.kernel.free import FREE
 from opbuild.platform.background import begin
 from opbuild.platform.behind import BEHIND
 from opbuild.platform.lazily import lazily
 from opbuild.platform.limits import hint_for, named
+from opbuild.platform.locks import Lock
 from opbuild.report import Report
 from opbuild.runtime.binding import Binder, Binding, Bound, Shapes
 from opbuild.runtime.endpoint import Endpoint, as_input, is_dense, shape_text
@@ -84,7 +84,7 @@ class Network:
         self._bindings: dict[Shapes, Bound] = {}
         self._copies = ReusedMemory()
         self._improving: dict[Shapes, Callable[[], Bound | None]] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._latest: Bound | None = None
         self._built = 0
         if first is not None:

@@ -6,10 +6,8 @@ values, or the types of what was evaluated on the host. All that were met are re
 
 from __future__ import annotations
 
-import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import field
 from functools import partial
 from typing import Any
 
@@ -18,7 +16,8 @@ import numpy as np
 from opbuild.errors import BuildError, OpbuildError, RunError
 from opbuild.graph.cut import Answer, Cut, is_tensor, type_of_value
 from opbuild.graph.types import Array, Node, TensorType
-from opbuild.platform.records import dataclass
+from opbuild.platform.locks import Lock
+from opbuild.platform.records import dataclass, field
 from opbuild.report import Clock, Report
 from opbuild.runtime.executor import Evaluate, Runner
 from opbuild.runtime.timing import TIMER
@@ -99,8 +98,8 @@ class Parts:
         self._evaluate = evaluate
         self._parts: OrderedDict[Hashable, Part] = OrderedDict()
         self._values: Counter[Hashable] = Counter()
-        self._lock = threading.Lock()
-        self._binding = threading.Lock()
+        self._lock = Lock()
+        self._binding = Lock()
 
     @property
     def reports(self) -> list[tuple[Cut, Report]]:

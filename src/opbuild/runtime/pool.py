@@ -8,9 +8,9 @@ from __future__ import annotations
 import ctypes
 import platform
 from functools import lru_cache
-from pathlib import Path
 
 from opbuild.errors import LinkError
+from opbuild.platform.paths import Path
 
 _SUPPORT = Path(__file__).parent.parent / "native" / "support"
 """Not by ``importlib.resources``, whose import takes a tenth of the start of a stored network."""

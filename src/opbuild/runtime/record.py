@@ -10,7 +10,6 @@ ready all of them with a few array operations; objects are made for who asks for
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
 from functools import cache
 from typing import Any, TypeVar, get_args, overload
 
@@ -20,7 +19,7 @@ from opbuild import dtypes
 from opbuild.graph.cut import Cut
 from opbuild.graph.types import Array
 from opbuild.platform.lazily import lazily
-from opbuild.platform.records import NamedTuple, dataclass
+from opbuild.platform.records import NamedTuple, dataclass, field
 from opbuild.program import BufferKind, HostCall, Port, View
 
 T = TypeVar("T")

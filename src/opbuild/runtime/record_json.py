@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from itertools import starmap
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from opbuild.graph.cut import cut_from_json, cut_to_json
 from opbuild.graph.types import DTYPES, Array, TensorType
+from opbuild.platform.digest import is_digest
 from opbuild.program import HostCall, Port, View
 from opbuild.runtime.record import KINDS, Constant, Dims, KernelStep, Kind, Places, Record, Steps, Storage, Storages
 from opbuild.runtime.soundness import problem
@@ -141,7 +141,7 @@ def _places(parts: Mapping[str, Any]) -> Places:
 
 
 def _digest(text: Any) -> str:
-    if text and not re.fullmatch(r"[0-9a-f]{64}", text):  # it becomes the name of a file
+    if text and not is_digest(text):  # it becomes the name of a file
         raise ValueError(f"{text[:80]!r} is not a digest")
     return str(text)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from opbuild.kernel.opdesc import OpDesc
 from opbuild.report import Clock, OperatorReport, Report
 from opbuild.runtime.record import CHECKED_ORDER, KERNELS, Record
+
+if TYPE_CHECKING:
+    from opbuild.kernel.opdesc import OpDesc
 
 
 def record_notes(

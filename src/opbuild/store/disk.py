@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import time
 from collections.abc import Mapping
 from itertools import islice
@@ -38,7 +37,7 @@ OTHER_DEVICES = 16
 _REPLACING_SECONDS = 0.002
 """How long a replacement under way may take to show its last file; it takes three renames."""
 
-ENTRIES = Form("operator", (".json", ".o", ".info"), re.compile(r"[a-z0-9_]+_[0-9]+_[0-9]+"), marked=True)
+ENTRIES = Form("operator", (".json", ".o", ".info"), r"[a-z0-9_]+_[0-9]+_[0-9]+", marked=True)
 """An entry's files; the folder may hold others."""
 
 ENTRIES_BESIDE_NETWORKS = ENTRIES._replace(needs=frozenset({".o", ".info"}))

@@ -28,7 +28,7 @@ LOOKED_AT = 10_000
 """Files of a folder whose size and times ``tidy`` asks for; it takes 40 ms."""
 
 _NOTES = tuple(
-    Form("note", (Path(name).suffix,), re.compile(re.escape(Path(name).stem)))
+    Form("note", (Path(name).suffix,), re.escape(Path(name).stem))
     for name in (COMPILER_MEMO, counters.FILE, counters.OLD_FILE, measured.FILE)
 )
 """What is only remembered of the folder itself."""

@@ -12,11 +12,11 @@ import os
 import re
 import time
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import Literal
 
 from opbuild.files.trust import PRIVATE, SignatureError, Trust, UntrustedError
 from opbuild.kernel.reason import Reason
+from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 
 Kind = Literal["operator", "image", "memo", "weight", "reference", "note", "private", "settings"]
@@ -31,14 +31,14 @@ class Form(NamedTuple):
     Attributes:
         kind: See ``Item``.
         suffixes: Of the files, the commit mark's first.
-        stem: What stems look like; None: anything.
+        stem: What stems look like, as a regular expression that is compiled where it is used; None: anything.
         marked: Whether the access time of the commit mark is the time of the last use.
         needs: Suffixes of which one must be there, where another form has the same stems; none: any will do.
     """
 
     kind: Kind
     suffixes: tuple[str, ...]
-    stem: re.Pattern[str] | None = None
+    stem: str | None = None
     marked: bool = False
     needs: frozenset[str] = frozenset()
 
@@ -46,7 +46,7 @@ class Form(NamedTuple):
         """Return whether files of one stem are such an item."""
         return (
             any(suffix in suffixes for suffix in self.suffixes)
-            and (self.stem is None or self.stem.fullmatch(stem) is not None)
+            and (self.stem is None or re.fullmatch(self.stem, stem) is not None)
             and (not self.needs or not self.needs.isdisjoint(suffixes))
         )
 

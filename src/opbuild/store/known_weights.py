@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from opbuild.kernel.networks import Bytes, Weight
 from opbuild.kernel.reason import Reason
+from opbuild.platform.locks import Lock
 
 if TYPE_CHECKING:
     from opbuild.kernel.interfaces import WeightStore
@@ -26,7 +26,7 @@ class KnownWeights:
         self._store = store
         self._arrays: WeakValueDictionary[str, Bytes] = WeakValueDictionary()
         self._states: dict[str, Any] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def get(self, digest: str, nbytes: int, state: Any = None) -> Weight | Reason:
         """Return weights as ``WeightStore.get`` does."""

@@ -15,7 +15,6 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from opbuild.files.mapping import verified
@@ -25,11 +24,12 @@ from opbuild.files.trust import NETWORK, PRIVATE, Trust
 from opbuild.kernel.networks import ImageKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 from opbuild.store.items import REFUSED, Form, Item, mark_used, read_quietly, reason_of
 from opbuild.text.canonical import canonical_json
 
-_STEM = re.compile(r"[a-z0-9_]+_[0-9]+")
+_STEM = r"[a-z0-9_]+_[0-9]+"
 
 NETWORKS = Form("image", (".json", ".so", ".bin", ".seen"), _STEM, marked=True)
 """A network's files."""
@@ -37,7 +37,7 @@ NETWORKS = Form("image", (".json", ".so", ".bin", ".seen"), _STEM, marked=True)
 MODELS = Form("memo", (".model", ".digest"), _STEM)
 """What is remembered beside networks of models, and of their files."""
 
-_DIGEST = re.compile(rb'"([0-9a-f]{64})"')
+_DIGEST = rb'"([0-9a-f]{64})"'
 _ANYBODYS = Trust(shared=True)
 """What is only to be removed may be anybody's; but a pipe in a file's place must make nobody wait."""
 
@@ -178,7 +178,7 @@ def weights_of(network: Item) -> frozenset[str]:
         record = read_quietly(Path(network.mark), NETWORK, _ANYBODYS)  # else this reading would be its last use
     except OSError:
         return frozenset()
-    return frozenset(digest.decode() for digest in _DIGEST.findall(record))
+    return frozenset(digest.decode() for digest in re.findall(_DIGEST, record))
 
 
 def _size_and_digest(parts: Any) -> tuple[int, str]:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 from collections.abc import Mapping
-from pathlib import Path
 
 from opbuild.config import Config
 from opbuild.files.private import private_path, sweep
 from opbuild.files.trust import PRIVATE, Trust
 from opbuild.files.writing import write_new
+from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 
 SECTION = "op_compiler_cache"
@@ -165,7 +164,7 @@ def _parse(file: Path, text: str) -> tuple[dict[str, int], str, list[str]]:
     problems: list[str] = []
     section = ""
     for number, written in enumerate(text.splitlines(), 1):
-        line = re.split(r"(?:^|\s)[#;]", written)[0].strip()
+        line = _without_comment(written).strip()
         if line.startswith("["):
             section = line.strip("[]").strip()
         name, _, given = (part.strip() for part in line.partition("="))
@@ -183,9 +182,18 @@ def _parse(file: Path, text: str) -> tuple[dict[str, int], str, list[str]]:
     return values, remote, problems
 
 
+def _without_comment(line: str) -> str:
+    """Return a line up to a ``#`` or ``;`` that is its first character or follows a blank."""
+    for place, letter in enumerate(line):
+        if letter in "#;" and (place == 0 or line[place - 1].isspace()):
+            return line[:place]
+    return line
+
+
 def _number(name: str, text: str) -> int | None:
     """Return a value, None if it is not allowed."""
-    if not re.fullmatch(r"-?[0-9]{1,12}", text):
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= 12):
         return None
     value = int(text)
     allowed = value == NO_AGEING or value >= 1 if name == SIZE else 1 <= value <= 100

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
-from pathlib import Path
 
 from opbuild.config import Config
 from opbuild.kernel.host import here
 from opbuild.kernel.machine import KIB
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.paths import Path
 
 MACHINE = "machine.json"
 """What was measured of the machine, beside the cache."""
 
-SHIPPED = Path(__file__).resolve().parent.parent / "banks"
+SHIPPED = Path(os.path.realpath(__file__)).parent.parent / "banks"
 
 
 def caches() -> str:

@@ -10,8 +10,6 @@ that layer is.
 from __future__ import annotations
 
 import contextlib
-import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,9 +19,11 @@ from opbuild.files.private import publish
 from opbuild.files.trust import MEMO, PRIVATE, Trust, parse_json
 from opbuild.kernel.networks import Bytes, Weight
 from opbuild.kernel.reason import Reason
+from opbuild.platform.digest import is_digest
+from opbuild.platform.paths import Path
 from opbuild.store.items import REFUSED, Form, reason_of
 
-_DIGEST = re.compile(r"[0-9a-f]{64}")
+_DIGEST = "[0-9a-f]{64}"
 
 WEIGHTS = Form("weight", (".bin",), _DIGEST)
 REFERENCES = Form("reference", (".json",), _DIGEST)
@@ -95,11 +95,6 @@ class DiskWeights:
         return self.folder / f"{source}.json"
 
 
-def is_digest(text: str) -> bool:
-    """Return whether a text may name weights."""
-    return _DIGEST.fullmatch(text) is not None
-
-
 def weights_file(digest: str) -> str:
     """Return the path of packed weights, below the folder of networks."""
     return f"weights/{digest}.bin"
@@ -114,7 +109,7 @@ def read_reference(path: Path, trust: Trust) -> tuple[str, int]:
     """
     content = trust.read_memo(path)
     digest, nbytes = content["blake3"], content["nbytes"]
-    if not _DIGEST.fullmatch(digest) or not isinstance(nbytes, int):
+    if not is_digest(digest) or not isinstance(nbytes, int):
         raise ValueError("it names no weights")
     return digest, nbytes
 

@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opbuild.errors import CompileError, OpbuildError
 from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.platform.paths import Path
 
 if TYPE_CHECKING:
     from opbuild.platform.imports import Modules

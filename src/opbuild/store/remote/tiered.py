@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 from opbuild.files.mapping import anonymous
 from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
-from opbuild.platform.digest import blake3_of
+from opbuild.platform.digest import blake3_of, is_digest
 from opbuild.store.networks import DiskNetworks
 from opbuild.store.remote.contents import InFile, InMemory
 from opbuild.store.remote.failures import ABSENT
@@ -18,7 +18,7 @@ from opbuild.store.remote.manifest import Manifest
 from opbuild.store.remote.networks import RemoteNetworks
 from opbuild.store.remote.operators import told
 from opbuild.store.turns import Turn, Turns
-from opbuild.store.weights import DiskWeights, is_digest
+from opbuild.store.weights import DiskWeights
 
 Offer = Callable[[ImageKey, StoredNetwork, Mapping[str, Bytes]], None]
 """Told of a network that was built, with its weights by digest."""

@@ -1,0 +1,177 @@
+"""Paths as ``pathlib`` has them, without loading it: that takes a tenth of a start, of which URLs are the most.
+
+What a start does with paths is here; all else is ``pathlib``'s, which is loaded when it is asked for. Equality and
+order are the same for both kinds, digests are not: a set or the keys of a dictionary have one kind.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["Path"]
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+else:
+
+    class Path:
+        """A path, as ``pathlib.Path`` on POSIX systems."""
+
+        __slots__ = ("_text",)
+
+        def __init__(self, *parts: str | os.PathLike[str]) -> None:
+            self._text = _normal(os.path.join(*map(_text_of, parts)) if parts else "")
+
+        def __fspath__(self) -> str:
+            return self._text
+
+        __str__ = __fspath__
+
+        def __repr__(self) -> str:
+            return f"Path({self._text!r})"
+
+        def __reduce__(self) -> tuple[type[Path], tuple[str]]:
+            return Path, (self._text,)
+
+        def __hash__(self) -> int:
+            return hash(self._text)
+
+        def __eq__(self, other: object) -> bool:
+            return self._text == str(other) if _is_path(other) else NotImplemented
+
+        def __lt__(self, other: object) -> bool:
+            return self._standard() < other
+
+        def __gt__(self, other: object) -> bool:
+            return self._standard() > other
+
+        def __le__(self, other: object) -> bool:
+            return self._standard() <= other
+
+        def __ge__(self, other: object) -> bool:
+            return self._standard() >= other
+
+        def __truediv__(self, other: str | os.PathLike[str]) -> Path:
+            if type(other) is not str or "/" in other or other in ("", ".") or self._text[-1] in "/.":
+                return Path(self._text, other)
+            joined = object.__new__(Path)
+            joined._text = f"{self._text}/{other}"
+            return joined
+
+        def __rtruediv__(self, other: str | os.PathLike[str]) -> Path:
+            return Path(other, self._text)
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return getattr(self._standard(), name)
+
+        def _standard(self) -> Any:
+            import pathlib
+
+            return pathlib.Path(self._text)
+
+        @property
+        def name(self) -> str:
+            """The last part; empty for the root and the working folder."""
+            return "" if self._text == "." else self._text.rpartition("/")[2]
+
+        @property
+        def stem(self) -> str:
+            """The last part without its suffix."""
+            return self.name.removesuffix(self.suffix) if self.suffix else self.name
+
+        @property
+        def suffix(self) -> str:
+            """What follows the last dot of the last part, with that dot."""
+            before, dot, after = self.name.rpartition(".")
+            return dot + after if before and after else ""
+
+        @property
+        def parent(self) -> Path:
+            """The folder that it is in."""
+            above, slash, last = self._text.rpartition("/")
+            if slash and not last:
+                return self
+            return Path(above + slash if above in ("", "/") else above)
+
+        def is_absolute(self) -> bool:
+            """Return whether it begins at the root."""
+            return self._text.startswith("/")
+
+        def absolute(self) -> Path:
+            """Return it from the root on."""
+            return self if self.is_absolute() else Path(os.getcwd(), self._text)
+
+        def stat(self) -> os.stat_result:
+            """Return the state of what it names."""
+            return os.stat(self._text)
+
+        def exists(self) -> bool:
+            """Return whether it names anything."""
+            return _names(self._text, lambda mode: True)
+
+        def is_file(self) -> bool:
+            """Return whether it names a file."""
+            return _names(self._text, stat.S_ISREG)
+
+        def is_dir(self) -> bool:
+            """Return whether it names a folder."""
+            return _names(self._text, stat.S_ISDIR)
+
+        def unlink(self, missing_ok: bool = False) -> None:
+            """Remove the file."""
+            try:
+                os.unlink(self._text)
+            except FileNotFoundError:
+                if not missing_ok:
+                    raise
+
+        def open(self, *args: Any, **kwargs: Any) -> Any:
+            """Open the file as ``open`` does."""
+            return open(self._text, *args, **kwargs)
+
+        def read_bytes(self) -> bytes:
+            """Return what the file holds."""
+            with self.open("rb") as file:
+                return file.read()
+
+        def read_text(self, encoding: str | None = None, errors: str | None = None) -> str:
+            """Return what the file holds, as text."""
+            with self.open(encoding=encoding, errors=errors) as file:
+                return file.read()
+
+
+def _text_of(part: Any) -> str:
+    text = os.fspath(part)
+    if not isinstance(text, str):
+        raise TypeError(f"a path is text, not {type(text).__name__}")
+    return text
+
+
+def _normal(text: str) -> str:
+    """Return a path without parts that say nothing."""
+    if text and f"/{text}/".find("//", 0 if text[0] != "/" else 1) < 0 and "/./" not in f"/{text}/":
+        return text
+    root = text[: len(text) - len(text.lstrip("/"))]
+    return ("/" if len(root) > 2 else root) + "/".join(part for part in text.split("/") if part not in ("", ".")) or "."
+
+
+def _is_path(other: object) -> bool:
+    return isinstance(other, Path) or (type(other).__module__.startswith("pathlib") and isinstance(other, os.PathLike))
+
+
+def _names(text: str, test: Callable[[int], bool]) -> bool:
+    """Return whether a path names what passes a test of its mode."""
+    try:
+        return test(os.stat(text).st_mode)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EBADF, errno.ELOOP):
+            raise
+    except ValueError:  # a path with a zero in it names nothing
+        pass
+    return False
