@@ -80,6 +80,13 @@ def test_a_path_is_joined_copied_and_sent_as_any(tmp_path: Standard) -> None:
     assert isinstance(path.resolve(), pathlib.Path)
 
 
+def test_a_path_is_one_of_pathlib_to_who_asks() -> None:
+    """Reports and settings hand paths to users, whose code may tell paths from text by their type."""
+    assert isinstance(Path("a"), pathlib.Path)
+    assert isinstance(Path("a"), pathlib.PurePath)
+    assert not isinstance(Path("a"), str)
+
+
 def test_a_path_of_a_start_loads_no_pathlib() -> None:
     """Joining, reading and asking what is there do without it."""
     code = """

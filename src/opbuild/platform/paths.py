@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from typing import TYPE_CHECKING, Any
 
 __all__ = ["Path"]
@@ -69,6 +70,12 @@ else:
             if name.startswith("__"):
                 raise AttributeError(name)
             return getattr(self._standard(), name)
+
+        @property
+        def __class__(self) -> type:
+            """What ``isinstance`` sees: a path of pathlib, to whoever has loaded it."""
+            loaded = sys.modules.get("pathlib")
+            return loaded.Path if loaded else Path
 
         def _standard(self) -> Any:
             import pathlib
