@@ -1,8 +1,9 @@
 """How near networks are to what the machine can do: the least time that their arithmetic and their weights take.
 
 A call's least time is the greater of two. Its products at the rate of a product whose matrices lie in the caches (four
-times that for 8 bits where the machine has VNNI; Winograd's with the multiplications that it makes); and its weights,
-read once from memory, unless the last cache keeps all of the network's. All else is taken to cost nothing.
+times that for 8 bits where the machine has VNNI, twice where it adds up pairs of 16 bits; Winograd's with the
+multiplications that it makes); and its weights, read once from memory, unless the last cache keeps them all.
+All else is taken to cost nothing.
 
 A network's calls follow each other, so no kernels with these algorithms could make it faster than the sum, ``in turn``.
 A machine that read the weights of later calls meanwhile would take the greater of both sums, ``overlapped``: less where
@@ -39,6 +40,7 @@ import opbuild
 from opbuild.bench.runtimes import LIMITED
 from opbuild.config import Config
 from opbuild.dtypes import itemsize
+from opbuild.kernel.machine import Machine
 from opbuild.pipeline.setup import set_up
 from opbuild.runtime.calls import Call
 from opbuild.tuning.machine import measure_machine
@@ -46,9 +48,7 @@ from opbuild.tuning.machine import measure_machine
 READ = 256 << 20
 """Bytes that are read to measure the memory's rate; more than caches keep."""
 
-BITS_8 = ("conv_integer", "conv_integer_depthwise", "matmul_integer")
-VNNI = 4
-"""Products of 8 bits that are added in the place of one of 32."""
+BITS_8 = ("conv_integer", "conv_integer_depthwise", "matmul_integer", "winograd_integer")
 
 
 SHARES = {"share": "of the attainable", "ratio": "of the best", "least_ratio": "least of the best"}
@@ -63,7 +63,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=20, help="timed runs of each network; the median counts")
     parser.add_argument("--results", type=Path, help="what field.py measured")
     parser.add_argument("--limit", nargs="?", const="x86-64-v3", choices=[*LIMITED], metavar="LEVEL",
-                        help="run code for x86-64-v3 (or LEVEL); of networks of 8 bits, what VNNI permits")  # fmt: skip
+                        help="run code for x86-64-v3 (or LEVEL)")  # fmt: skip
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         rows = [one_network(name, Path(folder), arguments) for name in arguments.networks]
@@ -82,7 +82,7 @@ def one_network(name: str, folder: Path, arguments: Namespace) -> dict[str, Any]
     profile = network.profile(data, runs=arguments.runs)
     calls = [row.call for row in profile.rows]
     path.unlink()
-    computing = [products(call) / gflops / 1e6 for call in calls]
+    computing = [products(call, Machine.of(setup.level).dot) / gflops / 1e6 for call in calls]
     reading = [nbytes / gigabytes / 1e6 for nbytes in weights(network, calls)]
     in_turn, overlapped = sum(map(max, computing, reading)), max(sum(computing), sum(reading))
     peer = best(arguments.results, name, arguments.threads)
@@ -94,16 +94,16 @@ def one_network(name: str, folder: Path, arguments: Namespace) -> dict[str, Any]
     }  # fmt: skip
 
 
-def products(call: Call) -> float:
-    """Return the operations of a call, those of 8 bits as a fraction of others."""
-    return call.operations * made(call) / (VNNI if call.family in BITS_8 else 1)
+def products(call: Call, dot: int) -> float:
+    """Return the operations of a call: of 8 bits an instruction adds up ``dot`` where it has one of others."""
+    return call.operations * made(call) / (dot if call.family in BITS_8 else 1)
 
 
 def made(call: Call) -> float:
     """Return how many of the direct algorithm's operations a call makes: F(m x m, 3 x 3) takes (m + 2)^2 for 9 m^2."""
-    if call.family != "winograd":
+    if not call.family.startswith("winograd"):
         return 1.0
-    tile = int(call.variant["tile"])
+    tile = int(call.variant["tile"]) if call.family == "winograd" else 2
     return (tile + 2) ** 2 / (9 * tile**2)
 
 
