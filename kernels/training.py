@@ -226,7 +226,7 @@ def trainings() -> dict[str, Trained]:
         **_passes("BERT, three products, masked", both, encoder_training, TEXTS, joined=False, masked=True),
     }
     found |= _passes("MiniLM, three products", both, encoder_training, TEXTS, 384, joined=False)
-    found |= _passes("small BERT", both, encoder_training, TEXTS, 256, 4, joined=True)
+    found |= _passes("small BERT", both, encoder_training, TEXTS, 256, 4, joined=True, tokens=100)
     for decay in (False, True):
         found |= _passes(f"SGD, decay {decay}", descents[:1], descent, COUNTS, decay=decay)
         for nesterov in (False, True):

@@ -77,7 +77,7 @@ def test_a_dropped_network_gives_back_its_threads_files_and_library() -> None:
 
     def state() -> tuple[int, int, int]:
         tasks = len(list(Path("/proc/self/task").iterdir()))
-        mapped = Path("/proc/self/maps").read_text().count("opbuild-network")
+        mapped = Path("/proc/self/maps").read_text(errors="surrogateescape").count("opbuild-network")
         return tasks, len(list(Path("/proc/self/fd").iterdir())), mapped
 
     before = state()

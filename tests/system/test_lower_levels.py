@@ -122,6 +122,7 @@ def test_a_lower_levels_own_tiles_serve(tmp_path: Path) -> None:
     assert chosen[0] - chosen[1]
     feeds = networks.random_input(convolutions)
     there = opbuild.compile(convolutions, target=str(lower_level), cache_path=tmp_path)
+    there.wait_until_stored()
     for path in tmp_path.rglob("network_meta/squeezenet_*.json"):
         path.unlink()
     net = opbuild.compile(convolutions, forbid_compile=True, cache_path=tmp_path)

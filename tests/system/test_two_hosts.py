@@ -21,7 +21,7 @@ _CPUINFO = Path(__file__).parent.parent / "data" / "cpuinfo"
 
 _KEYS = """
 import json, os, platform, sys
-from pathlib import Path
+from opbuild.platform.paths import Path
 cpuinfo, caches, model, cores = sys.argv[1:]
 read = Path.read_text
 Path.read_text = lambda self, *a, **b: read(Path(cpuinfo) if str(self) == "/proc/cpuinfo" else self, *a, **b)

@@ -96,7 +96,7 @@ def test_weights_are_mapped_and_shared_between_signatures(cache: Path) -> None:
     other = opbuild.compile(path, cache_path=cache, input_shapes={name: net.inputs[0].shape})
     assert other.report.image
     assert {path.name for path in weights.glob("*.bin")} == before
-    maps = Path("/proc/self/maps").read_text()
+    maps = Path("/proc/self/maps").read_text(errors="surrogateescape")
     assert all(name in maps for name in before)
 
 

@@ -107,7 +107,7 @@ def test_no_cpuinfo_gives_the_base_instruction_set(monkeypatch: pytest.MonkeyPat
     def refuse(self: Path, **_: object) -> str:
         raise PermissionError(13, "denied")
 
-    monkeypatch.setattr(Path, "read_text", refuse)
+    monkeypatch.setattr(host.Path, "read_text", refuse)
     assert host_level().flags == frozenset()
 
 

@@ -343,8 +343,7 @@ class Lowering:
         """Return memory of an output's own, for a value that is written there or else copied."""
         target = new_dense("output", self.type(name))
         if value.whole:
-            # Whatever writes the value writes the output.
-            value.storage.alias = (target.storage, 0)
+            value.storage.alias = (target.storage, 0)  # whatever writes the value writes the output
         else:
             self.copy(value, target, name)
         return target.storage

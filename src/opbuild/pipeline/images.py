@@ -17,6 +17,7 @@ from opbuild.kernel.reason import Reason
 from opbuild.pipeline.setup import Setup
 from opbuild.platform.behind import BEHIND, Job
 from opbuild.platform.lazily import lazily
+from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 from opbuild.platform.sources import own_sources, own_sources_edited
 from opbuild.report import Clock, Report
@@ -228,12 +229,12 @@ class Images:
     def _behind(self, key: ImageKey, packer: Packer, save: Callable[[], None], message: str) -> None:
         """Store what waits for it, and do what comes then, behind what the program does; tell what goes wrong."""
         folder = self._setup.config.network_meta
-        was_there = folder.is_dir()
+        was_there = _is_there(folder)
 
         def where_it_was(work: Callable[[], object]) -> Callable[[], None]:
             def done() -> None:
                 try:
-                    if folder.is_dir() or not was_there:  # else somebody has removed it, and it is not to come back
+                    if _is_there(folder) or not was_there:  # else somebody has removed it, and it is not to come back
                         work()
                 except Exception as error:  # nobody is there to whom it could be raised
                     self._setup.observer(Warned(f"{message}: {type(error).__name__}: {error}", 1))
@@ -275,3 +276,11 @@ class Images:
         except OSError as error:
             path = error.filename or files[0]
             raise BuildError(f"{path} can not be read: {error}", "reinstall the compiler") from error
+
+
+def _is_there(folder: Path) -> bool:
+    """Return whether there is a folder, and anybody may look."""
+    try:
+        return folder.is_dir()
+    except OSError:
+        return False
