@@ -17,11 +17,10 @@ def join_asked_again(graph: Graph) -> Graph:
     first: dict[tuple[object, ...], int] = {}
     kept, renamed = list[Node](), dict[str, str]()
     for node in graph.nodes:
-        key = (node.op_type, node.inputs, repr(sorted(node.attrs.items())))
-        place = first.get(key) if node.op_type in _LAYERS and not node.domain else None
-        if place is None or any(name in graph.outputs for name in node.outputs):
-            if node.op_type in _LAYERS and not node.domain:
-                first.setdefault(key, len(kept))
+        place = len(kept)
+        if node.op_type in _LAYERS and not node.domain:
+            place = first.setdefault((node.op_type, node.inputs, repr(sorted(node.attrs.items()))), place)
+        if place == len(kept) or any(name in graph.outputs for name in node.outputs):
             kept.append(node.with_(inputs=tuple(renamed.get(name, name) for name in node.inputs)))
             continue
         own = kept[place].outputs
