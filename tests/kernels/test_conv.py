@@ -18,6 +18,7 @@ from kernels.one_node import assert_close, convolve, lower_node, run_node, varia
 from machines import RUNNABLE, TRIED
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.dtypes import numpy_dtype
+from opbuild.families.blocked import BLOCK
 from opbuild.families.conv import family as direct
 from opbuild.families.conv_first import family as first_layer
 from opbuild.families.epilogue import Epilogue
@@ -206,6 +207,33 @@ def test_chunks_of_input_channels_add_up(kernel: int, level: Level) -> None:
     for columns, rows, inputs, count in ((1, 1, 1, 2), (2, 9, 5, 3), (3, 17, 4, 5), (1, 18, 2, 2)):
         _check_direct(desc, (columns * width, rows), inputs, count, kernel, level)
     assert desc.outputs[0].dims[1].problem(width + 1, 16) is not None
+
+
+JOINING = [
+    (level, *tile[:2])
+    for level in TRIED
+    for tile in direct.tiles(Machine.of(level))
+    if Machine.of(level).vectors(BLOCK) in direct.JOINING and tile[0] > 1
+]
+
+
+@pytest.mark.parametrize(("level", "width", "blocks"), JOINING)
+def test_tiles_that_pass_over_the_ends_of_rows_write_the_output_and_nothing_else(
+    level: Level, width: int, blocks: int
+) -> None:
+    """Tiles pass over the ends of rows of any length, as long as a tile too, read residuals there, and skip halos."""
+    tile = {"width": width, "blocks": blocks, "chunked": False, "joined": True}
+    desc = direct.describe("Conv", (1, 1), (2, 1), (1, 1), Epilogue(RESIDUAL, (("residual", "r"),)), tile)
+    for columns, rows, count in ((width, 1, blocks), (width, 5, blocks + 1), (width + 1, 4, 5 * blocks)):
+        image, w = numbers(1, 32, rows, 2 * columns), numbers(16 * count, 32, 1, 1, seed=1)
+        residual = numbers(count, rows, columns, 16, seed=2)
+        out = guarded((count, rows, columns, 16), strides=(rows * (columns + 2) * 16, (columns + 2) * 16, 16, 1))
+        blocked = np.ascontiguousarray(image[0].reshape(2, 16, rows, -1).transpose(0, 2, 3, 1))[:, :, ::2]
+        x, bias = blocked[:, None, None], np.zeros((count, 16), np.float32)
+        run_desc(desc, x, packing.pack_direct(w), bias, residual, out, level=level)
+        check_canaries(out)
+        sums = convolve(image, w, strides=(1, 2))[0].reshape(count, 16, rows, columns).transpose(0, 2, 3, 1)
+        assert_close(out.view, np.maximum(sums + residual, 0))
 
 
 @pytest.mark.parametrize("level", TRIED, ids=str)

@@ -41,7 +41,7 @@ RATE = 5
 
 
 def fitting(tiles: Mapping[int, Tiles], machine: Machine) -> Tiles:
-    """Return the tiles that a machine's registers hold: sums, the weights of one input channel, and one input.
+    """Return the tiles that a machine's registers hold in one of the orders in which ``accumulate`` adds up products.
 
     One more, and the compiler moves sums between registers and memory at each step: 18 to 30% of the time on Zen 5,
     half of it with AVX2.
@@ -51,7 +51,22 @@ def fitting(tiles: Mapping[int, Tiles], machine: Machine) -> Tiles:
         machine: The machine.
     """
     each = machine.vectors(BLOCK)
-    return tuple(tile for tile in tiles[each] if (tile[0] + 1) * tile[1] * each + 1 <= machine.registers)
+    return tuple(tile for tile in tiles[each] if registers(*tile[:2], each, is_either=True) <= machine.registers)
+
+
+def registers(width: int, blocks: int, each: int, *, is_either: bool = False) -> int:
+    """Return the registers that a tile takes: its sums, the weights of one input channel, and one input.
+
+    With ``is_either`` that, or inputs of all positions and one vector of weights if these are fewer.
+
+    Args:
+        width: Positions.
+        blocks: Channel blocks.
+        each: Registers that a block fills.
+        is_either: Whether vectors of weights may pass by positions.
+    """
+    vectors = blocks * each
+    return width * vectors + (min(width, vectors) if is_either else vectors) + 1
 
 
 def cheapest(tiles: Tiles, width: int, count: int) -> Pair:
@@ -62,8 +77,13 @@ def cheapest(tiles: Tiles, width: int, count: int) -> Pair:
 def ranked(tiles: Tiles, width: int, count: int) -> list[Pair]:
     """Return the legal tiles for rows of ``width`` positions and ``count`` channel blocks, the cheapest first."""
     legal = [tile for tile in tiles if (tile[0] == 1 or tile[0] <= width) and (tile[1] == 1 or tile[1] <= count)]
-    legal.sort(key=lambda tile: round_up(width, tile[0]) * round_up(count, tile[1]) * tile[2])
+    legal.sort(key=lambda tile: computed(tile, width, count))
     return [tile[:2] for tile in legal]
+
+
+def computed(tile: Tile, width: int, count: int) -> float:
+    """Return the relative time of a tile for ``width`` positions and ``count`` channel blocks."""
+    return round_up(width, tile[0]) * round_up(count, tile[1]) * tile[2]
 
 
 def round_up(value: int, multiple: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import halide as hl
@@ -23,11 +24,14 @@ def stored(desc: OpDesc, params: dict[str, Any], index: list[Any], functions: di
     return Definition(list(params.values()), [out], named(index), functions, {"r": r})
 
 
-def apply_epilogue(desc: OpDesc, params: dict[str, Any], accumulator: Any, index: tuple[Any, ...]) -> Any:
+def apply_epilogue(
+    desc: OpDesc, params: dict[str, Any], accumulator: Any, index: tuple[Any, ...], names: Sequence[Any] = ()
+) -> Any:
     """Return the value to store at ``index`` = (lane, x, y, block).
 
     An epilogue operand of rank 4 is read at the same index (a residual), one of rank 2 at (lane, block) (a value for
-    each channel), one of rank 1 at 0 (a scalar).
+    each channel), one of rank 1 at 0 (a scalar). ``names`` are the variables of the value where ``index`` is
+    expressions of them.
     """
     lane, _, _, block = index
     args = []
@@ -37,7 +41,7 @@ def apply_epilogue(desc: OpDesc, params: dict[str, Any], accumulator: Any, index
             places: dict[int, tuple[Any, ...]] = {4: index, 2: (lane, block), 1: (0,)}
             args.append(_expr(param[places[len(operand.dims)]]))
     expression = from_json(list(desc.attrs["epilogue"]))
-    return compile_expression(expression, args, index, _expr(accumulator), refined=desc.is_precise)
+    return compile_expression(expression, args, names or index, _expr(accumulator), refined=desc.is_precise)
 
 
 def _expr(value: Any) -> Any:

@@ -9,7 +9,7 @@ from math import prod
 from opbuild.families.blocked import BIAS, BLOCK, LANE, blocks, result
 from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import Dims, Family, Part, Variant
-from opbuild.families.tiles import SPLIT_TILES, Pair, Tile, Tiles, accumulating, cheapest, fitting, ranked
+from opbuild.families.tiles import SPLIT_TILES, Pair, Tile, Tiles, accumulating, computed, fitting, ranked
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 
@@ -34,12 +34,16 @@ TILES: Mapping[int, Tiles] = {
         (2, 1, 2.5),
         (1, 1, 5.0),
     ),
-    2: SPLIT_TILES,
+    2: ((3, 2, 0.97), *SPLIT_TILES),
     4: SPLIT_TILES,
 }
 """Register tiles by the registers that a channel block fills. From 1 x 1 and 3 x 3 on Sapphire Rapids and Zen 5. Tiles
 of one block take 1.25 on Intel's, whose cores do twice as much at once, and 1.0 on Zen 4: where 14 x 2 computes a sixth
-or an eighth in vain, they take 0.83 to 0.9 of its time there."""
+or an eighth in vain, they take 0.83 to 0.9 of its time there. 3 x 2 with AVX2 was measured on Zen 4 only."""
+
+JOINING: Mapping[int, float] = {2: 10}
+"""By the registers that a channel block fills, products of an output that take as long as finding where a tile is that
+may pass over the end of a row. With AVX-512 most rows have a tile that divides them, so they are not joined."""
 
 SHALLOW, NARROW = 32, 8
 """Products of an output up to which a tile has at most so many positions: then bringing sums in and out takes the time
@@ -65,6 +69,7 @@ def choose(out: Pair, inputs: int, outputs: int, taps: int, pairs: bool, machine
     """Return the variant for an output.
 
     ``width`` and ``blocks`` are the register tile. ``chunked``: whether input channels are taken one block at a time.
+    ``joined``, where it is there: that tiles pass over the ends of rows.
 
     Args:
         out: Extents of the output (x, y).
@@ -81,8 +86,17 @@ def choose(out: Pair, inputs: int, outputs: int, taps: int, pairs: bool, machine
     row, shallow = out[0], inputs * taps <= SHALLOW
     legal = [tile for tile in tiles(machine) if tile[0] <= NARROW or not shallow]
     costs = tuple((*tile[:2], tile[2] * (WAITING if waits(tile) and row % tile[0] else 1.0)) for tile in legal)
-    width, wide = cheapest(costs, row, blocks(outputs))
-    return {"width": width, "blocks": wide, "chunked": row > 0 and row % width == 0 and waits((width, wide, 1.0))}
+    count = blocks(outputs)
+    tile = _least(costs, row, row, count)
+    if not pairs and _may_join(out, machine) and prod(out) * inputs * 4 <= machine.l2:
+        other, finding = (
+            _least(legal, row, prod(out), count),
+            1 + JOINING[machine.vectors(BLOCK)] / max(1, inputs * taps),
+        )
+        if computed(other, prod(out), count) * finding < computed(tile, row, count) * out[1]:
+            return {"width": other[0], "blocks": other[1], "chunked": False, "joined": True}
+    width, wide, _ = tile
+    return {"width": width, "blocks": wide, "chunked": row > 0 and row % width == 0 and waits(tile)}
 
 
 def candidates(out: Pair, inputs: int, outputs: int, taps: int, pairs: bool, machine: Machine) -> list[Variant]:
@@ -90,8 +104,21 @@ def candidates(out: Pair, inputs: int, outputs: int, taps: int, pairs: bool, mac
     legal = ranked(tiles(machine), out[0], blocks(outputs))
     whole = [{"width": width, "blocks": wide, "chunked": False} for width, wide in legal]
     in_chunks = [] if pairs else [each for each in whole if out[0] and out[0] % each["width"] == 0]
-    both = [*whole, *({**each, "chunked": True} for each in in_chunks)]
-    return sorted(both, key=lambda each: whole.index({**each, "chunked": False}))
+    joined = [{**each, "joined": True} for each in whole if each["width"] > 1 and not pairs and _may_join(out, machine)]
+    found = [*whole, *({**each, "chunked": True} for each in in_chunks), *joined]
+    places = {(each["width"], each["blocks"]): place for place, each in enumerate(whole)}
+    return sorted(found, key=lambda each: places[each["width"], each["blocks"]])
+
+
+def _least(costs: Sequence[Tile], row: int, positions: int, count: int) -> Tile:
+    """Return the cheapest of the tiles that are legal for a row, for so many positions and channel blocks."""
+    legal = (tile for tile in costs if (tile[0] == 1 or tile[0] <= row) and (tile[1] == 1 or tile[1] <= count))
+    return min(legal, key=lambda tile: computed(tile, positions, count))
+
+
+def _may_join(out: Pair, machine: Machine) -> bool:
+    """Return whether rows of an output may be joined."""
+    return min(out) > 1 and machine.vectors(BLOCK) in JOINING
 
 
 def _waits(tile: Tile, inputs: int, taps: int, machine: Machine) -> bool:
@@ -163,7 +190,12 @@ FAMILY = Family(
     "conv",
     choose,
     attributes=("kernel", "epilogue", "pairs"),
-    variant={"width": Part(least=1), "blocks": Part(least=1), "chunked": Part(least=False, milliseconds=70)},
+    variant={
+        "width": Part(least=1),
+        "blocks": Part(least=1),
+        "chunked": Part(least=False, milliseconds=70),
+        "joined": Part(least=False),
+    },
     types=("float32",),
     milliseconds=120,
     opened=_opened,

@@ -10,23 +10,23 @@ Sapphire Rapids cores). Which of the two is decided at each call, from the exten
 With ``chunked``, input channels are taken one block at a time, whose weights stay in the first-level cache while a
 group of rows passes over them; partial sums wait in memory. The width must then divide the row. Without, tails are
 shifted inwards, so an extent below a tile is not legal.
+
+With ``joined``, tiles are counted along all rows and pass over their ends, so that few positions are computed twice.
 """
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition
-from opbuild.backend.halide.division import balance, divide_two, either_or_both
+from opbuild.backend.halide.division import divide_two
+from opbuild.backend.halide.tiles import accumulate
 from opbuild.families.blocked import BLOCK
+from opbuild.families.conv.division import task_lengths
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
-
-LOCALITY = 0.93
-"""Time that a task takes where what it reads is in its core's cache, relative to where it is not."""
 
 ROWS = 8
 """Rows that pass over one chunk of weights: enough to pay for it, and their sums still fit the second-level cache."""
@@ -34,13 +34,15 @@ ROWS = 8
 
 def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule by ``variant``: ``width``, ``blocks`` (the register tile) and ``chunked``."""
-    if desc.variant["chunked"]:
-        _chunked(definition, desc)
+    if desc.variant.get("joined"):
+        _joined(definition, desc, machine)
+    elif desc.variant["chunked"]:
+        _chunked(definition, desc, machine)
     else:
-        _whole(definition, desc)
+        _whole(definition, desc, machine)
 
 
-def _whole(definition: Definition, desc: OpDesc) -> None:
+def _whole(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Accumulate all input channels at once, in registers."""
     width, blocks = desc.variant["width"], desc.variant["blocks"]
     out, acc, r = definition.outputs[0], definition.functions["acc"], definition.domains["r"]
@@ -53,7 +55,7 @@ def _whole(definition: Definition, desc: OpDesc) -> None:
     acc.compute_at(out, xo).vectorize(lane).unroll(block).unroll(ox).bound_extent(ox, width).bound_extent(block, blocks)
     left = definition.functions.get("left")
     if left is None:
-        acc.update().reorder(lane, block, ox, r[0], r[1], r[2], r[3]).vectorize(lane).unroll(block).unroll(ox)
+        accumulate(acc.update(), (lane, ox, block), (r[0], r[1], r[2], r[3]), desc, machine)
     else:
         acc.update().reorder(r[0], lane, block, ox, r[1], r[2], r[3], r[4])
         acc.update().atomic().vectorize(r[0]).vectorize(lane).unroll(block).unroll(ox)
@@ -64,7 +66,26 @@ def _whole(definition: Definition, desc: OpDesc) -> None:
         function.never_partition_all()
 
 
-def _chunked(definition: Definition, desc: OpDesc) -> None:
+def _joined(definition: Definition, desc: OpDesc, machine: Machine) -> None:
+    """Accumulate all input channels at once, in registers, in tiles that pass over the ends of rows."""
+    out, acc = definition.outputs[0].update(), definition.functions["acc"]
+    r, t = definition.domains["r"], definition.domains["t"]
+    lane, position, block, left, top = (
+        definition.variables[name] for name in ("lane", "position", "block", "left", "top")
+    )
+    task = hl.RVar("task")
+    out.allow_race_conditions()  # tiles that overlap at the end write the same
+    out.reorder(lane, *(t[axis] for axis in range(6))).vectorize(lane).unroll(t[0]).unroll(t[1])
+    out.fuse(t[4], t[5], task).parallel(task)
+    acc.compute_at(definition.outputs[0], t[2]).vectorize(lane).unroll(block).unroll(position)
+    acc.bound_extent(position, desc.variant["width"]).bound_extent(block, desc.variant["blocks"])
+    acc.bound_extent(left, 1).bound_extent(top, 1)
+    accumulate(acc.update(), (lane, position, block), (r[0], r[1], r[2], r[3]), desc, machine)
+    for function in (definition.outputs[0], acc):
+        function.never_partition_all()
+
+
+def _chunked(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Accumulate blocks of input channels in registers and add them up in memory."""
     width, blocks = desc.variant["width"], desc.variant["blocks"]
     out, acc, r = definition.outputs[0], definition.functions["acc"], definition.domains["r"]
@@ -84,23 +105,14 @@ def _chunked(definition: Definition, desc: OpDesc) -> None:
 
     partial.compute_at(acc, xo).vectorize(lane).unroll(block).unroll(ox)
     partial.bound_extent(ox, width).bound_extent(block, blocks)
-    partial.update().reorder(lane, block, ox, r[0], r[1], r[2]).vectorize(lane).unroll(block).unroll(ox)
+    accumulate(partial.update(), (lane, ox, block), (r[0], r[1], r[2]), desc, machine)
     for stage in (out, acc, acc.update(), partial, partial.update()):  # a last row apart would be the loops again
         stage.never_partition_all()
 
 
 def divide_outer(definition: Definition, desc: OpDesc, loops: tuple[Any, Any]) -> None:
-    """Make the outermost loops, over rows and over tiles of channel blocks, ranges of one of them, a task each.
-
-    Rows where activations are larger than weights, so that a core keeps its rows from layer to layer; blocks where
-    weights are larger, so that one core only reads each; unless cores would wait for each other much longer.
-    """
-    out, x, tasks = definition.outputs[0], definition.inputs[0], definition.tasks
-    buffer, blocks = out.output_buffer(), desc.variant["blocks"]
-    height, tiles = buffer.dim(2).extent(), (buffer.dim(3).extent() + (blocks - 1)) // blocks
-    by_rows, by_blocks, worth = balance(height, tasks), balance(tiles, tasks), hl.f32(LOCALITY)
-    inputs, outputs = x.dim(5).extent(), buffer.dim(3).extent()
-    weights = BLOCK * inputs * outputs * prod(desc.attrs["kernel"])
-    activations = (inputs + outputs) * buffer.dim(1).extent() * height
-    rows_first = hl.select(weights > activations, by_blocks <= by_rows * worth, by_blocks * worth <= by_rows)
-    divide_two(out, loops, either_or_both(rows_first, (height, tiles), tasks))
+    """Make the outermost loops, over rows and over tiles of channel blocks, ranges of one of them, a task each."""
+    out, x, blocks = definition.outputs[0], definition.inputs[0], desc.variant["blocks"]
+    height, sets = (out.output_buffer().dim(axis).extent() for axis in (2, 3))
+    lengths = task_lengths(desc, x, (height, (sets + (blocks - 1)) // blocks), sets, definition.tasks)
+    divide_two(out, loops, lengths)

@@ -22,6 +22,7 @@ import halide as hl
 
 from opbuild.backend.halide.definition import Definition
 from opbuild.backend.halide.division import balance, share
+from opbuild.backend.halide.tiles import accumulate
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
@@ -42,7 +43,7 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule by ``variant``, whose parts the family's record describes."""
     chunk = _output(definition, desc)
     _transforms(definition, desc, chunk)
-    _products(definition, desc, chunk)
+    _products(definition, desc, chunk, machine)
     for function in (*definition.outputs, *definition.functions.values()):
         function.never_partition_all()
 
@@ -136,7 +137,7 @@ def _transforms(definition: Definition, desc: OpDesc, chunk: Any) -> None:
     columns.compute_at(v, t).vectorize(lane).unroll(i).unroll(a).bound(a, 0, n).bound_extent(i, n)
 
 
-def _products(definition: Definition, desc: OpDesc, chunk: Any) -> None:
+def _products(definition: Definition, desc: OpDesc, chunk: Any, machine: Machine) -> None:
     """Schedule the matrix products."""
     variant, names, out, r = desc.variant, definition.variables, definition.outputs[0], definition.domains["r"]
     n = variant["tile"] + 2
@@ -152,4 +153,4 @@ def _products(definition: Definition, desc: OpDesc, chunk: Any) -> None:
     product.vectorize(lane).unroll(bi).unroll(ti)
     acc.compute_at(product, to).vectorize(lane).unroll(block).unroll(t)
     acc.bound_extent(t, variant["width"]).bound_extent(block, variant["blocks"])
-    acc.update().reorder(lane, block, t, r[0], r[1]).vectorize(lane).unroll(block).unroll(t)
+    accumulate(acc.update(), (lane, t, block), (r[0], r[1]), desc, machine)
