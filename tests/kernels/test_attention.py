@@ -53,6 +53,7 @@ class Attention:
         mask: Shape of what is added to the scores, and "hidden" for one of bools that ``Where`` takes.
         known: Whether the mask is known when the network is built.
         joined: Whether heads lie beside each other in what comes before, as in ``(batch, length, heads, size)``.
+        flat: Whether results of heads are joined to rows, ``(batch, length, heads * size)``, behind.
         rounds: The type of 16 bits to whose numbers each operator's result is rounded; empty: none is.
         zeros: Which weights are 0 instead of NaN; empty: none are.
     """
@@ -64,6 +65,7 @@ class Attention:
     hidden: bool = False
     known: bool = False
     joined: bool = False
+    flat: bool = False
     rounds: str = ""
     zeros: str = ""
 
@@ -122,6 +124,12 @@ class Attention:
             types[is_nan] = TensorType("bool", square)
             weights = add("Where", (is_nan, "nothing", weights), square)
         out = add("MatMul", (weights, names["v"]), (*self.batch, rows, columns))
+        if self.flat:
+            batch, heads = self.batch
+            constants["rows"] = np.array([batch, rows, heads * columns])
+            types["rows"] = TensorType("int64", (3,))
+            turned = add("Transpose", (out,), (batch, rows, heads, columns), perm=(0, 2, 1, 3))
+            out = add("Reshape", (turned, "rows"), (batch, rows, heads * columns))
         kept_too = [node.outputs[0] for node in nodes if node.op_type == kept]
         inputs = tuple(name for name in values if name not in constants)
         graph = Graph("attention", tuple(nodes), inputs, (out, *kept_too), types, constants, 21)
@@ -144,7 +152,8 @@ def expected(attention: Attention, values: Mapping[str, Array]) -> Array:
         if attention.zeros:
             is_zero = np.isnan(weights) if attention.zeros == "nan" else (scores == -np.inf).all(-1, keepdims=True)
             weights = np.where(is_zero, 0, weights)
-        return np.asarray(weights @ v)
+        out = np.asarray(weights @ v)
+        return out.swapaxes(1, 2).reshape(out.shape[0], out.shape[2], -1) if attention.flat else out
 
 
 def families(program: Program) -> list[str]:
@@ -178,6 +187,27 @@ def test_any_size_of_heads_and_any_batches(batch: tuple[int, ...], sizes: tuple[
 def test_heads_beside_each_other_are_read_where_they_lie() -> None:
     """Queries, keys and values as projections write them are not copied."""
     check(Attention(joined=True))
+
+
+@pytest.mark.parametrize("lengths", [(64, 70), (33, 70), (1, 70)])
+def test_results_of_heads_are_written_beside_each_other(lengths: tuple[int, int]) -> None:
+    """A Transpose and a Reshape behind move nothing; where heads are computed one by one they are copied as before."""
+    attention = Attention(lengths=lengths, flat=True)
+    values = attention.values()
+    program = attention.program(values)
+    assert (families(program) == ["attention"]) == (lengths[0] > 33)
+    (found,) = run_program(program, values).values()
+    np.testing.assert_allclose(found, expected(attention, values), rtol=1e-5, atol=2e-6)
+
+
+def test_results_that_are_outputs_in_both_shapes_have_memory_of_their_own() -> None:
+    """The network's outputs are dense, also what lies as its reader asked for."""
+    attention = Attention(flat=True)
+    values = attention.values()
+    results = list(run_program(attention.program(values, kept="Transpose"), values).values())
+    wanted = expected(attention, values)
+    for found in (results[0], results[-1]):
+        np.testing.assert_allclose(found.reshape(wanted.shape), wanted, rtol=1e-5, atol=2e-6)
 
 
 def test_heads_of_many_keys_are_copied_together_first() -> None:

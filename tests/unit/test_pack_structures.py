@@ -44,6 +44,15 @@ def test_attention_as_torch_has_it_is_there_beside_that_of_files() -> None:
     assert len({zeros for family, zeros in kinds if family == "attention"}) > 1
 
 
+@pytest.mark.parametrize("name", ["GPT-2 1", "Llama 0"])
+def test_tokens_that_look_at_those_before_them_have_attention_that_leaves_out_the_others(name: str) -> None:
+    """Decoders that somebody else wrote hide later tokens; their kernels differ from those that read a mask."""
+    found = descriptors(graphs_of(iter([next(structures()[name]())])), LEVEL)
+    attentions = [desc for desc in found if desc.family == "attention"]
+    assert attentions
+    assert all("seen" in desc.attrs for desc in attentions)
+
+
 def test_steps_of_training_have_the_kernels_of_backward_passes() -> None:
     """A structure of a backward pass has what forward passes have no use for, and an optimizer's step its formulas."""
     known = structures()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
+from math import inf, prod
 
 from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes, rounded, zeroed
 from opbuild.families.matmul.family import RATE
@@ -20,6 +20,10 @@ BATCH_RANK = 3
 _TILES = {16: (32, 8, 8, 32), 8: (16, 6, 4, 16), 4: (16, 2, 2, 16)}
 """By a vector's lanes: queries of a block, keys whose scores are summed up at once, and the tile of the output."""
 
+_HALVES = {16: (1.05, 1.0)}
+"""By a vector's lanes, what a query costs in blocks of half as many: fewer sums at once; and where keys are left out,
+since such a block sees fewer that are hidden from some of its queries. With 8 lanes it is 1.2."""
+
 
 def choose(rows: int, keys: int, columns: int, hidden: int, machine: Machine) -> Variant | None:
     """Return the variant; None where the two products and the softmax are faster one by one.
@@ -34,7 +38,10 @@ def choose(rows: int, keys: int, columns: int, hidden: int, machine: Machine) ->
     block, together, tall, wide = _TILES[machine.lanes]
     if keys < together or columns < wide or 3 * round_up(rows, block) > 4 * rows:
         return None
-    chunk = machine.lanes if hidden >= machine.lanes else 0
+    chunk, half = machine.lanes if hidden >= machine.lanes else 0, block // 2
+    slower = _HALVES.get(machine.lanes, (inf, inf))[chunk > 0]
+    if slower * round_up(rows, half) <= round_up(rows, block):
+        block = half
     return {"block": block, "keys": together, "rows": tall, "columns": wide, "chunk": chunk}
 
 

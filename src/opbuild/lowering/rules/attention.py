@@ -8,7 +8,7 @@ from opbuild.graph.attention import Hiding
 from opbuild.graph.types import Node, TensorType
 from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, Dim, Operand
 from opbuild.lowering.context import Lowering, NotServedError, rule
-from opbuild.lowering.operands import Plain, dense_strides
+from opbuild.lowering.operands import Plain
 from opbuild.lowering.strided import broadcast, merge, padded, transposed, viewed_as, with_inner_stride
 from opbuild.operations.expression import from_json
 
@@ -32,8 +32,8 @@ def attention(lowering: Lowering, node: Node) -> None:
         key, value = _turned(_gathered(lowering, _turned(key), copies)), _gathered(lowering, value, copies)
     seen = [broadcast(each, (*batch, *each.shape[-2:])) for each in (query, key, value)]
     seen += [broadcast(lowering.plain(name), (*batch, rows, keys)) for name in node.inputs[own:]]
-    shape = lowering.type(node.outputs[0]).shape
-    extents, strides = merge(batch, [*(each.strides[:-2] for each in seen), dense_strides(shape)[:-2]])
+    out = _output(lowering, node.outputs[0])
+    extents, strides = merge(batch, [each.strides[:-2] for each in (*seen, out)])
     if len(extents) > BATCH_RANK:
         raise NotServedError("batches of attention lie in too many ways")
     hiding: Hiding | None = node.attrs["hiding"] if key.strides[-2] == 1 else None
@@ -57,8 +57,19 @@ def attention(lowering: Lowering, node: Node) -> None:
         raise NotServedError("of attention there is no kernel that has no limits")
     for source, target in copies:
         lowering.copy(source, target, node.name)
-    out = _with_batch(lowering.new_plain(node.outputs[0]), extents, strides[-1])
-    lowering.emit(desc, [*views, with_inner_stride(out, 1)], node)
+    lowering.emit(desc, [*views, with_inner_stride(_with_batch(out, extents, strides[-1]), 1)], node)
+
+
+def _output(lowering: Lowering, name: str) -> Plain:
+    """Return where an attention is written: as its only reader has it, if that is a Transpose which keeps rows."""
+    type_, readers = lowering.type(name), lowering.consumers.get(name, [])
+    order = readers[0].attrs.get("perm") if [each.op_type for each in readers] == ["Transpose"] else None
+    if not order or order[-1] != len(type_.shape) - 1 or name in lowering.graph.outputs:
+        return lowering.new_plain(name)
+    memory = lowering.temporary(TensorType(type_.dtype, tuple(type_.shape[axis] for axis in order)))
+    value = transposed(memory, sorted(range(len(order)), key=order.__getitem__))
+    lowering.bind(name, value)
+    return value
 
 
 def _turned(value: Plain) -> Plain:
