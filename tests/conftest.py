@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import json
 import os
@@ -96,14 +95,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the folders whose files take longest: what is left for the end is divided evenly among processes."""
     folders = {name: place for place, name in enumerate(_LONGEST_FIRST)}
     items.sort(key=lambda item: folders.get(item.path.parent.name, len(folders)))
-
-
-def pytest_collection_finish() -> None:
-    """Count what was imported and collected as what stays: no collection looks through it, and forks share its pages.
-
-    Torch and ten thousand tests are a million objects, 0.4 s for each ``gc.collect`` of a test or of a child.
-    """
-    gc.freeze()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

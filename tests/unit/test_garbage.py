@@ -14,12 +14,10 @@ from opbuild.platform.garbage import rare_collection
 
 @pytest.fixture(autouse=True)
 def usual() -> Iterator[tuple[int, int, int]]:
-    """The thresholds of this process, which are restored; as in a user's process nothing is frozen (conftest.py)."""
+    """The thresholds of this process, which are restored."""
     before = gc.get_threshold()
-    gc.unfreeze()
     yield before
     gc.set_threshold(*before)
-    gc.freeze()
 
 
 def test_the_thresholds_are_restored_after_an_error(usual: tuple[int, int, int]) -> None:
