@@ -70,11 +70,17 @@ def with_pack(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPBUILD_PACK", "1")
 
 
-@pytest.fixture
-def kept_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let compile servers of this process take objects that tests compiled before; a campaign's compile them."""
-    monkeypatch.setattr(HalideCompiler, "import_string", HalideCompiler.import_string)  # and restore it
-    kept_kernels.take_in_builds()
+@pytest.fixture(scope="module")
+def kept_objects() -> Iterator[None]:
+    """Let a module's builds, also those of processes that it starts, take objects that tests compiled before.
+
+    A campaign's compile them.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(HalideCompiler, "import_string", HalideCompiler.import_string)  # and restore it
+        kept_kernels.take_in_builds()
+        patch.setenv("PYTHONPATH", kept_kernels.search_path(), prepend=os.pathsep)
+        yield
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

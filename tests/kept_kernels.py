@@ -32,6 +32,9 @@ from opbuild.platform.sources import Sources
 
 Make = Callable[[OpDesc, str, Level], bytes]
 
+TESTS = Path(__file__).resolve().parent
+SOURCE = TESTS.parent / "src"
+
 FOLDER = Path(pwd.getpwuid(os.getuid()).pw_dir, ".cache", "opbuild-tests", "kernels")
 """Not what the environment says: tests change it, and compile servers have another one."""
 
@@ -103,6 +106,12 @@ class KeptCompiler(HalideCompiler):
             found = HalideCompiler.compile(desc, symbol, level)
             keep(path, found)
         return found
+
+
+def search_path() -> str:
+    """Return a ``PYTHONPATH`` with which a process's builds take what this one's do, besides opbuild's own sources."""
+    taking = (TESTS, TESTS / "kept") if HalideCompiler.import_string == KeptCompiler.import_string else ()
+    return os.pathsep.join(map(str, (SOURCE, *taking)))
 
 
 def take_in_builds() -> None:

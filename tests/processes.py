@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-SOURCE = Path(__file__).resolve().parents[1] / "src"
+import kept_kernels
 
 WITHOUT_COMPILER = """
 import sys
@@ -75,7 +75,7 @@ class Outcome:
 
 def environment(**variables: str) -> dict[str, str]:
     """Return this process's environment with opbuild importable and some variables set."""
-    return {**os.environ, "PYTHONPATH": str(SOURCE), **variables}
+    return {**os.environ, "PYTHONPATH": kept_kernels.search_path(), **variables}
 
 
 def build_and_run(

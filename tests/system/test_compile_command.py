@@ -20,6 +20,8 @@ import opbuild
 from opbuild.cli.main import main
 from opbuild.kernel.host import host_level
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 CONV = "x:-1,3,8,8"
 
 

@@ -18,7 +18,7 @@ needs_mpi = pytest.mark.skipif(
     MPIEXEC is None or find_spec("mpi4py") is None,
     reason="mpi4py and an mpiexec are not installed (the extra [mpi])",
 )
-pytestmark = pytest.mark.usefixtures("with_pack")
+pytestmark = pytest.mark.usefixtures("with_pack", "kept_objects")
 
 SCRIPT = """
 import os, signal

@@ -14,6 +14,8 @@ import pytest
 
 from opbuild.frontend.example_models import example_model
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo.py"
 
 

@@ -45,6 +45,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+@pytest.mark.usefixtures("kept_objects")
 @pytest.mark.parametrize("document", READ, ids=lambda path: path.stem)
 def test_every_block_of_a_document_runs_as_it_stands(document: Path, home: Path, tmp_path: Path) -> None:
     """In a new folder, which is a clone as far as the blocks look at one; what is shown below them is printed."""

@@ -16,7 +16,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from processes import SOURCE, WITHOUT, environment
+from kept_kernels import SOURCE
+from processes import WITHOUT, environment
 
 
 def network(kernel: int = 3, dtype: int = TensorProto.FLOAT, rows: int = 4) -> onnx.ModelProto:

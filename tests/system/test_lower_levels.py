@@ -44,7 +44,10 @@ SAME = tuple(level for level in LOWER if choices(level) == choices(HOST))
 OTHER = tuple(level for level in LOWER if choices(level) != choices(HOST))
 DATA = {"x": np.random.default_rng(0).standard_normal((4, 64)).astype(np.float32)}
 
-pytestmark = pytest.mark.skipif(not LOWER, reason="there is no level below this machine's")
+pytestmark = [
+    pytest.mark.skipif(not LOWER, reason="there is no level below this machine's"),
+    pytest.mark.usefixtures("kept_objects"),
+]
 has_same = pytest.mark.skipif(not SAME, reason="no level below this machine's has its registers")
 has_other = pytest.mark.skipif(not OTHER, reason="every level below this machine's has its registers")
 

@@ -17,6 +17,8 @@ import pytest
 
 from processes import environment
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 SCRIPTS = Path(__file__).resolve().parent / "mindspore_scripts"
 NAMES = ["lenet", "resnet_block", "mlp", "lstm", "transformer", "functions", "checkpoint"]
 _NUMBER = re.compile(r"(-?\d+\.\d*(?:e[+-]?\d+)?)")

@@ -16,6 +16,8 @@ import pytest
 
 from processes import environment
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 SCRIPTS = Path(__file__).parent / "onnxruntime_scripts"
 PACKAGES = {
     "rapidocr_text": "rapidocr",

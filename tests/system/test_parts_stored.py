@@ -20,6 +20,8 @@ from opbuild.errors import CompileForbiddenError
 from opbuild.models.source import ModelSource
 from open_rows import noted_sizes
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 MODEL = """<ir_version: 10, opset_import: ["" : 21]>
 g (float[4,6] x, int64[1] axes, int64 turns, bool go) => (float[] y, float[] s, int64[] found, float[] n) <
     float zero = {0}, float[6] bias = {1, 2, 3, 4, 5, 6}> {

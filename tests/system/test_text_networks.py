@@ -11,6 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import opbuild
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 ML = "ai.onnx.ml"
 
 

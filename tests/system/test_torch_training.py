@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,11 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
+from kept_kernels import SOURCE  # noqa: E402
 from opbuild.torch import opbuild as backend  # noqa: E402
 from opbuild.torch import part, report, reset  # noqa: E402
 from opbuild.torch.memory import to_tensor  # noqa: E402
-from processes import SOURCE, environment  # noqa: E402
+from processes import environment  # noqa: E402
 from torch_modules import Encoder, ResNet, ready  # noqa: E402
 from until import until_built_behind  # noqa: E402
 
@@ -296,36 +298,32 @@ def test_a_module_that_was_trained_has_constants_again_without_gradients(compile
     assert not report(fast).partitioned
 
 
-STARTED = """
-import json, sys
-import torch
-from test_torch_training import images, losses
-from opbuild.torch import opbuild as backend
-from opbuild.torch import report
-
-torch.manual_seed(1)
-options = {"cache_path": sys.argv[1], "num_threads": 1}
-through = lambda function: torch.compile(function, backend=backend, options=options)
-model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
-found = losses(model, [images(8, 1) for _ in range(2)], through, torch.optim.SGD)
-print(json.dumps([found, [graph.built for graph in report().graphs]]))
-"""
+def trained(store: str) -> tuple[list[float], list[int]]:
+    """Train a network; return the losses, and how many operators of each graph were built."""
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    options = {"cache_path": store, "num_threads": 1}
+    through = partial(torch.compile, backend=backend, options=options)
+    found = losses(model, [images(8, 1) for _ in range(2)], through)
+    return found, [graph.built for graph in report().graphs]
 
 
-def test_another_process_builds_nothing_to_train_the_same_network(tmp_path: Path) -> None:
+STARTED = "import json, sys; from test_torch_training import trained; print(json.dumps(trained(sys.argv[1])))"
+
+
+def test_another_process_builds_nothing_to_train_the_same_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Forward, backward and the optimizer's step come from the store."""
-
-    def started() -> Any:
-        command = [sys.executable, "-c", STARTED, str(tmp_path)]
-        here = Path(__file__).parent
-        place = environment(PYTHONPATH=os.pathsep.join(map(str, (here, here.parent, SOURCE))), OPBUILD_PACK="0")
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600, env=place)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout.splitlines()[-1])
-
-    first, built = started()
+    monkeypatch.setenv("OPBUILD_PACK", "0")
+    first, built = trained(str(tmp_path))
     assert sum(built) > 5
-    assert started() == [first, [0] * len(built)]
+    here = Path(__file__).parent
+    place = environment(PYTHONPATH=os.pathsep.join(map(str, (here, here.parent, SOURCE))))
+    command = [sys.executable, "-c", STARTED, str(tmp_path)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600, env=place)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == [first, [0] * len(built)]
 
 
 def test_another_batch_size_needs_no_other_kernels(tmp_path: Path) -> None:

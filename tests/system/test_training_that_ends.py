@@ -12,7 +12,7 @@ import pytest
 
 from until import until
 
-pytestmark = pytest.mark.usefixtures("with_pack")
+pytestmark = pytest.mark.usefixtures("with_pack", "kept_objects")
 
 SCRIPT = """
 import os, signal, threading, time

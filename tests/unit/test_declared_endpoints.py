@@ -18,6 +18,8 @@ from opbuild.config import Config
 from opbuild.errors import InputError
 from opbuild.frontend.onnx_model import load_model
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 W = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
 X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
 Shape = tuple[int | str | None, ...]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import gradient_checks
 from gradient_checks import check, draw, ints, ours, told, torchs
 from graph_runner import run_graph
 from opbuild.errors import UnsupportedOperatorError
@@ -323,3 +324,20 @@ def test_nothing_flows_through_integers_and_marks_that_stop_it() -> None:
     for nodes in (through, stopped):
         graph = infer(Graph("none", nodes, ("x",), ("y",), {"x": type_of(x)}, {}))
         assert not run_graph(differentiate(graph, ("x",)), {"x": x})[1].any()
+
+
+@pytest.mark.parametrize("place", [(0, 0), (6, 6), (3, 4)])
+def test_one_wrong_element_of_a_gradient_is_found(place: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it is, and by however little more than differences are wrong."""
+
+    def nearly(graph: Graph, feeds: dict[str, Array]) -> list[Array]:
+        results = run_graph(graph, feeds)
+        for gradient in results[1:]:
+            gradient[place] += 1e-4
+        return results
+
+    x = draw(7, 7)
+    check("Exp", x)
+    monkeypatch.setattr(gradient_checks, "run_graph", nearly)
+    with pytest.raises(AssertionError, match="x0"):
+        check("Exp", x)

@@ -18,6 +18,8 @@ from opbuild.backend.host.evaluate import evaluate
 from opbuild.errors import ModelError, ShapeError
 from opbuild.graph.types import Node
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 Array = npt.NDArray[Any]
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import kept_kernels
-from kept_kernels import FOLDER, forget_the_oldest, keep, kept, name_of
+from fuzzing import CAMPAIGN
+from kept_kernels import FOLDER, KeptCompiler, forget_the_oldest, keep, kept, name_of, take_in_builds
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.kernel.level import LEVELS, Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.sources import Sources
+from processes import environment
 
 CONV, SOFTMAX = (OpDesc(op_types=("X",), family=family, inputs=(), outputs=()) for family in ("conv", "softmax"))
 
@@ -82,3 +86,22 @@ def test_they_lie_where_no_test_looks(user_store: Path) -> None:
     """A test's own folders hide nothing behind kept kernels, and hold none."""
     assert not user_store.is_relative_to(FOLDER.parent)
     assert not FOLDER.is_relative_to(user_store.parent)
+
+
+NAMED = "from opbuild.backend.halide.driver import HalideCompiler; print(HalideCompiler.import_string)"
+
+
+def compiler_of_a_process() -> str:
+    """Return the compiler that servers of a process load which a test starts now."""
+    command = [sys.executable, "-c", NAMED]
+    return subprocess.run(command, env=environment(), check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_processes_that_a_test_starts_compile_unless_it_takes_kept_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the tests is in a process; with the fixture its servers load another compiler, in no campaign."""
+    own = HalideCompiler.import_string
+    assert compiler_of_a_process() == own == "opbuild.backend.halide.driver:HalideCompiler"
+    monkeypatch.setattr(HalideCompiler, "import_string", own)
+    take_in_builds()
+    assert compiler_of_a_process() == HalideCompiler.import_string
+    assert (HalideCompiler.import_string == KeptCompiler.import_string) is not bool(CAMPAIGN)

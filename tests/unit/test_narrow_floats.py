@@ -20,6 +20,8 @@ from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.narrow import widen_narrow_floats
 from opbuild.graph.types import Graph
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 SHAPE = (2, 4, 6, 6)
 
 

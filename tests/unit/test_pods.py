@@ -66,12 +66,12 @@ def test_pods_that_are_far_from_their_service_are_ready_as_early_as_one_alone(mo
 
 
 def test_a_service_that_is_busy_with_a_fleet_is_asked_little() -> None:
-    """A hundred pods and twenty requests a second for each: earlier than alone, and little is built twice.
+    """Fifty pods and twenty requests a second for each: earlier than alone, and little is built twice.
 
     Each pod makes fewer requests than it needs operators.
     """
-    done = Fleet(100, 60, per_second=2000.0).run()
-    assert len(done.shared.requests) < 100 * 60 * 0.75
+    done = Fleet(50, 60, per_second=1000.0).run()
+    assert len(done.shared.requests) < 50 * 60 * 0.75
     assert done.each < 1.5
     assert max(done.ready) < done.alone
 
