@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 
-from kernels.harness import run_program
+from fuzzing import CAMPAIGN, SEED
+from kernels.harness import check_canaries, guarded, run_desc, run_program
 from kernels.hostile import Case, image
+from machines import TRIED
+from opbuild.families.conv_integer import family
 from opbuild.families.conv_integer.family import MOST_HALF
+from opbuild.families.epilogue import Epilogue
+from opbuild.families.family import Variant
+from opbuild.families.tiles import Pair
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.host import host_level
 from opbuild.kernel.level import BY_NAME, LEVELS, Level
+from opbuild.kernel.machine import Machine
+from opbuild.lowering.integer_weights import Part, pack_dense
 from opbuild.lowering.lower import lower
+from opbuild.operations.expression import ACC, arg
 from opbuild.program import KernelCall, Program
 
 Array = np.ndarray
@@ -161,6 +171,49 @@ def test_every_width_of_a_row_is_exact_at_avx2(width: int, limit: int) -> None:
     expected = convolved(x, w, (3, 0), {})
     made = program(x, w, (3, 0), expected.shape, {}, level)
     np.testing.assert_array_equal(run_program(made, {"x": x}, level=level)["y"], expected)
+
+
+PAIRS = [level for level in TRIED if Machine.of(level).dot == 2]
+"""Levels whose tiles cross rows."""
+
+TILES = [(level, *tile[:2]) for level in PAIRS for tile in family.tiles(Machine.of(level))]
+"""Levels with their register tiles."""
+
+
+@pytest.mark.parametrize(("level", "width", "blocks"), TILES)
+def test_tiles_that_cross_rows_write_their_output_and_nothing_else(level: Level, width: int, blocks: int) -> None:
+    """Of any window, with a residual, with more positions than are copied together or fewer than a tile has."""
+    draw, halves = Random(f"{SEED} {level} {width} {blocks}"), Machine.of(level).halves
+    for _ in range(CAMPAIGN // 20 if CAMPAIGN else 2):
+        size = (draw.randint(1, 16), draw.choice([1, 2, 5, 80]))
+        kernel, stride = draw.choice([(1, 1), (1, 1), (3, 2)]), draw.choice([(1, 1), (2, 1)][: size[0]])
+        count = (draw.randint(1, 3), draw.randint(blocks, 2 * blocks + 1))
+        _check({"width": width, "blocks": blocks}, size, kernel, stride, count, level, halves and draw.random() < 0.5)
+
+
+def _check(variant: Variant, size: Pair, kernel: Pair, stride: Pair, count: Pair, level: Level, halves: bool) -> None:
+    """Run a variant on blocks of channels ``count`` (in, out) and ``size`` (x, y) outputs, between canaries."""
+    (columns, rows), (kx, ky), (sx, sy), (inputs, outputs) = size, kernel, stride, count
+    limit, adjacent = MOST_HALF if halves else 127, 4 if halves else 2
+    image = _RNG.choice(np.uint8([0, 255, 254]), (1, 16 * inputs, (rows - 1) * sy + ky, (columns - 1) * sx + kx))
+    w = _RNG.choice(np.int16([-limit, limit, limit - 1]), (16 * outputs, 16 * inputs, ky, kx))
+    x = np.ascontiguousarray(image[0].reshape(inputs, 16, *image.shape[2:]).transpose(0, 2, 3, 1))
+    block, row, column, lane = x.strides
+    taps = np.lib.stride_tricks.as_strided(
+        x, (inputs, ky, kx, rows, columns, 16), (block, row, column, sy * row, sx * column, lane)
+    )
+    whole = Part(0, 1, (0, 16 * inputs), (0, 16 * outputs))
+    packed = pack_dense(w, whole, adjacent, 16 // adjacent, "int8")
+    bias, residual = _weights(outputs, 16, dtype="int32") >> 4, _weights(outputs, rows, columns, 16, dtype="uint8")
+    epilogue = Epilogue(("sub", ACC, ("cast", "int32", arg(0))), (("residual", "r"),), dtypes=("uint8",))
+    form = ("int8", adjacent, 16 // adjacent)
+    desc = family.describe(kernel, stride, (1, 1), form, halves, epilogue, "int32", variant)
+    out = guarded((outputs, rows, columns, 16), "int32")
+    run_desc(desc, taps, packed, bias, residual, out, level=level, tasks=(1, 2, 3, 16))
+    check_canaries(out)
+    expected = convolved(image, w, (0, 0), {"strides": (sy, sx)})[0].reshape(outputs, 16, rows, columns)
+    expected = expected.transpose(0, 2, 3, 1) + bias[:, None, None] - residual
+    np.testing.assert_array_equal(out.view, expected)
 
 
 def test_a_value_read_in_two_paddings_keeps_both_apart() -> None:

@@ -57,6 +57,9 @@ beside the products of the next one; a large tile's is as much as a core looks a
 with 64 inputs in 2 x 2, 4 x 2 and 7 x 2: 0.91, 0.95 and 0.97 of the time of 14 x 2; with 256: 0.98, 0.98, 1.0. 2 x 2 is
 left to tuning: four sums keep Zen 4 busy, and not Intel's cores."""
 
+PAIR = 2
+"""Products of 16 bits that one instruction adds up."""
+
 MOST_HALF = (2**15 - 1) // (2 * 255)
 """Distance of weights from 0 up to which two products fit 16 bits, whatever the inputs: that of 7 bits, to which
 quantisation for machines without such an instruction for more reduces them."""
@@ -68,6 +71,16 @@ MOST_PRODUCTS = 2**31 // (255 * 255) - 1
 def tiles(machine: Machine) -> Tiles:
     """Return the register tiles that a machine may use, with their costs."""
     return fitting(TILES, machine)
+
+
+def is_flat(adjacent: int, halves: bool) -> bool:
+    """Return whether tiles are of positions counted along all rows, whose inputs are copied: no row is too short.
+
+    Args:
+        adjacent: As ``adjacent`` returns it.
+        halves: Whether products are added up in 16 bits first.
+    """
+    return adjacent == PAIR or halves
 
 
 def choose(out: Pair, outputs: int, steps: int, machine: Machine) -> Variant:
@@ -87,12 +100,13 @@ def candidates(out: Pair, outputs: int, steps: int, machine: Machine) -> list[Va
     costs = tiles(machine)
     if steps <= SHORT and machine.vectors(BLOCK) == 1:
         costs = tuple((*tile[:2], SHORT_TILES.get(tile[:2], tile[2])) for tile in costs)
-    return [{"width": width, "blocks": wide} for width, wide in ranked(costs, out[0], blocks(outputs))]
+    positions = prod(out) if machine.dot == PAIR else out[0]
+    return [{"width": width, "blocks": wide} for width, wide in ranked(costs, positions, blocks(outputs))]
 
 
 def in_halves(largest: int, machine: Machine) -> bool:
     """Return whether products are added up in 16 bits first, for weights of which the largest is so far from 0."""
-    return machine.halves and machine.dot == 2 and largest <= MOST_HALF
+    return machine.halves and machine.dot == PAIR and largest <= MOST_HALF
 
 
 def adjacent(dtype: str, halves: bool, machine: Machine) -> int:
@@ -103,7 +117,7 @@ def adjacent(dtype: str, halves: bool, machine: Machine) -> int:
         halves: Whether they are added up in 16 bits first.
         machine: The machine.
     """
-    return 4 if halves else machine.dot if dtype == "int8" else 2
+    return 4 if halves else machine.dot if dtype == "int8" else PAIR
 
 
 def describe(
@@ -149,7 +163,7 @@ def describe(
     )
     attrs = {"kernel": kernel, "adjacent": adjacent, "steps": steps, **epilogue.attrs}
     attrs |= {"halves": True} if halves else {}
-    target = result(variant["width"], variant["blocks"], dtype=out)
+    target = result(1 if is_flat(adjacent, halves) else variant["width"], variant["blocks"], dtype=out)
     return FAMILY.desc(("ConvInteger", *epilogue.op_types), inputs, (target,), attrs, variant, epilogue.impl_mode)
 
 

@@ -1,36 +1,44 @@
 """Convolution of blocked 8-bit numbers: the schedule.
 
-A tile of ``width`` positions of a row by ``blocks`` channel blocks is accumulated in registers, as in ``conv``; each
-vector has the sums of a block's 16 channels. One instruction multiplies four neighbouring inputs of a position by the
-weights of 16 outputs where the machine has such an instruction (``vpdpbusd``), two where it has not (``vpmaddwd``, on
-numbers of 16 bits, so that nothing saturates; or, where weights are so small that nothing can, ``vpmaddubsw`` on bytes
-and ``vpmaddwd`` on its sums).
+A tile of ``width`` positions by ``blocks`` channel blocks is accumulated in registers, as in ``conv``; each vector has
+the sums of a block's 16 channels. One instruction multiplies four neighbouring inputs of a position by the weights of
+16 outputs where the machine has such an instruction (``vpdpbusd``); its tiles are of one row.
 
-Inputs that are widened to 16 bits are widened once for a task where each is read by one tap, into a buffer of their
-own; else for each tap of a tile, where they are enough to pay for it.
+Where it has not, two are multiplied (``vpmaddwd``, on numbers of 16 bits, so that nothing saturates; or, where weights
+are so small that nothing can, ``vpmaddubsw`` on bytes and ``vpmaddwd`` on its sums). The inputs of a group of rows are
+copied then, in the order in which tiles read them, so tiles are of positions counted along all rows: none is left over
+at the end of a row. Over a group pass the weights of ``blocks`` channel blocks, widened once where few positions of a
+tile share the work; the sums wait in the first-level cache for what follows.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from math import prod
 
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition
 from opbuild.families.blocked import BLOCK
 from opbuild.families.conv.schedule import divide_outer
+from opbuild.families.conv_integer.family import PAIR
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
-POSITIONS = 224
-"""Outputs whose inputs are widened together: so many that reading the weights once more for them counts little."""
-
-STEPS = 4
-"""Instructions that read a widened tap from which on it pays to store it."""
+POSITIONS, COPIED = 448, 512 * 1024
+"""Outputs whose inputs are copied together, and bytes of the copy, at most about: so many that reading the weights once
+more for them counts little, and so few that a core's cache keeps the copy."""
 
 
 def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule by ``variant``: ``width`` and ``blocks``, the register tile."""
+    if "left" in definition.functions:
+        _flat(definition, desc, machine)
+    else:
+        _rows(definition, desc)
+
+
+def _rows(definition: Definition, desc: OpDesc) -> None:
+    """Take tiles of the positions of a row."""
     width, blocks = desc.variant["width"], desc.variant["blocks"]
     out, acc, r = definition.outputs[0], definition.functions["acc"], definition.domains["r"]
     lane, ox, oy, block = (definition.variables[name] for name in ("lane", "ox", "oy", "block"))
@@ -42,34 +50,62 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     acc.compute_at(out, xo).vectorize(lane).unroll(block).unroll(ox).bound_extent(ox, width).bound_extent(block, blocks)
     update = acc.update().reorder(r[0], lane, block, ox, *(r[axis] for axis in range(1, 5)))
     update.atomic().vectorize(r[0]).vectorize(lane).unroll(block).unroll(ox)
-    if "left" in definition.functions:
-        _widened(definition, desc, (xo, oy, bo))
-    if "halves" in definition.functions:
-        _halves(definition)
     for function in (out, acc):
         function.never_partition_all()
 
 
-def _widened(definition: Definition, desc: OpDesc, loops: tuple[Any, Any, Any]) -> None:
-    """Schedule the copy of 16 bits; ``loops`` are those of the output outside of a tile, the innermost first."""
-    out, left = definition.outputs[0], definition.functions["left"]
-    lane, ox, *_ = left.args()
-    left.never_partition_all()
-    if tuple(desc.attrs["kernel"]) == (1, 1):
-        (xo, oy, bo), rows, row = loops, hl.Var("rows"), hl.Var("row")
-        together = hl.max(1, POSITIONS // hl.max(1, out.output_buffer().dim(1).extent()))
-        out.split(oy, rows, row, together, hl.TailStrategy.GuardWithIf).reorder(xo, row, bo, rows)
-        left.compute_at(out, rows).bound_extent(lane, BLOCK).vectorize(lane)
-    elif desc.attrs["steps"] >= STEPS:
-        left.compute_at(definition.functions["acc"], definition.domains["r"][2])
-        left.bound_extent(ox, desc.variant["width"]).vectorize(lane).unroll(ox)
+def _flat(definition: Definition, desc: OpDesc, machine: Machine) -> None:
+    """Take tiles of positions counted along all rows."""
+    out, blocks = definition.outputs[0], desc.variant["blocks"]
+    lane, ox, oy, block = (definition.variables[name] for name in ("lane", "ox", "oy", "block"))
+    bo, bi, rows, row = (hl.Var(name) for name in ("bo", "bi", "rows", "row"))
+    out.split(block, bo, bi, blocks, hl.TailStrategy.ShiftInwards).reorder(lane, bi, ox, oy, bo)
+    out.vectorize(lane).unroll(bi).never_partition_all()
+    divide_outer(definition, desc, (oy, bo))
+    width, number = out.output_buffer().dim(1).extent(), desc.attrs["adjacent"] * desc.attrs["steps"]
+    inputs = definition.inputs[0].dim(5).extent() * (number * PAIR * prod(desc.attrs["kernel"]))
+    positions = hl.min(POSITIONS, COPIED // hl.max(1, inputs))
+    together = hl.max(1, positions // hl.max(1, width))
+    out.split(oy, rows, row, together, hl.TailStrategy.GuardWithIf).reorder(ox, row, bo, rows)
+    _operands(definition, desc, (bo, rows), machine)
+    _sums(definition, desc, bo)
 
 
-def _halves(definition: Definition) -> None:
+def _operands(definition: Definition, desc: OpDesc, loops: tuple[hl.Var, hl.Var], machine: Machine) -> None:
+    """Copy inputs at the loop over groups of rows, and widen weights at that over tiles of channel blocks."""
+    out, left, wide = definition.outputs[0], definition.functions["left"], definition.functions.get("wide")
+    number, position, kx, ky, c, tile = left.args()
+    left.compute_at(out, loops[1]).bound_extent(number, desc.attrs["adjacent"] * desc.attrs["steps"])
+    left.bound_extent(position, desc.variant["width"]).reorder(number, kx, ky, c, position, tile)
+    left.vectorize(number).never_partition_all()
+    if wide is not None and desc.inputs[1].dtype == "int8" and machine.vectors(BLOCK) > 1:
+        pair, lane, *_ = wide.args()
+        wide.compute_at(out, loops[0]).bound_extent(pair, PAIR).bound_extent(lane, BLOCK)
+        wide.vectorize(pair).vectorize(lane).never_partition_all()
+
+
+def _sums(definition: Definition, desc: OpDesc, loop: hl.Var) -> None:
+    """Add up a tile in registers, and keep the sums at a loop of the output."""
+    width, blocks = desc.variant["width"], desc.variant["blocks"]
+    sums, acc, r = definition.functions["sums"], definition.functions["acc"], definition.domains["r"]
+    lane, flat, block = sums.args()
+    _, position, _, tile = acc.args()
+    sums.compute_at(definition.outputs[0], loop).bound_extent(block, blocks).align_bounds(flat, width)
+    sums.split(flat, tile, position, width).reorder(lane, block, position, tile)
+    sums.vectorize(lane).unroll(position).unroll(block).never_partition_all()
+    acc.compute_at(sums, tile).bound_extent(position, width).bound_extent(block, blocks)
+    acc.vectorize(lane).unroll(block).unroll(position).never_partition_all()
+    update = acc.update().reorder(r[0], lane, block, position, *(r[axis] for axis in range(1, 5)))
+    update.atomic().vectorize(r[0]).vectorize(lane).unroll(block).unroll(position)
+    if "halves" in definition.functions:
+        _halves(acc, definition.functions["halves"])
+
+
+def _halves(acc: hl.Func, halves: hl.Func) -> None:
     """Schedule the sums of 16 bits: those of a position and a block stay in registers."""
-    acc, halves = definition.functions["acc"], definition.functions["halves"]
+    _, position, *_ = acc.args()
     pair, lane, *others = halves.args()
-    halves.compute_at(acc, definition.variables["ox"]).bound_extent(pair, 2).bound_extent(lane, BLOCK)
+    halves.compute_at(acc, position).bound_extent(pair, PAIR).bound_extent(lane, BLOCK)
     halves.vectorize(pair).vectorize(lane)
     (byte,) = halves.rvars(0)
     # Sums that saturate have an order; these do not saturate.
