@@ -21,7 +21,7 @@ import halide as hl
 
 from opbuild.backend.halide.definition import Definition, variables
 from opbuild.backend.halide.division import share
-from opbuild.families.matmul.layouts import PACKED, registers, words
+from opbuild.families.matmul.layouts import LEAST_FETCHED, PACKED, registers, words
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
@@ -64,6 +64,8 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
         definition.functions["rest"].compute_at(out, mo)
         for name in ("chunk", "rest"):
             _tile_sum(definition.functions[name], definition.domains[name].x, (rows, columns), lanes, machine)
+    if "ahead" in definition.functions:
+        _fetch_ahead(definition, rows, columns)
     if "staged" in definition.functions:
         _stage(definition.functions, out, unit, columns, lanes)
 
@@ -120,6 +122,23 @@ def _tile_sum(function: Any, k: Any, tile: tuple[int, int], lanes: int, machine:
         vector = hl.Var("vector")
         function.update().split(n, vector, n, lanes).reorder(n, m, vector, k).vectorize(n).unroll(m).unroll(vector)
     function.never_partition_all()
+
+
+def _fetch_ahead(definition: Definition, rows: int, columns: int) -> None:
+    """Fetch what is behind the panels of a tile while all rows pass by these, evenly: a few elements in each step of K.
+
+    The address is spelled with names of Halide's loops: nothing else says which tile of rows it is.
+    """
+    (out,), (lhs, rhs, *_), k = definition.outputs, definition.inputs, definition.domains["k"].x
+    acc, ahead = definition.functions["acc"], definition.functions["ahead"]
+    element, number, *_ = ahead.args()
+    tile, step = (hl.Expr(hl.Var(name)) for name in (f"{out.name()}.s0.m.mo.mo", f"{acc.name()}.s1.{k.name()}"))
+    height = lhs.dim(1).extent()
+    each = hl.select(height < LEAST_FETCHED, 0, _steps(columns, _steps(height, rows)))
+    elements = hl.min(tile * each, columns - each) * lhs.dim(0).extent() + step * each
+    ahead.compute_at(acc, k).bound_storage(element, 1).bound_extent(number, 1).never_partition_all()
+    loop = hl.VarOrRVar(element)
+    ahead.prefetch(rhs, loop, loop, elements, hl.PrefetchBoundStrategy.NonFaulting)
 
 
 def _tile_pairs(definition: Definition, rows: int, columns: int, lanes: int) -> None:
