@@ -129,14 +129,14 @@ def _sum_of_pairs(functions: dict[str, Any], lhs: Any, rhs: Any, place: tuple[An
 def _ahead(
     functions: dict[str, Any], operands: tuple[Any, Any], place: tuple[Any, ...], columns: int
 ) -> Callable[[Any], Any]:
-    """Define ``ahead``, elements behind the panels of a tile; return a condition on them that is never true.
+    """Define ``ahead``, elements of the panels behind a tile's; return a condition at k that is never true.
 
     A schedule can fetch only what is read, and what is read has to be used. LLVM knows that no number has more bits set
-    than bits, and leaves of all this what is fetched.
+    than bits, and leaves of all this what is fetched. Few rows fetch what is there.
 
     Args:
         functions: Gets ``ahead``.
-        rhs: The right operand, in panels.
+        operands: The left operand, and the right one in panels.
         place: Where in the output.
         columns: Columns of a tile.
     """
@@ -150,10 +150,9 @@ def _ahead(
     ahead[(element, tile, *batch)] = hl.reinterpret(hl.UInt(bits), behind)
 
     def is_needed(k: Any) -> Any:
-        # Zero, which Halide can not know: it keeps the loop over elements, whose place the schedule moves.
-        zero = k // hl.Int(32).max()
-        first, greatest = (ahead[(each, n // columns, *batch)] for each in (0, zero))
-        return hl.popcount(first | greatest) > bits
+        # The second is the first, but Halide does not know: it keeps the loop over both, by which the schedule fetches.
+        first, second = (ahead[(each, n // columns, *batch)] for each in (0, k // hl.Int(32).max()))
+        return hl.popcount(first | second) > bits
 
     return is_needed
 

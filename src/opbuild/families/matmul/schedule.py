@@ -3,7 +3,8 @@
 A tile of ``rows`` by ``columns`` sums stays in registers while K passes, beside a row of the right operand by which the
 rows pass one by one; or, where that does not fit, beside elements of all rows, by which vectors of the right operand
 pass. One panel of columns is kept close while all rows pass by it. Variant: ``rows``, ``columns`` (a part of a panel,
-or several), ``stage`` (copy the panel first).
+or several), ``stage`` (copy the panel first). Where whole panels pass as they lie, those that come next are fetched
+meanwhile.
 
 With ``pairs`` of bfloat16 the left operand is converted first, and one instruction adds up two products of a lane.
 
@@ -65,7 +66,7 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
         for name in ("chunk", "rest"):
             _tile_sum(definition.functions[name], definition.domains[name].x, (rows, columns), lanes, machine)
     if "ahead" in definition.functions:
-        _fetch_ahead(definition, rows, columns)
+        _fetch_ahead(definition, (rows, columns))
     if "staged" in definition.functions:
         _stage(definition.functions, out, unit, columns, lanes)
 
@@ -124,21 +125,32 @@ def _tile_sum(function: Any, k: Any, tile: tuple[int, int], lanes: int, machine:
     function.never_partition_all()
 
 
-def _fetch_ahead(definition: Definition, rows: int, columns: int) -> None:
-    """Fetch what is behind the panels of a tile while all rows pass by these, evenly: a few elements in each step of K.
+def _fetch_ahead(definition: Definition, tile: tuple[int, int]) -> None:
+    """Fetch the panels behind those of a tile of columns while all rows pass by these: an element in each step of K.
 
-    The address is spelled with names of Halide's loops: nothing else says which tile of rows it is.
+    The place is spelled with the names of Halide's loops: nothing else says which tile of rows it is.
     """
     (out,), (lhs, rhs, *_), k = definition.outputs, definition.inputs, definition.domains["k"].x
     acc, ahead = definition.functions["acc"], definition.functions["ahead"]
     element, number, *_ = ahead.args()
-    tile, step = (hl.Expr(hl.Var(name)) for name in (f"{out.name()}.s0.m.mo.mo", f"{acc.name()}.s1.{k.name()}"))
-    height = lhs.dim(1).extent()
-    each = hl.select(height < LEAST_FETCHED, 0, _steps(columns, _steps(height, rows)))
-    elements = hl.min(tile * each, columns - each) * lhs.dim(0).extent() + step * each
     ahead.compute_at(acc, k).bound_storage(element, 1).bound_extent(number, 1).never_partition_all()
+    loops = (hl.Expr(hl.Var(name)) for name in (f"{out.name()}.s0.m.mo.mo", f"{acc.name()}.s1.{k.name()}"))
+    place = fetched_element((*loops,), tile, (lhs.dim(1).extent(), lhs.dim(0).extent()))
     loop = hl.VarOrRVar(element)
-    ahead.prefetch(rhs, loop, loop, elements, hl.PrefetchBoundStrategy.NonFaulting)
+    ahead.prefetch(rhs, loop, loop, place, hl.PrefetchBoundStrategy.NonFaulting)
+
+
+def fetched_element(loops: tuple[Any, Any], tile: tuple[int, int], extents: tuple[Any, Any]) -> Any:
+    """Return which element of the next panels is fetched; the tiles of rows divide all of them evenly.
+
+    Args:
+        loops: The number of a tile of rows, and the step of K.
+        tile: Rows and columns of a tile.
+        extents: Rows of the output, and K.
+    """
+    (number, step), (rows, columns), (height, depth) = loops, tile, extents
+    each = hl.select(height < LEAST_FETCHED, 0, _steps(columns, _steps(height, rows)))
+    return hl.min(number * each, columns - each) * depth + step * each
 
 
 def _tile_pairs(definition: Definition, rows: int, columns: int, lanes: int) -> None:
