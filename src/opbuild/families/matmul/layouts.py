@@ -28,6 +28,6 @@ def registers(rows: int, vectors: int, *, is_either: bool = False) -> int:
 
 
 def fetches(desc: OpDesc) -> bool:
-    """Return whether a product fetches panels ahead: where tiles take whole ones as they lie, several rows at a time."""
+    """Return whether a product fetches panels ahead: where tiles of several rows take whole ones as they lie."""
     whole = desc.attrs["rhs"] == "panels" and not desc.variant.get("stage") and desc.variant["columns"] % PANEL == 0
     return whole and desc.variant["rows"] > 1 and not desc.is_precise
