@@ -24,7 +24,7 @@ from typing import Any
 
 import halide as hl
 
-from opbuild.backend.halide.definition import Definition, constrain_output, parameters, variables
+from opbuild.backend.halide.definition import CHECKED, Definition, constrain_output, parameters, variables
 from opbuild.backend.halide.expression import compile_expression
 from opbuild.backend.halide.mathematics import BFLOAT16, FLOAT16, FLOAT32, narrowed, widened
 from opbuild.families.matmul.layouts import LEAST_FETCHED, PANEL, fetches
@@ -56,7 +56,8 @@ def define(desc: OpDesc) -> Definition:
 
     staged = _stage(functions, right, desc.attrs["rhs"], batch) if desc.variant.get("stage") else None
     place = (n, m, *batch)
-    is_needed = _ahead(functions, (lhs, rhs), place, desc.variant["columns"]) if fetches(desc) else None
+    is_fetched = fetches(desc) and not desc.variant.get(CHECKED)
+    is_needed = _ahead(functions, (lhs, rhs), place, desc.variant["columns"]) if is_fetched else None
 
     def product(k: Any) -> Any:
         factor = right(n, k) if staged is None else staged[(n, k, *batch)]
