@@ -63,7 +63,7 @@ bench: $(STAMP) ## Measure against ONNX Runtime and put the numbers into the doc
 	$(BIN)/python benchmarks/readme_tables.py
 
 RESULTS ?= benchmarks/results/field
-field: $(STAMP) ## Measure 27 networks beside other runtimes (hours), NETWORKS="'ViT-B' 'MiniLM 8'" some; goes on where it was ended
+field: $(STAMP) ## Measure 28 networks beside other runtimes (hours), NETWORKS="'ViT-B' 'MiniLM 8'" some; goes on where it was ended
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	$(BIN)/python benchmarks/field.py $(NETWORKS) --results $(RESULTS)
 	$(BIN)/python benchmarks/field_picture.py $(RESULTS) $(RESULTS)/field.svg

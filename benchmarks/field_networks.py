@@ -24,7 +24,7 @@ from recurrent import tagger
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from kernels.transformer import FORMS, Sizes, bert, gpt2, llama, vit
-from kernels.vision import convnext, efficientnet, mobilenet_v2, resnet, unet
+from kernels.vision import convnext, efficientnet, mobilenet_v2, mobilenet_v3, resnet, unet
 
 IMAGE = (1, 224, 224)
 FORM = FORMS[1]
@@ -45,6 +45,7 @@ NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
     **{name: partial(models.network, name) for name in models.NAMES if name != "resnet50"},
     "ResNet-50": lambda: drawn(resnet(IMAGE, (3, 4, 6, 3))),
     "MobileNet-v2": lambda: drawn(mobilenet_v2(IMAGE)),
+    "MobileNet-v3": lambda: drawn(mobilenet_v3(IMAGE)),
     "EfficientNet-b0": lambda: drawn(efficientnet(IMAGE)),
     "ConvNeXt-T": lambda: drawn(convnext(IMAGE, whole=True, depths=(3, 3, 9, 3))),
     "ViT-B": lambda: drawn(vit(Sizes(1, 196), FORM, layers=12)),

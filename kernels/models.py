@@ -14,7 +14,7 @@ import onnx
 from kernels.operators import single_operators
 from kernels.training import trainings
 from kernels.transformer import FORMER, FORMS, Sizes, bert, gpt2, llama, vit
-from kernels.vision import convnext, efficientnet, mobilenet_v2, resnet, unet
+from kernels.vision import convnext, efficientnet, mobilenet_v2, mobilenet_v3, resnet, unet
 from opbuild.frontend.example_models import EXAMPLES, light_path
 from opbuild.graph.types import Graph
 
@@ -49,6 +49,7 @@ def structures() -> dict[str, Structure]:
         "MobileNet-v2": _at(mobilenet_v2, IMAGES),
         "MobileNet-v2, same": _at(mobilenet_v2, IMAGES, same="pads"),
         "MobileNet-v2, padded": _at(mobilenet_v2, IMAGES, same="node"),
+        "MobileNet-v3": _at(mobilenet_v3, IMAGES),
         "EfficientNet": _at(efficientnet, IMAGES),
         "EfficientNet, same": _at(efficientnet, IMAGES, same="pads"),
         "EfficientNet, padded": _at(efficientnet, IMAGES, same="node"),

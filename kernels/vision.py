@@ -152,6 +152,41 @@ def mobilenet_v2(size: Image, *, same: str = "") -> onnx.ModelProto:
     return to.model(to.head(x, 1280))
 
 
+def _squeeze_3(to: ImageWriter, x: str, channels: int) -> str:
+    """Add squeeze-and-excite as MobileNet-v3 has it: a fourth of the channels, a multiple of 8."""
+    few = max(8, int(channels / 4 + 4) // 8 * 8)
+    squeezed = to.add("Relu", to.conv(to.add("GlobalAveragePool", x), channels, few, 1))
+    return to.add("Mul", to.add("HardSigmoid", to.conv(squeezed, few, channels, 1), alpha=1 / 6), x)
+
+
+def mobilenet_v3(size: Image) -> onnx.ModelProto:
+    """Return MobileNet-v3-large as torchvision's is exported."""
+    to = ImageWriter()
+
+    def layer(x: str, inputs: int, outputs: int, kernel: int, act: str, stride: int = 1, groups: int = 1) -> str:
+        y = to.norm(to.conv(x, inputs, outputs, kernel, stride=stride, groups=groups, bias=False), outputs)
+        return to.add(act, y) if act else y
+
+    x = layer(to.image(size), 3, 16, 3, "HardSwish", 2)
+    inputs = 16
+    plan = (
+        (3, 16, 16, False, "Relu", 1), (3, 64, 24, False, "Relu", 2), (3, 72, 24, False, "Relu", 1),
+        (5, 72, 40, True, "Relu", 2), (5, 120, 40, True, "Relu", 1), (5, 120, 40, True, "Relu", 1),
+        (3, 240, 80, False, "HardSwish", 2), (3, 200, 80, False, "HardSwish", 1), (3, 184, 80, False, "HardSwish", 1),
+        (3, 184, 80, False, "HardSwish", 1), (3, 480, 112, True, "HardSwish", 1), (3, 672, 112, True, "HardSwish", 1),
+        (5, 672, 160, True, "HardSwish", 2), (5, 960, 160, True, "HardSwish", 1), (5, 960, 160, True, "HardSwish", 1),
+    )  # fmt: skip
+    for kernel, wide, outputs, squeezes, act, stride in plan:
+        y = x if wide == inputs else layer(x, inputs, wide, 1, act)
+        y = layer(y, wide, wide, kernel, act, stride, wide)
+        y = layer(_squeeze_3(to, y, wide) if squeezes else y, wide, outputs, 1, "")
+        x = to.add("Add", y, x) if stride == 1 and inputs == outputs else y
+        inputs = outputs
+    x = to.add("GlobalAveragePool", layer(x, 160, 960, 1, "HardSwish"))
+    y = to.add("Gemm", to.add("Flatten", x, axis=1), to.weight(1280, 960), to.weight(1280), transB=1)
+    return to.model(to.add("Gemm", to.add("HardSwish", y), to.weight(1000, 1280), to.weight(1000), transB=1))
+
+
 def efficientnet(size: Image, *, same: str = "") -> onnx.ModelProto:
     """Return EfficientNet-B0.
 

@@ -48,7 +48,7 @@ print(*(set(sys.modules) - before))
 
 
 LEFT_OUT = {
-    "dataclasses", "pathlib", "resource", "signal", "typing_extensions", "urllib.parse", "numpy.typing",
+    "dataclasses", "pathlib", "resource", "signal", "threading", "typing_extensions", "urllib.parse", "numpy.typing",
     "opbuild.files.digested", "opbuild.frontend", "opbuild.kernel.soc_version", "opbuild.lowering",
     "opbuild.pipeline.any_size", "opbuild.pipeline.parts", "opbuild.pipeline.stages", "opbuild.platform.installed",
 }  # fmt: skip

@@ -16,7 +16,7 @@ from opbuild.kernel.level import Level
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc
 from opbuild.lowering.available import Kernels
-from opbuild.lowering.operands import Blocked, OperandRef, Plain, Storage, dense_strides, new_dense
+from opbuild.lowering.operands import Blocked, Gate, OperandRef, Plain, Storage, dense_strides, new_dense
 from opbuild.lowering.pending import MakeCall, Pending, PendingHost
 from opbuild.lowering.repetition import Repetitions
 from opbuild.lowering.strided import dense_as, transposed
@@ -85,6 +85,7 @@ class Lowering:
         self._blocked: dict[str, Blocked] = {}
         self._ordered: dict[str, tuple[Blocked, Array]] = {}
         self.weight_blocks: dict[str, Plain] = {}  # weights that lie as ``conv`` reads them, until they are read plain
+        self.gates: dict[str, Gate] = {}  # products that nothing computes: weights are multiplied instead
         self._calls: list[Pending | PendingHost] = []
         self._repetitions = Repetitions(self._calls)
         self.images = self._repetitions.images
@@ -159,10 +160,9 @@ class Lowering:
         value = self.plain(name)
         if value.dense:
             return value
-        target = self.temporary(self.type(name))
-        self.copy(value, target, name)
-        self._plain[name] = target
-        return target
+        self._plain[name] = self.temporary(self.type(name))
+        self.copy(value, self._plain[name], name)
+        return self._plain[name]
 
     def blocked(self, name: str, halo: tuple[int, int, int, int] = (0, 0, 0, 0)) -> Blocked:
         """Return a value of rank 3 or 4 in blocked layout, in ``(left, top, right, bottom)`` zeros at least."""

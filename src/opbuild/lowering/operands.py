@@ -241,7 +241,29 @@ class BlockedPlanes:
         return View(index_of(owner), first_block * plane + origin, ((BLOCK, 1), w, h, (c1, plane), n))
 
 
-OperandRef = Plain | BlockedPhase | BlockedPlanes
+@dataclass(frozen=True, eq=False)
+class Gate:
+    """A factor of each channel of a blocked value of one image, which the weights that read it take over.
+
+    Attributes:
+        node: The node that multiplies.
+        data: The name of what it multiplies.
+        value: The factors: a value of one position.
+        outputs: Blocks of output channels of the weights.
+    """
+
+    node: str
+    data: str
+    value: Blocked
+    outputs: int = 1
+
+    def resolve(self, index_of: Callable[[Storage], int]) -> View:
+        """Return the view ``(16 out, 16 in, C1 in, C1 out)``, in which output channels are repeated."""
+        buffer, offset, (lane, *_, block) = self.value.window().resolve(index_of)
+        return View(buffer, offset, ((BLOCK, 0), lane, block, (self.outputs, 0)))
+
+
+OperandRef = Plain | BlockedPhase | BlockedPlanes | Gate
 
 
 def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

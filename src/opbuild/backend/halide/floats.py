@@ -12,16 +12,15 @@ from typing import Any
 
 import halide as hl
 
+from opbuild.backend.halide.exponential import cosh, exp, expm1, sigmoid, sinh
 from opbuild.backend.halide.integers import unsigned
 from opbuild.backend.halide.mathematics import (
     absolute,
     acosh,
     asinh,
     atanh,
-    cosh,
+    clip,
     erf,
-    exp,
-    expm1,
     literal,
     log,
     log1p,
@@ -30,8 +29,6 @@ from opbuild.backend.halide.mathematics import (
     negate,
     one,
     quotient,
-    sigmoid,
-    sinh,
     tanh,
     widened,
     zero,
@@ -54,12 +51,6 @@ def floor_quotient(a: Expr, b: Expr) -> Expr:
 def sign(x: Expr) -> Expr:
     """Return -1, 0 or 1; zeros and NaN stay."""
     return hl.select(x > zero(x), one(x), hl.select(x < zero(x), -one(x), x))
-
-
-def clip(x: Expr, low: Expr, high: Expr) -> Expr:
-    """Return ``min(max(x, low), high)``; NaN stays NaN, whether it is the number or a bound that is compared last."""
-    x = hl.select(x < low, low, x)
-    return hl.select(x > high, high, x)
 
 
 def is_inf(x: Expr) -> Expr:

@@ -1,9 +1,9 @@
 """Mathematical functions as Halide expressions: vectorised for float32, right at NaN, infinities, zeros and denormals.
 
 Halide's own ``exp``, ``log``, ``max`` and ``clamp`` lose NaN and infinities, and its ``tanh``, ``sin`` and the like are
-scalar library calls, 60 times slower than a vector form. The float32 functions here are vector code. Sources of the
-approximations: S. Moshier's Cephes library, single precision (log, sin, cos, asin, atan, sinh: polynomials after a
-range reduction; exp too, but for coefficients of a degree less, fitted by Lawson's algorithm: 4e-9 off) and Eigen's
+scalar library calls, 60 times slower than a vector form. The float32 functions here and in ``exponential`` are vector
+code. Sources of the approximations: S. Moshier's Cephes library, single precision (log, sin, cos, asin, atan, sinh:
+polynomials after a range reduction; expm1's coefficients are fitted by Lawson's algorithm) and Eigen's
 packet math (tanh, erf: rational functions). ``pow`` and the reduction of angles work in float64. In float64 the
 functions are the C library's, because accuracy goes first there; erf, expm1 and log1p are built upon them.
 
@@ -28,7 +28,6 @@ FLOAT16, FLOAT32, FLOAT64, BFLOAT16 = hl.Float(16), hl.Float(32), hl.Float(64), 
 ROUNDER = 12582912.0
 """1.5 * 2**23: adding it to a float32 leaves the nearest integer in the low bits of the sum."""
 
-EXP = (1.38145405799e-3, 8.36874544620e-3, 4.16683889925e-2, 1.66665211320e-1, 4.99999940395e-1)
 LOG = (
     7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1,
     2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
@@ -96,7 +95,8 @@ def contracted(formula: Callable[..., Expr], *operands: Expr) -> Expr:
     """Return a formula of float32 in which products and sums are one instruction where a machine has that.
 
     What is strict does not reach into a function, which is inlined later; its arguments are integers, so operands pass
-    as bits. The compiler may reassociate, too, and takes all for finite numbers: the caller sees to it that they are.
+    as bits. The compiler may reassociate, too, and takes all for finite numbers: infinities are kept from it. NaN goes
+    through, but the result counts as a number: NaN must be possible by an operand of what follows, or nobody sees it.
     """
     bits = [hl.Var(f"bits{number}") for number in range(len(operands))]
     function = hl.Func("contracted")
@@ -107,6 +107,12 @@ def contracted(formula: Callable[..., Expr], *operands: Expr) -> Expr:
 def bounded(x: Expr, low: float, high: float) -> Expr:
     """Return ``x`` limited to two finite numbers; NaN becomes one of them, so the caller restores it."""
     return hl.min(hl.max(x, literal(x, low)), literal(x, high))
+
+
+def clip(x: Expr, low: Expr, high: Expr) -> Expr:
+    """Return ``min(max(x, low), high)``; NaN stays NaN, whether it is the number or a bound that is compared last."""
+    x = hl.select(x < low, low, x)
+    return hl.select(x > high, high, x)
 
 
 def restore_nan(x: Expr, result: Expr) -> Expr:
@@ -221,66 +227,7 @@ def narrowed(x: Expr, kind: Any, rounds: bool = True) -> Expr:
     return hl.select(hl.is_nan(x), nan, hl.cast(FLOAT16, x))
 
 
-# -- exponentials -----------------------------------------------------------------------------------------------------
-
-
-def _power_of_two(exponent: Expr) -> Expr:
-    """Return 2 to an int32 from -126 to 127, 0 for -127 and infinity for 128."""
-    return hl.reinterpret(FLOAT32, hl.cast(UINT32, exponent + 127) << 23)
-
-
-def _reduce_exp(x: Expr) -> tuple[Expr, Expr]:
-    """Return ``n`` (int32) and ``expm1(r)`` with ``x = n ln 2 + r``; the two parts of ln 2 are Cephes expf's."""
-    shifted = contracted(lambda x: x * hl.f32(1.44269504088896341) + hl.f32(ROUNDER), x)
-
-    def rest(x: Expr, shifted: Expr) -> Expr:
-        # Strict, or the compiler would make one difference of both: the first is exact, as neither factor is long.
-        whole = hl.strict_float(shifted - hl.f32(ROUNDER))
-        r = hl.strict_float(x - whole * hl.f32(0.693359375)) - whole * hl.f32(-2.12194440e-4)
-        return polynomial(r, EXP) * (r * r) + r
-
-    return hl.reinterpret(INT32, shifted) - 0x4B400000, contracted(rest, x, shifted)
-
-
-def exp(x: Expr) -> Expr:
-    """Return e to the power of ``x``, down to the last denormal."""
-    if is_double(x):
-        return hl.exp(x)
-    n, q = _reduce_exp(bounded(x, -104.5, 89.4))
-    # Half the power of two, or it would overflow where the result does not. Multiplications that give a denormal take
-    # several times as long as others, so the multiples of the least denormal are counted: they are its bits.
-    tiny = n < -125
-    scaled = (q + hl.f32(1.0)) * hl.f32(2.0) * _power_of_two(n - 1 + hl.select(tiny, 149, 0))
-    return restore_nan(x, hl.select(tiny, hl.reinterpret(FLOAT32, hl.cast(INT32, scaled + hl.f32(0.5))), scaled))
-
-
-def half_exp(x: Expr) -> Expr:
-    """Return ``exp(x) / 2`` of a float32 that is at least 0, without overflow before the end."""
-    n, q = _reduce_exp(bounded(x, 0.0, 90.0))
-    return restore_nan(x, (q + hl.f32(1.0)) * hl.f32(2.0) * _power_of_two(n - 2))
-
-
-def sigmoid(x: Expr) -> Expr:
-    """Return ``1 / (1 + exp(-x))``; float32: accurate in the far tail too, 0 where that is below 2**-127.5."""
-    if is_double(x):
-        e = exp(negate(absolute(x)))
-        return hl.select(x < zero(x), e, one(x)) / (one(x) + e)
-    n, q = _reduce_exp(bounded(negate(x), -88.0, 88.7))
-    return restore_nan(x, hl.f32(1.0) / (hl.f32(1.0) + (q + hl.f32(1.0)) * _power_of_two(n)))
-
-
-def expm1(x: Expr) -> Expr:
-    """Return ``exp(x) - 1``, accurate near zero too."""
-    if is_double(x):
-        # Kahan: the error of log(u) cancels that of u - 1.
-        u, one = hl.exp(x), literal(x, 1.0)
-        middle = (u - one) * x / hl.log(u)
-        outer = hl.select(x < literal(x, -40.0), -one, hl.select(x > literal(x, 40.0), u, middle))
-        return hl.select(u == one, x, outer)
-    n, q = _reduce_exp(bounded(x, -20.0, 88.9))
-    half = _power_of_two(n - 1)
-    near = (half * q + (half - hl.f32(0.5))) * hl.f32(2.0)
-    return hl.select(hl.is_nan(x) | (absolute(x) < hl.f32(1e-7)), x, near)
+# -- logarithms and hyperbolic functions ------------------------------------------------------------------------------
 
 
 def log(x: Expr) -> Expr:
@@ -319,30 +266,12 @@ def tanh(x: Expr) -> Expr:
     """Return the hyperbolic tangent; Eigen's rational function of degree 13 over 6."""
     if is_double(x):
         return hl.tanh(x)
-    limited = bounded(x, -8.0, 8.0)
+    limited = clip(x, hl.f32(-8.0), hl.f32(8.0))
     square = limited * limited
     p = contracted(lambda square: polynomial(square, TANH), square)
     q = contracted(lambda square: polynomial(square, TANH_DIVISOR), square)
     # From there on 1 is as near as what the quotient rounds to, which is below 1 before.
-    return restore_nan(x, hl.select(absolute(x) > hl.f32(8.0), with_sign(hl.f32(1.0), x), limited * p / q))
-
-
-def sinh(x: Expr) -> Expr:
-    """Return the hyperbolic sine."""
-    if is_double(x):
-        return hl.sinh(x)
-    half = half_exp(absolute(x))
-    square = x * x
-    near = polynomial(square, (2.03721912945e-4, 8.33028376239e-3, 1.66667160211e-1)) * square * x + x
-    return hl.select(absolute(x) < hl.f32(1.0), near, with_sign(half - hl.f32(0.25) / half, x))
-
-
-def cosh(x: Expr) -> Expr:
-    """Return the hyperbolic cosine."""
-    if is_double(x):
-        return hl.cosh(x)
-    half = half_exp(absolute(x))
-    return half + hl.f32(0.25) / half
+    return hl.select(absolute(x) > hl.f32(8.0), with_sign(hl.f32(1.0), x), limited * p / q)
 
 
 def asinh(x: Expr) -> Expr:
@@ -377,11 +306,11 @@ def erf(x: Expr) -> Expr:
     """Return the error function; float32: Eigen's rational function, exactly 1 in magnitude where it rounds to it."""
     if is_double(x):
         return _erf_double(x)
-    limited = bounded(x, -4.0, 4.0)
+    limited = clip(x, hl.f32(-4.0), hl.f32(4.0))
     square = limited * limited
     p = contracted(lambda square: polynomial(square, ERF), square)
     q = contracted(lambda square: polynomial(square, ERF_DIVISOR), square)
-    return restore_nan(x, hl.select(absolute(x) > hl.f32(3.92), with_sign(hl.f32(1.0), x), limited * p / q))
+    return hl.select(absolute(x) > hl.f32(3.92), with_sign(hl.f32(1.0), x), limited * p / q)
 
 
 def _erf_double(x: Expr) -> Expr:

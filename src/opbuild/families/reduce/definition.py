@@ -17,12 +17,12 @@ import halide as hl
 
 from opbuild.backend.halide import precise
 from opbuild.backend.halide.definition import TYPES, Definition, constrain_output, parameters, variables
+from opbuild.backend.halide.exponential import exp
 from opbuild.backend.halide.lanes import reduce_lanes
 from opbuild.backend.halide.mathematics import (
     FLOAT32,
     FLOAT64,
     bounded,
-    exp,
     log,
     maximum,
     minimum,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from math import prod
 
@@ -19,14 +20,15 @@ from opbuild.families.weight_blocks import family as weight_blocks
 from opbuild.families.winograd import family as winograd
 from opbuild.graph.constants import factors_of, numbers_of
 from opbuild.graph.extents import at_hand
-from opbuild.graph.types import Array, Node
+from opbuild.graph.types import Array, Node, TensorType
 from opbuild.kernel.opdesc import HIGH_PRECISION, OpDesc
 from opbuild.lowering import conv_weights as packing
 from opbuild.lowering import run_time_weights
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.epilogue import epilogue_of, order_recipe, pack_channels, padding, references
-from opbuild.lowering.operands import Blocked, BlockedTaps, OperandRef, Plain
-from opbuild.lowering.strided import viewed_as, with_inner_stride
+from opbuild.lowering.gates import PRODUCT
+from opbuild.lowering.operands import Blocked, BlockedTaps, Gate, OperandRef, Plain
+from opbuild.lowering.strided import dense_as, viewed_as, with_inner_stride
 from opbuild.lowering.windows import Window, image_shape, window_of
 from opbuild.platform.records import dataclass
 
@@ -66,12 +68,13 @@ def lower_conv(lowering: Lowering, node: Node) -> None:
 
         conv_by_product(lowering, node)
         return
-    conv = _conv(lowering, node)
+    gate = lowering.gates.get(node.inputs[0])
+    conv = _conv(lowering, node if gate is None else replace(node, inputs=(gate.data, *node.inputs[1:])))
     window = conv.window
     if conv.groups > 1:
         _grouped(lowering, conv)
         return
-    if conv.inputs <= first_layer.MOST_CHANNELS and not lowering.has_blocked(node.inputs[0]):
+    if conv.inputs <= first_layer.MOST_CHANNELS and not lowering.has_blocked(conv.node.inputs[0]):
         _first(lowering, conv)
         return
     taps = window.kernel[0] * window.kernel[1]
@@ -83,7 +86,21 @@ def lower_conv(lowering: Lowering, node: Node) -> None:
     desc = direct.describe("Conv", window.kernel, window.stride, window.dilation, conv.epilogue, variant)
     shape = (blocks(conv.outputs), blocks(conv.inputs), *window.kernel[::-1], BLOCK, BLOCK)
     weights = _packed(lowering, conv, "direct", packing.pack_direct, shape, run_time_weights.DIRECT)
+    if gate is not None:
+        weights = _multiplied(lowering, weights, gate)
     _emit(lowering, conv, desc, weights, taps=True)
+
+
+def _multiplied(lowering: Lowering, weights: Plain, gate: Gate) -> Plain:
+    """Emit the product of weights of 1 x 1 and the factors of input channels, and return it."""
+    from opbuild.lowering.rules.elementwise import describe
+
+    target = lowering.temporary(TensorType("float32", weights.shape))
+    shape = (*weights.shape[:2], BLOCK, BLOCK)
+    make = partial(describe, expression=PRODUCT, dtypes=("float32",) * 3, choose=lowering.choose)
+    operands = (dense_as(weights, shape), replace(gate, outputs=shape[0]), dense_as(target, shape))
+    lowering.emit(make, operands, (gate.node,))
+    return target
 
 
 def _in_pairs(lowering: Lowering, conv: Convolution, taps: int) -> bool:

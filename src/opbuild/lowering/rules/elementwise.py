@@ -17,6 +17,7 @@ from opbuild.graph.types import Node
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, Dim, OpDesc, Operand
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.epilogue import CHANNEL_FILL, is_per_channel, pack_channels, pack_scalar
+from opbuild.lowering.gates import left_to_weights
 from opbuild.lowering.loops import Loops, collapse
 from opbuild.lowering.operands import OperandRef, Plain
 from opbuild.lowering.pending import MakeCall
@@ -40,7 +41,8 @@ def elementwise(lowering: Lowering, node: Node) -> None:
     found = elementwise_of(node, lowering.graph.types, lowering.graph.constants)
     if found is None:
         raise NotServedError(f"{node.op_type} has no kernel for these types")
-    lower_elementwise(lowering, node, found)
+    if not left_to_weights(lowering, node, found):
+        lower_elementwise(lowering, node, found)
 
 
 def lower_elementwise(lowering: Lowering, node: Node, chain: Elementwise) -> None:
