@@ -24,10 +24,10 @@ from typing import Any
 
 import halide as hl
 
-from opbuild.backend.halide.definition import Definition, constrain_output, parameters, variables
+from opbuild.backend.halide.definition import CHECKED, Definition, constrain_output, parameters, variables
 from opbuild.backend.halide.expression import compile_expression
 from opbuild.backend.halide.mathematics import BFLOAT16, FLOAT16, FLOAT32, narrowed, widened
-from opbuild.families.matmul.layouts import PANEL
+from opbuild.families.matmul.layouts import LEAST_FETCHED, PANEL, fetches
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.operations.expression import from_json
 
@@ -55,11 +55,14 @@ def define(desc: OpDesc) -> Definition:
         return rhs[(n, k, *batch)]
 
     staged = _stage(functions, right, desc.attrs["rhs"], batch) if desc.variant.get("stage") else None
+    place = (n, m, *batch)
+    is_fetched = fetches(desc) and not desc.variant.get(CHECKED)
+    is_needed = _ahead(functions, (lhs, rhs), place, desc.variant["columns"]) if is_fetched else None
 
     def product(k: Any) -> Any:
-        return lhs[(k, m, *batch)] * (right(n, k) if staged is None else staged[(n, k, *batch)])
+        factor = right(n, k) if staged is None else staged[(n, k, *batch)]
+        return lhs[(k, m, *batch)] * (factor if is_needed is None else hl.select(is_needed(k), 0, factor))
 
-    place = (n, m, *batch)
     if desc.attrs["rhs"] == "pairs":
         domains = _sum_of_pairs(functions, lhs, rhs, place)
     else:
@@ -122,6 +125,37 @@ def _sum_of_pairs(functions: dict[str, Any], lhs: Any, rhs: Any, place: tuple[An
     acc[place] += hl.cast(FLOAT32, left[(k.y * 2 + k.x, m, *batch)]) * right(k.x, k.y)
     acc[place] += lhs[(extent - 1 + rest.x, m, *batch)] * right(rest.x, extent // 2)
     return {"k": k, "rest": rest}
+
+
+def _ahead(
+    functions: dict[str, Any], operands: tuple[Any, Any], place: tuple[Any, ...], columns: int
+) -> Callable[[Any], Any]:
+    """Define ``ahead``, elements of the panels behind a tile's; return a condition at k that is never true.
+
+    A schedule can fetch only what is read, and what is read has to be used. LLVM knows that no number has more bits set
+    than bits, and leaves of all this what is fetched. Few rows fetch what is there.
+
+    Args:
+        functions: Gets ``ahead``.
+        operands: The left operand, and the right one in panels.
+        place: Where in the output.
+        columns: Columns of a tile.
+    """
+    (lhs, rhs), (n, _, *batch) = operands, place
+    element, tile = variables("element tile")
+    panels, bits = columns // PANEL, rhs.type().bits()
+    distance = hl.select(lhs.dim(1).extent() < LEAST_FETCHED, 0, panels)
+    panel = hl.min(tile * panels + distance, rhs.dim(2).extent() - panels)
+    behind = rhs[(element, 0, panel, *batch[: rhs.dimensions() - 3])]
+    ahead = functions["ahead"] = hl.Func("ahead")
+    ahead[(element, tile, *batch)] = hl.reinterpret(hl.UInt(bits), behind)
+
+    def is_needed(k: Any) -> Any:
+        # The second is the first, but Halide does not know: it keeps the loop over both, by which the schedule fetches.
+        first, second = (ahead[(each, n // columns, *batch)] for each in (0, k // hl.Int(32).max()))
+        return hl.popcount(first | second) > bits
+
+    return is_needed
 
 
 def _stage(functions: dict[str, Any], right: Callable[[Any, Any], Any], layout: str, batch: list[Any]) -> Any:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from opbuild.kernel.opdesc import OpDesc
+
 PANEL = 32
 """Columns in a panel of packed weights."""
 
 PACKED = ("panels", "pairs")
 """Layouts of packed weights."""
+
+LEAST_FETCHED = 20
+"""Rows that must pass by panels for the next ones to be fetched meanwhile: fewer leave no time for it."""
 
 
 def words(dtype: str) -> int:
@@ -20,3 +25,9 @@ def registers(rows: int, vectors: int, *, is_either: bool = False) -> int:
     With ``is_either`` that, or elements of all rows and one vector of the right operand if these are fewer.
     """
     return rows * vectors + (min(rows, vectors) if is_either else vectors) + 1
+
+
+def fetches(desc: OpDesc) -> bool:
+    """Return whether a product fetches panels ahead: where tiles of several rows take whole ones as they lie."""
+    whole = desc.attrs["rhs"] == "panels" and not desc.variant.get("stage") and desc.variant["columns"] % PANEL == 0
+    return whole and desc.variant["rows"] > 1 and not desc.is_precise

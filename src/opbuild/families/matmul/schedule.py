@@ -3,7 +3,8 @@
 A tile of ``rows`` by ``columns`` sums stays in registers while K passes, beside a row of the right operand by which the
 rows pass one by one; or, where that does not fit, beside elements of all rows, by which vectors of the right operand
 pass. One panel of columns is kept close while all rows pass by it. Variant: ``rows``, ``columns`` (a part of a panel,
-or several), ``stage`` (copy the panel first).
+or several), ``stage`` (copy the panel first). Where whole panels pass as they lie, those that come next are fetched
+meanwhile.
 
 With ``pairs`` of bfloat16 the left operand is converted first, and one instruction adds up two products of a lane.
 
@@ -21,7 +22,7 @@ import halide as hl
 
 from opbuild.backend.halide.definition import Definition, variables
 from opbuild.backend.halide.division import share
-from opbuild.families.matmul.layouts import PACKED, registers, words
+from opbuild.families.matmul.layouts import LEAST_FETCHED, PACKED, registers, words
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
@@ -64,6 +65,8 @@ def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
         definition.functions["rest"].compute_at(out, mo)
         for name in ("chunk", "rest"):
             _tile_sum(definition.functions[name], definition.domains[name].x, (rows, columns), lanes, machine)
+    if "ahead" in definition.functions:
+        _fetch_ahead(definition, (rows, columns))
     if "staged" in definition.functions:
         _stage(definition.functions, out, unit, columns, lanes)
 
@@ -120,6 +123,34 @@ def _tile_sum(function: Any, k: Any, tile: tuple[int, int], lanes: int, machine:
         vector = hl.Var("vector")
         function.update().split(n, vector, n, lanes).reorder(n, m, vector, k).vectorize(n).unroll(m).unroll(vector)
     function.never_partition_all()
+
+
+def _fetch_ahead(definition: Definition, tile: tuple[int, int]) -> None:
+    """Fetch the panels behind those of a tile of columns while all rows pass by these: an element in each step of K.
+
+    The place is spelled with the names of Halide's loops: nothing else says which tile of rows it is.
+    """
+    (out,), (lhs, rhs, *_), k = definition.outputs, definition.inputs, definition.domains["k"].x
+    acc, ahead = definition.functions["acc"], definition.functions["ahead"]
+    element, number, *_ = ahead.args()
+    ahead.compute_at(acc, k).bound_storage(element, 1).bound_extent(number, 1).never_partition_all()
+    loops = (hl.Expr(hl.Var(name)) for name in (f"{out.name()}.s0.m.mo.mo", f"{acc.name()}.s1.{k.name()}"))
+    place = fetched_element((*loops,), tile, (lhs.dim(1).extent(), lhs.dim(0).extent()))
+    loop = hl.VarOrRVar(element)
+    ahead.prefetch(rhs, loop, loop, place, hl.PrefetchBoundStrategy.NonFaulting)
+
+
+def fetched_element(loops: tuple[Any, Any], tile: tuple[int, int], extents: tuple[Any, Any]) -> Any:
+    """Return which element of the next panels is fetched; the tiles of rows divide all of them evenly.
+
+    Args:
+        loops: The number of a tile of rows, and the step of K.
+        tile: Rows and columns of a tile.
+        extents: Rows of the output, and K.
+    """
+    (number, step), (rows, columns), (height, depth) = loops, tile, extents
+    each = hl.select(height < LEAST_FETCHED, 0, _steps(columns, _steps(height, rows)))
+    return hl.min(number * each, columns - each) * depth + step * each
 
 
 def _tile_pairs(definition: Definition, rows: int, columns: int, lanes: int) -> None:
