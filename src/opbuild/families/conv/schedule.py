@@ -20,7 +20,7 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition
-from opbuild.backend.halide.division import balance, divide_two, either_or_both
+from opbuild.backend.halide.division import divide_two, either_or_both, is_as_even
 from opbuild.families.blocked import BLOCK
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
@@ -98,9 +98,9 @@ def divide_outer(definition: Definition, desc: OpDesc, loops: tuple[Any, Any]) -
     out, x, tasks = definition.outputs[0], definition.inputs[0], definition.tasks
     buffer, blocks = out.output_buffer(), desc.variant["blocks"]
     height, tiles = buffer.dim(2).extent(), (buffer.dim(3).extent() + (blocks - 1)) // blocks
-    by_rows, by_blocks, worth = balance(height, tasks), balance(tiles, tasks), hl.f32(LOCALITY)
     inputs, outputs = x.dim(5).extent(), buffer.dim(3).extent()
     weights = BLOCK * inputs * outputs * prod(desc.attrs["kernel"])
     activations = (inputs + outputs) * buffer.dim(1).extent() * height
-    rows_first = hl.select(weights > activations, by_blocks <= by_rows * worth, by_blocks * worth <= by_rows)
+    worth = hl.select(weights > activations, hl.f32(1 / LOCALITY), hl.f32(LOCALITY))
+    rows_first = is_as_even(height, tiles, tasks, worth)
     divide_two(out, loops, either_or_both(rows_first, (height, tiles), tasks))
