@@ -111,5 +111,5 @@ def divide_plane(function: Any, row: Any, block: Any, tasks: Any) -> None:
         tasks: How many tasks are wanted, an expression.
     """
     extents = tuple(function.output_buffer().dim(axis).extent() for axis in (2, 3))
-    by_rows = is_as_even(*extents, tasks)
+    by_rows = is_as_even(extents[0], extents[1], tasks)
     divide_two(function, (row, block), either_or_both(by_rows, extents, tasks))
