@@ -9,10 +9,12 @@ from math import ceil
 import halide as hl
 import numpy as np
 
-from opbuild.backend.halide.division import LEAST_BALANCE, balance, either_or_both
+from opbuild.backend.halide.division import TENTHS, balance, either_or_both, is_as_even
 
 TASKS = (1, 2, 3, 4, 6, 8, 16, 48, 64)
 EXTENTS = (1, 2, 3, 5, 7, 12, 13, 14, 17, 28, 33, 56, 63, 112, 224)
+
+LEAST_BALANCE = TENTHS / 10
 
 CASES = list(product(TASKS, EXTENTS, EXTENTS))
 
@@ -69,3 +71,17 @@ def test_ranges_are_of_one_loop_where_that_keeps_threads_busy() -> None:
 def prod_of_ranges(extents: list[int], lengths: np.ndarray) -> int:
     """Return the number of tasks."""
     return int(np.prod([ceil(extent / length) for extent, length in zip(extents, lengths, strict=True)]))
+
+
+def test_loops_are_compared_as_their_balances_are() -> None:
+    """Whether a loop is as even as another one, without division, is what their balances say, ties included."""
+    cases = hl.Buffer(np.array(CASES, np.int32))
+    case, which = hl.Var("case"), hl.Var("which")
+    tasks, one, other = (cases[column, case] for column in range(3))
+    function = hl.Func("even")
+    function[which, case] = hl.mux(which, [hl.u8(is_as_even(one, other, tasks, hl.f32(worth))) for worth in (1, 0.93)])
+    found = np.array(function.realize([2, len(CASES)]))
+    for (count, *extents), answers in zip(CASES, found, strict=True):
+        first, second = (extent / (count * ceil(extent / count)) for extent in extents)
+        for worth, answer in zip((1, 0.93), answers, strict=True):
+            assert bool(answer) == (first >= worth * second - 1e-6), (count, extents, worth)

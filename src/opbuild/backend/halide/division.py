@@ -11,8 +11,8 @@ from typing import Any
 
 import halide as hl
 
-LEAST_BALANCE = 0.7
-"""Share of time that cores must work for ranges of one loop to be worth their locality."""
+TENTHS = 7
+"""Tenths of the time that cores must work for ranges of one loop to be worth their locality."""
 
 FINER = 4
 """Tasks for each one wanted, at least where there are as many, if ranges of one loop do not keep cores busy."""
@@ -27,6 +27,22 @@ def balance(extent: Any, tasks: Any) -> Any:
     """Return the share of time that cores work when ``tasks`` of them divide ``extent`` steps, an expression."""
     steps = hl.max(1, extent)
     return hl.cast(hl.Float(32), steps) / hl.cast(hl.Float(32), tasks * ((steps + (tasks - 1)) // tasks))
+
+
+def is_as_even(first: Any, second: Any, tasks: Any, worth: Any = 1) -> Any:
+    """Return whether ranges of the first loop keep cores at least ``worth`` times as busy as those of the second.
+
+    It is ``balance`` of both without its divisions, which are part of every index and so compiled many times.
+
+    Args:
+        first: Steps of the first loop, an expression.
+        second: Steps of the second one.
+        tasks: How many tasks are wanted, an expression.
+        worth: The factor, an expression or a number.
+    """
+    one, other = (hl.cast(hl.Float(32), extent) for extent in (first, second))
+    lengths = [hl.cast(hl.Float(32), share(extent, tasks)) for extent in (first, second)]
+    return other * lengths[0] * worth <= one * lengths[1]
 
 
 def divide(function: Any, loop: Any, extent: Any, tasks: Any) -> None:
@@ -77,7 +93,8 @@ def either_or_both(first: Any, extents: tuple[Any, Any], tasks: Any) -> tuple[An
         extents: The extents of both, expressions.
         tasks: How many tasks are wanted, an expression.
     """
-    neither = hl.max(*(balance(extent, tasks) for extent in extents)) < hl.f32(LEAST_BALANCE)
+    uneven = [extent * 10 < tasks * share(extent, tasks) * TENTHS for extent in extents]
+    neither = uneven[0] & uneven[1]
     one, other = either(first, extents, tasks)
     return hl.select(neither, hl.max(1, extents[0] * extents[1] // (tasks * FINER)), one), hl.select(neither, 1, other)
 
@@ -94,5 +111,5 @@ def divide_plane(function: Any, row: Any, block: Any, tasks: Any) -> None:
         tasks: How many tasks are wanted, an expression.
     """
     extents = tuple(function.output_buffer().dim(axis).extent() for axis in (2, 3))
-    by_rows = balance(extents[0], tasks) >= balance(extents[1], tasks)
+    by_rows = is_as_even(extents[0], extents[1], tasks)
     divide_two(function, (row, block), either_or_both(by_rows, extents, tasks))

@@ -12,16 +12,20 @@ cut off. Sums are float32; where the level has the instruction, denormal numbers
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition, constrain_output, named, parameter, variables
+from opbuild.backend.halide.division import either_or_both, is_as_even
 from opbuild.backend.halide.epilogue import apply_epilogue, stored
 from opbuild.backend.halide.mathematics import BFLOAT16, FLOAT32, narrowed
 from opbuild.families.blocked import BLOCK
-from opbuild.families.conv.division import task_lengths
 from opbuild.kernel.opdesc import OpDesc
+
+LOCALITY = 0.93
+"""Time that a task takes where what it reads is in its core's cache, relative to where it is not."""
 
 
 def define(desc: OpDesc) -> Definition:
@@ -83,3 +87,23 @@ def _joined(desc: OpDesc, params: dict[str, Any], taps: list[tuple[Any, Any]]) -
     out[(lane, *place(t[1], *begin), block_of)] = value[(lane, t[1], block_of, *begin)]
     constrain_output(out, desc.outputs[0])
     return Definition(list(params.values()), [out], named(own), {"acc": acc}, {"r": r, "t": t}, tasks)
+
+
+def task_lengths(desc: OpDesc, x: Any, extents: tuple[Any, Any], outputs: Any, tasks: Any) -> tuple[Any, Any]:
+    """Return the lengths of a task's ranges of positions and of tiles of channel blocks; one of them is all there are.
+
+    Positions where activations are larger than weights, so that a core keeps its own from layer to layer; blocks where
+    weights are larger, so that one core only reads each; unless cores would wait for each other much longer.
+
+    Args:
+        desc: The convolution.
+        x: Its input.
+        extents: Rows, or tiles along all of them, and tiles of channel blocks; expressions.
+        outputs: Channel blocks of the output, an expression.
+        tasks: How many tasks are wanted, an expression.
+    """
+    inputs = x.dim(5).extent()
+    weights = BLOCK * inputs * outputs * prod(desc.attrs["kernel"])
+    activations = (inputs + outputs) * x.dim(1).extent() * x.dim(2).extent()
+    worth = hl.select(weights > activations, hl.f32(1 / LOCALITY), hl.f32(LOCALITY))
+    return either_or_both(is_as_even(*extents, tasks, worth), extents, tasks)
