@@ -11,6 +11,7 @@ from math import prod
 
 from opbuild.families.blocked import BLOCK
 from opbuild.families.family import Dims, moved_bytes
+from opbuild.families.matmul.layouts import registers
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
@@ -51,22 +52,9 @@ def fitting(tiles: Mapping[int, Tiles], machine: Machine) -> Tiles:
         machine: The machine.
     """
     each = machine.vectors(BLOCK)
-    return tuple(tile for tile in tiles[each] if registers(*tile[:2], each, is_either=True) <= machine.registers)
-
-
-def registers(width: int, blocks: int, each: int, *, is_either: bool = False) -> int:
-    """Return the registers that a tile takes: its sums, the weights of one input channel, and one input.
-
-    With ``is_either`` that, or inputs of all positions and one vector of weights if these are fewer.
-
-    Args:
-        width: Positions.
-        blocks: Channel blocks.
-        each: Registers that a block fills.
-        is_either: Whether vectors of weights may pass by positions.
-    """
-    vectors = blocks * each
-    return width * vectors + (min(width, vectors) if is_either else vectors) + 1
+    return tuple(
+        tile for tile in tiles[each] if registers(tile[0], tile[1] * each, is_either=True) <= machine.registers
+    )
 
 
 def cheapest(tiles: Tiles, width: int, count: int) -> Pair:

@@ -8,7 +8,7 @@ from typing import Any
 import halide as hl
 
 from opbuild.families.blocked import BLOCK
-from opbuild.families.tiles import registers
+from opbuild.families.matmul.layouts import registers
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
@@ -27,8 +27,8 @@ def accumulate(update: Any, loops: tuple[Any, Any, Any], sums: Sequence[Any], de
         machine: What runs it.
     """
     lane, position, block = loops
-    width, blocks, each = desc.variant["width"], desc.variant["blocks"], machine.vectors(BLOCK)
-    if registers(width, blocks, each) <= machine.registers:
+    width, blocks = desc.variant["width"], desc.variant["blocks"]
+    if registers(width, blocks * machine.vectors(BLOCK)) <= machine.registers:
         update.reorder(lane, block, position, *sums).vectorize(lane)
     else:
         vector = hl.Var("vector")

@@ -22,7 +22,7 @@ import halide as hl
 
 from opbuild.backend.halide.definition import Definition, constrain_output, named, parameter, variables
 from opbuild.backend.halide.epilogue import apply_epilogue, stored
-from opbuild.families.conv_integer.family import PAIR, is_flat
+from opbuild.families.conv_integer.layouts import PAIR, is_flat
 from opbuild.kernel.opdesc import OpDesc
 
 INT16, INT32 = hl.Int(16), hl.Int(32)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import prod
 
 from opbuild.families.blocked import BLOCK, CHANNEL_DIMS, LANE, blocks, result
+from opbuild.families.conv_integer.layouts import PAIR, is_flat
 from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import Dims, Family, Part, Variant
 from opbuild.families.tiles import Pair, Tiles, accumulating, fitting, ranked
@@ -57,9 +58,6 @@ beside the products of the next one; a large tile's is as much as a core looks a
 with 64 inputs in 2 x 2, 4 x 2 and 7 x 2: 0.91, 0.95 and 0.97 of the time of 14 x 2; with 256: 0.98, 0.98, 1.0. 2 x 2 is
 left to tuning: four sums keep Zen 4 busy, and not Intel's cores."""
 
-PAIR = 2
-"""Products of 16 bits that one instruction adds up."""
-
 MOST_HALF = (2**15 - 1) // (2 * 255)
 """Distance of weights from 0 up to which two products fit 16 bits, whatever the inputs: that of 7 bits, to which
 quantisation for machines without such an instruction for more reduces them."""
@@ -71,16 +69,6 @@ MOST_PRODUCTS = 2**31 // (255 * 255) - 1
 def tiles(machine: Machine) -> Tiles:
     """Return the register tiles that a machine may use, with their costs."""
     return fitting(TILES, machine)
-
-
-def is_flat(adjacent: int, halves: bool) -> bool:
-    """Return whether tiles are of positions counted along all rows, whose inputs are copied: no row is too short.
-
-    Args:
-        adjacent: As ``adjacent`` returns it.
-        halves: Whether products are added up in 16 bits first.
-    """
-    return adjacent == PAIR or halves
 
 
 def choose(out: Pair, outputs: int, steps: int, machine: Machine) -> Variant:

@@ -20,7 +20,7 @@ import halide as hl
 from opbuild.backend.halide.definition import Definition
 from opbuild.families.blocked import BLOCK
 from opbuild.families.conv.schedule import divide_outer
-from opbuild.families.conv_integer.family import PAIR
+from opbuild.families.conv_integer.layouts import PAIR
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
