@@ -29,8 +29,8 @@ from opbuild.store.shipped import shipped_bank
 from opbuild.tuning.machine import worth_building
 
 NETWORKS = (
-    "ResNet-50", "MobileNet-v2", "LSTM 2x256", "MiniLM 32", "EfficientNet-b0", "squeezenet", "BERT-base 128", "MiniLM 128",
-    "GPT-2 128",
+    "ResNet-50", "MobileNet-v2", "LSTM 2x256", "MiniLM 32", "EfficientNet-b0", "squeezenet", "BERT-base 128",
+    "MiniLM 128", "GPT-2 128",
 )  # fmt: skip
 
 
