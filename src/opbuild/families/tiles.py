@@ -64,9 +64,13 @@ def cheapest(tiles: Tiles, width: int, count: int) -> Pair:
 
 def ranked(tiles: Tiles, width: int, count: int) -> list[Pair]:
     """Return the legal tiles for rows of ``width`` positions and ``count`` channel blocks, the cheapest first."""
-    legal = [tile for tile in tiles if (tile[0] == 1 or tile[0] <= width) and (tile[1] == 1 or tile[1] <= count)]
-    legal.sort(key=lambda tile: computed(tile, width, count))
-    return [tile[:2] for tile in legal]
+    found = sorted(legal(tiles, width, count), key=lambda tile: computed(tile, width, count))
+    return [tile[:2] for tile in found]
+
+
+def legal(tiles: Tiles, width: int, count: int) -> list[Tile]:
+    """Return the tiles that rows of ``width`` positions and ``count`` channel blocks hold."""
+    return [tile for tile in tiles if (tile[0] == 1 or tile[0] <= width) and (tile[1] == 1 or tile[1] <= count)]
 
 
 def computed(tile: Tile, width: int, count: int) -> float:

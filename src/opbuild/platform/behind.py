@@ -173,10 +173,8 @@ class Behind:
 
 def _lower_priority() -> None:
     """Let this thread run only where nobody else wants to; it can not be undone without privileges."""
-    import threading
-
     with contextlib.suppress(AttributeError, OSError):  # not Linux, or a sandbox
-        os.sched_setscheduler(threading.get_native_id(), os.SCHED_IDLE, os.sched_param(0))
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 BEHIND = Behind()

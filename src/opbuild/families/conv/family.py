@@ -9,7 +9,7 @@ from math import prod
 from opbuild.families.blocked import BIAS, BLOCK, LANE, blocks, result
 from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import Dims, Family, Part, Variant
-from opbuild.families.tiles import SPLIT_TILES, Pair, Tile, Tiles, accumulating, computed, fitting, ranked
+from opbuild.families.tiles import SPLIT_TILES, Pair, Tile, Tiles, accumulating, computed, fitting, legal, ranked
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 
@@ -84,15 +84,13 @@ def choose(out: Pair, inputs: int, outputs: int, taps: int, pairs: bool, machine
         return not pairs and _waits(tile, blocks(inputs), taps, machine)
 
     row, shallow = out[0], inputs * taps <= SHALLOW
-    legal = [tile for tile in tiles(machine) if tile[0] <= NARROW or not shallow]
-    costs = tuple((*tile[:2], tile[2] * (WAITING if waits(tile) and row % tile[0] else 1.0)) for tile in legal)
+    allowed = tuple(tile for tile in tiles(machine) if tile[0] <= NARROW or not shallow)
+    costs = tuple((*tile[:2], tile[2] * (WAITING if waits(tile) and row % tile[0] else 1.0)) for tile in allowed)
     count = blocks(outputs)
     tile = _least(costs, row, row, count)
     if not pairs and _may_join(out, machine) and prod(out) * inputs * 4 <= machine.l2:
-        other, finding = (
-            _least(legal, row, prod(out), count),
-            1 + JOINING[machine.vectors(BLOCK)] / max(1, inputs * taps),
-        )
+        other = _least(allowed, row, prod(out), count)
+        finding = 1 + JOINING[machine.vectors(BLOCK)] / max(1, inputs * taps)
         if computed(other, prod(out), count) * finding < computed(tile, row, count) * out[1]:
             return {"width": other[0], "blocks": other[1], "chunked": False, "joined": True}
     width, wide, _ = tile
@@ -101,8 +99,8 @@ def choose(out: Pair, inputs: int, outputs: int, taps: int, pairs: bool, machine
 
 def candidates(out: Pair, inputs: int, outputs: int, taps: int, pairs: bool, machine: Machine) -> list[Variant]:
     """Return the variants among which tuning searches; the arguments are those of ``choose``."""
-    legal = ranked(tiles(machine), out[0], blocks(outputs))
-    whole = [{"width": width, "blocks": wide, "chunked": False} for width, wide in legal]
+    order = ranked(tiles(machine), out[0], blocks(outputs))
+    whole = [{"width": width, "blocks": wide, "chunked": False} for width, wide in order]
     in_chunks = [] if pairs else [each for each in whole if out[0] and out[0] % each["width"] == 0]
     joined = [{**each, "joined": True} for each in whole if each["width"] > 1 and not pairs and _may_join(out, machine)]
     found = [*whole, *({**each, "chunked": True} for each in in_chunks), *joined]
@@ -110,10 +108,9 @@ def candidates(out: Pair, inputs: int, outputs: int, taps: int, pairs: bool, mac
     return sorted(found, key=lambda each: places[each["width"], each["blocks"]])
 
 
-def _least(costs: Sequence[Tile], row: int, positions: int, count: int) -> Tile:
+def _least(costs: Tiles, row: int, positions: int, count: int) -> Tile:
     """Return the cheapest of the tiles that are legal for a row, for so many positions and channel blocks."""
-    legal = (tile for tile in costs if (tile[0] == 1 or tile[0] <= row) and (tile[1] == 1 or tile[1] <= count))
-    return min(legal, key=lambda tile: computed(tile, positions, count))
+    return min(legal(costs, row, count), key=lambda tile: computed(tile, positions, count))
 
 
 def _may_join(out: Pair, machine: Machine) -> bool:
