@@ -19,7 +19,7 @@ from opbuild.report import Clock, Report
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.executor import Runner
 from opbuild.runtime.in_parts import InParts
-from opbuild.runtime.parts import Part, Parts
+from opbuild.runtime.parts import KnownParts, Part, Parts
 
 
 class PartsRunner:
@@ -33,7 +33,7 @@ class PartsRunner:
         self.model: OnnxModel = load_model(model)
         self.cuts: list[str] = []
         self._served = served
-        self._parts = Parts(self._next, evaluate)
+        self._parts = Parts(self._next, evaluate, KnownParts())
         self._first: dict[Any, InParts] = {}
 
     def __call__(self, **feeds: Any) -> list[Any]:

@@ -333,7 +333,7 @@ def compile_source(
     declared = [each.shape or () for each in source.declaration.inputs]
     is_open = any(FREE in shape for shape in declared)
 
-    def bind_with(stores: Stores, signature: Shapes, *, is_urgent: bool) -> Binding:
+    def bind_with(stores: Stores, signature: Shapes, sizes: AnySize, *, is_urgent: bool) -> Binding:
         inputs = zip(source.declaration.inputs, signature, strict=True)
         types = {name: TensorType(dtype, shape) for (name, dtype, _), shape in inputs}
         wanted = Wanted(
@@ -350,7 +350,7 @@ def compile_source(
         behind,
         declared,
         lambda: make_builder(behind.setup, behind),
-        lambda signature: bind_with(behind, signature, is_urgent=False),
+        lambda signature, sizes: bind_with(behind, signature, sizes, is_urgent=False),
         is_open=is_open,
         later=later,
     )
@@ -359,7 +359,7 @@ def compile_source(
         bound: Bound | None = sizes.bind(signature)
         if bound is None:
             bound = sizes.bind_now(signature, follows or signature) if follows is not None and is_open else None
-            bound = bound or bind_with(stores, signature, is_urgent=True)
+            bound = bound or bind_with(stores, signature, sizes, is_urgent=True)
             sizes.begin(signature, bound)
         return bound
 

@@ -22,6 +22,8 @@ Each carries what was wrong and where in its message, and in ``hint`` what to do
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 
 class OpbuildError(Exception):
     """Base of all errors of opbuild.
@@ -49,6 +51,9 @@ class OpbuildError(Exception):
         return type(self), (self.message, self.hint), dict(vars(self))
 
 
+M = TypeVar("M", bound="ModelError")
+
+
 class ModelError(OpbuildError):
     """The network given is at fault.
 
@@ -58,6 +63,11 @@ class ModelError(OpbuildError):
 
     exit_code = 3
     node = ""
+
+    def at(self: M, node: str) -> M:
+        """Name the node that is at fault, and return the error to be raised: a local name for it would be a cycle."""
+        self.node = node
+        return self
 
 
 class InvalidModelError(ModelError):

@@ -189,7 +189,7 @@ def test_a_model_that_somebody_waits_to_write_is_edited(disk: Path, monkeypatch:
     monkeypatch.setattr(held, "LEAST", 1)
     path = disk / "small.onnx"
     path.write_bytes(small_model().SerializeToString())
-    memory = ModelMemory(disk / "meta", PRIVATE, reads=True, writes=True, keeps_times=lambda: False)
+    memory = ModelMemory(disk / "meta", PRIVATE, reads=True, writes=True, keeps_times=False)
     source = open_model(path, memory, releases=True)
     assert source.declaration.name == "small"
     assert not source.edited
@@ -256,7 +256,7 @@ def test_a_model_that_nobody_releases_is_read(disk: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(held, "LEAST", 1)
     path = disk / "small.onnx"
     path.write_bytes(small_model().SerializeToString())
-    memory = ModelMemory(disk / "meta", PRIVATE, reads=True, writes=True, keeps_times=lambda: False)
+    memory = ModelMemory(disk / "meta", PRIVATE, reads=True, writes=True, keeps_times=False)
     source = open_model(path, memory)
     assert may_write(path)
     assert source.declaration.name == "small"
@@ -269,7 +269,7 @@ def test_a_cut_or_damaged_file_is_what_its_bytes_are(disk: Path, monkeypatch: py
     monkeypatch.setattr(held, "LEAST", 1)
     draw = np.random.default_rng(seed)
     whole = small_model().SerializeToString()
-    memory = ModelMemory(disk / "meta", PRIVATE, reads=False, writes=False, keeps_times=lambda: False)
+    memory = ModelMemory(disk / "meta", PRIVATE, reads=False, writes=False, keeps_times=False)
     for number in range(10):
         damaged = bytearray(whole[: int(draw.integers(1, len(whole) + 1))])
         if number % 2:

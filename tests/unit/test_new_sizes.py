@@ -114,7 +114,7 @@ def test_what_fails_behind_a_call_is_a_warning(
     check(network, 20)
     made[0].wait()
 
-    def fail(_: Any) -> Any:
+    def fail(*_: Any) -> Any:
         raise BuildError("no room")
 
     monkeypatch.setattr(made[0], "_build", fail)

@@ -31,7 +31,7 @@ CALLS = {"eval", "exec", "compile", "__import__", "execfile"}
 
 ATTRIBUTES = {
     *("load_module", "exec_module", "exec_code", "module_from_spec", "import_module", "run_path", "run_module"),
-    *("memmap", "fromfile", "load_library", "allow_pickle", "LoadLibrary", "CDLL", "PyDLL", "cdll"),
+    *("memmap", "fromfile", "load_library", "allow_pickle", "LoadLibrary", "CDLL", "dlopen", "PyDLL", "cdll"),
 }
 """Attributes that import, run or load what a path or name says."""
 
@@ -47,7 +47,6 @@ REVIEWED = {
     ("backend/halide/user_source.py", "compile"): "the operator that the user's program has registered",
     ("backend/halide/user_source.py", "exec"): "the operator that the user's program has registered",
     ("backend/host/evaluate.py", "import_module"): "modules of this package, from a table in the file",
-    ("builder/server.py", "CDLL"): "the process itself, for prctl",
     ("builder/server.py", "import_module"): "the compiler's class, which the builder names on the command line",
     ("cli/main.py", "import_module"): "modules of this package, from a table in the file",
     ("cli/run_model.py", "allow_pickle"): "it is False",
@@ -55,9 +54,6 @@ REVIEWED = {
     ("cli/run_script.py", "runpy"): "the script that the user names",
     ("frontend/onnx_read.py", "memmap"): "external data, below the model's folder, as an array of numbers",
     ("families/catalogue.py", "import_module"): "modules of this package, from a list of its folders",
-    ("files/held.py", "CDLL"): "the process itself, for mremap",
-    ("files/pages.py", "CDLL"): "the process itself, for mremap",
-    ("files/writers.py", "CDLL"): "the process itself, for fstatfs",
     ("graph/gradients/rules/__init__.py", "import_module"): "modules of this package, from a list there",
     ("graph/passes/decompose.py", "import_module"): "modules of this package, from a table in the file",
     ("lowering/lower.py", "import_module"): "modules of this package, from a table in the file",
@@ -69,6 +65,7 @@ REVIEWED = {
     ("onnxruntime/model.py", "compile"): "opbuild's own, of a model",
     ("torch/__init__.py", "import_module"): "modules of this package, from a list there",
     ("platform/arrange.py", "CDLL"): "this package's own loops, by their path inside the package",
+    ("platform/libc.py", "CDLL"): "the process itself, for functions of the C library",
     ("platform/digest.py", "import_module"): "Python's own SHA-256, by its names",
     ("platform/aliases.py", "import_module"): "modules of the face that stands in for a package, by their names",
     ("mindspore/names.py", "import_module"): "modules of this package, from a list in each package",
@@ -77,10 +74,8 @@ REVIEWED = {
     ("platform/imports.py", "compile"): "sources of this package, to see what they import; nothing of it is run",
     ("platform/records.py", "exec"): "a constructor, made of the names of its class's fields",
     ("runtime/pool.py", "CDLL"): "this package's own pool of threads, by its path inside the package",
-    (
-        "runtime/library.py",
-        "CDLL",
-    ): "an anonymous file with the bytes that were checked; libm, and the process itself, for mallopt",
+    ("runtime/library.py", "CDLL"): "libm",
+    ("runtime/library.py", "dlopen"): "an anonymous file with the bytes that were checked",
 }
 """What stays, each with its reason."""
 

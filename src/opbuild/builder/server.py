@@ -24,7 +24,6 @@ and its children at once.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import gc
 import os
@@ -46,6 +45,7 @@ from opbuild.kernel.identity import FilesState, files_state
 from opbuild.kernel.interfaces import Compiler
 from opbuild.kernel.level import BY_NAME
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.platform.libc import libc
 from opbuild.platform.limits import hint_for, hint_for_signal, suspected
 from opbuild.platform.records import dataclass
 from opbuild.platform.slots import UNLIMITED, Slots
@@ -363,7 +363,7 @@ def _compile(compiler: Compiler, request: dict[str, Any]) -> bytes:
 def _end_with(server: int) -> None:
     """Ask the kernel to end this process when the server does: a hung compile must not outlive a killed server."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != server:
         os._exit(1)
 

@@ -23,7 +23,7 @@ from opbuild.kernel.interfaces import Claims, Found, Store
 from opbuild.kernel.key import CompilerIdentity
 from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.platform.background import Background
+from opbuild.platform.background import Background, without_frames
 from opbuild.text.plural import counted, verb
 
 _SERVERS_AT_MOST = 2
@@ -131,7 +131,7 @@ class Work:
         self._error: BaseException | None = None
         self._server: Server | None = None
         self._stop = threading.Event()
-        self._doing = Background(self._run, "opbuild-build")
+        self._doing: Background[None] | None = None
 
     def start(self) -> None:
         """Begin.
@@ -141,6 +141,7 @@ class Work:
         """
         if self.jobs:
             self._server = self._builder.take_server()
+            self._doing = Background(self._run, "opbuild-build")
             self._doing.start()
         # What other stores lend becomes this build's own.
         lent = [
@@ -185,14 +186,19 @@ class Work:
 
     def _join(self) -> None:
         try:
-            self._doing.result()
+            if self._doing is not None:
+                self._doing.result()
         except BaseException:  # Ctrl-C: what was published stays, what is under way ends
             self._stop.set()
             if self._server is not None:
                 self._server.close()
             raise
         if self._error is not None:
-            raise self._error
+            error, self._error = self._error, without_frames(self._error)
+            try:
+                raise error
+            finally:
+                del error
         failed = [job for job in self.jobs if job.failure is not None]
         if any(job.is_needed for job in failed):
             raise compile_error(self.jobs)

@@ -22,6 +22,7 @@ import numpy as np
 from opbuild.files.digested import forget
 from opbuild.files.mapping import Array, read_file
 from opbuild.files.writers import give_back_lease, has_lease, take_lease
+from opbuild.platform.libc import libc
 
 LEAST = 2**20
 """Bytes from which a file is mapped."""
@@ -122,16 +123,16 @@ def _replace(mapped: mmap.mmap) -> None:
     Raises:
         MemoryError: If there is no memory for it.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
-    libc.mremap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
+    c = libc()
+    c.mmap.restype = c.mremap.restype = ctypes.c_void_p
+    c.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+    c.mremap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
     place, nbytes = np.frombuffer(mapped, np.uint8).ctypes.data, len(mapped)
     protection, kind = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    copy = libc.mmap(None, nbytes, protection, kind, -1, 0)
+    copy = c.mmap(None, nbytes, protection, kind, -1, 0)
     if copy == _FAILED:
         raise MemoryError(f"{nbytes} bytes for a copy of a file")
     ctypes.memmove(copy, place, nbytes)
-    if libc.mremap(copy, nbytes, nbytes, _MAY_MOVE | _FIXED, place) == _FAILED:
-        libc.munmap(ctypes.c_void_p(copy), ctypes.c_size_t(nbytes))
+    if c.mremap(copy, nbytes, nbytes, _MAY_MOVE | _FIXED, place) == _FAILED:
+        c.munmap(ctypes.c_void_p(copy), ctypes.c_size_t(nbytes))
         raise MemoryError(f"a copy of a file of {nbytes} bytes can not take its place")

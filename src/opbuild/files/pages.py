@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.files.mapping import Array
+from opbuild.platform.libc import libc
 
 LEAST = 2**16
 """Bytes below which memory is the allocator's."""
@@ -52,11 +53,11 @@ def exchange_pages(array: Array, mapped: Array) -> None:
         array: Has its own pages.
         mapped: A shared map of the file, from its beginning.
     """
-    libc = ctypes.CDLL(None)
-    libc.mremap.restype = ctypes.c_void_p
-    libc.mremap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
+    mremap = libc().mremap
+    mremap.restype = ctypes.c_void_p
+    mremap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
     # Nothing of a shared map is moved, so the same pages are mapped a second time.
-    libc.mremap(mapped.ctypes.data, 0, array.nbytes, _MAY_MOVE | _FIXED, array.ctypes.data)
+    mremap(mapped.ctypes.data, 0, array.nbytes, _MAY_MOVE | _FIXED, array.ctypes.data)
 
 
 def _forget(address: int, gone: weakref.ref[Array]) -> None:

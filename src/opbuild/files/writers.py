@@ -16,6 +16,8 @@ import signal
 import stat
 from pathlib import Path
 
+from opbuild.platform.libc import libc
+
 _DISKS = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010})
 """ext2 to ext4, XFS, Btrfs, F2FS: what is written there through a map comes from this machine, by their own code, which
 sets the times and counts who writes. Others do not: tmpfs sets no time after a page was read, an overlay counts a map
@@ -24,7 +26,7 @@ elsewhere once its file is closed, network file systems have writers on other ma
 _READ_ONLY = frozenset({0x73717368, 0xE0F5E1E2, 0x9660, 0x28CD3D45})
 """SquashFS, EROFS, ISO 9660, cramfs: nobody writes there."""
 
-_STATFS_BYTES = 256
+_Statfs = ctypes.c_ulong * (256 // ctypes.sizeof(ctypes.c_ulong))
 """More than a ``struct statfs`` has; the first word of it is the type."""
 
 
@@ -92,5 +94,5 @@ def _lease(descriptor: int) -> int:
 
 def _file_system(descriptor: int) -> int:
     """Return the number of the type of the file system that holds a file, 0 if it is unknown."""
-    told = (ctypes.c_ulong * (_STATFS_BYTES // ctypes.sizeof(ctypes.c_ulong)))()
-    return int(told[0]) if ctypes.CDLL(None).fstatfs(descriptor, told) == 0 else 0
+    told = _Statfs()
+    return int(told[0]) if libc().fstatfs(descriptor, told) == 0 else 0

@@ -6,6 +6,7 @@ known, because later shapes may depend on its value.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -287,17 +288,13 @@ class NodeBinder(OpenBinder):
     def _infer(
         self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
     ) -> tuple[TensorType, ...]:
-        problem: ModelError
         try:
             return self._typed(node, types, constants)
-        except UnsupportedOperatorError as error:
-            problem = error
-        if all(value is not None for value, each in zip(constants, types, strict=True) if each is not None):
-            try:
-                return tuple(map(type_of, self.evaluated(node, constants)))
-            except (RunError, ModelError):
-                raise problem from None
-        raise problem
+        except UnsupportedOperatorError:
+            if all(value is not None for value, each in zip(constants, types, strict=True) if each is not None):
+                with contextlib.suppress(RunError, ModelError):
+                    return tuple(map(type_of, self.evaluated(node, constants)))
+            raise
 
     def _typed(
         self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]

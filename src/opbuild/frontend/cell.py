@@ -56,7 +56,7 @@ class Trace:
     _inputs: list[str] = field(default_factory=list)
     _types: dict[str, TensorType] = field(default_factory=dict)
     _constants: dict[str, Array] = field(default_factory=dict)
-    _symbols: dict[object, Symbol] = field(default_factory=dict)
+    _known: dict[object, str] = field(default_factory=dict)
     _scopes: list[str] = field(default_factory=list)
     _regions: dict[str, int] = field(default_factory=dict)
     _is_in_region: bool = False
@@ -71,13 +71,12 @@ class Trace:
         """Add a value known now; the same array twice is one constant, and so are equal scalars and small vectors."""
         small = array.nbytes <= 256 and not name
         key: object = (array.dtype.name, array.shape, array.tobytes()) if small else id(array)
-        known = self._symbols.get(key)
-        if known is None:
-            name = self.unique(name or f"constant_{len(self._constants)}")
-            self._constants[name] = array
-            known = self._value(name, TensorType(array.dtype.name, array.shape))
-            self._symbols[key] = known
-        return known
+        known = self._known.get(key)
+        if known is not None:
+            return Symbol(known, self._types[known], self)
+        name = self._known[key] = self.unique(name or f"constant_{len(self._constants)}")
+        self._constants[name] = array
+        return self._value(name, TensorType(array.dtype.name, array.shape))
 
     def apply(
         self,

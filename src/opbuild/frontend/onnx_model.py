@@ -103,9 +103,7 @@ class OnnxModel:
         walked = self.walk(input_shapes, evaluate, served)
         if walked.cut is not None:
             hint = "opbuild.compile binds such networks as they run"
-            error = UnsupportedOperatorError(walked.cut.why, hint)
-            error.node = walked.cut.node
-            raise error
+            raise UnsupportedOperatorError(walked.cut.why, hint).at(walked.cut.node)
         return walked.graph
 
     def walk(

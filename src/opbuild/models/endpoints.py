@@ -106,11 +106,14 @@ def outputs_of_any(model: PortableModel, sizes: Sizes, known: Sequence[Shapes] =
         try:
             graphs.append(model.bind(shapes, evaluate_native))
         except ShapeError as error:  # a size that the network itself does not take
-            problem = error
+            problem = error.with_traceback(None)
         if len(graphs) == COMPARED:
             break
     if not graphs:
-        raise problem
+        try:
+            raise problem
+        finally:
+            del problem  # its traceback has this frame: a cycle
     columns = [[graph.types[name] for graph in graphs] for name in graphs[0].outputs]
     if len(graphs) == 1 and len(tried) > 1:
         columns = [[one, TensorType(one.dtype, (FREE,) * len(one.shape))] for (one,) in columns]

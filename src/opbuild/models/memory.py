@@ -38,14 +38,14 @@ class ModelMemory:
         trust: Whose files are believed.
         reads: Whether what is remembered is used.
         writes: Whether anything is remembered.
-        keeps_times: Returns whether what is used is marked so, for ageing.
+        keeps_times: Whether what is used is marked so, for ageing.
     """
 
     folder: Path
     trust: Trust
     reads: bool
     writes: bool
-    keeps_times: Callable[[], bool]
+    keeps_times: bool
     _looked_up: dict[Path, Known] = field(default_factory=dict, init=False)
 
     def is_surely_new(self, path: Path) -> bool:
@@ -98,7 +98,7 @@ class ModelMemory:
             declaration, model = read_declaration(file, self.trust)
             if model != digest:
                 return None
-            mark_used(file, keep_time=self.keeps_times())
+            mark_used(file, keep_time=self.keeps_times)
             return declaration
         except (OSError, ValueError, KeyError, TypeError):
             return None

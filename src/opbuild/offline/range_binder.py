@@ -37,7 +37,7 @@ from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.executor import Executor, Prepared
 from opbuild.runtime.in_parts import InParts
 from opbuild.runtime.library import Library
-from opbuild.runtime.parts import Part, Parts
+from opbuild.runtime.parts import KnownParts, Part, Parts
 from opbuild.runtime.record import Constant, Pieces, Places
 from opbuild.runtime.reports import stored_report
 from opbuild.runtime.weights import Packer
@@ -85,7 +85,7 @@ class RangeBinder:
         except (ValueError, KeyError, TypeError, AttributeError, OSError, ShapeError) as error:
             where = repr(str(offline.container.path))
             raise InvalidModelError(f"{where} is no sound offline model: {error!r}", "write it again") from error
-        self._parts = Parts(self._next, evaluate)
+        self._known = KnownParts()
 
     @property
     def inputs(self) -> tuple[Endpoint, ...]:
@@ -137,7 +137,7 @@ class RangeBinder:
         inputs = zip(self._model.inputs, shapes, strict=True)
         types = {name: TensorType(dtype, shape) for (name, dtype), shape in inputs}
         with self._sound():
-            return InParts(first, self._parts, types, self._offline.outputs)
+            return InParts(first, Parts(self._next, evaluate, self._known), types, self._offline.outputs)
 
     def _next(self, part: Part, answer: Answer, types: Mapping[str, TensorType], body: bool) -> Part:
         """Return the part behind another one, or the first one of its loop's body; see ``runtime.parts.BindNext``."""

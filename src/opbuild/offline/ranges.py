@@ -223,12 +223,15 @@ def _parts(model: PortableModel, sizes: Sizes) -> Iterator[Sequence[Imagined]]:
         try:
             parts = _parts_of(model, shapes)
         except ShapeError as error:  # a size that the network itself does not take
-            problem = problem or error
+            problem = problem or error.with_traceback(None)
             continue
         taken = True
         yield parts
     if not taken:
-        raise problem or ShapeError("there is no size in the ranges", "give wider ones")
+        try:
+            raise problem or ShapeError("there is no size in the ranges", "give wider ones")
+        finally:
+            del problem  # its traceback has this frame: a cycle
 
 
 def _parts_of(model: PortableModel, shapes: Shapes) -> Sequence[Imagined]:

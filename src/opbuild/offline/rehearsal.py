@@ -25,7 +25,7 @@ from opbuild.program import Port
 from opbuild.report import Clock, Report
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.executor import Evaluate, Runner
-from opbuild.runtime.parts import BindNext, Part, Parts
+from opbuild.runtime.parts import BindNext, KnownParts, Part, Parts
 
 CHANCES = (0.0, 1.0, 0.5)
 """How likely a made-up value is true in the first runs, and in all others."""
@@ -134,13 +134,16 @@ class _Rehearsal:
             try:
                 walked = self._go_on(rest.answered(guess, part.cut.path))
             except ModelError as error:
-                problem = error
+                problem = error.with_traceback(None)
             else:
                 is_first_turn = body and part not in self._has_body
                 self._has_body.update([part] if body else [])
                 follows = is_first_turn or (part.cut.kind == "values" and part.cut.op_type == "If")
                 return self.part(walked, is_certain=self.imagined[part].is_certain and follows)
-        raise problem
+        try:
+            raise problem
+        finally:
+            del problem  # its traceback has this frame: a cycle
 
     def _evaluated(self, node: Node, inputs: Sequence[Any], opset: int) -> Sequence[Any]:
         """Evaluate a node on made-up values, or on other lists of sizes and places if it does not take those."""
@@ -152,15 +155,18 @@ class _Rehearsal:
             try:
                 return self._evaluate(node, [tried.get(place, value) for place, value in enumerate(inputs)], opset)
             except OpbuildError as error:
-                problem = problem or error
-        raise problem or _Enough
+                problem = problem or error.with_traceback(None)
+        try:
+            raise problem or _Enough
+        finally:
+            del problem
 
 
 class _Parts(Parts):
     """Parts in which the branches of an If are taken in turn, whatever its condition is."""
 
     def __init__(self, bind: BindNext, evaluate: Evaluate) -> None:
-        super().__init__(bind, evaluate)
+        super().__init__(bind, evaluate, KnownParts())
         self._taken: Counter[str] = Counter()
 
     def _decided(self, part: Part, decided: Mapping[str, Array], values: Mapping[str, Any]) -> Part:

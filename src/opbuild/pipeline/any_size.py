@@ -57,8 +57,9 @@ class AnySize(Ahead):
         stores: Where things are kept.
         declared: The shapes of the inputs, -1 where they are open.
         new_builder: Makes a builder.
-        build: Builds the network for a size, or starts it as it is stored, at low priority; None for a part of a
-            network: nobody asks for it, nor is told that it can not be lowered with open extents.
+        build: Builds the network for a size, or starts it as it is stored, at low priority, and with it what this
+            gives; None for a part of a network: nobody asks for it, nor is told that it can not be lowered with open
+            extents.
         is_open: Whether the network surely is for several sizes.
         later: As what it may be asked for again, with open extents, as far as that can be guessed: the kernels that
             compute it are made behind the first call. None if it is not asked for again.
@@ -70,7 +71,7 @@ class AnySize(Ahead):
         stores: Stores,
         declared: Sequence[Sequence[int]],
         new_builder: Callable[[], Builder],
-        build: Callable[[Shapes], Bound] | None = None,
+        build: Callable[[Shapes, AnySize], Bound] | None = None,
         *,
         is_open: bool,
         later: Sequence[Openable] | None = None,
@@ -224,7 +225,7 @@ class AnySize(Ahead):
     def _better(self, shapes: Shapes) -> Bound | None:
         """Build the network for a size that was asked for again; tell what goes wrong, which stops nothing."""
         try:
-            return self._build(shapes) if self._build is not None else None
+            return self._build(shapes, self) if self._build is not None else None
         except Exception as error:
             self._warn(f"better kernels for {self._source.declaration.name} at {list(shapes)} were not built", error)
             return None

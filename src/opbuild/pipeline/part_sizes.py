@@ -138,22 +138,22 @@ class PartSizes:
 
     def _opened(self, state: str, cut: Cut, first: Types, second: Types, walk: WalkOpen) -> AnySize:
         """Return what binds a part to any size, given two sizes of it and the cut behind it."""
-        shown = _shown(cut)
+        shown, model, network = _shown(cut), self._model, self._name
 
         def graph(shapes: Shapes) -> Graph:
             opened = zip(second.items(), shapes, strict=True)
             walked = walk({name: TensorType(each.dtype, shape) for (name, each), shape in opened})
             if walked.cut is None or _shown(walked.cut) != shown:
-                raise ValueError(f"a part of {self._name} ends otherwise for other extents")
+                raise ValueError(f"a part of {network} ends otherwise for other extents")
             return walked.graph
 
         declared = tuple(
             Declared(name, one.dtype, tuple(a if a == b else FREE for a, b in zip(one.shape, other.shape, strict=True)))
             for (name, one), other in zip(first.items(), second.values(), strict=True)
         )
-        digest = blake3_of(f"{self._model.digest} {state} {shown}".encode())
-        declaration = Declaration(self._name, declared, (), ())
-        source = PartSource(declaration, digest, graph, lambda: self._model.edited)
+        digest = blake3_of(f"{model.digest} {state} {shown}".encode())
+        declaration = Declaration(network, declared, (), ())
+        source = PartSource(declaration, digest, graph, lambda: model.edited)
         return self._new_sizes(source, [each.shape or () for each in declared])
 
 

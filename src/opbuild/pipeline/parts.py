@@ -10,17 +10,18 @@ from opbuild.errors import BuildError
 from opbuild.graph.cut import Answer, Cut, is_tensor
 from opbuild.graph.types import MOST_DIMENSIONS, TensorType
 from opbuild.models.source import ModelSource
-from opbuild.pipeline.images import Images, Wanted
+from opbuild.pipeline.images import Ahead, Images, Wanted
 from opbuild.pipeline.part_sizes import NewSizes, PartSizes
 from opbuild.platform.lazily import lazily
 from opbuild.report import Clock
 from opbuild.runtime.binding import Binding, Bound, Shapes
 from opbuild.runtime.executor import Executor
-from opbuild.runtime.parts import MOST_STATES, Part, Parts
+from opbuild.runtime.parts import MOST_STATES, KnownParts, Part, Parts
 
 if TYPE_CHECKING:
     from opbuild.frontend.rest import Rest
     from opbuild.frontend.walk import Walked
+    from opbuild.pipeline.any_size import AnySize
 
 MOST_STORED = 32
 """Answers to one cut for which parts are stored and started as they are stored: a network whose values have a new shape
@@ -59,25 +60,30 @@ class PartBinder:
         self._images = images
         self._bind_first = first
         self._bind_later = later
-        self._parts = Parts(self._next, evaluate)
+        self._known = KnownParts()
         self._answers: dict[str, int] = {}
         self._new_sizes = new_sizes
 
-    def first(self, signature: Shapes) -> Bound:
+    def first(self, signature: Shapes, sizes: AnySize) -> Bound:
         """Return the network for one input signature.
+
+        Args:
+            signature: The shapes of its inputs.
+            sizes: What binds the whole network to any size: it may have what is stored, and is built along.
 
         Raises:
             ModelError, BuildError: If it can not be bound.
         """
-        types = self._source.types(signature)
+        source = self._source  # what a part keeps must not know this binder, which keeps the parts
+        types = source.types(signature)
         tensors = {name: each for name, each in types.items() if is_tensor(each)}
-        walked = _Walked(lambda clock: self._source.walk(signature, clock))
+        walked = _Walked(lambda clock: source.walk(signature, clock))
 
         def walk_open(opened: Mapping[str, TensorType]) -> Walked:
-            return self._source.walk(tuple(opened.get(name, each).shape for name, each in types.items()), Clock())
+            return source.walk(tuple(opened.get(name, each).shape for name, each in types.items()), Clock())
 
-        def build(otherwise: Callable[[], Binding | None] = lambda: None, end: Cut | None = None) -> Part:
-            binding = self._bound(tensors, "", walked, stored=True, otherwise=otherwise)
+        def build(_: Callable[[], Binding | None], end: Cut | None = None) -> Part:
+            binding = self._bound(tensors, "", walked, stored=True, otherwise=sizes.bind_stored, ahead=sizes)
             cut = binding.executor.record.cut if isinstance(binding.executor, Executor) else end
             if cut is None:
                 raise _WholeError(binding)
@@ -89,12 +95,12 @@ class PartBinder:
             return whole.binding
         from opbuild.runtime.in_parts import InParts
 
-        results = [output.name for output in self._source.declaration.outputs]
-        return InParts(part, self._parts, types, results)
+        results = [output.name for output in source.declaration.outputs]
+        return InParts(part, Parts(self._next, evaluate, self._known), types, results)
 
     def _next(self, part: Part, answer: Answer, types: Mapping[str, TensorType], body: bool) -> Part:
         """Return the part behind another one, or the first one of its loop's body; see ``runtime.parts.BindNext``."""
-        cut = part.cut
+        source, cut = self._source, part.cut
         state = cut.body.state if body and cut.body else cut.state
 
         def rest(clock: Clock, given: Answer) -> Rest:
@@ -107,9 +113,9 @@ class PartBinder:
         def walk_open(opened: Mapping[str, TensorType]) -> Walked:
             own = {name: each for name, each in opened.items() if name != NUMBERS}
             numbers = opened[NUMBERS].shape[MOST_DIMENSIONS:] if NUMBERS in opened else ()
-            return self._source.go_on(rest(Clock(), answer.with_numbers(numbers)).with_types(own), Clock())
+            return source.go_on(rest(Clock(), answer.with_numbers(numbers)).with_types(own), Clock())
 
-        walked = _Walked(lambda clock: self._source.go_on(rest(clock, answer), clock))
+        walked = _Walked(lambda clock: source.go_on(rest(clock, answer), clock))
 
         def build(otherwise: Callable[[], Binding | None] = lambda: None, end: Cut | None = None) -> Part:
             if len(self._answers) > MOST_STATES:
@@ -136,7 +142,8 @@ class PartBinder:
         walked: _Walked,
         *,
         stored: bool,
-        otherwise: Callable[[], Binding | None] = lambda: None,
+        otherwise: Callable[[], Binding | None],
+        ahead: Ahead = Ahead(),  # noqa: B008  it has no state
     ) -> Binding:
         source = self._source
         key = self._images.key(source.declaration.name, source.digest, types, part) if stored else None
@@ -145,6 +152,7 @@ class PartBinder:
             lambda clock: walked(clock).graph,
             lambda: source.edited,
             otherwise,
+            ahead,
             cut=lambda: walked(Clock()).cut,
         )
         binding = self._bind_later(wanted) if part else self._bind_first(wanted)

@@ -56,12 +56,11 @@ class Signatures:
         behind = stores.behind(executor if waits else None)
         declared = [(FREE,) * len(each.shape) if each.name in any_shape else each.shape for each in inputs]
 
-        def bind_with(stores: Stores, new_builder: Callable[[], Builder]) -> Callable[[Wanted], Binding]:
-            def bind_wanted(wanted: Wanted) -> Binding:
-                whole = wanted._replace(otherwise=self._sizes.bind_stored, ahead=self._sizes)
-                return bind(whole, stores, new_builder)
+        def first(wanted: Wanted) -> Binding:
+            return bind(wanted, stores, first_builder)
 
-            return bind_wanted
+        def gently(wanted: Wanted) -> Binding:
+            return bind(wanted, behind, lambda: make_builder(behind.setup, behind, is_urgent=False))
 
         def later(wanted: Wanted) -> Binding:
             """Bind a part behind a cut; most need nothing that is not there, and no compile server."""
@@ -70,7 +69,6 @@ class Signatures:
         def new_sizes(part: PartSource, declared: Sequence[Sequence[int]]) -> AnySize:
             return AnySize(part, behind, declared, lambda: make_builder(behind.setup, behind), is_open=True)
 
-        gently = bind_with(behind, lambda: make_builder(behind.setup, behind, is_urgent=False))
         self._sizes = AnySize(
             source,
             behind,
@@ -79,14 +77,14 @@ class Signatures:
             PartBinder(source, behind.images, gently, gently, new_sizes).first,
             is_open=is_open or (waits and source.declaration.is_open),
         )
-        self._parts = PartBinder(source, stores.images, bind_with(stores, first_builder), later, new_sizes)
+        self._parts = PartBinder(source, stores.images, first, later, new_sizes)
 
     def bind(self, signature: Shapes) -> Bound:
         """Make the model ready for one signature."""
         bound: Bound | None = self._sizes.bind(signature)
         if bound is not None:
             return bound
-        bound = self._parts.first(signature)
+        bound = self._parts.first(signature, self._sizes)
         self._source.remember()  # also what was stored before: that build may have been killed
         self._source.release()
         self._sizes.begin(signature, bound)

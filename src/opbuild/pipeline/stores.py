@@ -21,6 +21,7 @@ from opbuild.platform.sources import own_sources
 from opbuild.runtime.image import ImageStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Executor
 
     from opbuild.builder.build import Builder, LowerLevel
@@ -175,7 +176,7 @@ class Stores:
             setup.trust,
             reads=setup.starts_stored,
             writes=setup.stores_networks,
-            keeps_times=lambda: self.policy.ages,
+            keeps_times=setup.stores_networks and self.policy.ages,
         )
 
     @property
@@ -240,10 +241,12 @@ class Stores:
             create_policy_file(config.policy_file, usual_megabytes(config))
             age_after_build(config.kernel_meta, config.network_meta, self.policy, self.setup.trust)
 
-    def _on_disk(self, folder: Path) -> DiskStore:
+    @property
+    def _on_disk(self) -> Callable[[Path], DiskStore]:
+        """What opens a folder of operators; it outlives these stores, whom it does not know."""
         from opbuild.store.disk import DiskStore
 
-        return DiskStore(folder, self._config.device_id, keep_times=self.policy.ages, trust=self.setup.trust)
+        return partial(DiskStore, device_id=self._config.device_id, keep_times=self.policy.ages, trust=self.setup.trust)
 
 
 def make_builder(setup: Setup, stores: Stores, *, is_urgent: bool = True) -> Builder:

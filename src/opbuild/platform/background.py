@@ -6,6 +6,7 @@ then, and who waits for something that has not begun does it himself.
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -51,6 +52,15 @@ def await_end(threads: Sequence[threading.Thread]) -> None:
         time.sleep(1e-4)
 
 
+def without_frames(error: BaseException) -> BaseException:
+    """Return a copy of an error for who may have to raise it again.
+
+    A traceback has the frames of all through whom the error passed, and they have what raised it: who keeps that error
+    is in a cycle.
+    """
+    return copy.copy(error)
+
+
 class Background(Generic[T]):
     """A piece of work that is done once, by a thread of its own or by whoever waits for it first.
 
@@ -62,7 +72,7 @@ class Background(Generic[T]):
     def __init__(self, work: Callable[[], T], name: str) -> None:
         import threading
 
-        self._work = work
+        self._work: Callable[[], T] | None = work
         self._name = name
         self._claim = threading.Lock()
         self._done = threading.Event()
@@ -85,19 +95,25 @@ class Background(Generic[T]):
         """
         self._run()
         self._done.wait()
-        if self._error is not None and self._thread is not None and no_process_is_left(self._error):
+        if self._work is not None and self._thread is not None:
             await_end([self._thread])
             return self._work()
-        if self._error is not None:
-            raise self._error
-        return self._result[0]
+        if self._error is None:
+            return self._result[0]
+        error, self._error = self._error, without_frames(self._error)
+        try:
+            raise error
+        finally:
+            del error
 
     def _run(self) -> None:
-        if not self._claim.acquire(blocking=False):
-            return  # somebody does it
+        if self._work is None or not self._claim.acquire(blocking=False):
+            return  # somebody does it, or did
         try:
             self._result.append(self._work())
         except BaseException as error:  # raised again where the result is asked for
             self._error = error
         finally:
+            if not no_process_is_left(self._error):
+                self._work = None  # it may have this
             self._done.set()

@@ -69,5 +69,10 @@ def side_by_side(
         for each in helpers:
             each.result()
     if errors:
-        raise errors[min(errors)]
+        first = errors[min(errors)]
+        errors.clear()  # the error's traceback has this frame, or one that has the errors
+        try:
+            raise first
+        finally:
+            del first
     return [results[number] for number in range(len(items))]

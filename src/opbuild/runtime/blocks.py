@@ -8,7 +8,7 @@ in which its addresses are written already.
 from __future__ import annotations
 
 from typing import Generic, Protocol, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class Block(Generic[A]):
 
     def __init__(self) -> None:
         self.memory = np.zeros(0, np.uint8)
-        self._user: User[A] | None = None
+        self._user: ReferenceType[User[A]] | None = None  # a user has its blocks: no cycle
         self._prepared: WeakKeyDictionary[User[A], A] = WeakKeyDictionary()
 
     def enter(self, user: User[A]) -> A:
@@ -54,7 +54,7 @@ class Block(Generic[A]):
         Raises:
             RunError: If there is no memory.
         """
-        if self._user is user:
+        if self._user is not None and self._user() is user:
             return self.prepared
         if self.memory.nbytes < user.arena_size:
             self._prepared.clear()  # it points into the old memory
@@ -64,7 +64,7 @@ class Block(Generic[A]):
         prepared = self._prepared.get(user)
         if prepared is None:
             prepared = self._prepared[user] = user.prepare(self.memory)
-        self._user, self.prepared = user, prepared
+        self._user, self.prepared = ref(user), prepared
         return prepared
 
 

@@ -255,19 +255,20 @@ class Arena:
     """
 
     def __init__(self, owner: Executor, memory: Array) -> None:
-        self._owner, self.memory = owner, memory
+        self.memory = memory
+        self._record, self._constants, self._ports = owner.record, owner._constants, owner._ports
         self.headers = owner._headers.copy()
         self.headers["host"] = self._hosts(owner)
         self._words = self.headers.view(np.uint64)
         self._arrays: list[Array | None] = [None] * len(owner.record.buffers)
         for index in owner._of_host:
-            self._arrays[index] = self._storage(index, owner)
+            self._arrays[index] = self._storage(index)
         self.steps = self._steps(owner)
 
     def attach(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Point the arguments at the caller's arrays."""
         words = self._words
-        for (buffer, arguments), array in zip(self._owner._ports, (*inputs, *outputs), strict=True):
+        for (buffer, arguments), array in zip(self._ports, (*inputs, *outputs), strict=True):
             if arguments:
                 address = array.ctypes.data  # not __array_interface__: numpy 2.4 loses some bytes at each use of it
                 for word, offset in arguments:
@@ -276,21 +277,21 @@ class Arena:
 
     def detach(self) -> None:
         """Let go of the caller's arrays."""
-        for buffer, _ in self._owner._ports:
+        for buffer, _ in self._ports:
             self._arrays[buffer] = None
 
     def array(self, buffer: int) -> Array | None:
         """Return the memory of a buffer; None for the caller's while none is attached."""
         array = self._arrays[buffer]
-        return self._storage(buffer, self._owner) if array is None else array
+        return self._storage(buffer) if array is None else array
 
-    def _storage(self, index: int, owner: Executor) -> Array | None:
+    def _storage(self, index: int) -> Array | None:
         """Return the memory of a buffer as a flat array; None for the caller's."""
-        buffer = owner.record.buffers[index]
+        buffer = self._record.buffers[index]
         if buffer.kind == "temporary":
             return self.memory[buffer.place : buffer.place + buffer.nbytes].view(numpy_dtype(buffer.dtype))
         if buffer.kind == "constant":
-            return owner._constants[buffer.place].view(numpy_dtype(buffer.dtype))
+            return self._constants[buffer.place].view(numpy_dtype(buffer.dtype))
         return None
 
     def _hosts(self, owner: Executor) -> Array:

@@ -8,6 +8,7 @@ where the store is read-only, and each network gets its own copy, so that its nu
 
 from __future__ import annotations
 
+import _ctypes
 import contextlib
 import ctypes
 import errno
@@ -21,6 +22,7 @@ import numpy as np
 
 from opbuild.errors import LinkError
 from opbuild.graph.types import Array
+from opbuild.platform.libc import libc
 from opbuild.platform.limits import hint_for
 from opbuild.platform.locks import local
 from opbuild.platform.paths import Path
@@ -29,6 +31,8 @@ from opbuild.runtime.buffers import HEADER
 from opbuild.runtime.pool import load_pool
 
 _MESSAGE_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)
+_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int)  # of any library: ``CDLL`` has a class for each, which is a cycle
+_EXCHANGE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 MOST_OPERANDS = 13
 """What ``call.c`` passes to a kernel behind the number of its tasks."""
 
@@ -55,20 +59,20 @@ class Library:
 
     def __init__(self, data: bytes, num_threads: int) -> None:
         show_mathematics()
-        self._library, descriptor = _load(data)
+        self._handle, descriptor = _load(data)
         self.num_threads = num_threads
         self._runtime("halide_set_num_threads", num_threads)
         self._runtime("halide_set_error_handler", _handler)
         self._runtime("halide_set_custom_print", _printer)
-        leave = self._share_threads() or getattr(self._library, "halide_shutdown_thread_pool", None)
-        self._finalizer = weakref.finalize(self, _unload, self._library._handle, descriptor, leave)
+        leave = self._share_threads() or self._function("halide_shutdown_thread_pool")
+        self._finalizer = weakref.finalize(self, _unload, self._handle, descriptor, leave)
         self._finalizer.atexit = (
             False  # at exit other threads may still be inside a kernel; the process takes all with it
         )
 
     def _share_threads(self) -> Callable[[], Any] | None:
         """Let kernels use the process's threads; return what ends that. None if they use none or the compiler's own."""
-        use_pool = getattr(self._library, "opbuild_use_pool", None)
+        use_pool = self._function("opbuild_use_pool")
         if use_pool is None and self.has_tasks:
             _with_own_threads.add(self)
         if use_pool is None or self.num_threads == 1:
@@ -89,11 +93,9 @@ class Library:
         Raises:
             LinkError: If the library has no such symbol.
         """
-        try:
-            function = self._library[symbol]
-        except AttributeError as error:
-            raise LinkError(f"the network's library has no kernel {symbol}", "build the network again") from error
-        function.restype = ctypes.c_int
+        function = self._function(symbol)
+        if function is None:
+            raise LinkError(f"the network's library has no kernel {symbol}", "build the network again")
         return function
 
     @property
@@ -103,18 +105,17 @@ class Library:
         It reads ``MOST_OPERANDS`` of them, whatever the kernel takes. None if kernels are better called themselves: one
         that runs in several threads sees to its tasks' stacks.
         """
-        return getattr(self._library, "opbuild_call", None) if self.num_threads == 1 else None
+        return self._function("opbuild_call") if self.num_threads == 1 else None
 
     @property
     def has_tasks(self) -> bool:
         """Whether any kernel may run tasks in several threads."""
-        return getattr(self._library, "halide_set_custom_do_par_for", None) is not None
+        return self._function("halide_set_custom_do_par_for") is not None
 
     @contextlib.contextmanager
     def reversed_tasks(self) -> Iterator[None]:
         """Let kernels run their tasks one after the other, the last one first; all threads of this library."""
-        exchange = self._library.halide_set_custom_do_par_for
-        exchange.restype, exchange.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
+        exchange = _EXCHANGE(_ctypes.dlsym(self._handle, "halide_set_custom_do_par_for"))
         before = exchange(ctypes.cast(_reversed, ctypes.c_void_p))
         try:
             yield
@@ -123,9 +124,15 @@ class Library:
 
     def _runtime(self, symbol: str, *args: Any) -> None:
         """Call a function of the compiler's runtime, if any kernel needed it to be linked in."""
-        function = getattr(self._library, symbol, None)
+        function = self._function(symbol)
         if function is not None:
             function(*args)
+
+    def _function(self, symbol: str) -> Callable[..., int] | None:
+        try:
+            return _FUNCTION(_ctypes.dlsym(self._handle, symbol))
+        except OSError:
+            return None
 
 
 class Callee(NamedTuple):
@@ -175,7 +182,9 @@ def _call_blocks(callees: Sequence[Callee], called: Array, ends: Array, headers:
 def references(array: Array, nbytes: int) -> list[Any]:
     """Return pointers to each so many bytes of an array, which lives as long as they do."""
     # byref is the cheapest argument there is: 150 ns a call with two of them, c_void_p 200
-    memory = (ctypes.c_char * array.nbytes).from_buffer(array.view(np.uint8).data)
+    if not array.nbytes:
+        return []
+    memory = ctypes.c_char.from_buffer(array.view(np.uint8).data)  # a type of the array's size would be a cycle
     return [ctypes.byref(memory, place) for place in range(0, array.nbytes, nbytes)]
 
 
@@ -235,19 +244,22 @@ def _forget_parents_threads() -> None:
 os.register_at_fork(after_in_child=_forget_parents_threads)
 
 
-def _load(data: bytes) -> tuple[ctypes.CDLL, int]:
-    """Open the library; the descriptor must stay open: the loader recognises libraries by path, and paths have it."""
+def _load(data: bytes) -> tuple[int, int]:
+    """Open the library and return its handle and descriptor.
+
+    The descriptor must stay open: the loader recognises libraries by path, and paths have it.
+    """
     problem: OSError | None = None
     for open_file in (_memory_file, _temporary_file, _shared_memory_file):
         try:
             path, descriptor = open_file(data)
         except OSError as error:
-            problem = error
+            problem = error.with_traceback(None)  # it has this frame: a cycle
             continue
         try:
-            return ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL), descriptor
+            return _ctypes.dlopen(path, os.RTLD_NOW | os.RTLD_LOCAL), descriptor
         except OSError as error:
-            problem = error
+            problem = error.with_traceback(None)  # it has this frame: a cycle
             if descriptor >= 0:
                 os.close(descriptor)
         finally:
@@ -294,8 +306,6 @@ def _shared_memory_file(data: bytes) -> tuple[str, int]:
 
 
 def _unload(handle: int, descriptor: int, leave: Callable[[], Any] | None) -> None:
-    import _ctypes
-
     if leave is not None:
         leave()
     _ctypes.dlclose(handle)
@@ -313,7 +323,7 @@ def keep_freed_memory() -> None:
     glibc gives large blocks back to the system as soon as they are freed, and the next weight would fault in every page
     again: packing those of ResNet-50 takes 13,000 page faults instead of 27,000.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none and needs none
+    mallopt = getattr(libc(), "mallopt", None)  # musl has none and needs none
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, 64 * 2**20)
         mallopt(_M_TRIM_THRESHOLD, 256 * 2**20)

@@ -104,9 +104,12 @@ def _first_that_works(path: str, triple: str, use: Callable[[Linker, str], T]) -
         try:
             return use(linker, machine)
         except _FailedError as error:
-            problem = problem or error
+            problem = problem or error.with_traceback(None)  # it has this frame: a cycle
     if isinstance(problem, _NoRoomError):
-        raise problem
+        try:
+            raise problem
+        finally:
+            del problem
     what = problem.message if problem else f"no linker was found: none of {', '.join(_names(machine))} is on the PATH"
     for_ = "" if machine == platform.machine() else f" for {triple}"
     if path:
@@ -183,7 +186,7 @@ def link(objects: Sequence[bytes], linker: Linker) -> bytes:
             with tempfile.TemporaryDirectory(prefix=prefix, dir=folder, ignore_cleanup_errors=True) as scratch:
                 return _link_in(Path(scratch), objects, linker)
         except OSError as error:
-            problem = error
+            problem = error.with_traceback(None)
     try:
         return _link_in_memory(objects, linker)
     except (OSError, AttributeError, LinkError):

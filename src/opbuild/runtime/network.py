@@ -78,7 +78,7 @@ class Network:
         self._has_others = any(dtype.hasobject for dtype in self._dtypes)
         self._positions = {endpoint.name: position for position, endpoint in enumerate(inputs)}
         self._bind = bind
-        self._check = check or self._check_shapes
+        self._check = check
         self._any_shape = frozenset(any_shape)
         self._declare = declare
         self._bindings: dict[Shapes, Bound] = {}
@@ -251,7 +251,7 @@ class Network:
         shapes = tuple([array.shape for array in arrays]) if not self._has_others else self._tensor_shapes(arrays)
         binding = self._bindings.get(shapes)
         if binding is None:
-            self._check(shapes)
+            (self._check or self._check_shapes)(shapes)
             binding = self._binding(shapes)
         elif isinstance(binding, Binding) and binding.better is not None:
             self._ask_for_better(shapes)

@@ -85,21 +85,39 @@ BindNext = Callable[[Part, Answer, Mapping[str, TensorType], bool], Part]
 inputs; or, if the last argument is true, the first part of the body of the cut's loop."""
 
 
+class KnownParts:
+    """The parts of one network that were met in this process, for all who run them.
+
+    It knows nothing of what binds them: that may have it.
+
+    Attributes:
+        parts: The parts by what decides them, the one that was used last at the end.
+        values: How many different values decided what follows a cut.
+        lock: Held while any of these are read or changed.
+        binding: Held while a part is bound.
+    """
+
+    def __init__(self) -> None:
+        self.parts: OrderedDict[Hashable, Part] = OrderedDict()
+        self.values: Counter[Hashable] = Counter()
+        self.lock = Lock()
+        self.binding = Lock()
+
+
 class Parts:
-    """All parts of one network that were met in this process; any number of threads may use them.
+    """All parts of one network; any number of threads may use them.
 
     Args:
         bind: Binds one that is new.
         evaluate: The host backend.
+        known: Those that were met.
     """
 
-    def __init__(self, bind: BindNext, evaluate: Evaluate) -> None:
+    def __init__(self, bind: BindNext, evaluate: Evaluate, known: KnownParts) -> None:
         self._bind = bind
         self._evaluate = evaluate
-        self._parts: OrderedDict[Hashable, Part] = OrderedDict()
-        self._values: Counter[Hashable] = Counter()
-        self._lock = Lock()
-        self._binding = Lock()
+        self._parts, self._values = known.parts, known.values
+        self._lock, self._binding = known.lock, known.binding
 
     @property
     def reports(self) -> list[tuple[Cut, Report]]:

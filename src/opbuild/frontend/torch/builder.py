@@ -169,9 +169,7 @@ def _element(step: Step, results: Sequence[Any], index: int) -> Any:
         UnsupportedOperatorError: If its rule does not compute that one.
     """
     if results[index] is None:
-        error = UnsupportedOperatorError(f"result {index} is not computed", "torch computes it")
-        error.node = step.args[0].name
-        raise error
+        raise UnsupportedOperatorError(f"result {index} is not computed", "torch computes it").at(step.args[0].name)
     return results[index]
 
 

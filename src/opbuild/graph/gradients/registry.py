@@ -99,12 +99,10 @@ class Call:
         Raises:
             UnsupportedOperatorError: Always; it names the operator and the node.
         """
-        error = UnsupportedOperatorError(
+        raise UnsupportedOperatorError(
             f"{self.node.op_type} node {self.node.name!r} has no gradient here: {why}",
             "stop the gradient before it (stop_gradient), or write it with other operators",
-        )
-        error.node = self.node.name
-        raise error
+        ).at(self.node.name)
 
 
 Gradient = Callable[[Call], Sequence[Value | None]]

@@ -121,12 +121,10 @@ def _rule(call: Call) -> Sequence[Value | None]:
     node = call.node
     rule = RULES.get((node.domain, node.op_type))
     if rule is None:
-        error = UnsupportedOperatorError(
+        raise UnsupportedOperatorError(
             f"{node.op_type} node {node.name!r} has no gradient",
             "stop the gradient before it (stop_gradient), or write it with other operators",
-        )
-        error.node = node.name
-        raise error
+        ).at(node.name)
     return rule(call)
 
 

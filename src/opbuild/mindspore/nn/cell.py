@@ -6,7 +6,8 @@ import copy
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, cast
+from weakref import ref
 
 from opbuild.frontend.cell import current
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of
@@ -84,9 +85,11 @@ class Cell:
             return computed(self, self.construct, args, kwargs)
         networks = self._networks
         if networks is None:
+            owner = ref(self)  # which has its networks
 
             def construct(*args: Any, **kwargs: Any) -> Any:
-                return computed(self, self.construct, args, kwargs)
+                cell = cast("Cell", owner())  # it is being called
+                return computed(cell, cell.construct, args, kwargs)
 
             networks = Networks(type(self).__name__, construct, has_states=self._is_step)
             object.__setattr__(self, "_networks", networks)
