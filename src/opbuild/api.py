@@ -225,7 +225,7 @@ def compile_model(
 ) -> Network:
     """Build an ONNX model as ``compile`` does.
 
-    What ``check`` raises of its inputs, or ``recognise`` of the model as it was opened, ends it before anything is built.
+    What ``check`` raises of its inputs, or ``recognise`` of the model as it was opened, ends it before it is built.
 
     ``waits``: until what serves further sizes is there too, if the model leaves any open.
     """

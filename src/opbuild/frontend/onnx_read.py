@@ -208,7 +208,7 @@ def _external(tensor: TensorProto, dtype: np.dtype[np.generic], shape: tuple[int
             "give the model's path, or load its external data first (onnx.load does)",
         )
     try:
-        path = inside(files.model, location)
+        path = inside(files.model.parent, location, files.model)
     except (OSError, ValueError) as error:
         raise InvalidModelError(
             f"tensor {tensor.name!r} names the external file {location!r}: {getattr(error, 'strerror', error)}",

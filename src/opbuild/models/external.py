@@ -47,7 +47,7 @@ class ExternalData:
             InvalidModelError: If it can not be read.
         """
         with self._telling(location):
-            return self._first(inside(self._model, location)).digest
+            return self._first(inside(self._model.parent, location, self._model)).digest
 
     def reader(self) -> Callable[[Path], Array]:
         """Return what reads each file once, and holds it until ``release``."""

@@ -175,9 +175,13 @@ class ModelSource:
             self._data.release()
 
     def forget(self) -> None:
-        """Keep the model no longer."""
-        self.keeps, self._loaded = False, None
+        """Keep the model no longer, nor its files."""
+        self.drop()
         self.release()
+
+    def drop(self) -> None:
+        """Keep the model no longer; its files are held for as long as something of them is used."""
+        self.keeps, self._loaded = False, None
 
     def remember(self) -> None:
         """Keep what is known of the model for the next process."""
