@@ -5,6 +5,8 @@ Names are loaded when they are used: importing this package loads no compiler an
 
 from __future__ import annotations
 
+import os
+
 from opbuild import errors as errors
 from opbuild.version import __version__
 
@@ -69,3 +71,21 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*__all__, "errors"])
+
+
+# -- forks, from the first import on -----------------------------------------------------------------------------------
+
+
+def _before_fork() -> None:
+    from opbuild.platform.forks import await_imports
+
+    await_imports()
+
+
+def _after_fork_in_child() -> None:
+    from opbuild.platform.forks import forget_imports
+
+    forget_imports()
+
+
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)

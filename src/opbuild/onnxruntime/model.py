@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,13 +30,14 @@ from opbuild.onnxruntime.status import (
 )
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import Stores
+from opbuild.platform.locks import Lock
 
 _Key = tuple[str, tuple[tuple[str, tuple[int, ...]], ...], int]
 
 _NETWORKS: WeakValueDictionary[_Key, Network] = WeakValueDictionary()
 """Networks that sessions of this process use: by the digest of the model, shapes and the number of threads."""
 
-_LOCK = threading.Lock()
+_LOCK = Lock()
 
 _PLACE_OF_DATA = b"location"
 """Every tensor that lies in a file beside the model has this text; the model's bytes then do not tell its weights."""
