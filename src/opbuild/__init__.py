@@ -65,8 +65,11 @@ def __getattr__(name: str) -> Any:
         from opbuild.errors import BuildError
         from opbuild.platform.limits import named
 
-        with named(BuildError, "opbuild can not be loaded"):
-            return getattr(import_module(_WHERE[name]), name)
+        try:
+            with named(BuildError, "opbuild can not be loaded"):
+                return getattr(import_module(_WHERE[name]), name)
+        except KeyboardInterrupt as interrupt:
+            raise interrupt.with_traceback(None) from None
 
 
 def __dir__() -> list[str]:
