@@ -230,7 +230,9 @@ def _caller(network: Any, kind: Kind) -> Call:
 
 def _numbers(results: Any) -> tuple[float, ...]:
     """Return the number that each output consists of; of mixed ones none."""
-    return tuple(float(each.flat[0]) if (each == each.flat[0]).all() else float("nan") for each in map(np.asarray, results))
+    return tuple(
+        float(each.flat[0]) if (each == each.flat[0]).all() else float("nan") for each in map(np.asarray, results)
+    )
 
 
 def _compiled(world: World, model: Any, **options: Any) -> Call:
@@ -296,7 +298,10 @@ WAYS: dict[str, tuple[Callable[[World], Call], Callable[[Kind], bool]]] = {
     "bytearray": (_changed_buffer, _has_rank),
     "onnx's backend": (_prepared, _has_rank),
     "session": (lambda world: _session(world, str(world.place / MODEL)), lambda kind: True),
-    "session of bytes": (lambda world: _session(world, world.kind.proto(world.version).SerializeToString()), lambda kind: True),
+    "session of bytes": (
+        lambda world: _session(world, world.kind.proto(world.version).SerializeToString()),
+        lambda kind: True,
+    ),
     "offline": (_offline, lambda kind: _has_rank(kind) and not kind.has_parts),
     "warm": (_warmed, _has_rank),
 }

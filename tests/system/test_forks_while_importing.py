@@ -75,7 +75,9 @@ def folder(tmp_path: Path) -> Path:
     x, y = (helper.make_tensor_value_info(name, 1, ["n", 64]) for name in "xy")
     weights = numpy_helper.from_array(np.ones((64, 64), np.float32), "w")
     graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "net", [x], [y], [weights])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "net.onnx")
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "net.onnx"
+    )
     return tmp_path
 
 
@@ -94,4 +96,6 @@ def test_the_child_of_a_fork_does_what_another_thread_had_begun(name: str, folde
             [sys.executable, "-c", program, str(seconds)], cwd=place, env=environment(**variables),
             capture_output=True, text=True, timeout=200, check=False,
         )  # fmt: skip
-        assert (ran.returncode, ran.stdout.split()[-1:]) == (0, ["done"]), f"after {seconds} s: {ran.stdout}{ran.stderr}"
+        assert (ran.returncode, ran.stdout.split()[-1:]) == (0, ["done"]), (
+            f"after {seconds} s: {ran.stdout}{ran.stderr}"
+        )
