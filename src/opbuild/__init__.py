@@ -7,8 +7,24 @@ from __future__ import annotations
 
 import os
 
-from opbuild import errors as errors
-from opbuild.version import __version__
+
+def _before_fork() -> None:
+    from opbuild.platform.forks import await_imports
+
+    await_imports()
+
+
+def _after_fork_in_child() -> None:
+    from opbuild.platform.forks import forget_imports
+
+    forget_imports()
+
+
+# Before all else here: another thread may fork while this one loads it.
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
+
+from opbuild import errors as errors  # noqa: E402
+from opbuild.version import __version__  # noqa: E402
 
 TYPE_CHECKING = False  # typing takes longer to load than all else here
 if TYPE_CHECKING:
@@ -74,21 +90,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*__all__, "errors"])
-
-
-# -- forks, from the first import on -----------------------------------------------------------------------------------
-
-
-def _before_fork() -> None:
-    from opbuild.platform.forks import await_imports
-
-    await_imports()
-
-
-def _after_fork_in_child() -> None:
-    from opbuild.platform.forks import forget_imports
-
-    forget_imports()
-
-
-os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)

@@ -24,6 +24,7 @@ MOMENTS = CAMPAIGN or 2
 
 PROGRAM = """
 import faulthandler, os, sys, threading, time
+import opbuild  # before it is loaded nothing of it can wait
 seconds = float(sys.argv[1])
 {before}
 def work():
