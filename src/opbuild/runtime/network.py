@@ -203,9 +203,9 @@ class Network:
         given = inputs
         if given is None:
             given = random_inputs({port.name: port.type for port in self.bound_inputs or self.inputs})
-        values = self._collect((), given) if isinstance(given, Mapping) else self._collect(tuple(given), {})
-        self.wait_until_stored()  # it would be timed too
         try:
+            values = self._collect((), given) if isinstance(given, Mapping) else self._collect(tuple(given), {})
+            self.wait_until_stored()  # it would be timed too
             return profiled(self.name, lambda: self._run(values), runs)
         except KeyboardInterrupt as interrupt:
             raise _bare(interrupt) from None
