@@ -11,6 +11,7 @@ lowered with open extents, each size is built.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -78,6 +79,7 @@ class AnySize(Ahead):
         self._later = None if is_open else later
         self._new_builder, self._build = new_builder, build
         self._lock, self._making = RLock(), Lock()
+        self._process = os.getpid()
         self._opened: list[Layout] = []
         self._failed = 0
         self._is_open, self._is_loaded, self._sizes = is_open, False, 0
@@ -143,6 +145,8 @@ class AnySize(Ahead):
     def bind(self, shapes: Shapes) -> Binding | None:
         """Bind a size by a template, made for it if there is none; None if it is to be built."""
         self._asked = shapes
+        if self._process != os.getpid():
+            self._begin_again()
         if self._preparing is None:
             return None
         bound = self._bound(shapes)
@@ -161,6 +165,11 @@ class AnySize(Ahead):
             return None
         with self._making:
             return self._bound(self._asked) if self._load_stored() else None
+
+    def _begin_again(self) -> None:
+        """Go on in the child of a fork: threads that had begun something, and may hold locks, stayed in the parent."""
+        self._process = os.getpid()
+        self._lock, self._making = RLock(), Lock()
 
     def bind_now(self, shapes: Shapes, built: Shapes) -> Binding | None:
         """Bind the first size by a template, made at one that was ``built`` if possible; None if it is to be built."""
