@@ -5,8 +5,26 @@ Names are loaded when they are used: importing this package loads no compiler an
 
 from __future__ import annotations
 
-from opbuild import errors as errors
-from opbuild.version import __version__
+import os
+
+
+def _before_fork() -> None:
+    from opbuild.platform.forks import await_imports
+
+    await_imports()
+
+
+def _after_fork_in_child() -> None:
+    from opbuild.platform.forks import forget_imports
+
+    forget_imports()
+
+
+# Before all else here: another thread may fork while this one loads it.
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
+
+from opbuild import errors as errors  # noqa: E402
+from opbuild.version import __version__  # noqa: E402
 
 TYPE_CHECKING = False  # typing takes longer to load than all else here
 if TYPE_CHECKING:
@@ -63,8 +81,11 @@ def __getattr__(name: str) -> Any:
         from opbuild.errors import BuildError
         from opbuild.platform.limits import named
 
-        with named(BuildError, "opbuild can not be loaded"):
-            return getattr(import_module(_WHERE[name]), name)
+        try:
+            with named(BuildError, "opbuild can not be loaded"):
+                return getattr(import_module(_WHERE[name]), name)
+        except KeyboardInterrupt as interrupt:
+            raise interrupt.with_traceback(None) from None
 
 
 def __dir__() -> list[str]:

@@ -21,7 +21,7 @@ from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.free import FREE
 from opbuild.kernel.level import Level
 from opbuild.models.endpoints import inputs_of, outputs_of
-from opbuild.models.source import Model, is_surely_new
+from opbuild.models.source import Model, ModelSource, is_surely_new
 from opbuild.pipeline.images import Ahead, Wanted
 from opbuild.pipeline.lower_levels import open_known, plan_served, start_stored, start_whole
 from opbuild.pipeline.setup import Setup, set_up
@@ -70,6 +70,7 @@ def bind_wanted(wanted: Wanted, stores: Stores, new_builder: Callable[[], Builde
         with clock("start"):
             executor = stores.images.run(network.record, network.built.library, network.constants.arrays)
             ahead.built(network.built, executor.library)
+        wanted.is_edited()  # which raises, before anybody has numbers of two versions of a model
         working(setup.observer, WRITING)
         with clock("store"):
             if not stores.images.keep(wanted, network, packer, stores.age) and network.built.compiled:
@@ -219,9 +220,12 @@ def compile_model(
     executor: Executor | None = None,
     observer: Observer | None = None,
     check: Callable[[Sequence[Endpoint]], None] | None = None,
+    recognise: Callable[[ModelSource], None] | None = None,
     waits: bool = False,
 ) -> Network:
-    """Build an ONNX model as ``compile`` does; what ``check`` raises of its inputs ends it before anything is built.
+    """Build an ONNX model as ``compile`` does.
+
+    What ``check`` raises of its inputs, or ``recognise`` of the model as it was opened, ends it before it is built.
 
     ``waits``: until what serves further sizes is there too, if the model leaves any open.
     """
@@ -239,6 +243,9 @@ def compile_model(
         inputs, signature = inputs_of(source.declaration, shapes)
         if check is not None:
             check(inputs)
+        source.fix()
+        if recognise is not None:
+            recognise(source)
 
         made: list[Signatures] = []
 

@@ -72,6 +72,10 @@ def checks_arguments(function: F) -> F:
             return function(*bound.args, **bound.kwargs)
         except (OptionError, ModelError) as error:
             raise _without_inside(error)  # noqa: B904 - it is the same error
+        except KeyboardInterrupt as interrupt:
+            from opbuild.platform.interrupts import bare
+
+            raise bare(interrupt) from None
 
     return cast("F", wrapped)
 

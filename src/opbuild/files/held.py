@@ -60,6 +60,16 @@ class HeldFile:
         contents, self.contents, self._taken = self.contents, np.zeros(0, np.uint8), True
         return contents
 
+    @property
+    def descriptor(self) -> int | None:
+        """The open file, while there is a lease on it."""
+        return self._descriptor
+
+    def mapped(self) -> Array | None:
+        """Return the bytes as they are mapped, if somebody has them."""
+        mapped = None if self._mapped is None else self._mapped()
+        return None if mapped is None else np.frombuffer(mapped, np.uint8)
+
     def is_certain(self) -> bool:
         """Return whether the bytes are surely those that the file had when it was opened."""
         if self._mapped is None:
@@ -94,10 +104,15 @@ def hold_file(path: Path) -> HeldFile:
     Raises:
         OSError: If it can not be read, or becomes shorter meanwhile.
     """
-    return _leased(path) or HeldFile(read_file(path))
+    return lease_file(path) or HeldFile(read_file(path))
 
 
-def _leased(path: Path) -> HeldFile | None:
+def lease_file(path: Path) -> HeldFile | None:
+    """Return a file's bytes, mapped, where ``hold_file`` would map it; None where it would read it.
+
+    Raises:
+        OSError: If the file can not be opened.
+    """
     if not path.is_file():  # a pipe's writer would be let in
         return None
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)

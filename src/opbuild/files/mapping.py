@@ -204,6 +204,11 @@ def state_of(path: Path) -> list[Any]:
     return _state(path.stat())
 
 
+def state_of_open(descriptor: int) -> list[Any]:
+    """Return the state of a file that is open: see ``verified``."""
+    return _state(os.fstat(descriptor))
+
+
 def anonymous(nbytes: int) -> Array:
     """Return zeroed memory on its own pages, on huge ones where the system has them."""
     if nbytes == 0:

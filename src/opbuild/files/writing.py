@@ -120,12 +120,16 @@ def append(path: Path, data: bytes, *, create: bool = False) -> int:
     return state.st_size
 
 
-def inside(folder: Path, location: str) -> Path:
+def inside(folder: Path, location: str, file: Path | None = None) -> Path:
     """Return the path of a file that a file's content names, below a folder, by the rule that ONNX has.
+
+    A file that is itself a symbolic link may have beside it links to what lies where it leads: so do caches of files by
+    their digests (Hugging Face's ``snapshots`` and ``blobs``) lay out a model.
 
     Args:
         folder: The folder; an empty path is the working folder.
         location: The name, relative to it.
+        file: The file that names it, if links may lead into the folder where it really lies too.
 
     Raises:
         OSError: If the name leads outside the folder, as it stands or by symbolic links, or to what is no file.
@@ -133,7 +137,8 @@ def inside(folder: Path, location: str) -> Path:
     path = folder / location
     if not location or "\0" in location or Path(location).is_absolute() or ".." in Path(location).parts:
         raise OSError(errno.EPERM, "it leads outside the folder", location)
-    if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+    folders = [Path(os.path.realpath(folder))] + ([] if file is None else [Path(os.path.realpath(file)).parent])
+    if not any(map(Path(os.path.realpath(path)).is_relative_to, folders)):
         raise OSError(errno.EPERM, "a symbolic link leads outside the folder", location)
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is not a regular file", location)

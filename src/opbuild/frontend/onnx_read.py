@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import prod
 from pathlib import Path
 
@@ -26,16 +26,18 @@ class ModelFile(NamedTuple):
     """A model's file that somebody has read already.
 
     Attributes:
-        path: Where it was read from.
+        path: Where it was read from; None if it is no file.
         contents: Its bytes.
-        name: What messages call it; empty for the path.
+        name: What messages call it.
         message: What ``without_large_tensors`` makes of the bytes, if that was done already.
+        read: As ``DataFiles`` has it.
     """
 
-    path: Path
+    path: Path | None
     contents: memoryview
-    name: str = ""
+    name: str
     message: bytes | None = None
+    read: Callable[[Path], Array] | None = None
 
 
 Source = str | os.PathLike[str] | bytes | ModelFile | ModelProto
@@ -45,12 +47,14 @@ class DataFiles(NamedTuple):
     """Where the bytes of a model's tensors are, beside its protobuf messages.
 
     Attributes:
-        folder: The folder of its external data; None if the model did not come from a file.
+        model: The model's path, beside which its external data is; None if the model did not come from a file.
         contents: The model's own file; None if the model was not given as one.
+        read: Returns the bytes, ``uint8``, of a file of external data; default: it is mapped.
     """
 
-    folder: Path | None = None
+    model: Path | None = None
     contents: memoryview | None = None
+    read: Callable[[Path], Array] | None = None
 
 
 def read_model(source: Source) -> tuple[ModelProto, DataFiles, str]:
@@ -71,8 +75,8 @@ def read_model(source: Source) -> tuple[ModelProto, DataFiles, str]:
         model = _parse(files, shown, None)
     else:
         file = source if isinstance(source, ModelFile) else _read_file(Path(source))
-        files, name = DataFiles(file.path.parent, file.contents), file.path.stem
-        shown = repr(file.name or str(file.path))
+        files, name = DataFiles(file.path, file.contents, file.read), "" if file.path is None else file.path.stem
+        shown = file.name
         model = _parse(files, shown, file.message)
     _check(model, shown)
     return model, files, name or model.graph.name or "network"
@@ -81,7 +85,7 @@ def read_model(source: Source) -> tuple[ModelProto, DataFiles, str]:
 def _read_file(path: Path) -> ModelFile:
     try:
         require_kind(path, ONNX)
-        return ModelFile(path, memoryview(path.read_bytes()))
+        return ModelFile(path, memoryview(path.read_bytes()), repr(str(path)))
     except OSError as error:
         raise InvalidModelError(
             f"{str(path)!r} can not be read: {error.strerror or error}", "check the path"
@@ -197,37 +201,55 @@ def _external(tensor: TensorProto, dtype: np.dtype[np.generic], shape: tuple[int
     if PLACE in entries and files.contents is not None:
         begin, size = map(int, entries[PLACE].split())
         return _from_bytes(files.contents[begin : begin + size], dtype, shape)
-    folder = files.folder
     location = entries.get("location", "")
-    if folder is None:
+    if files.model is None:
         raise InvalidModelError(
             f"tensor {tensor.name!r} is in the external file {location!r}, and the model was not given as a path",
             "give the model's path, or load its external data first (onnx.load does)",
         )
     try:
-        path = inside(folder, location)
+        path = inside(files.model.parent, location, files.model)
     except (OSError, ValueError) as error:
         raise InvalidModelError(
             f"tensor {tensor.name!r} names the external file {location!r}: {getattr(error, 'strerror', error)}",
             "keep external data in files beside the model, and name them relative to it",
         ) from error
-    if not path.is_file():
+    if files.read is None and not path.is_file():
         raise InvalidModelError(
             f"tensor {tensor.name!r} needs the external file {str(path)!r}, which is missing",
             "copy the model's data files beside the model",
         )
     nbytes = -(-prod(shape) * stored_bits(dtype.name) // 8)
-    offset = int(entries.get("offset", 0))
-    if offset < 0 or path.stat().st_size < offset + nbytes:
+    offset, length = (_entry(tensor, entries, key) for key in ("offset", "length"))
+    if length not in (0, nbytes):  # 0 is none, as ONNX Runtime has it
         raise InvalidModelError(
-            f"tensor {tensor.name!r} needs {nbytes} bytes at {offset} of {str(path)!r}: it is shorter",
+            f"tensor {tensor.name!r} has {length} bytes of external data, and its shape {list(shape)} of {dtype.name} "
+            f"needs {nbytes}",
+            "the model was written wrongly; export it again",
+        )
+    data = (files.read or _mapped)(path)
+    if data.nbytes < offset + nbytes:
+        raise InvalidModelError(
+            f"tensor {tensor.name!r} needs {nbytes} bytes at {offset} of {str(path)!r}: it is shorter, "
+            f"{data.nbytes} bytes",
             "the data file is truncated; copy or export it again",
         )
-    if nbytes == 0:
-        return np.zeros(shape, dtype)
-    if stored_bits(dtype.name) < 8:
-        return _from_bytes(np.memmap(path, np.uint8, "r", offset, nbytes), dtype, shape)
-    return np.asarray(np.memmap(path, dtype.newbyteorder("<"), "r", offset, shape)).astype(dtype, copy=False)
+    return np.zeros(shape, dtype) if nbytes == 0 else _from_bytes(data[offset : offset + nbytes], dtype, shape)
+
+
+def _mapped(path: Path) -> Array:
+    return np.memmap(path, np.uint8, "r") if path.stat().st_size else np.zeros(0, np.uint8)
+
+
+def _entry(tensor: TensorProto, entries: dict[str, str], key: str) -> int:
+    """Return a number of where external data lies, 0 if it is not told."""
+    text = entries.get(key, "0")
+    if not (text.isascii() and text.isdigit()):
+        raise InvalidModelError(
+            f"tensor {tensor.name!r} has external data with the {key} {text!r}, which is no number of bytes",
+            "the model was written wrongly; export it again",
+        )
+    return int(text)
 
 
 _NUMBERS = {"float32": "float_data", "float64": "double_data", "int64": "int64_data", "uint32": "uint64_data",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
@@ -19,6 +18,7 @@ from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.states import current_states
 from opbuild.mindspore.tensor import Tensor
+from opbuild.platform.locks import Lock
 
 Call = Callable[[Sequence[Array]], Sequence[Array]]
 Operand = Tensor | Array | None
@@ -32,7 +32,7 @@ class _EagerNetworks:
 
     def __init__(self) -> None:
         self._calls: OrderedDict[Hashable, Call] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def get(self, key: Hashable, build_call: Callable[[], Call]) -> Call:
         with self._lock:

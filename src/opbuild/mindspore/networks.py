@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext
@@ -20,6 +19,7 @@ from opbuild.mindspore.execution import Call, new_trace, symbol_of
 from opbuild.mindspore.parameter import Parameter, data_of, in_use
 from opbuild.mindspore.states import Drawn, States, StatesNeededError, active
 from opbuild.mindspore.tensor import Tensor
+from opbuild.platform.locks import RLock
 from opbuild.platform.records import dataclass
 
 _LIMIT = 64
@@ -73,7 +73,7 @@ class Networks:
         self._function = function
         self._has_states = has_states
         self._built: OrderedDict[Hashable, _Built] = OrderedDict()
-        self._lock = threading.RLock()
+        self._lock = RLock()
 
     def call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], state: Hashable = ()) -> Any:
         """Run the network of this signature; trace and build it first if it is new, or its constants changed.

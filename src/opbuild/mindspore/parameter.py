@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +13,7 @@ from opbuild.graph import weight_layout
 from opbuild.graph.types import Array, TensorType
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.tensor import Tensor
+from opbuild.platform.locks import RLock
 from opbuild.runtime.reused import copied, new_array
 
 
@@ -40,7 +40,7 @@ class Parameter(Tensor):
                  layerwise_parallel: bool = False, parallel_optimizer: bool = True) -> None:  # fmt: skip
         super().__init__(default_input)
         super().asnumpy()
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._is_own, self._readers = False, 0
         if name is not None and not isinstance(name, str):
             raise ArgumentTypeError(f"the name of a Parameter is {name!r}", "give a string")
@@ -127,7 +127,7 @@ class Parameter(Tensor):
             return {name: value for name, value in self.__dict__.items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=threading.RLock(), _is_own=False, _readers=0)
+        self.__dict__.update(state, _lock=RLock(), _is_own=False, _readers=0)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         new = self.clone()

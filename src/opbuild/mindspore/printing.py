@@ -18,6 +18,7 @@ from urllib.parse import unquote
 
 from opbuild.frontend.cell import Symbol
 from opbuild.mindspore.tensor import Tensor
+from opbuild.platform.locks import Lock
 from opbuild.platform.records import dataclass
 
 _MARK = re.compile(r"Tensor\(shape=\[[\d, ]*\], dtype=\w+, value= <traced (\w+)>\)|<traced (\w+)(?::([^<>]*))?>")
@@ -65,7 +66,7 @@ class _Builtin:
     """Python's ``print``, replaced while any thread traces; the others still print."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._users = 0
         self._original: Callable[..., None] = builtins.print
 

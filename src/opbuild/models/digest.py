@@ -10,7 +10,7 @@ from opbuild.platform.digest import blake3_of
 from opbuild.platform.records import NamedTuple
 from opbuild.text.canonical import canonical_json
 
-FORM = 2
+FORM = 3
 """How digests are taken. A cache remembers them: when this code gives a model another one, this is counted up."""
 
 

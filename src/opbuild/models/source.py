@@ -10,10 +10,10 @@ import numpy as np
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import InvalidModelError
 from opbuild.files.kinds import ONNX, require_kind
-from opbuild.files.mapping import Known, read_file
-from opbuild.files.writing import inside
+from opbuild.files.mapping import read_file
 from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.models.declaration import Declaration, Declared
+from opbuild.models.external import ExternalData
 from opbuild.models.memory import ModelMemory
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.limits import require_room
@@ -37,14 +37,15 @@ class ModelSource:
 
     Attributes:
         keeps: Whether the model, once read, is kept for the next graph.
+        own_digest: Digest of the model without its external data.
 
     Args:
         model: A path that holds wherever the process goes, bytes or ``ModelProto``.
         memory: What is remembered of models.
         digest: Digest of the model without its external data.
-        shown: The path as it was given.
-        held: Its file, if that had to be read.
-        message: What remains of that without large tensors.
+        shown: What messages call it.
+        held: Its bytes, if they had to be read.
+        message: What remains of them without large tensors.
     """
 
     def __init__(
@@ -52,19 +53,20 @@ class ModelSource:
         model: Model,
         memory: ModelMemory,
         digest: str,
-        shown: str = "",
+        shown: str,
         held: HeldFile | None = None,
         message: bytes | None = None,
     ) -> None:
         self._model = model
         self._shown = shown
-        self._own_digest = digest
+        self.own_digest = digest
         self._message = message
         self._held = held
         self._memory = memory
         self.keeps = False
+        self._is_changed = False
         self._loaded: OnnxModel | None = None  # between reading what it declares and making its first graph
-        self._data: dict[Path, Known] = {}  # files of external data, each with what was read of it
+        self._data = ExternalData(model, memory) if isinstance(model, Path) else None
         self.declaration_file = memory.declaration_file(model.stem if isinstance(model, Path) else "model", digest)
         self._declaration = memory.declaration(self.declaration_file, digest)
         self.was_built = self._declaration is not None
@@ -78,34 +80,29 @@ class ModelSource:
 
     @property
     def digest(self) -> str:
-        """Digest of the model and its external data.
+        """Digest of the model and its external data, as they were when it was first asked for.
 
         Raises:
             InvalidModelError: If a file of external data can not be read.
         """
-        if not self.declaration.external or not isinstance(self._model, Path):
-            return self._own_digest
-        parts = [self._own_digest]
-        for location in self.declaration.external:
-            try:
-                path = inside(self._model.parent, location)
-                self._data[path] = self._memory.digest(path)
-                parts.append(self._data[path].digest)
-            except OSError as error:
-                raise InvalidModelError(
-                    f"the external data {location!r} of {str(self._model)!r} can not be read: {error.strerror}",
-                    "copy the model's data files beside the model",
-                ) from error
-        return blake3_of("\n".join(parts).encode())
+        if not self.declaration.external or self._data is None:
+            return self.own_digest
+        return blake3_of("\n".join([self.own_digest, *map(self._data.digest, self.declaration.external)]).encode())
 
     @property
     def edited(self) -> bool:
-        """Whether the file or external data, mapped while a network is built, may not be what ``digest`` read."""
-        try:
-            unsure = self._held is not None and not self._held.is_certain()
-            return unsure or any(known.is_outdated(path) for path, known in self._data.items())
-        except OSError:
-            return True
+        """Whether the file or external data, mapped while a network is built, may not be what ``digest`` read.
+
+        Raises:
+            InvalidModelError: If it is something else.
+        """
+        if self._is_changed or (self._is_uncertain and self._differs()):
+            raise self.changed_error()
+        return (self._data is not None and self._data.edited) or self._is_uncertain
+
+    def fix(self) -> None:
+        """Let the network be of what the model's files hold now, also if it is bound later."""
+        self.digest  # noqa: B018  which is taken once
 
     def types(self, shapes: Shapes) -> dict[str, TensorType]:
         """Return the types of the inputs in one signature, by name."""
@@ -167,18 +164,29 @@ class ModelSource:
 
     def release(self) -> None:
         """Let others write to the file; who needs more of it than is kept reads it again."""
+        if self._is_uncertain and self._held is not None and self._held.mapped() is not None:
+            self._is_changed = self._differs()
         held, self._held = self._held, None
         if held is not None:
             held.release()
+        if self._data is not None:
+            if self._declaration is not None and self._declaration.external:
+                self._loaded = None  # less is read again than would be copied
+            self._data.release()
 
     def forget(self) -> None:
-        """Keep the model no longer."""
+        """Keep the model no longer, nor its files."""
+        self.drop()
+        self.release()
+
+    def drop(self) -> None:
+        """Keep the model no longer; its files are held for as long as something of them is used."""
         self.keeps, self._loaded = False, None
 
     def remember(self) -> None:
         """Keep what is known of the model for the next process."""
         if not self.was_built:
-            self._memory.keep(self.declaration_file, self.declaration, self._own_digest)
+            self._memory.keep(self.declaration_file, self.declaration, self.own_digest)
             self.was_built = True
 
     def _load(self) -> OnnxModel:
@@ -192,26 +200,42 @@ class ModelSource:
         from opbuild.frontend.onnx_model import load_model
         from opbuild.frontend.onnx_read import ModelFile
 
-        if not isinstance(self._model, Path):
-            return load_model(self._model)
         contents = None if self._held is None else self._held.take()
         if contents is None:
-            contents = self._read_again(self._model)
+            contents = self._read_again()
         message, self._message = self._message, None
-        return load_model(ModelFile(self._model, contents.data, self._shown, message))
+        read = None if self._data is None else self._data.reader()
+        path = self._model if isinstance(self._model, Path) else None
+        return load_model(ModelFile(path, contents.data, self._shown, message, read))
 
-    def _read_again(self, path: Path) -> Array:
+    def _read_again(self) -> Array:
         from opbuild.models.digest import digest_model
 
         try:
-            contents = read_file(path)
+            contents = read_file(self._model) if isinstance(self._model, Path) else _contents(self._model)
         except OSError as error:
-            raise InvalidModelError(f"{str(path)!r} can not be read: {error}", "check the path") from error
+            raise self.changed_error(f": it can not be read ({error.strerror or error})") from error
         again = digest_model(contents)
-        if again.digest != self._own_digest:
-            raise InvalidModelError(f"{str(path)!r} changed since it was compiled", "compile it again")
+        if again.digest != self.own_digest:
+            raise self.changed_error()
         self._message = again.message
         return contents
+
+    @property
+    def _is_uncertain(self) -> bool:
+        """Whether somebody waits to write to the file, or did."""
+        return self._held is not None and not self._held.is_certain()
+
+    def _differs(self) -> bool:
+        """Return whether the file, where it is still mapped, is surely what ``digest`` read no more."""
+        from opbuild.models.digest import digest_model
+
+        mapped = None if self._held is None else self._held.mapped()
+        return mapped is None or digest_model(mapped).digest != self.own_digest
+
+    def changed_error(self, how: str = "") -> InvalidModelError:
+        """Return the error for files that are not what they were."""
+        return InvalidModelError(f"{self._shown} changed since it was compiled{how}", "compile it again")
 
     def _declare(self) -> Declaration:
         model = self._loaded = self._load()
@@ -232,7 +256,7 @@ def open_model(model: Model, memory: ModelMemory, *, releases: bool = False) -> 
         InvalidModelError: If it can not be read.
     """
     if not isinstance(model, (str, os.PathLike)):
-        return ModelSource(model, memory, _digest_of_object(model))
+        return _open_object(model, memory)
     path = Path(model)
     read: list[tuple[HeldFile, bytes]] = []
 
@@ -253,7 +277,7 @@ def open_model(model: Model, memory: ModelMemory, *, releases: bool = False) -> 
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise InvalidModelError(f"{str(path)!r} can not be read: {why}", "check the path") from error
     held, message = read[-1] if read else (None, None)
-    return ModelSource(place, memory, digest, str(path), held, message)
+    return ModelSource(place, memory, digest, repr(str(path)), held, message)
 
 
 def is_surely_new(model: Model, memory: ModelMemory) -> bool:
@@ -269,13 +293,27 @@ def _is_model(path: Path) -> bool:
     return True
 
 
-def _digest_of_object(model: Any) -> str:
+def _open_object(model: Any, memory: ModelMemory) -> ModelSource:
+    from opbuild.files.held import HeldFile
     from opbuild.models.digest import digest_model
 
+    contents = _contents(model)
+    digest, message = digest_model(contents)
+    is_bytes = isinstance(model, (bytes, bytearray, memoryview))
+    shown = f"the model given as {contents.nbytes} bytes" if is_bytes else "the ModelProto given"
+    return ModelSource(model, memory, digest, shown, HeldFile(contents), message)
+
+
+def _contents(model: Any) -> Array:
+    """Return the bytes of a model that is no file; they are copied where somebody may write to them.
+
+    Raises:
+        InvalidModelError: If it can not be serialised.
+    """
     if isinstance(model, (bytes, bytearray, memoryview)):
-        return digest_model(np.frombuffer(model, np.uint8)).digest
+        return np.frombuffer(model if isinstance(model, bytes) else bytes(model), np.uint8)
     try:
-        return digest_model(np.frombuffer(model.SerializeToString(deterministic=True), np.uint8)).digest
+        return np.frombuffer(model.SerializeToString(deterministic=True), np.uint8)
     except Exception as error:  # protobuf's own types
         raise InvalidModelError(
             f"the ModelProto given can not be serialised: {error}",

@@ -82,9 +82,12 @@ def build_offline(
             variants=as_variants(variants),
             ranges=as_ranges(ranges),
         )
+        if plan.source is not None:
+            plan.source.drop()
         require_portable(plan.needed.host.values())
         with early.builder() as builder:
             networks = build_network(plan.needed, setup, stores, builder, Packer(), Clock())
+    plan.require_unchanged()
     if networks[0].built.compiled:
         stores.age()
     try:

@@ -41,7 +41,7 @@ class FilePlan:
     Attributes:
         needed: Programs and kernels.
         outputs: Names of the network's outputs.
-        digest: The model's digest; empty if it has none.
+        source: The model; None for a graph.
         ranges: What serves every size in the ranges, or what comes behind the cuts of a network in parts; None if there
             are only signatures, each of which is bound whole.
         waits: The nodes at which parts of the network are bound when it is called.
@@ -49,9 +49,23 @@ class FilePlan:
 
     needed: Planned
     outputs: tuple[str, ...]
-    digest: str
+    source: ModelSource | None = None
     ranges: RangePlan | None = None
     waits: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """The model's digest; empty if it has none."""
+        return "" if self.source is None else self.source.digest
+
+    def require_unchanged(self) -> None:
+        """Refuse a model of which somebody may have changed a file while it was built.
+
+        Raises:
+            InvalidModelError: If somebody did, or waits to.
+        """
+        if self.source is not None and self.source.edited:
+            raise self.source.changed_error()
 
 
 def set_up_file(soc_version: str, config: Config | None, observer: Observer | None) -> Setup:
@@ -85,26 +99,26 @@ def plan_file(
             raise OptionError(f"ranges of shapes were given with {given}", "give one of them")
         source = open_model(model, stores.models)
         plan = _plan_ranges(source, setup, input_shapes, ranges)
-        return FilePlan(plan.needed, _outputs(source), source.digest, plan, plan.waits)
+        return FilePlan(plan.needed, _outputs(source), source, plan, plan.waits)
     if isinstance(model, Graph):
         if input_shapes or variants:
             raise OptionError("shapes were given for a graph, which has its own", "leave input_shapes and variants out")
-        return FilePlan(plan_graphs([model], setup, clock), model.outputs, "")
+        return FilePlan(plan_graphs([model], setup, clock), model.outputs)
     source = open_model(model, stores.models)
     signatures = _signatures(source, input_shapes, variants)
     source.keeps = True
     walked = [source.walk(shapes, clock) for shapes in signatures]
     if all(each.cut is None for each in walked):
-        return FilePlan(plan_graphs([each.graph for each in walked], setup, clock), _outputs(source), source.digest)
+        return FilePlan(plan_graphs([each.graph for each in walked], setup, clock), _outputs(source), source)
     if portable:
         plan = _plan_parts(source, setup, signatures)
-        return FilePlan(plan.needed, _outputs(source), source.digest, plan, plan.waits)
+        return FilePlan(plan.needed, _outputs(source), source, plan, plan.waits)
     types = map(source.types, signatures)
     parts = [part for each, inputs in zip(walked, types, strict=True) for part in _parts_of(source, each, inputs)]
     certain = [part.walked.graph for part in parts if part.is_certain]
     waits = waits_at(part.walked.cut for part in parts)
     needed = plan_graphs(certain, setup, clock)
-    return FilePlan(needed, _outputs(source), source.digest, waits=tuple(waits.values()))
+    return FilePlan(needed, _outputs(source), source, waits=tuple(waits.values()))
 
 
 def _outputs(source: ModelSource) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,13 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from opbuild.api import Network, compile
+from opbuild.api import Network, compile_model
+from opbuild.config import Config
 from opbuild.files.mapping import read_file
 from opbuild.frontend.onnx_declared import DeclaredModel, DeclaredType, read_declared
 from opbuild.kernel.opdesc import FREE
+from opbuild.models.digest import digest_model
+from opbuild.models.source import ModelSource, open_model
 from opbuild.onnxruntime.metadata import arguments_of
 from opbuild.onnxruntime.options import SessionOptions
 from opbuild.onnxruntime.status import (
@@ -26,21 +28,23 @@ from opbuild.onnxruntime.status import (
     as_status,
     failure,
 )
-from opbuild.platform.digest import blake3_of
+from opbuild.pipeline.setup import set_up
+from opbuild.pipeline.stores import Stores
+from opbuild.platform.locks import Lock
 
 _Key = tuple[str, tuple[tuple[str, tuple[int, ...]], ...], int]
 
 _NETWORKS: WeakValueDictionary[_Key, Network] = WeakValueDictionary()
-"""Networks that sessions of this process use: by the digest of the model's bytes, shapes and the number of threads."""
+"""Networks that sessions of this process use: by the digest of the model, shapes and the number of threads."""
 
-_LOCK = threading.Lock()
+_LOCK = Lock()
 
 _PLACE_OF_DATA = b"location"
 """Every tensor that lies in a file beside the model has this text; the model's bytes then do not tell its weights."""
 
 
 class Model:
-    """A session's model.
+    """A session's model: one version of it, whatever becomes of its files.
 
     Attributes:
         declared: What it says of itself.
@@ -48,14 +52,22 @@ class Model:
 
     Args:
         source: Its path or its bytes.
-        digest: The digest of its bytes; empty if it has weights elsewhere.
+        digest: The digest of its bytes, without weights that are elsewhere.
         declared: What it says of itself.
         options: How the session is made.
+        has_data: Whether it may have weights elsewhere.
         shown: What messages of its file begin with.
     """
 
     def __init__(
-        self, source: str | bytes, digest: str, declared: DeclaredModel, options: SessionOptions, shown: str
+        self,
+        source: str | bytes,
+        digest: str,
+        declared: DeclaredModel,
+        options: SessionOptions,
+        *,
+        has_data: bool,
+        shown: str,
     ) -> None:
         self.declared = declared
         self.open_ranks = [
@@ -67,8 +79,12 @@ class Model:
         self._num_threads = max(options.intra_op_num_threads, 0)
         self._shapes = _overridden(declared.inputs, options)
         self._networks: dict[tuple[int, ...], Network] = {}
+        self._has_data, self._version = has_data, ""
         if not self.open_ranks:
             self.network({})
+        elif has_data:
+            with as_status(self._shown):
+                self._recognise(open_model(source, Stores(set_up(self._config, None, None)).models))
 
     def network(self, feeds: Mapping[str, Any]) -> Network:
         """Return the network that takes these inputs.
@@ -83,14 +99,24 @@ class Model:
                 network = self._networks[ranks] = self._shared(ranks)
         return network
 
+    @property
+    def _config(self) -> Config:
+        return Config.from_environment(num_threads=self._num_threads or None)
+
+    def _recognise(self, source: ModelSource) -> None:
+        """Take the version of the model's files at first, and refuse every other one then."""
+        if self._version not in ("", source.digest) or self._digest != source.own_digest:
+            raise source.changed_error()
+        self._version = source.digest
+
     def _shared(self, ranks: tuple[int, ...]) -> Network:
         """Return a network that another session has, or a new one."""
         shapes = self._shapes | {name: (FREE,) * rank for name, rank in zip(self.open_ranks, ranks, strict=True)}
         key = (self._digest, tuple(sorted(shapes.items())), self._num_threads)
-        network = _NETWORKS.get(key) if self._digest else None
+        network = None if self._has_data else _NETWORKS.get(key)
         if network is None:
-            network = compile(self._source, input_shapes=shapes or None, num_threads=self._num_threads or None)
-            if self._digest:
+            network = compile_model(self._source, self._config, input_shapes=shapes, recognise=self._recognise)
+            if not self._has_data:
                 _NETWORKS[key] = network
         return network
 
@@ -121,8 +147,9 @@ def read_model(path_or_bytes: str | bytes | os.PathLike[str], options: SessionOp
         raise failure(InvalidProtobuf, shown + text) from error
     if not declared.outputs and not declared.inputs:
         raise failure(InvalidArgument, f"{shown}No graph was found in the protobuf.")
-    digest = "" if re.search(_PLACE_OF_DATA, contents) else blake3_of(contents)
-    return Model(source, digest, declared, options, shown)
+    digest = digest_model(np.frombuffer(contents, np.uint8)).digest
+    has_data = re.search(_PLACE_OF_DATA, contents) is not None
+    return Model(source, digest, declared, options, has_data=has_data, shown=shown)
 
 
 def _contents(path: str, shown: str) -> Any:

@@ -18,6 +18,7 @@ from opbuild.onnxruntime.providers import registered
 from opbuild.onnxruntime.status import InvalidArgument, as_status, failure
 from opbuild.onnxruntime.values import OrtValue, OrtValueVector
 from opbuild.platform.background import begin
+from opbuild.platform.interrupts import quiet_when_interrupted
 from opbuild.platform.lazily import lazily
 
 
@@ -41,6 +42,7 @@ class InferenceSession:
         RuntimeException: If it can not be built.
     """
 
+    @quiet_when_interrupted
     def __init__(
         self,
         path_or_bytes: str | bytes | os.PathLike[str],
@@ -107,6 +109,7 @@ class InferenceSession:
 
     # -- running -------------------------------------------------------------------------------------------------------
 
+    @quiet_when_interrupted
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
     ) -> list[Any]:

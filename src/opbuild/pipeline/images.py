@@ -75,7 +75,8 @@ class Wanted(NamedTuple):
     Attributes:
         key: What names it among stored networks; None: it can not be stored.
         read: Returns its graph, and takes the time that this needs.
-        is_edited: Returns whether the graph is no longer the one that the key names.
+        is_edited: Returns whether the graph may no longer be the one that the key names; raises ``ModelError`` if it
+            surely is another.
         otherwise: Returns the network as it is ready without being stored or built for the signature, or None.
         ahead: What is built with it.
         cut: Returns what comes after it, once it was read, if it is a part of a network.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from opbuild.errors import BuildError, OpbuildError
 from opbuild.kernel.opdesc import OpDesc
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from opbuild.graph.types import Graph
 
 
+T = TypeVar("T")
+
+
 class Openable(Declares, Protocol):
     """A model, or a part of one, that can be lowered with open extents."""
 
@@ -42,7 +45,7 @@ class Openable(Declares, Protocol):
 
     @property
     def edited(self) -> bool:
-        """Whether it is no longer what was read."""
+        """Whether it may no longer be what was read; raises ``ModelError`` if it surely is something else."""
 
     def graph(self, shapes: Shapes, clock: Clock) -> Graph:
         """Return its graph for the shapes of its inputs."""
@@ -82,10 +85,11 @@ class Opening:
         def graph(opened: Shapes) -> Graph:
             return optimize_graph(source.graph(opened, Clock()), float32=config.forces_float32)
 
-        self._program = OpenProgram(graph, declared, shapes, stores.setup.level, lowering_options(config))
-        self._fixed = self._program.at_hand()
+        program = OpenProgram(graph, declared, shapes, stores.setup.level, lowering_options(config))
+        self._lowered: tuple[OpenProgram, Program] | None = program, program.at_hand()
         self._packed: tuple[Packer, Constants, Template] | None = None
-        self.kernels = self._program.kernels(alike)
+        self._is_edited = True
+        self.kernels = program.kernels(alike)
 
     def pack(self, packer: Packer) -> None:
         """Pack its constants, and make the template: what needs no kernel.
@@ -93,8 +97,10 @@ class Opening:
         Args:
             packer: What packs them; what it packed before is not packed again.
         """
-        constants = pack_constants(self._fixed, packer)
-        self._packed = packer, constants, self._program.template(constants)
+        program, fixed = self._needed(self._lowered)
+        constants = pack_constants(fixed, packer)
+        self._packed = packer, constants, program.template(constants)
+        self._is_edited = self._source.edited  # which raises, before what is packed serves anybody
 
     def layout(self, built: Built) -> Layout:
         """Return the template as it is bound.
@@ -105,11 +111,11 @@ class Opening:
         lacking = [desc for desc in self.kernels if desc not in built.symbols]
         if lacking:
             raise BuildError(f"{lacking[0].op_type} for any size was not built")
-        _, constants, template = self._made()
+        _, constants, template = self._needed(self._packed)
         return Layout(template, constants.arrays)
 
     def record(self, loaded: LoadedKernels) -> Record:
-        """Return the record of the size at hand, which is checked as every record is.
+        """Return the record of the size at hand, checked as every record is; the model's own weights may go then.
 
         Args:
             loaded: The kernels that compute it.
@@ -117,13 +123,14 @@ class Opening:
         Raises:
             BuildError: If something does not compute it, or the record is not sound.
         """
-        _, constants, template = self._made()
+        _, constants, template = self._needed(self._packed)
+        (_, fixed), self._lowered = self._needed(self._lowered), None
         numbers = template.numbers(self._shapes)
         decision = None if numbers is None else loaded.decide(template, numbers.tolist())
         if numbers is None or decision is None or not decision.complete:
             raise BuildError("a template does not serve the size at which it was made")
         steps = [template.steps[index] for index, _ in template.order(numbers.tolist())]
-        return _record_at_hand(self._fixed, steps, decision, constants)
+        return _record_at_hand(fixed, steps, decision, constants)
 
     def keep(self, number: int, built: Built, record: Record) -> None:
         """Store the template, the ``number``-th of the model, if it is what its key says.
@@ -134,9 +141,9 @@ class Opening:
             record: That of the size at hand.
         """
         images = self._stores.images
-        if not built.certain or self._source.edited:
+        if not built.certain or self._is_edited:
             return
-        packer, constants, template = self._made()
+        packer, constants, template = self._needed(self._packed)
         content = {
             "template": to_json(template),
             "kernels": [[desc.components(), symbol] for desc, symbol in built.symbols.items()],
@@ -149,7 +156,7 @@ class Opening:
         Raises:
             BuildError: If that is not possible.
         """
-        setup, template = self._stores.setup, self._made()[2]
+        setup, template = self._stores.setup, self._needed(self._packed)[2]
         with new_builder() as builder:
             own = dict.fromkeys((each.desc for each in template.decided), ())
             there = {job.desc: () for job in builder.plan(own) if not job.must_compile}
@@ -157,10 +164,10 @@ class Opening:
             self._stores.count(result)
             return link_kernels(result, setup)
 
-    def _made(self) -> tuple[Packer, Constants, Template]:
-        if self._packed is None:
-            raise BuildError("a template's constants are not packed", "this is an error in opbuild; please report it")
-        return self._packed
+    def _needed(self, step: T | None) -> T:
+        if step is None:
+            raise BuildError("a template is made in another order", "this is an error in opbuild; please report it")
+        return step
 
 
 def _record_at_hand(

@@ -81,12 +81,14 @@ class Signatures:
 
     def bind(self, signature: Shapes) -> Bound:
         """Make the model ready for one signature."""
-        bound: Bound | None = self._sizes.bind(signature)
-        if bound is not None:
-            return bound
-        bound = self._parts.first(signature, self._sizes)
-        self._source.remember()  # also what was stored before: that build may have been killed
-        self._source.release()
+        try:
+            bound: Bound | None = self._sizes.bind(signature)
+            if bound is not None:
+                return bound
+            bound = self._parts.first(signature, self._sizes)
+            self._source.remember()  # also what was stored before: that build may have been killed
+        finally:
+            self._source.release()
         self._sizes.begin(signature, bound)
         return bound
 

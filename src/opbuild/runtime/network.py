@@ -137,7 +137,10 @@ class Network:
             RunError: If the network fails while it runs.
             ModelError, BuildError: If a new signature can not be bound.
         """
-        results = self._run(self._collect(args, kwargs))
+        try:
+            results = self._run(self._collect(args, kwargs))
+        except KeyboardInterrupt as interrupt:
+            raise _bare(interrupt) from None
         return results[0] if len(results) == 1 else tuple(results)
 
     @overload
@@ -176,7 +179,10 @@ class Network:
 
         request = read_request(args, kwargs, self._positions)
         chosen = [self._output(name) for name in request.names or ()]
-        results = self._run(self._collect((), request.feeds))
+        try:
+            results = self._run(self._collect((), request.feeds))
+        except KeyboardInterrupt as interrupt:
+            raise _bare(interrupt) from None
         if not request.as_list:
             return dict(zip(self._outputs, results, strict=True))
         return [results[index] for index in chosen] if chosen else results
@@ -197,9 +203,12 @@ class Network:
         given = inputs
         if given is None:
             given = random_inputs({port.name: port.type for port in self.bound_inputs or self.inputs})
-        values = self._collect((), given) if isinstance(given, Mapping) else self._collect(tuple(given), {})
-        self.wait_until_stored()  # it would be timed too
-        return profiled(self.name, lambda: self._run(values), runs)
+        try:
+            values = self._collect((), given) if isinstance(given, Mapping) else self._collect(tuple(given), {})
+            self.wait_until_stored()  # it would be timed too
+            return profiled(self.name, lambda: self._run(values), runs)
+        except KeyboardInterrupt as interrupt:
+            raise _bare(interrupt) from None
 
     def wait_until_stored(self) -> None:
         """Return when all that was built is stored, or could not be: large weights are stored behind ``compile``.
@@ -383,3 +392,9 @@ def _how_to_fit(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) ->
     hint = f"give an array of rank {len(expected)}"
     shown = name if name.isidentifier() else "array"
     return (f"{hint}; {shown}[None] adds a dimension in front" if len(shape) + 1 == len(expected) else hint), hint
+
+
+def _bare(interrupt: KeyboardInterrupt) -> KeyboardInterrupt:
+    from opbuild.platform.interrupts import bare
+
+    return bare(interrupt)

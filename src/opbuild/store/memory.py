@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from itertools import islice
 from typing import Any
@@ -11,6 +10,7 @@ from opbuild.kernel.entry import Entry, read_entry
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
+from opbuild.platform.locks import Lock
 
 
 class MemoryStore:
@@ -18,7 +18,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def lookup(self, key: Key) -> Found | Missing:
         """Return the entry of ``key``, whichever device built it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from opbuild.errors import ChangesError, OpbuildError
 from opbuild.frontend.torch.builder import output_sizes
 from opbuild.frontend.torch.program import Input, Output, Program, floats_in_doubles, size_shape
 from opbuild.graph.types import MOST_ELEMENTS, Array
+from opbuild.platform.locks import Lock
 from opbuild.report import Report
 from opbuild.runtime.binding import Shapes
 from opbuild.runtime.network import Network
@@ -67,7 +67,7 @@ class Part:
         self._tell = tell
         self._told: Report | None = None
         self._built_before = 0
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._weights: Weights | None = None
         self._network: Network | None = None
         self._changes: Counter[int] = Counter()

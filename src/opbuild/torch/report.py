@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections import Counter
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
+from opbuild.platform.locks import Lock
 from opbuild.platform.records import dataclass
 from opbuild.report import Report as BuildReport
 from opbuild.text.plural import counted
@@ -107,7 +107,7 @@ class Report:
 
 
 _GRAPHS: list[weakref.ref[Graph]] = []
-_LOCK = threading.Lock()
+_LOCK = Lock()
 
 
 def add(graph: Graph) -> None:

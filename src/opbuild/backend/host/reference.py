@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -11,9 +10,10 @@ import numpy as np
 
 from opbuild.errors import RunError, UnsupportedOperatorError
 from opbuild.graph.types import Array, Node
+from opbuild.platform.locks import Lock
 
 _cache: dict[tuple[int, int], tuple[Node, Any, list[str]]] = {}
-_lock = threading.Lock()
+_lock = Lock()
 _CACHE_LIMIT = 4096
 
 
