@@ -85,6 +85,26 @@ def test_cross_entropy_of_large_scores_is_that_of_their_differences(large: float
         np.testing.assert_allclose(got, np.log(2), rtol=1e-6, err_msg=way)
 
 
+@pytest.mark.parametrize("large", [1e6, 1e8])
+def test_losses_of_torch_and_mindspore_are_those_of_differences(
+    large: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``cross_entropy`` by the back end of torch.compile, and MindSpore's losses."""
+    torch = pytest.importorskip("torch", reason="the back end of torch.compile needs torch")
+    import opbuild.mindspore as ms
+    from opbuild.mindspore import nn, ops
+
+    monkeypatch.chdir(tmp_path)
+    loss = torch.compile(torch.nn.functional.cross_entropy, backend="opbuild", options={"cache_path": str(tmp_path)})
+    scores, labels = np.full((2, 2), large, np.float32), np.array([0, 1])
+    with torch.no_grad():
+        found = [float(loss(torch.from_numpy(scores), torch.from_numpy(labels)))]
+    x, wanted = ms.Tensor(scores), ms.Tensor(labels.astype(np.int32))
+    found += [float(each(x, wanted).asnumpy()) for each in (ops.cross_entropy, nn.CrossEntropyLoss())]
+    found += [float(ops.nll_loss(ops.log_softmax(x), wanted).asnumpy())]
+    np.testing.assert_allclose(found, np.log(2), rtol=1e-6)
+
+
 def test_sums_that_round_or_compensate_keep_their_order(tmp_path: Path) -> None:
     """A number is rounded by a large one that is added and taken away again; what a sum loses is found by differences.
 

@@ -156,3 +156,26 @@ def test_scales_of_both_operands_stay_where_the_product_needs_them(tmp_path: Pat
     model = linear(nodes, (2, 2), {"s": np.array(1e-18, np.float32)})
     for way, (got,) in every_way(model, {"x": np.full((2, 2), 1e25, np.float32)}, tmp_path).items():
         np.testing.assert_allclose(got, 2e14, rtol=1e-6, err_msg=way)
+
+
+def test_a_gate_is_left_out_of_weights_that_it_would_sink(tmp_path: Path) -> None:
+    """A sigmoid of 1e-20 for each channel, then weights of 1e-25, of values of 1e35: more would overflow in the average."""
+    shape = (1, 16, 16, 16)
+    nodes = [
+        node_of("Conv", "x", "identity", to="a"),
+        node_of("GlobalAveragePool", "a", to="p"),
+        node_of("Conv", "p", "squeeze", to="q"),
+        node_of("Sigmoid", "q", to="gate"),
+        node_of("Mul", "a", "gate", to="gated"),
+        node_of("Conv", "gated", "w"),
+    ]
+    arrays = {
+        "identity": np.eye(16, dtype=np.float32).reshape(16, 16, 1, 1),
+        "squeeze": np.full((16, 16, 1, 1), -46.0 / 16e35, np.float32),
+        "w": np.full((16, 16, 1, 1), 1e-25, np.float32),
+    }
+    wanted = 16e35 * 1e-25 / (1 + np.exp(46.0))
+    for way, (got,) in every_way(
+        linear(nodes, shape, arrays), {"x": np.full(shape, 1e38, np.float32)}, tmp_path
+    ).items():
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, err_msg=way)

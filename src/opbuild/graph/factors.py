@@ -56,21 +56,23 @@ def keep_digits(dtype: str, numbers: Array, factors: Array, known: Magnitudes | 
         known: The magnitudes of ``numbers``, if they were looked at before.
     """
     limits = float_limits(dtype)
+    least, greatest = float(limits.tiny), float(limits.max)
     of, by = known or magnitudes(numbers), magnitudes(factors)
-    if not of.greatest * by.greatest <= float(limits.max):  # or it is NaN
-        return False
-    return of.least * by.least >= float(limits.tiny) or not _sink(numbers, factors, float(limits.tiny))
+    if of.least * by.least >= least and of.greatest * by.greatest <= greatest:
+        return True
+    return bool(np.isfinite([of.greatest, by.greatest]).all()) and _are_within(numbers, factors, least, greatest)
 
 
-def _sink(numbers: Array, factors: Array, tiny: float) -> bool:
-    """Return whether a product of numbers that are not 0 is below the least normal one."""
+def _are_within(numbers: Array, factors: Array, least: float, greatest: float) -> bool:
+    """Return whether all products are in a range, but for those that a 0 makes."""
     by = np.broadcast_to(factors, numbers.shape)
     rows = zip(numbers, by, strict=True) if numbers.ndim > 1 else ((numbers, by),)
     for row, own in rows:
         with np.errstate(all="ignore"):
-            if ((np.abs(row * own) < tiny) & (row != 0) & (own != 0)).any():
-                return True
-    return False
+            products = np.abs(row * own)
+            if not ((products <= greatest) & ((products >= least) | (row == 0) | (own == 0))).all():
+                return False
+    return True
 
 
 def reach(least: float, numbers: Array, factors: Array | None) -> bool:
