@@ -10,8 +10,8 @@ import pytest
 from graph_runner import run_graph
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.errors import RunError, UnsupportedOperatorError
+from opbuild.graph import factors
 from opbuild.graph.elementwise import elementwise_of
-from opbuild.graph.passes import batchnorm
 from opbuild.graph.passes.batchnorm import fold_batchnorm
 from opbuild.graph.passes.cleanup import eliminate_dead, remove_identities
 from opbuild.graph.passes.decompose import decompose
@@ -191,7 +191,7 @@ def test_a_weight_that_is_not_finite_is_found_wherever_it_is(
     value: float, place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights are looked at in pieces; one number throughout is looked at once."""
-    monkeypatch.setattr(batchnorm, "_PIECE", 5)
+    monkeypatch.setattr(factors, "_PIECE", 5)
     nodes = [node("Conv", "x w", "a"), node("BatchNormalization", "a scale bias mean var")]
     weights = drawn(4, 3, 1, 1)
     before = graph(nodes, (1, 3, 2, 2), **BN, w=weights.copy())

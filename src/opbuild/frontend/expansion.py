@@ -71,6 +71,8 @@ def body_of(node: Node, types: Sequence[TensorType | None], opset: int) -> Body 
     """
     from opbuild.frontend.onnx_single import to_proto  # it is onnx that has functions, and most networks need none
 
+    if types and types[0] is not None and types[0].dtype == "float64":
+        node = _in_own_digits(node)
     proto, given = to_proto(node), dict[str, AttributeProto]()
     if (node.domain, node.op_type) in OWN_FUNCTIONS:
         function = own_function(node, types)
@@ -87,6 +89,15 @@ def body_of(node: Node, types: Sequence[TensorType | None], opset: int) -> Body 
     opsets = {("" if each.domain == "ai.onnx" else each.domain): each.version for each in function.opset_import}
     nodes = tuple(_filled(each, given) for each in function.node)
     return Body(tuple(function.input), tuple(function.output), nodes, opsets)
+
+
+def _in_own_digits(node: Node) -> Node:
+    """Return a node of float64 that computes its statistics in that, not in float32, as ONNX Runtime does."""
+    return node.with_(attrs={**node.attrs, "stash_type": _FLOAT64}) if node.op_type == "RMSNormalization" else node
+
+
+_FLOAT64 = 11
+"""The number that ONNX has for it."""
 
 
 def _version(domain: str, opset: int) -> int:

@@ -253,6 +253,10 @@ def _has_kernel(expression: Expression, node: Node, types: Mapping[str, TensorTy
     if not all(part[0] in _CONVERSIONS for part in walk(expression) if _reads_codes(part, dtypes)):
         return False
     kinds = {*dtypes} - {""}
+    if "float64" in kinds and not all(
+        OPERATIONS[part[0]].float64 for part in walk(expression) if part[0] in OPERATIONS
+    ):
+        return False
     floats = all(is_float(kind) for kind in kinds - {"bool"})
     found = None if node.domain else of_onnx(node.op_type, node.attrs)
     if found is not None and found[0].parameters:

@@ -12,6 +12,7 @@ from math import prod
 from opbuild.graph.constants import numbers_of
 from opbuild.graph.elementwise import Elementwise, elementwise_of
 from opbuild.graph.extents import at_hand, is_open
+from opbuild.graph.factors import magnitudes
 from opbuild.graph.types import Node
 from opbuild.kernel.opdesc import HIGH_PRECISION
 from opbuild.lowering.context import Lowering, NotServedError
@@ -26,6 +27,9 @@ them, so that writing them costs more than writing values of which each core rea
 PRODUCT: Expression = ("mul", arg(0), arg(1))
 BOUNDED = ("sigmoid", "hard_sigmoid")
 """What a gate is made by: it is from 0 to 1, so that no product overflows where the other one would not."""
+
+LEAST_WEIGHT = 2.0**-62
+"""Weights that are not 0 are at least so large: gates down to 2**-64 make no denormals of them."""
 
 
 def left_to_weights(lowering: Lowering, node: Node, chain: Elementwise) -> bool:
@@ -82,4 +86,6 @@ def _serves(lowering: Lowering, product: str) -> bool:
         window_of(lowering, conv, kernel)
     except NotServedError:  # the host takes it
         return False
-    return at_hand(prod(lowering.type(product).shape[2:])) >= POSITIONS * outputs
+    if at_hand(prod(lowering.type(product).shape[2:])) < POSITIONS * outputs:
+        return False
+    return magnitudes(lowering.graph.constants[weights]).least >= LEAST_WEIGHT

@@ -29,8 +29,11 @@ OPERATIONS = (
     Operation("mul", 2, "multiply", "numbers", "Mul", commutative=True, repeats=False, cost=Cost.CHEAP),
     Operation("div", 2, "quotient", "numbers", "Div", repeats=False),
     Operation("pow", 2, "power", "numbers", cost=Cost.HEAVY),
-    Operation("mod", 2, _modulo, "numbers", Onnx("Mod", when=("fmod", 0, 0)), numpy="modulo", cost=Cost.HEAVY),
-    Operation("fmod", 2, "remainder", "numbers", Onnx("Mod"), cost=Cost.HEAVY),
+    # A quotient of two float64 has up to 2,098 bits, which a kernel would take a hundred steps for.
+    Operation(
+        "mod", 2, _modulo, "numbers", Onnx("Mod", when=("fmod", 0, 0)), numpy="modulo", cost=Cost.HEAVY, float64=False
+    ),
+    Operation("fmod", 2, "remainder", "numbers", Onnx("Mod"), cost=Cost.HEAVY, float64=False),
     Operation("max", 2, "maximum", "numbers", Onnx("Max", variadic=True), cost=Cost.CHEAP, exact=True),
     Operation("min", 2, "minimum", "numbers", Onnx("Min", variadic=True), cost=Cost.CHEAP, exact=True),
     Operation("neg", 1, "negate", "numbers", "Neg", cost=Cost.CHEAP, exact=True),

@@ -97,6 +97,15 @@ def clip(x: Array, low: Array, high: Array) -> Any:
 
 def erf(x: Array) -> Any:
     """Return the error function."""
+    return _each(math.erf, x)
+
+
+def normal(x: Array) -> Any:
+    """Return the normal distribution, accurate in the lower tail too."""
+    return _each(lambda value: 0.5 * math.erfc(-value * math.sqrt(0.5)), x)
+
+
+def _each(function: Callable[[float], float], x: Array) -> Any:
     x = np.asarray(x)
-    flat = np.fromiter(map(math.erf, x.reshape(-1).tolist()), np.float64, x.size)
+    flat = np.fromiter(map(function, x.reshape(-1).tolist()), np.float64, x.size)
     return flat.reshape(x.shape).astype(x.dtype)

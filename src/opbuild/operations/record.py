@@ -79,6 +79,7 @@ class Operation:
         exact: Whether what it makes of numbers that have few digits has no more: it picks one, or cuts some off.
         conditions: How many of the first operands are conditions, whose type is not the result's.
         repeats: Whether the compiled formula mentions an operand more than once.
+        float64: Whether there is code for float64, not only numpy.
         cost: For the compiler of graphs.
     """
 
@@ -94,6 +95,7 @@ class Operation:
     exact: bool = False
     conditions: int = 0
     repeats: bool = True
+    float64: bool = True
     cost: Cost = Cost.ORDINARY
 
     @property

@@ -201,7 +201,8 @@ def apply(name: str, operands: Sequence[Expr]) -> Expr:
     kind = operands[-1].type()
     if operation.kinds == "any":
         return evaluate(operation.formula, floats, operands)
-    if not (operation.has_floats if kind.is_float() else operation.has_integers):
+    has_kind = operation.has_floats if kind.is_float() else operation.has_integers
+    if not has_kind or (kind == m.FLOAT64 and not operation.float64):
         raise CompileError(f"operation {name} is not defined for {kind}")
     if kind.is_float():
         return evaluate(operation.formula, floats, operands)

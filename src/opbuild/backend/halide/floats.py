@@ -27,6 +27,7 @@ from opbuild.backend.halide.mathematics import (
     maximum,
     minimum,
     negate,
+    normal,
     one,
     quotient,
     tanh,

@@ -79,18 +79,18 @@ def split_power(t: Expr) -> tuple[Expr, Expr]:
 
 
 def remainder(x: Expr, y: Expr) -> Expr:
-    """Return C's ``fmod``, with the sign of ``x``: exact while the quotient is below 2**66."""
+    """Return C's ``fmod`` of float32, with the sign of ``x``: exact whatever the quotient is.
+
+    There is none of float64 (``Operation.float64``).
+    """
     a, b = widen(absolute(x)), widen(absolute(y))
-    zero, rest = hl.f64(0.0), a
-    high = _truncated(b, 27)
-    low = b - high
-    for _ in range(3):
-        # The upper 24 bits of the quotient times each half of b are exact products.
-        quotient = hl.trunc(_truncated(rest / b, 29))
-        rest = (rest - high * quotient) - low * quotient
+    zero, rest, inverse = hl.f64(0.0), a, hl.f64(1.0) / b
+    for _ in range(10):  # quotients have up to 277 bits
+        # The upper 29 bits of a quotient times the 24 of b are an exact product, and take away 28 at least.
+        rest = rest - b * hl.trunc(_truncated(rest * inverse, 24))
     rest = hl.select(rest < zero, rest + b, hl.select(rest >= b, rest - b, rest))
     rest = hl.select((b == hl.f64(math.inf)) & (a < b), a, rest)
-    return with_sign(rest if is_double(x) else hl.cast(FLOAT32, rest), x)
+    return with_sign(hl.cast(FLOAT32, rest), x)
 
 
 def _truncated(x: Expr, bits: int) -> Expr:

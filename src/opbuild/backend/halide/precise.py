@@ -180,7 +180,7 @@ def _small_cos(r: Expr) -> Expr:
 def _turned(
     x: Expr, straight: Callable[[Expr], Expr], turned: Callable[[Expr], Expr], negative: tuple[float, float]
 ) -> Expr:
-    q, _, r = quadrant(x)
+    q, r = quadrant(x)
     value = hl.select(is_in(q, 1.0, 3.0), turned(r), straight(r))
     return hl.select(is_in(q, *negative), -value, value)
 
@@ -197,7 +197,7 @@ def cos(x: Expr) -> Expr:
 
 def tan(x: Expr) -> Expr:
     """Return the tangent of an angle in radians."""
-    q, _, r = quadrant(x)
+    q, r = quadrant(x)
     s, c = _small_sin(r), _small_cos(r)
     turned = is_in(q, 1.0, 3.0)
     return hl.select(turned, -c, s) / hl.select(turned, s, c)

@@ -12,12 +12,10 @@ from opbuild.backend.halide.mathematics import (
     INT64,
     Expr,
     absolute,
-    bounded,
     is_double,
     literal,
     negate,
     polynomial,
-    restore_nan,
     widen,
     with_sign,
 )
@@ -26,17 +24,36 @@ PI_2_HIGH, PI_2_MIDDLE, PI_2_LOW = 1.57079632673412561417e00, 6.0771005063039659
 """pi / 2 in three float64 parts of which the first two have 33 bits, so that small multiples are exact."""
 
 
-def quadrant(x: Expr) -> tuple[Expr, Expr, Expr]:
-    """Return the quadrant (0 to 3) and the remaining angle of a float64 angle, that one limited to -1 to 1 too."""
-    n = hl.round(x * hl.f64(2.0 / math.pi))
-    rest = ((x - n * hl.f64(PI_2_HIGH)) - n * hl.f64(PI_2_MIDDLE)) - n * hl.f64(PI_2_LOW)
-    return n - hl.f64(4.0) * hl.floor(n * hl.f64(0.25)), rest, bounded(rest, -1.0, 1.0)
+TURNS = (
+    float.fromhex("0x1.45f306cp-3"), float.fromhex("0x1.c9c882ap-31"), float.fromhex("0x1.4fe13a8p-61"),
+    float.fromhex("0x1.f47d4d3p-88"), float.fromhex("0x1.dc0db62p-118"), float.fromhex("0x1.2b32788720840p-147"),
+)  # fmt: skip
+"""1 / (2 pi) in float64 parts of which all but the last have 29 bits, so that products with a float32 are exact."""
+
+
+def quadrant(x: Expr) -> tuple[Expr, Expr]:
+    """Return the quadrant (0 to 3) and the remaining angle of a float64 that was a float32."""
+    near = hl.round(x * hl.f64(2.0 / math.pi))
+    rest = ((x - near * hl.f64(PI_2_HIGH)) - near * hl.f64(PI_2_MIDDLE)) - near * hl.f64(PI_2_LOW)
+    turned = _turned(x)
+    far = hl.round(turned)
+    is_far = absolute(x) > hl.f64(2.0**20)  # from there on multiples of the first part are not exact
+    n = hl.select(is_far, far, near)
+    rest = hl.select(is_far, (turned - far) * hl.f64(math.pi / 2), rest)
+    return n - hl.f64(4.0) * hl.floor(n * hl.f64(0.25)), rest
+
+
+def _turned(x: Expr) -> Expr:
+    """Return the quarters of a turn in an angle, without its whole turns: Payne and Hanek's reduction."""
+    *parts, last = [x * hl.f64(part) for part in TURNS]
+    left = sum((part - hl.round(part) for part in parts[1:]), parts[0] - hl.round(parts[0]))
+    return (left + last) * hl.f64(4.0)
 
 
 def _quadrant(x: Expr) -> tuple[Expr, Expr]:
     """Return the quadrant (float64) and the remaining angle (float32) of a float32 angle."""
-    number, rest, limited = quadrant(widen(x))
-    return number, hl.cast(FLOAT32, restore_nan(rest, limited))
+    number, rest = quadrant(widen(x))
+    return number, hl.cast(FLOAT32, rest)
 
 
 def _small_sin(r: Expr) -> Expr:

@@ -45,10 +45,11 @@ def _group(node: Node, inputs: Any) -> Sequence[Array]:
 
 @implements("BatchNormalization")
 def _batch(node: Node, inputs: Any) -> Sequence[Array]:
-    x, scale, bias, mean, variance = inputs
+    x = inputs[0]
     column = (1, -1, *(1 for _ in x.shape[2:])) if x.ndim > 1 else (-1,)
-    factor = scale / np.sqrt(variance + variance.dtype.type(node.attrs.get("epsilon", 1e-5)))
-    found = (x - mean.reshape(column)) * factor.reshape(column) + bias.reshape(column)
+    scale, bias, mean, variance = (each.astype(np.float64).reshape(column) for each in inputs[1:5])
+    factor = scale / np.sqrt(variance + float(node.attrs.get("epsilon", 1e-5)))  # beyond float32's range perhaps
+    found = (x - mean) * factor + bias
     return (found.astype(x.dtype, copy=False),)
 
 

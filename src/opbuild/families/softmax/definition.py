@@ -93,10 +93,14 @@ def _power(desc: OpDesc, x: Any, greatest: Any, kind: Any) -> Any:
 
 
 def _logarithm(x: Any, greatest: Any, row: Any, kind: Any) -> Any:
-    """Return ``x - greatest - row``, where ``row`` is the logarithm of the sum of powers."""
-    shifted = x - greatest
+    """Return ``(x - greatest) - row``, where ``row`` is the logarithm of the sum of powers.
+
+    The whole is strict: ``greatest + row``, which a compiler would rather subtract at once, has nothing left of the
+    logarithm beside a large number, and a strict first difference alone does not keep it from that.
+    """
+    shifted = hl.strict_float(x - greatest)
     if kind == FLOAT32:
-        return shifted - row
+        return hl.strict_float(shifted - row)
     precisely = hl.cast(FLOAT32, (precise.wide(x) - precise.wide(greatest)) - row)
     finite = absolute(shifted) < hl.f32(math.inf)
     return hl.strict_float(hl.select(finite, precisely, shifted - hl.cast(FLOAT32, row)))

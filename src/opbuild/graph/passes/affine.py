@@ -9,17 +9,17 @@ from opbuild.graph.types import Graph
 
 
 def spell_out_batchnorm(graph: Graph) -> Graph:
-    """Return the graph with every BatchNormalization of known, finite parameters written as Mul and Add."""
+    """Return the graph with every BatchNormalization of known parameters that its type holds written as Mul and Add."""
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         is_batchnorm = node.op_type == "BatchNormalization" and not node.domain
         with blaming(node):
             step = batchnorm_step(node, graph.constants) if is_batchnorm else None
-        if step is None or not step.is_finite():
+        dtype = graph.types[node.inputs[0]].dtype
+        if step is None or not step.fits(dtype):
             rewriter.nodes.append(node)
             continue
         shape = (-1,) + (1,) * (len(graph.types[node.inputs[0]].shape) - 2)
-        dtype = graph.types[node.inputs[0]].dtype
         names = [
             rewriter.constant(f"{node.outputs[0]}/{part}", value.astype(dtype).reshape(shape))
             for part, value in (("scale", step.scale), ("shift", step.shift))

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from opbuild.config import available_cores
-from opbuild.dtypes import greatest as greatest_of
 from opbuild.dtypes import numpy_dtype
 from opbuild.graph.constants import SCALED, Deferred, scaled
 from opbuild.graph.extents import is_open
+from opbuild.graph.factors import Magnitudes, cancel, keep_digits, magnitudes
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.rewriter import Rewriter
@@ -25,9 +25,6 @@ from opbuild.platform.side_by_side import side_by_side
 
 _FLOATS = ("float32", "float64")
 """Types in which steps are composed: a float16 between two of them is a value of the model, with few digits."""
-
-_PIECE = 2**17
-"""Numbers that are looked at twice while they are in the second cache."""
 
 WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
 """Operators into whose weights a step by channel may be folded."""
@@ -44,23 +41,25 @@ class Step:
         """Return this step and another one after it as one step."""
         return Step(self.scale * other.scale, self.shift * other.scale + other.shift)
 
-    def is_finite(self) -> bool:
-        """Return whether all of its numbers are finite."""
-        return bool(np.isfinite(self.scale).all() and np.isfinite(self.shift).all())
+    def fits(self, dtype: str) -> bool:
+        """Return whether a type holds its numbers with all their digits."""
+        with np.errstate(all="ignore"):
+            shift = self.shift.astype(dtype)
+        return keep_digits(dtype, self.scale, np.ones(1)) and bool(np.isfinite(shift).all())
 
 
 def fold_batchnorm(graph: Graph) -> Graph:
     """Fold steps by channel into the convolution, product or normalization whose result only they read.
 
-    Where a scale, a shift or a folded weight would not be finite, the nodes stay as they are: infinity times zero in
-    a weight is not what the network computes.
+    Where a scale, a shift or a folded weight would not be finite, or have fewer digits than it should, the nodes stay
+    as they are: infinity times zero in a weight, or a denormal, is not what the network computes.
     """
     readers = {name: len(nodes) for name, nodes in graph.consumers().items()}
     readers.update((name, 2) for name in graph.outputs)  # an output may not be folded away
     nodes: dict[str, Node] = {}
     steps: dict[str, Step] = {}
     own_steps = _own_steps(graph)
-    greatest = _greatest(graph, own_steps)
+    known = _magnitudes(graph, own_steps)
     for node, step in zip(graph.nodes, own_steps, strict=True):
         key = node.outputs[0] or node.name
         if step is None:
@@ -73,7 +72,7 @@ def fold_batchnorm(graph: Graph) -> Graph:
             before = nodes.get(source)
         if before is not None and readers.get(source, 0) == 1 and _takes_steps(before, graph):
             whole = steps[source].then(step) if source in steps else step
-            if whole.is_finite() and _stays_finite(before, graph, whole, greatest):
+            if _takes(before, graph, whole, known) and not _rounds(before, graph, steps.get(source), step):
                 taken = nodes.pop(source)
                 nodes[key] = taken.taking(node)
                 steps.pop(source, None)
@@ -94,21 +93,13 @@ def _own_steps(graph: Graph) -> list[Step | None]:
     return steps
 
 
-def _greatest(graph: Graph, steps: Sequence[Step | None]) -> dict[str, float]:
-    """Return the largest magnitude in the weights before each step, by their names; they are read side by side."""
+def _magnitudes(graph: Graph, steps: Sequence[Step | None]) -> dict[str, Magnitudes]:
+    """Return the magnitudes of the weights before each step, by their names; they are read side by side."""
     read = {name for node, step in zip(graph.nodes, steps, strict=True) if step is not None for name in node.inputs}
     before = [node for node in graph.nodes if node.op_type in WEIGHTED and read.intersection(node.outputs)]
     names = list(dict.fromkeys(node.inputs[1] for node in before if _takes_steps(node, graph)))
-    found = side_by_side(lambda name: _magnitude(graph.constants[name]), names, available_cores(), "opbuild-weights")
+    found = side_by_side(lambda name: magnitudes(graph.constants[name]), names, available_cores(), "opbuild-weights")
     return dict(zip(names, found, strict=True))
-
-
-def _magnitude(weights: Array) -> float:
-    """Return the largest magnitude of weights: 0 if there are none, NaN if one is no number."""
-    flat = weights.reshape(-1) if any(weights.strides) else weights.reshape(-1)[:1]  # of one number throughout
-    pieces = (flat[start : start + _PIECE] for start in range(0, flat.size, _PIECE))
-    with np.errstate(all="ignore"):
-        return float(np.max([end for piece in pieces for end in (piece.max(), -piece.min())], initial=0))
 
 
 def _takes_steps(node: Node, graph: Graph) -> bool:
@@ -172,15 +163,23 @@ def batchnorm_step(node: Node, constants: Mapping[str, Array]) -> Step | None:
         return Step(factor, bias - mean * factor)
 
 
-def _stays_finite(node: Node, graph: Graph, step: Step, greatest: Mapping[str, float]) -> bool:
-    """Return whether the node's weights and bias stay finite; ``greatest`` has the magnitude of the weights."""
-    limit = greatest_of(graph.types[node.inputs[1]].dtype)
+def _takes(node: Node, graph: Graph, step: Step, known: Mapping[str, Magnitudes]) -> bool:
+    """Return whether the node's weights and bias keep their digits with a step; ``known`` has the weights'."""
+    weights = node.inputs[1]
+    dtype = graph.types[weights].dtype
     with np.errstate(all="ignore"):
-        if not bool((np.abs(_bias(node, graph, step)) <= limit).all()):
+        if not np.isfinite(_bias(node, graph, step).astype(dtype)).all():
             return False
         if node.op_type == "BatchNormalization":
-            return bool((np.abs(step.scale) <= limit).all())
-        return greatest[node.inputs[1]] * float(np.abs(step.scale).max(initial=0)) <= limit  # false for NaN
+            return step.fits(dtype)
+        return keep_digits(dtype, graph.constants[weights], _aligned(node, graph, step.scale), known[weights])
+
+
+def _rounds(node: Node, graph: Graph, before: Step | None, step: Step) -> bool:
+    """Return whether what a step adds takes away what rounded the values before it."""
+    with np.errstate(all="ignore"):
+        bias = _bias(node, graph, before or Step(np.ones(1), np.zeros(1)))
+        return cancel(bias * step.scale, step.shift)
 
 
 def _bias(node: Node, graph: Graph, step: Step) -> Array:
@@ -203,9 +202,10 @@ def _weights(node: Node, graph: Graph, step: Step) -> Array | Deferred:
 
 
 def _aligned(node: Node, graph: Graph, scale: Array) -> Array:
-    """Return the scales in a shape that broadcasts to the node's weights."""
+    """Return the scales, with those that the node has itself, in a shape that broadcasts to its weights."""
     weight = graph.constants[node.inputs[1]]
     if node.op_type == "Gemm":
+        scale = scale * float(node.attrs.get("alpha", 1.0))
         return scale[:, None] if node.attrs.get("transB", 0) else scale
     spatial = (1,) * (weight.ndim - 2)
     if node.op_type == "Conv":
@@ -220,7 +220,7 @@ def _rebuilt(graph: Graph, nodes: dict[str, Node], steps: dict[str, Step]) -> Gr
     rewriter = Rewriter(graph)
     for key, node in nodes.items():
         step = steps.get(key)
-        if step is not None and _takes_steps(node, graph) and step.is_finite():
+        if step is not None and (node.op_type in WEIGHTED or step.fits(graph.types[node.inputs[1]].dtype)):
             with blaming(node):
                 rewriter.nodes.append(_folded(node, key, graph, step, rewriter))
         else:
@@ -240,5 +240,5 @@ def _folded(node: Node, output: str, graph: Graph, step: Step, rewriter: Rewrite
             inputs.append(rewriter.constant(f"{output}/{part}", value))
         attrs["epsilon"] = 0.0
     elif node.op_type == "Gemm":
-        attrs["beta"] = 1.0
+        attrs["alpha"] = attrs["beta"] = 1.0
     return node.with_(inputs=tuple(inputs), attrs=attrs, outputs=(output,), proto=None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from opbuild.graph.factors import is_moderate
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.rewriter import Rewriter
 from opbuild.graph.types import Graph, Node
@@ -17,7 +18,10 @@ _EXACT = "float32"
 
 
 def merge_scales(graph: Graph) -> Graph:
-    """Replace ``(a * x) @ (b * y)`` by ``(x @ y) * (a * b)`` where a and b are numbers and nothing else reads it."""
+    """Replace ``(a * x) @ (b * y)`` by ``(x @ y) * (a * b)`` where nothing else reads it.
+
+    a and b are numbers that no product overflows without, nor sinks into denormals.
+    """
     producers, readers = graph.producers(), graph.consumers()
     rewriter = Rewriter(graph)
 
@@ -30,26 +34,20 @@ def merge_scales(graph: Graph) -> Graph:
             value = graph.constants.get(factor)
             is_number = value is not None and value.size == 1 and graph.types[source] == graph.types[name]
             if value is not None and is_number and source not in graph.constants:
-                return source, float(value.reshape(-1)[0])
+                number = float(value.reshape(-1)[0])
+                return (source, number) if is_moderate(number) else None
         return None
 
     for node in graph.nodes:
         is_product = _is(node, "MatMul") and graph.types[node.outputs[0]].dtype == _EXACT
         left, right = (scaled(node.inputs[0]), scaled(node.inputs[1])) if is_product else (None, None)
-        factor = None if left is None or right is None else _float32(left[1] * right[1])
-        if left is None or right is None or factor is None:
+        if left is None or right is None:
             rewriter.nodes.append(node)
             continue
         product = rewriter.add(node, "MatMul", (left[0], right[0]))
-        name = rewriter.constant(f"{node.name}/scale", np.array(factor, np.float32))
+        name = rewriter.constant(f"{node.name}/scale", np.array(left[1] * right[1], np.float32))
         rewriter.add(node, "Mul", (product, name), node.outputs[0])
     return eliminate_dead(rewriter.graph(graph))
-
-
-def _float32(factor: float) -> float | None:
-    """Return a factor if float32 holds it with all its digits' worth."""
-    limits = np.finfo(np.float32)
-    return factor if float(limits.tiny) <= abs(factor) <= float(limits.max) else None
 
 
 def _is(node: Node | None, op_type: str) -> bool:

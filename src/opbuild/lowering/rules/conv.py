@@ -20,6 +20,7 @@ from opbuild.families.weight_blocks import family as weight_blocks
 from opbuild.families.winograd import family as winograd
 from opbuild.graph.constants import factors_of, numbers_of
 from opbuild.graph.extents import at_hand
+from opbuild.graph.factors import MODERATE, reach
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.kernel.opdesc import HIGH_PRECISION, OpDesc
 from opbuild.lowering import conv_weights as packing
@@ -231,7 +232,7 @@ def by_tiles(lowering: Lowering, conv: Convolution, turned: bool = False) -> boo
     if window.kernel != winograd.KERNEL or window.stride != (1, 1) or window.dilation != (1, 1):
         return False
     variant = _winograd_variant(lowering, conv)
-    if variant is None:
+    if variant is None or (known and not _are_ordinary(lowering, conv.weights)):
         return False
     tile = variant["tile"]
     if known:
@@ -246,6 +247,11 @@ def by_tiles(lowering: Lowering, conv: Convolution, turned: bool = False) -> boo
         weights = found
     _winograd(lowering, conv, variant, weights)
     return True
+
+
+def _are_ordinary(lowering: Lowering, weights: str) -> bool:
+    """Return whether weights are no sign of inputs near the greatest number, of which the transform makes 100 times."""
+    return reach(1 / MODERATE, *factors_of(lowering.graph.constants, weights))
 
 
 def _winograd_variant(lowering: Lowering, conv: Convolution) -> Variant | None:
