@@ -27,8 +27,9 @@ from opbuild.torch.source import ProgramSource
 MODULES = (elementwise, images, indexed, moves, reductions, windows)
 """Importing a module registers its makers."""
 
-TOLERANCES = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float64: 1e-6}
-"""Of numbers, as parts of themselves and of the greatest; torch rounds each step of those of 16 bits."""
+TOLERANCES = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float64: 5e-6}
+"""Of numbers, as parts of themselves and of the greatest; torch rounds each step of those of 16 bits,
+and ONNX's files hold some attributes and factors of float64 in float32."""
 
 UNSAID = ("aten.empty.memory_format", "aten.empty_permuted.default", "aten.new_empty_strided.default",
           "aten.empty_strided.default")  # fmt: skip
@@ -171,4 +172,4 @@ def assert_same(found: torch.Tensor, expected: torch.Tensor, values: bool = True
     tolerance = TOLERANCES.get(expected.dtype, 1e-4)
     finite = expected[expected.isfinite()].abs() if expected.is_floating_point() else torch.empty(0)
     largest = min(float(finite.max()), 1e3) if finite.numel() else 0.0
-    torch.testing.assert_close(found, expected, equal_nan=True, rtol=tolerance, atol=tolerance * max(largest, 0.1) / 10)
+    torch.testing.assert_close(found, expected, equal_nan=True, rtol=tolerance, atol=tolerance * max(largest, 1.0) / 10)

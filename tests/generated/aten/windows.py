@@ -22,13 +22,19 @@ def _each(draw: Draw, rank: int, *values: int) -> list[int]:
     return [draw.choice(values) for _ in range(draw.choice((1, rank)))]
 
 
-def _window(draw: Draw, rank: int, dilated: bool) -> tuple[Any, ...]:
-    """Return window, strides, pads of at most half a window, and dilations if they are asked for."""
+def _window(draw: Draw, rank: int) -> tuple[Any, ...]:
+    """Return window, strides, and pads of at most half a window."""
     kernel = _each(draw, rank, 1, 2, 3)
     strides = draw.choice(([], _each(draw, rank, 1, 2, 3)))
     full = kernel * (rank // len(kernel))
-    pads = [draw.randint(0, taps // 2) for taps in full]
-    return (kernel, strides, pads, *[_each(draw, rank, 1, 1, 2)] * dilated)
+    return kernel, strides, [draw.randint(0, taps // 2) for taps in full]
+
+
+def _dilated(draw: Draw, x: torch.Tensor, rank: int) -> tuple[Any, ...]:
+    """Return a window with dilations, which never lies in the padding with all its taps: torch names no place then."""
+    kernel, strides, pads = _window(draw, rank)
+    is_safe = not any(pads) or min(x.shape[-rank:]) > 1
+    return kernel, strides, pads, _each(draw, rank, 1, 1, 2) if is_safe else [1]
 
 
 def _pools(rank: int) -> None:
@@ -36,7 +42,7 @@ def _pools(rank: int) -> None:
     def average(draw: Draw) -> Call:
         x = _image(draw, rank, (*FLOATS, torch.int64) if draw.some(0.2) else FLOATS, 0.05)
         divisor = [draw.choice((None, None, 3, -2))] if rank > 1 else []
-        return (x, *_window(draw, rank, False), draw.flag(), draw.flag(), *divisor), {}
+        return (x, *_window(draw, rank), draw.flag(), draw.flag(), *divisor), {}
 
     name = "adaptive_avg_pool1d" if rank == 1 else f"_adaptive_avg_pool{rank}d"
 
@@ -50,7 +56,7 @@ def _pools(rank: int) -> None:
 
     @calls(f"avg_pool{rank}d_backward.default")
     def average_backward(draw: Draw) -> Call:
-        x, rest = _image(draw, rank), (*_window(draw, rank, False), draw.flag(), draw.flag(), None)
+        x, rest = _image(draw, rank), (*_window(draw, rank), draw.flag(), draw.flag(), None)
         made = getattr(torch.ops.aten, f"avg_pool{rank}d")(x, *rest)
         return (draw.plain(made.shape, x.dtype), x, *rest), {}
 
@@ -63,11 +69,13 @@ def _pools(rank: int) -> None:
 
     @calls(f"max_pool{rank}d_with_indices.default")
     def greatest(draw: Draw) -> Call:
-        return (_image(draw, rank, FLOATS, 0.1), *_window(draw, rank, True), draw.flag()), {}
+        x = _image(draw, rank, FLOATS, 0.1)
+        return (x, *_dilated(draw, x, rank), draw.flag()), {}
 
     @calls(f"max_pool{rank}d_with_indices_backward.default")
     def greatest_backward(draw: Draw) -> Call:
-        x, rest = _image(draw, rank), (*_window(draw, rank, True), draw.flag())
+        x = _image(draw, rank).contiguous()
+        rest = *_dilated(draw, x, rank), draw.flag()
         found, places = getattr(torch.ops.aten, f"max_pool{rank}d_with_indices")(x, *rest)
         strides = rest[1] or rest[0]
         return (draw.plain(found.shape, x.dtype), x, rest[0], strides, *rest[2:], places), {}
@@ -175,9 +183,9 @@ def _layer_norm_backward(draw: Draw) -> Call:
 
 def _groups(draw: Draw) -> tuple[torch.Tensor, int, int]:
     groups = draw.choice((1, 2, 3))
-    x = draw.plain((draw.choice((1, 2)), groups * draw.choice((1, 2)),
-                    *(draw.choice((1, 2, 4)) for _ in range(draw.randint(0, 3)))), draw.one_of(_WIDE))  # fmt: skip
-    return x, groups, x.shape[2:].numel()
+    space = [draw.choice((2, 3, 4)) for _ in range(draw.randint(0, 3))]
+    x = draw.plain((draw.choice((1, 2)), groups * (draw.choice((1, 2)) if space else 2), *space), draw.one_of(_WIDE))
+    return x.contiguous(), groups, x.shape[2:].numel()
 
 
 @calls("native_group_norm.default")
@@ -192,7 +200,7 @@ def _group_norm_backward(draw: Draw) -> Call:
     x, groups, space = _groups(draw)
     weight, sizes = _affine(draw, x.shape[1:2], x.dtype)[0], (*x.shape[:2], space, groups)
     made = torch.ops.aten.native_group_norm(x, weight, None, *sizes, 0.1)
-    return (draw.plain(x.shape, x.dtype), x, *made[1:], weight, *sizes, [True, weight is not None, weight is not None]), {}
+    return (draw.plain(x.shape, x.dtype).contiguous(), x, *made[1:], weight, *sizes, [True, weight is not None, True]), {}
 
 
 # -- tables and layers -------------------------------------------------------------------------------------------------
@@ -223,5 +231,5 @@ def _lstm_layer_backward(draw: Draw) -> Call:
     tensors, reverse, size = _lstm(draw)
     made = torch.ops.aten.mkldnn_rnn_layer(*tensors, reverse, [], 2, size, 1, True, False, False, True)
     flows = [draw.plain(each.shape).contiguous() for each in made[:3]]
-    settings = reverse, 2, size, 1, True, True, False, [], False
+    settings = reverse, 2, size, 1, True, False, False, [], False
     return (*tensors, *made[:3], *flows, *settings, made[3]), {}

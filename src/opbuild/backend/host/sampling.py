@@ -36,7 +36,8 @@ def _resize(node: Node, inputs: Any) -> Sequence[Array]:
             found = taps[0]
             continue
         column = (-1, *(1 for _ in x.shape[axis.index + 1 :]))
-        terms = [each * weights[:, tap].reshape(column) for tap, each in enumerate(taps)]
+        factors = weights.astype(np.promote_types(found.dtype, np.float32)).reshape(*weights.shape, *column[1:])
+        terms = [each * factors[:, tap] for tap, each in enumerate(taps)]
         found = np.sum(terms, 0)
     return (_rounded(found, x.dtype),)
 
@@ -59,8 +60,10 @@ def _grid_sample(node: Node, inputs: Any) -> Sequence[Array]:
     for number, extent in enumerate(size):
         place = grid[..., len(size) - 1 - number].astype(wide.dtype)  # the innermost dimension comes first
         place = (place + 1) / 2 * (extent - 1) if aligned else ((place + 1) * extent - 1) / 2
-        if padding == "border":
+        if padding == "border" and mode != "cubic":
             place = np.clip(place, 0, extent - 1)
+        if padding == "reflection" and mode == "nearest":
+            place = _mirrored(place, extent, aligned)
         taps.append([_placed(*tap, extent, aligned, padding) for tap in _neighbours(place, mode)])
     flat = wide.reshape(*x.shape[:2], prod(size))
     count = prod(grid.shape[1:-1])
@@ -90,16 +93,20 @@ def _neighbours(place: Array, mode: str) -> list[tuple[Array, Array]]:
 def _placed(place: Array, weight: Array, extent: int, aligned: bool, padding: str) -> tuple[Array, Array]:
     """Return positions inside the input; what is outside counts nothing, or is that of the border or its mirror."""
     if padding == "reflection":
-        if aligned:
-            period = max(2 * (extent - 1), 1)
-            place = np.mod(place, period)
-            place = np.where(place > extent - 1, period - place, place)
-        else:
-            place = np.mod(place, 2 * extent)
-            place = np.where(place >= extent, 2 * extent - 1 - place, place)
+        place = _mirrored(place, extent, aligned)
     elif padding == "zeros":
         weight = np.where((place < 0) | (place > extent - 1), 0, weight).astype(weight.dtype)
     return np.clip(np.nan_to_num(place), 0, extent - 1).astype(np.int64), weight
+
+
+def _mirrored(place: Array, extent: int, aligned: bool) -> Array:
+    """Return places mirrored at the outermost pixels' centres, or at their outer edges where corners do not align."""
+    low, span = (0.0, max(extent - 1, 1)) if aligned else (-0.5, extent)
+    along = np.abs(place - place.dtype.type(low))
+    turns = np.floor(along / place.dtype.type(span))
+    rest = along - turns * place.dtype.type(span)
+    found = np.where(turns % 2 == 1, place.dtype.type(span) - rest, rest) + place.dtype.type(low)
+    return np.asarray(found, place.dtype)
 
 
 @implements("AffineGrid")

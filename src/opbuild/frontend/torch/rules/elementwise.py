@@ -15,7 +15,6 @@ UNARY = {
     "neg.default": "Neg",
     "relu.default": "Relu",
     "round.default": "Round",
-    "sign.default": "Sign",
 }
 """Operators of one tensor whose type stays, by ONNX's."""
 
@@ -145,21 +144,36 @@ def minimum(of: Writing, x: Value, other: Value) -> Value:
     return of("Min", of.cast(x, of.dtype), of.cast(other, of.dtype))
 
 
+@rule("sign.default", "sgn.default")
+def sign(of: Writing, x: Value) -> Value:
+    """The sign; that of NaN is 0."""
+    if category(x.dtype) == 0:
+        return x
+    found = of("Sign", x)
+    return of("Where", of("IsNaN", x), of.constant(0, x.dtype), found) if category(x.dtype) == 2 else found
+
+
 @rule("rsqrt.default")
 def rsqrt(of: Writing, x: Value) -> Value:
     """``1 / sqrt(x)``."""
     return of("Reciprocal", of("Sqrt", of.cast(x, of.dtype)))
 
 
-@rule("clamp.default", "clamp.Tensor", "hardtanh.default")
+@rule("clamp.default", "clamp.Tensor")
 def clamp(of: Writing, x: Value, low: Any = None, high: Any = None) -> Value:
-    """Between two bounds."""
-    x = of.cast(x, of.dtype)
+    """Between two bounds, of which one that is NaN gives NaN; ONNX's operator ignores that."""
+    x, may_be_nan = of.cast(x, of.dtype), any(isinstance(each, Value) or each != each for each in (low, high))
     low, high = (None if each is None else of.operand(each, of.dtype) for each in (low, high))
-    if any(each is not None and each.shape for each in (low, high)):
+    if may_be_nan:
         x = x if low is None else of("Max", x, low)
         return x if high is None else of("Min", x, high)
     return of("Clip", x, low, high)
+
+
+@rule("hardtanh.default")
+def hardtanh(of: Writing, x: Value, low: Any = -1, high: Any = 1) -> Value:
+    """Between two bounds, -1 and 1 if none are given."""
+    return clamp(of, x, low, high)
 
 
 @rule("logical_not.default")

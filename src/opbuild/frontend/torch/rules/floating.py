@@ -76,12 +76,6 @@ def extreme_number(of: Writing, x: Value, other: Value) -> Value:
     return of("Where", of("IsNaN", x), other, of("Where", of("IsNaN", other), x, found))
 
 
-@rule("sgn.default")
-def sgn(of: Writing, x: Value) -> Value:
-    """The sign."""
-    return of("Sign", x)
-
-
 @rule("ldexp.Tensor")
 def ldexp(of: Writing, x: Value, exponent: Value) -> Value:
     """``x * 2 ** exponent``."""
