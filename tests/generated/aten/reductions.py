@@ -126,7 +126,7 @@ def _norm(draw: Draw) -> Call:
 
 @calls("var_mean.correction", "var.correction")
 def _variance(draw: Draw) -> Call:
-    x = draw.tensor(draw.shape(), draw.one_of((torch.float32, torch.float32, torch.float64)), special=0.02)
+    x = draw.plain(draw.shape(), draw.one_of((torch.float32, torch.float32, torch.float64)), 3)
     correction = draw.choice(({}, {"correction": 0}, {"correction": 1}, {"correction": 2}, {"correction": 0.5},
                               {"correction": 100}, {"correction": -1}))  # fmt: skip
     return (x, draw.choice((None, draw.axes(x.dim()), draw.axes(x.dim(), 1)))), {**correction, "keepdim": draw.flag()}
@@ -207,8 +207,8 @@ def _attention(draw: Draw) -> Call:
     batch, heads, rows, columns, size = (draw.randint(1, 4) for _ in range(5))
     dtype = draw.one_of(_SUMS[:3])
     shared = draw.choice([each for each in range(1, heads + 1) if heads % each == 0])
-    query = draw.plain((batch, heads, rows, size), dtype)
-    key, value = (draw.plain((batch, shared, columns, size), dtype) for _ in range(2))
+    query = draw.plain((batch, heads, rows, size), dtype).contiguous()
+    key, value = (draw.plain((batch, shared, columns, size), dtype).contiguous() for _ in range(2))
     causal, options = draw.some(0.3), dict[str, Any]()
     if not causal and draw.some():
         mask = draw.tensor((batch, heads, rows, columns) if draw.some() else (rows, columns), torch.bool)

@@ -9,6 +9,7 @@ import numpy as np
 
 from opbuild.backend.host.movement import implements
 from opbuild.backend.host.windows import Window, convolve, convolve_transposed, weight_gradient, window_of
+from opbuild.dtypes import is_float
 from opbuild.graph.shape_rules import Call
 from opbuild.graph.shape_rules_window import transposed_range, window_pads
 from opbuild.graph.types import Array, Node, TensorType
@@ -28,7 +29,7 @@ def _kernel_axes(window: Window) -> tuple[int, ...]:
 def _max_pool(node: Node, inputs: Any) -> Sequence[Array]:
     x = inputs[0]
     window = window_of(node, x, node.attrs["kernel_shape"])
-    least = -np.inf if np.issubdtype(x.dtype, np.floating) else np.iinfo(x.dtype).min
+    least = -np.inf if is_float(x.dtype.name) else np.iinfo(x.dtype).min
     taps = window.taps(x, least)
     found = taps.max(_kernel_axes(window), initial=least)
     if len(node.outputs) < 2 or not node.outputs[1]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.backend.host.movement import implements
+from opbuild.dtypes import NARROW_FLOATS
 from opbuild.graph.resampling import axes_of, cubic, neighbours, way_of
 from opbuild.graph.shape_rules import Call
 from opbuild.graph.shape_rules_movement import resize
@@ -28,7 +29,7 @@ def _resize(node: Node, inputs: Any) -> Sequence[Array]:
         None if each is None or not each.size else [float(item) for item in each.reshape(-1)]
         for each in (scales, sizes)
     )
-    found = x if x.dtype == np.float64 or not np.issubdtype(x.dtype, np.floating) else x.astype(np.float32)
+    found = x.astype(np.float32) if x.dtype.name in NARROW_FLOATS else x
     for axis in axes_of(node, x.shape, kind.shape, factors, extents):
         places, weights = neighbours(way_of(node), axis)
         taps = [np.take(found, places[:, tap], axis.index) for tap in range(places.shape[1])]

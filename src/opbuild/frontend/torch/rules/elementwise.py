@@ -161,13 +161,16 @@ def rsqrt(of: Writing, x: Value) -> Value:
 
 @rule("clamp.default", "clamp.Tensor")
 def clamp(of: Writing, x: Value, low: Any = None, high: Any = None) -> Value:
-    """Between two bounds, of which one that is NaN gives NaN; ONNX's operator ignores that."""
-    x, may_be_nan = of.cast(x, of.dtype), any(isinstance(each, Value) or each != each for each in (low, high))
+    """Between two bounds, of which one that is NaN gives NaN, and one that is none keeps infinity.
+
+    Those of ONNX's operator are ignored then, and the greatest finite number.
+    """
+    x, is_plain = of.cast(x, of.dtype), all(isinstance(each, (int, float)) and each == each for each in (low, high))
     low, high = (None if each is None else of.operand(each, of.dtype) for each in (low, high))
-    if may_be_nan:
-        x = x if low is None else of("Max", x, low)
-        return x if high is None else of("Min", x, high)
-    return of("Clip", x, low, high)
+    if is_plain:
+        return of("Clip", x, low, high)
+    x = x if low is None else of("Max", x, low)
+    return x if high is None else of("Min", x, high)
 
 
 @rule("hardtanh.default")
