@@ -108,12 +108,19 @@ def _cumprod(draw: Draw) -> Call:
 
 @calls("prod.default")
 def _product_of_all(draw: Draw) -> Call:
-    return (draw.tensor(draw.shape(), draw.one_of((*_SUMS, *INTEGERS, torch.bool)), special=0.03, spread=1.2),), {}
+    return (_factor(draw),), {}
+
+
+def _factor(draw: Draw) -> torch.Tensor:
+    """Return what products are made of; those of 16 bits do not leave the type's range, in which torch multiplies."""
+    dtype = draw.one_of((*_SUMS, *INTEGERS, torch.bool))
+    is_narrow = dtype in (torch.float16, torch.bfloat16)
+    return draw.tensor(draw.shape(0, 2 if is_narrow else 4), dtype, special=0 if is_narrow else 0.03, spread=1.2)
 
 
 @calls("prod.dim_int")
 def _product(draw: Draw) -> Call:
-    x = draw.tensor(draw.shape(), draw.one_of((*_SUMS, *INTEGERS, torch.bool)), special=0.03, spread=1.2)
+    x = _factor(draw)
     return (x, draw.axis(x.dim()), draw.flag()), {}
 
 
@@ -147,7 +154,8 @@ def _sizes(draw: Draw) -> tuple[int, int, int]:
 
 
 def _factors(draw: Draw) -> dict[str, Any]:
-    return {name: draw.choice((1, 2, 0, 0.5, -1)) for name in ("beta", "alpha") if draw.some(0.4)}
+    """Return factors; that of the product is not 0, of which torch makes NaN or not by how it multiplies."""
+    return {name: draw.choice((2, 0.5, -1, 1 if name == "alpha" else 0)) for name in ("beta", "alpha") if draw.some(0.4)}
 
 
 @calls("mm.default", "matmul.default")

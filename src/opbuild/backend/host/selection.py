@@ -25,6 +25,24 @@ def _top_k(node: Node, inputs: Any) -> Sequence[Array]:
     return (np.take_along_axis(x, places, axis), places.astype(np.int64))
 
 
+@implements("ScatterElements")
+def _scatter_elements(node: Node, inputs: Any) -> Sequence[Array]:
+    """Each update in its order; NaN is the extreme of what it meets."""
+    x, indices, updates = inputs
+    axis, found = int(node.attrs.get("axis", 0)) % x.ndim, x.copy()
+    places = list(np.indices(indices.shape, sparse=True))
+    places[axis] = indices
+    reduction = node.text("reduction", "none")
+    if reduction == "none":
+        found[tuple(places)] = updates
+    else:
+        _COMBINED[reduction].at(found, tuple(places), updates)
+    return (found,)
+
+
+_COMBINED: dict[str, Any] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
 @implements("NonZero")
 def _non_zero(node: Node, inputs: Any) -> Sequence[Array]:
     """Places of elements that are not zero, a row for each dimension; a scalar has none."""

@@ -80,7 +80,8 @@ def scaled(of: Writing, value: Any, alpha: Any) -> Any:
 def add(of: Writing, x: Value, other: Any, alpha: Any = 1) -> Value:
     """``x + alpha * other``."""
     if of.dtype == "bool":
-        return of("Or", x, of.operand(other, "bool"))
+        other = of.operand(other, "bool")
+        return of("Or", x, other if alpha else of("And", other, of.constant(False, "bool")))
     if category(of.dtype) == 1 and x.dtype == of.dtype and type(other) is int and not other:
         return x  # as positions are counted after an empty cache; a float's zero changes a negative one
     return of("Add", of.operand(x, of.dtype), of.operand(scaled(of, other, alpha), of.dtype))
@@ -120,8 +121,8 @@ def power(of: Writing, x: Any, exponent: Any) -> Value:
     x = of.operand(x, of.dtype)
     if isinstance(exponent, (int, float)) and exponent == 2:
         return of("Mul", x, x)
-    if isinstance(exponent, (int, float)) and exponent == 0.5:
-        return of("Sqrt", x)
+    if isinstance(exponent, (int, float)) and abs(exponent) == 0.5:  # NaN of -inf, which has a power
+        return of("Sqrt", x) if exponent > 0 else of("Reciprocal", of("Sqrt", x))
     return of("Pow", x, of.operand(exponent, of.dtype))
 
 

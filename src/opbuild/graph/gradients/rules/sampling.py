@@ -86,12 +86,13 @@ def _grid_taps(call: Call, point: Term, extent: int) -> tuple[list[Tap], Value]:
     factor = (extent - 1) / 2 if aligned else extent / 2
     place = (point + 1.0) * factor if aligned else (point + 1.0) * factor - 0.5
     one, scale = Term(call.of, filled(call.of, 1.0, place.value.dtype, place.value.shape)), point.operand(factor)
-    if padding == "border" and mode != "cubic":  # nothing flows into places that are moved, as torch has it
-        below = FORMULAS.where(FORMULAS.less(place, float(extent - 1)), one * factor, 0.0)
-        scale = FORMULAS.where(FORMULAS.greater(place, 0.0), below, 0.0).value
-        place = FORMULAS.clip(place, 0.0, float(extent - 1))
+    if padding != "zeros" and mode != "cubic":  # nothing flows into places that are moved, as torch has it
+        seen = place if padding == "border" else _mirrored(call, place, extent)
+        below = FORMULAS.where(FORMULAS.less(seen, float(extent - 1)), one * factor, 0.0)
+        scale = FORMULAS.where(FORMULAS.greater(seen, 0.0), below, 0.0).value
+        if padding == "border" or mode == "nearest":
+            place = FORMULAS.clip(seen, 0.0, float(extent - 1))
     if mode == "nearest":
-        place = _mirrored(call, place, extent) if padding == "reflection" else place
         return [_placed(call, FORMULAS.round(place), one, None, extent)], scale
     low = FORMULAS.floor(place)
     part = place - low
