@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -43,8 +44,8 @@ def _indices(window: Window, taps: Array, found: Array, columns_first: bool) -> 
     rank = len(window.kernel)
     order: Literal["F", "C"] = "F" if columns_first else "C"
     places = np.arange(int(np.prod(window.size))).reshape((1, 1, *window.size), order=order)
-    read = window.taps(places, -1)[0, 0].reshape(*window.out, -1)
-    flat = taps.reshape(*taps.shape[: 2 + rank], -1)
+    read = window.taps(places, -1)[0, 0].reshape(*window.out, prod(window.kernel))
+    flat = taps.reshape(*taps.shape[: 2 + rank], prod(window.kernel))
     greatest = found[..., None]
     hit = ((flat == greatest) | (np.isnan(flat) & np.isnan(greatest))) & (read >= 0)
     chosen = np.take_along_axis(np.broadcast_to(read, flat.shape), hit.argmax(-1)[..., None], -1)[..., 0]
