@@ -69,3 +69,5 @@ def require_known(call: Call) -> None:
         call.fail_dtype(f"it is not defined for {codes[0]}")
     if dtypes[:1] == ["bool"] and node.op_type in OF_FLOATS:
         call.fail_dtype("it is not defined for bool")
+    if node.op_type == "DynamicQuantizeLinear" and dtypes[:1] != ["float32"]:
+        call.fail_dtype(f"it quantizes float32, not {dtypes[0]}")
