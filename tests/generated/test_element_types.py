@@ -35,7 +35,7 @@ OTHER_REASONS = (
     "makes an optional value", "lacks the attribute", "has 1 outputs", "Input shape must have", "check the values",
     "Input Sequence and Tensor",
 )  # fmt: skip
-"""What errors say of models that are not whole for other reasons than a type, whose values are at fault, or sequences."""
+"""What errors say of models that lack more than a type, or whose values are at fault."""
 
 BEYOND_TENSORS = ("Optional", "Sequence", "Split", "String", "Regex", "Label", "TfIdf", "Concat", "Image")
 """How names of operators begin that take sequences or text, which have no type of ours: others compare them."""
@@ -44,7 +44,7 @@ _defined: set[OpDesc] = set()
 
 
 def _pairs() -> Iterator[tuple[str, str, onnx.ModelProto]]:
-    """Yield operators, element types, and a model of each form of an operator for the type, whether it allows it or not."""
+    """Yield operators, element types, and a model of each form of the operator for the type, allowed or not."""
     for op_type in onnx_examples.operator_types():
         schema = onnx_examples._schemas()[op_type]
         main, _ = onnx_examples._main_type(schema)
@@ -137,7 +137,9 @@ def test_an_error_about_a_quantized_operator_names_the_type(op_type: str) -> Non
     node = onnx.helper.make_node(op_type, names, ["y"], "node", domain="com.microsoft")
     kinds = {"a": onnx.TensorProto.INT32, "b": onnx.TensorProto.INT32, "z": onnx.TensorProto.INT32,
              "s": onnx.TensorProto.FLOAT}  # fmt: skip
-    inputs = [onnx.helper.make_tensor_value_info(name, kind, [3] if name in "ab" else []) for name, kind in kinds.items()]
+    inputs = [
+        onnx.helper.make_tensor_value_info(name, kind, [3] if name in "ab" else []) for name, kind in kinds.items()
+    ]
     output = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.INT32, [3])
     opsets = [onnx.helper.make_opsetid("", 21), onnx.helper.make_opsetid("com.microsoft", 1)]
     model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", inputs, [output]), opset_imports=opsets)

@@ -126,7 +126,11 @@ KINDS = (_resized, _resized, _sampled, _sampled, _padded, _pooled, _rounded, _ch
 def exported(module: Any, given: tuple[Any, ...], dynamo: bool) -> onnx.ModelProto | None:
     """Return a module's file; None if the exporter can not write it."""
     file = io.BytesIO()
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    with (
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
         warnings.simplefilter("ignore")
         try:
             if dynamo:

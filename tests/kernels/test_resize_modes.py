@@ -28,7 +28,9 @@ def check(x: Array, scales: list[float] | None, sizes: list[int] | None, **attrs
     tensors = [onnx.numpy_helper.from_array(value, name) for name, value in constants.items()]
     output = [helper.make_tensor_value_info("y", helper.np_dtype_to_tensor_dtype(x.dtype), None)]
     model = helper.make_model(
-        helper.make_graph([node], "g", inputs, output, tensors), opset_imports=[helper.make_opsetid("", 19)], ir_version=9
+        helper.make_graph([node], "g", inputs, output, tensors),
+        opset_imports=[helper.make_opsetid("", 19)],
+        ir_version=9,
     )
     if attrs.get("coordinate_transformation_mode") == "align_corners":
         expected = onnxruntime_outputs(model, {"x": x})[0]

@@ -99,7 +99,10 @@ def _require_allowed(node: Node, types: Sequence[TensorType | None], constants: 
     allowed = {each.type_param_str: each.allowed_type_strs for each in schema.type_constraints}
     for port, each in zip(schema.inputs, types, strict=False):
         spelled = allowed.get(port.type_str, [port.type_str])
-        if each is not None and f"tensor({onnx.TensorProto.DataType.Name(_NUMBERS[each.dtype]).lower()})" not in spelled:
+        if (
+            each is not None
+            and f"tensor({onnx.TensorProto.DataType.Name(_NUMBERS[each.dtype]).lower()})" not in spelled
+        ):
             Call(node, types, constants).fail_dtype(f"it is not defined for {each.dtype}")
 
 

@@ -140,7 +140,7 @@ def _positions(axis: Axis, scale: Any, mode: str) -> Array:
     """
     x = np.arange(axis.wanted, dtype=scale.dtype)
     if mode == "align_corners":
-        return x * x.dtype.type(axis.extent - 1) / x.dtype.type(max(axis.wanted - 1, 1))
+        return np.asarray(x * x.dtype.type(axis.extent - 1) / x.dtype.type(max(axis.wanted - 1, 1)))
     if mode == "asymmetric":
         return np.asarray(x / scale)
     half = np.asarray((x + scale.dtype.type(0.5)) / scale - scale.dtype.type(0.5))
@@ -149,7 +149,7 @@ def _positions(axis: Axis, scale: Any, mode: str) -> Array:
     if mode == "pytorch_half_pixel":
         return half if axis.wanted > 1 else np.zeros_like(x)
     moved = axis.extent / 2 * (1 - axis.wanted / (float(scale) * axis.extent))
-    return half + scale.dtype.type(moved)  # half_pixel_symmetric
+    return np.asarray(half + scale.dtype.type(moved))  # half_pixel_symmetric
 
 
 def _rounded(x: Array, mode: str) -> Array:

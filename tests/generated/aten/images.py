@@ -130,4 +130,3 @@ def _pads(rank: int) -> None:
 
 for _rank in (1, 2, 3):
     _pads(_rank)
-

@@ -53,7 +53,9 @@ def _once(draw: Draw, x: torch.Tensor, axis: int, indices: torch.Tensor) -> torc
     order = torch.tensor(draw.sample(range(x.shape[axis]), count))
     shape = [1] * x.dim()
     shape[axis] = count
-    return order.reshape(shape).expand([count if a == axis % x.dim() else e for a, e in enumerate(indices.shape)]).clone()
+    return (
+        order.reshape(shape).expand([count if a == axis % x.dim() else e for a, e in enumerate(indices.shape)]).clone()
+    )
 
 
 @calls("scatter.src")
@@ -141,7 +143,9 @@ def _topk(draw: Draw) -> Call:
 
 
 def _distinct(draw: Draw, shape: tuple[int, ...]) -> torch.Tensor:
-    dtype = draw.choice((torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.int8, torch.uint8))
+    dtype = draw.choice(
+        (torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.int8, torch.uint8)
+    )
     size = torch.Size(shape).numel()
     if size > 100:
         return _distinct(draw, shape[:2])

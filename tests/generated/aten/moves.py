@@ -142,7 +142,10 @@ def _constant_pad(draw: Draw) -> Call:
 @calls("repeat.default")
 def _repeat(draw: Draw) -> Call:
     x = _x(draw, 0, 3)
-    return (x, [draw.choice((1, 2, 3, 0) if draw.some(0.2) else (1, 2)) for _ in range(x.dim() + draw.randint(0, 1))]), {}
+    return (
+        x,
+        [draw.choice((1, 2, 3, 0) if draw.some(0.2) else (1, 2)) for _ in range(x.dim() + draw.randint(0, 1))],
+    ), {}
 
 
 @calls("pixel_shuffle.default")

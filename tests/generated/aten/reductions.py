@@ -155,7 +155,9 @@ def _sizes(draw: Draw) -> tuple[int, int, int]:
 
 def _factors(draw: Draw) -> dict[str, Any]:
     """Return factors; that of the product is not 0, of which torch makes NaN or not by how it multiplies."""
-    return {name: draw.choice((2, 0.5, -1, 1 if name == "alpha" else 0)) for name in ("beta", "alpha") if draw.some(0.4)}
+    return {
+        name: draw.choice((2, 0.5, -1, 1 if name == "alpha" else 0)) for name in ("beta", "alpha") if draw.some(0.4)
+    }
 
 
 @calls("mm.default", "matmul.default")

@@ -86,7 +86,9 @@ def asked(name: str, call: Call, results: Sequence[int] | None = None) -> Asked 
     node.meta["val"] = value
     outputs, expected = [node], [value]
     if isinstance(value, (tuple, list)):
-        chosen = [i for i in range(len(value)) if isinstance(value[i], torch.Tensor) and (results is None or i in results)]
+        chosen = [
+            i for i in range(len(value)) if isinstance(value[i], torch.Tensor) and (results is None or i in results)
+        ]
         expected = [value[index] for index in chosen]
         outputs = [_element(graph, node, index, value[index]) for index in chosen]
     graph.output(tuple(outputs))

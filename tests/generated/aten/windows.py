@@ -38,7 +38,7 @@ def _dilated(draw: Draw, x: torch.Tensor, rank: int) -> tuple[Any, ...]:
 
 
 def _with_one_nan(x: torch.Tensor) -> torch.Tensor:
-    """Return an image with at most one NaN: of several torch names the last one's place, ONNX's operator the first's."""
+    """Return an image with at most one NaN: of several torch names the last, ONNX's operator the first."""
     return torch.where(x.isnan().flatten().cumsum(0).reshape(x.shape) > 1, 0.5, x).to(x.dtype)
 
 
@@ -206,7 +206,14 @@ def _group_norm_backward(draw: Draw) -> Call:
     x, groups, space = _groups(draw)
     weight, sizes = _affine(draw, x.shape[1:2], x.dtype)[0], (*x.shape[:2], space, groups)
     made = torch.ops.aten.native_group_norm(x, weight, None, *sizes, 0.1)
-    return (draw.plain(x.shape, x.dtype).contiguous(), x, *made[1:], weight, *sizes, [True, weight is not None, True]), {}
+    return (
+        draw.plain(x.shape, x.dtype).contiguous(),
+        x,
+        *made[1:],
+        weight,
+        *sizes,
+        [True, weight is not None, True],
+    ), {}
 
 
 # -- tables and layers -------------------------------------------------------------------------------------------------

@@ -37,8 +37,8 @@ def _resize(node: Node, inputs: Any) -> Sequence[Array]:
             found = taps[0]
             continue
         column = (-1, *(1 for _ in x.shape[axis.index + 1 :]))
-        factors = weights.astype(np.promote_types(found.dtype, np.float32)).reshape(*weights.shape, *column[1:])
-        terms = [each * factors[:, tap] for tap, each in enumerate(taps)]
+        rounded = weights.astype(np.promote_types(found.dtype, np.float32))
+        terms = [each * rounded[:, tap].reshape(column) for tap, each in enumerate(taps)]
         found = np.sum(terms, 0)
     return (_rounded(found, x.dtype),)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isnan
 from typing import Any
 
 from opbuild.frontend.torch.promotion import category, promoted
@@ -166,7 +167,7 @@ def clamp(of: Writing, x: Value, low: Any = None, high: Any = None) -> Value:
 
     Those of ONNX's operator are ignored then, and the greatest finite number.
     """
-    x, is_plain = of.cast(x, of.dtype), all(isinstance(each, (int, float)) and each == each for each in (low, high))
+    x, is_plain = of.cast(x, of.dtype), all(isinstance(each, (int, float)) and not isnan(each) for each in (low, high))
     low, high = (None if each is None else of.operand(each, of.dtype) for each in (low, high))
     if is_plain:
         return of("Clip", x, low, high)

@@ -66,7 +66,7 @@ def _picked(extent: int, wanted: int, factor: float | None, *, is_image: bool) -
     if is_image and wanted in (extent, 2 * extent):
         return np.arange(wanted) * extent // wanted
     step = np.float32(1 / factor) if factor else np.float32(extent) / np.float32(wanted)
-    return np.minimum(np.floor(np.arange(wanted, dtype=np.float32) * step), extent - 1)
+    return np.asarray(np.minimum(np.floor(np.arange(wanted, dtype=np.float32) * step), extent - 1))
 
 
 def _picked_by_onnx(extent: int, wanted: int, factor: float | None, by_factors: bool) -> Array:
