@@ -2,9 +2,9 @@
 
 ``x (W, H, [D], C, N)``, ``grid (rank, places, N)`` from -1 to 1, the innermost dimension's first, ``out (places, C,
 N)``. Each dimension has its neighbours and their weights; what is read is their product. With ``padding`` ``zeros`` a
-neighbour outside counts nothing. With ``border`` it is the one at the border, to which the place itself is moved, too,
-unless curves are cubic: these go on beyond it. With ``reflection`` each neighbour is the one that it mirrors; of nearest
-ones the place is mirrored, and rounded then.
+neighbour outside counts nothing. With ``border`` it is the one at the border, to which the place itself is moved, too;
+cubic curves go on beyond it. With ``reflection`` each neighbour is the one that it mirrors; of nearest ones the place
+is mirrored, and rounded then.
 """
 
 from __future__ import annotations
