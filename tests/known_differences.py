@@ -145,27 +145,6 @@ def _empty(seen: Seen) -> bool:
     return seen.shapes[0] is not None and 0 in seen.shapes[0]
 
 
-def _beyond(seen: Seen) -> bool:
-    x, kernel = seen.shapes[0], seen.attrs.get("kernel_shape")
-    if x is None or not kernel or _same(seen):
-        return False
-    count = len(kernel)
-    pads = seen.attrs.get("pads") or [0] * (2 * count)
-    parts = zip(
-        x[2:],
-        kernel,
-        seen.each_axis("strides", 1),
-        seen.each_axis("dilations", 1),
-        pads[:count],
-        pads[count:],
-        strict=True,
-    )
-    return any(
-        size + before + after - (taps - 1) * dilation - 1 <= -stride
-        for size, taps, stride, dilation, before, after in parts
-    )
-
-
 def _default_threshold(seen: Seen) -> bool:
     names = [_text(name).lower() for name in seen.attrs.get("activations", ())]
     return "thresholdedrelu" in names and not seen.attrs.get("activation_alpha")
@@ -196,27 +175,17 @@ def _sparse(seen: Seen) -> bool:
     return _same(seen) and any(taps < stride for taps, stride in zip(kernel, strides, strict=True))
 
 
-def _fractional(seen: Seen) -> bool:
-    """Return whether the scales of a Resize make extents that are not integers, in a mode that divides by them."""
-    mode = _text(seen.attrs.get("coordinate_transformation_mode", "half_pixel"))
-    x, scales = seen.shapes[0], seen.values[2] if len(seen.values) > 2 else None
-    if mode in ("half_pixel", "asymmetric") or x is None or scales is None or not scales.size:
-        return False
-    axes = seen.attrs.get("axes") or range(len(x))
-    return any((x[axis] * float(scale)) % 1 for axis, scale in zip(axes, scales, strict=True))
-
-
-def _between(seen: Seen) -> bool:
-    """Return whether a Resize takes nearest elements by a factor that is no power of two."""
+def _tied(seen: Seen) -> bool:
+    """Return whether a Resize takes nearest elements by a place that ONNX Runtime rounds in an order of its own."""
     x, values = seen.shapes[0], [value for value in seen.values[1:] if value is not None and value.size]
-    if _text(seen.attrs.get("mode", "nearest")) != "nearest" or x is None:
-        return False
-    if not values:
-        return True
-    axes = seen.attrs.get("axes") or range(len(x))
-    whole = np.issubdtype(values[-1].dtype, np.integer)
-    factors = [float(value) / (x[axis] if whole else 1) for axis, value in zip(axes, values[-1], strict=False)]
-    return any(factor > 0 and np.frexp(factor)[0] != 0.5 for factor in factors)
+    if _text(seen.attrs.get("mode", "nearest")) != "nearest" or x is None or not values:
+        return not values
+    if np.issubdtype(values[-1].dtype, np.integer):
+        kinds = seen.attrs.get("coordinate_transformation_mode"), seen.attrs.get("nearest_mode")
+        return _text(kinds[0]) == "half_pixel_symmetric" or _text(kinds[1]) == "round_prefer_ceil"
+    return _text(seen.attrs.get("coordinate_transformation_mode", "")) == "half_pixel_symmetric" or any(
+        factor != 1 and int(extent * factor) == extent for extent, factor in zip(x, values[-1], strict=False)
+    )
 
 
 def _without_positions(seen: Seen) -> bool:
@@ -226,9 +195,10 @@ def _without_positions(seen: Seen) -> bool:
     return bool(any(pads)) and (dilated or any(pad >= taps for pad, taps in zip(pads, [*kernel, *kernel], strict=True)))
 
 
-def _cubic_border(seen: Seen) -> bool:
+def _mirrored_ties(seen: Seen) -> bool:
+    """Return whether a GridSample takes nearest elements and mirrors what lies outside at pixels' edges."""
     mode, padding = (_text(seen.attrs.get(name, "")) for name in ("mode", "padding_mode"))
-    return mode in ("cubic", "bicubic") and padding == "border"
+    return mode == "nearest" and padding == "reflection" and not seen.attrs.get("align_corners", 0)
 
 
 DIFFERENCES: tuple[Difference, ...] = (
@@ -251,12 +221,6 @@ DIFFERENCES: tuple[Difference, ...] = (
         _sparse,
     ),
     Difference(
-        POOLS,
-        "a window that reaches over a whole stride beyond the padded input has no position: refused here, while ONNX "
-        "Runtime makes an empty tensor",
-        _beyond,
-    ),
-    Difference(
         REDUCTIONS,
         "the text defines what a reduction of nothing gives (a mean is undefined: here 0 / 0); ONNX Runtime gives 0 "
         "for a mean, keeps an extent of 0 in tensors of rank 1, and refuses some element types",
@@ -274,16 +238,11 @@ DIFFERENCES: tuple[Difference, ...] = (
         _softplus,
     ),
     Difference(
-        ("Resize",),
-        "an extent that scales make is a fraction where coordinates are divided by it, as in the standard's own tests; "
-        "ONNX Runtime rounds it down first",
-        _fractional,
-    ),
-    Difference(
         ("Resize", "Upsample"),
-        "the nearest of two equally near elements depends on rounding where the factor is no power of two; ONNX "
-        "Runtime computes places in float32",
-        _between,
+        "which of two equally near elements is taken hangs on the order in which float32 rounds a place that is moved, "
+        "or that a given size prefers the later one of; a result as large as the input is its copy in ONNX Runtime, "
+        "whatever the factor",
+        _tied,
     ),
     Difference(
         ("MaxPool",),
@@ -292,9 +251,9 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         ("GridSample",),
-        "the border's value counts for locations out of bounds; ONNX Runtime's cubic interpolation goes on beyond the "
-        "border",
-        _cubic_border,
+        "of two equally near elements torch, and opbuild, mirrors the place first and rounds then; ONNX Runtime rounds "
+        "first",
+        _mirrored_ties,
     ),
     Difference(
         ("MeanVarianceNormalization",),

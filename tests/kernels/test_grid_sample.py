@@ -49,6 +49,23 @@ def test_onnx_runtime_gives_the_same(mode: str, aligned: int) -> None:
           align_corners=aligned)  # fmt: skip
 
 
+def test_cubic_curves_go_on_beyond_the_border() -> None:
+    """As torch and ONNX Runtime have it: 9.0 is what the border's own value would give."""
+    x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
+    grid = np.float32([[[[0.9, 0.0], [-1.3, 0.4]]]])
+    (found,) = check("GridSample", [x, grid], opset=20, mode="cubic", padding_mode="border")
+    assert abs(float(found[0, 0, 0, 0]) - 9.1103) < 1e-4
+
+
+def test_places_half_way_are_mirrored_before_they_are_rounded() -> None:
+    """As in torch: 1.5 pixels before the first edge is mirrored to 0.5, which is rounded to 0."""
+    x = np.float32(range(10, 14)).reshape(1, 1, 1, 4)
+    places = np.float32([-1.5, -2.5, -0.5, 3.5, 4.5, 5.5, 7.5, 8.5])
+    grid = np.stack([(2 * places + 1) / 4 - 1, np.zeros_like(places)], -1)[None, None]
+    (found,) = outputs_of("GridSample", [x, grid], opset=20, mode="nearest", padding_mode="reflection")
+    assert found.reshape(-1).tolist() == [10, 12, 10, 13, 12, 12, 10, 10]
+
+
 def test_double_precision() -> None:
     """Places are found in it, too."""
     x, grid = random(1, 2, 9, 8, dtype="float64"), random(1, 5, 5, 2, seed=1, dtype="float64")

@@ -1,4 +1,4 @@
-"""Resize in every mode that has kernels, against onnx's reference."""
+"""Resize in every mode that has kernels, against onnx's reference; with aligned corners against ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import onnx.reference
 import pytest
 from onnx import helper
 
+from comparison import onnxruntime_outputs
 from kernels.lowered import random, run_node
 from opbuild.graph.types import Array, Node
 
@@ -15,7 +16,7 @@ COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"
 
 
 def check(x: Array, scales: list[float] | None, sizes: list[int] | None, **attrs: object) -> None:
-    """Compare a Resize with onnx's reference."""
+    """Compare a Resize with onnx's reference; it alone divides by a fraction where corners are aligned."""
     names = ["x", "", "scales" if scales is not None else "", "sizes" if sizes is not None else ""]
     constants: dict[str, Array] = {}
     if scales is not None:
@@ -27,9 +28,14 @@ def check(x: Array, scales: list[float] | None, sizes: list[int] | None, **attrs
     tensors = [onnx.numpy_helper.from_array(value, name) for name, value in constants.items()]
     output = [helper.make_tensor_value_info("y", helper.np_dtype_to_tensor_dtype(x.dtype), None)]
     model = helper.make_model(
-        helper.make_graph([node], "g", inputs, output, tensors), opset_imports=[helper.make_opsetid("", 19)]
+        helper.make_graph([node], "g", inputs, output, tensors),
+        opset_imports=[helper.make_opsetid("", 19)],
+        ir_version=9,
     )
-    expected = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})[0]
+    if attrs.get("coordinate_transformation_mode") == "align_corners":
+        expected = onnxruntime_outputs(model, {"x": x})[0]
+    else:
+        expected = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})[0]
     found = run_node(
         Node("Resize", tuple(names), ("y",), dict(attrs), "r"), {"x": x}, str(x.dtype), expected.shape, constants
     )
@@ -52,6 +58,15 @@ def test_every_way_to_round_to_the_nearest(rounding: str) -> None:
         check(
             random(1, 1, 4, 6), [1, 1, 2, 0.5], None, nearest_mode=rounding, coordinate_transformation_mode=coordinates
         )
+
+
+def test_nearest_places_are_found_in_float32() -> None:
+    """The fourth place of 8 by a scale of 0.6 is 5 in float32, as frameworks have it, and less in float64."""
+    x = np.arange(8, dtype=np.float32).reshape(1, 1, 8)
+    attrs = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    scales = {"s": np.array([1, 1, 0.6], np.float32)}
+    found = run_node(Node("Resize", ("x", "", "s"), ("y",), attrs, "r"), {"x": x}, "float32", (1, 1, 4), scales)
+    assert found.reshape(-1).tolist() == [0, 1, 3, 5]
 
 
 def test_extents_of_one_and_long_rows() -> None:

@@ -198,11 +198,21 @@ def test_what_onnx_runtime_runs_is_built_and_runs(
 
 
 def test_a_window_that_does_not_fit_says_what_would() -> None:
-    """ResNet-50's 7x7 pool of images of 192x256, for which ONNX Runtime crashes: the node, why, and what it needs."""
+    """ResNet-50's 7x7 pool of images of 160x256, for which ONNX Runtime crashes: the node, why, and what it needs."""
     with pytest.raises(
-        ShapeError, match=r"AveragePool node 'the node'.*dimension 2 has 6 positions and needs at least 7"
+        ShapeError, match=r"AveragePool node 'the node'.*dimension 2 has 5 positions and needs at least 7"
     ):
-        opbuild.compile(model_of("AveragePool", [values(1, 4, 6, 8)], kernel_shape=[7, 7]))
+        opbuild.compile(model_of("AveragePool", [values(1, 4, 5, 8)], kernel_shape=[7, 7]))
+
+
+@pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize(("extent", "positions"), [(6, 0), (7, 1), (5, 0), (4, 1)])
+def test_a_window_that_hangs_over_by_strides_has_no_position(op_type: str, extent: int, positions: int) -> None:
+    """As in ONNX Runtime: less than a stride gives one position, less than two none."""
+    stride = 1 if extent > 5 else 2
+    kernel = 7 if extent != 4 else 5
+    (found,) = on_host(op_type, values(1, 2, extent), kernel_shape=[kernel], strides=[stride])
+    assert found.shape == (1, 2, positions)
 
 
 def test_one_element_resampled_as_pytorch_does_is_the_first() -> None:

@@ -12,7 +12,7 @@ from onnx import numpy_helper, shape_inference
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.frontend.onnx_schemas import newest_of
 from opbuild.graph.extents import Extent, at_hand
-from opbuild.graph.shape_rules import ONNX_DTYPES, NoTensorError, UnknownTypeError
+from opbuild.graph.shape_rules import ONNX_DTYPES, Call, NoTensorError, UnknownTypeError
 from opbuild.graph.types import Array, Node, TensorType
 
 _NUMBERS = {name: number for number, name in ONNX_DTYPES.items()}
@@ -59,7 +59,9 @@ def infer_single(
     Raises:
         UnknownTypeError: If they are not tensors of one static shape.
         UnsupportedOperatorError: If onnx can not tell them.
+        DTypeError: If the operator is not defined for the type of an input.
     """
+    _require_allowed(node, types, constants)
     proto = to_proto(node)
     _add_defaults(proto, opset)
     names = [*proto.input, *node.attrs.get("captures", ())]
@@ -88,6 +90,20 @@ def infer_single(
     for each in types:  # what is known is known of the size at hand alone; that a type is not known, at any size
         tuple(map(int, each.shape if each else ()))
     return results
+
+
+def _require_allowed(node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]) -> None:
+    if node.domain or not onnx.defs.has(node.op_type, ""):
+        return
+    schema = onnx.defs.get_schema(node.op_type, "")
+    allowed = {each.type_param_str: each.allowed_type_strs for each in schema.type_constraints}
+    for port, each in zip(schema.inputs, types, strict=False):
+        spelled = allowed.get(port.type_str, [port.type_str])
+        if (
+            each is not None
+            and f"tensor({onnx.TensorProto.DataType.Name(_NUMBERS[each.dtype]).lower()})" not in spelled
+        ):
+            Call(node, types, constants).fail_dtype(f"it is not defined for {each.dtype}")
 
 
 def _add_defaults(proto: onnx.NodeProto, opset: int) -> None:

@@ -257,15 +257,16 @@ def _has_kernel(expression: Expression, node: Node, types: Mapping[str, TensorTy
         OPERATIONS[part[0]].float64 for part in walk(expression) if part[0] in OPERATIONS
     ):
         return False
-    floats = all(is_float(kind) for kind in kinds - {"bool"})
+    floats = all(is_float(kind) for kind in kinds - {"bool"}) and kinds != {"bool"}
     found = None if node.domain else of_onnx(node.op_type, node.attrs)
     if found is not None and found[0].parameters:
         return is_float(types[node.inputs[0]].dtype) and all(
             float(node.attrs.get(name, 1.0)) for name in found[0].divisors
         )
-    if floats or any(part[0] in (*_CONVERSIONS, "user") for part in walk(expression)):
+    if any(part[0] in (*_CONVERSIONS, "user") for part in walk(expression)):
         return True
-    return all(OPERATIONS[part[0]].has_integers for part in walk(expression) if children(part))
+    used = [OPERATIONS[part[0]] for part in walk(expression) if children(part)]
+    return all(each.has_floats if floats else each.has_integers for each in used)
 
 
 _CONVERSIONS = ("cast", "cast_as")

@@ -105,16 +105,19 @@ def places_of(way: Sequence[Any], extent: int, wanted: int, above: float, below:
 
 def weights_of(way: Sequence[Any], extent: int, wanted: int, above: float, below: float) -> Array:
     """Return the weights of the neighbours of each position, ``(wanted, taps)`` of float32; see ``neighbours``."""
-    return neighbours(Way(*way), Axis(0, extent, wanted, (above, below)))[1]
+    return neighbours(Way(*way), Axis(0, extent, wanted, (above, below)))[1].astype(np.float32)
 
 
 def neighbours(way: Way, axis: Axis) -> tuple[Array, Array]:
-    """Return the neighbours (int32) and weights (float32) of each position, ``(wanted, taps)``."""
+    """Return the neighbours (int32) and weights (float64) of each position, ``(wanted, taps)``.
+
+    The nearest ones are found in float32, as every framework does: which of two it is at a tie is the rounding's.
+    """
     scale = axis.scale[0] / axis.scale[1]
-    x = _positions(axis, scale, way.coordinates)
     if way.mode == "nearest":
-        places = _rounded(x, way.rounding)
-        return np.clip(places, 0, axis.extent - 1).astype(np.int32)[:, None], np.ones((axis.wanted, 1), np.float32)
+        places = _rounded(_positions(axis, np.float32(scale), way.coordinates), way.rounding)
+        return np.clip(places, 0, axis.extent - 1).astype(np.int32)[:, None], np.ones((axis.wanted, 1))
+    x = _positions(axis, np.float64(scale), way.coordinates)
     # Antialiasing stretches the filter over all elements that come together in one.
     stretch = max(1.0, 1 / scale) if way.antialias else 1.0
     reach = int(np.ceil(TAPS[way.mode] / 2 * stretch))
@@ -126,23 +129,27 @@ def neighbours(way: Way, axis: Axis) -> tuple[Array, Array]:
     if way.leaves_outside:
         weights = np.where((places < 0) | (places >= axis.extent), 0.0, weights)
         weights = weights / weights.sum(1, keepdims=True)
-    return np.clip(places, 0, axis.extent - 1).astype(np.int32), weights.astype(np.float32)
+    return np.clip(places, 0, axis.extent - 1).astype(np.int32), weights
 
 
-def _positions(axis: Axis, scale: float, mode: str) -> Array:
-    """Return where each position of the output lies among the input's elements, as ONNX defines each mode."""
-    x = np.arange(axis.wanted, dtype=np.float64)
-    length = scale * axis.extent
+def _positions(axis: Axis, scale: Any, mode: str) -> Array:
+    """Return where each position of the output lies among the input's elements, as ONNX defines each mode.
+
+    The length of the result is how many elements it has, also where a scale would make a fraction of one more: so do
+    the frameworks that models come from.
+    """
+    x = np.arange(axis.wanted, dtype=scale.dtype)
     if mode == "align_corners":
-        return x * (axis.extent - 1) / (length - 1) if length != 1 else np.zeros_like(x)
+        return np.asarray(x * x.dtype.type(axis.extent - 1) / x.dtype.type(max(axis.wanted - 1, 1)))
     if mode == "asymmetric":
-        return x / scale
-    half = (x + 0.5) / scale - 0.5
+        return np.asarray(x / scale)
+    half = np.asarray((x + scale.dtype.type(0.5)) / scale - scale.dtype.type(0.5))
     if mode == "half_pixel":
         return half
     if mode == "pytorch_half_pixel":
         return half if axis.wanted > 1 else np.zeros_like(x)
-    return half + axis.extent / 2 * (1 - axis.wanted / length)  # half_pixel_symmetric
+    moved = axis.extent / 2 * (1 - axis.wanted / (float(scale) * axis.extent))
+    return np.asarray(half + scale.dtype.type(moved))  # half_pixel_symmetric
 
 
 def _rounded(x: Array, mode: str) -> Array:

@@ -68,11 +68,11 @@ def slide(call: Call, spatial: Shape, kernel: Sequence[int]) -> Shape:
         padded = extent + pads[index] + pads[count + index]
         reach = (kernel[index] - 1) * dilations[index] + 1
         room = padded - reach
-        # A pool's window may hang over by less than a stride: onnx's shape inference and ONNX Runtime divide
-        # towards zero, and so give one position, of which only what lies inside counts.
-        if room < 0 and (call.node.op_type not in POOLS or -room >= strides[index] or not extent):
+        # A pool's window may hang over: onnx's shape inference and ONNX Runtime divide towards zero, and so give one
+        # position, of which only what lies inside counts, or from a whole stride on none.
+        if room < 0 and (call.node.op_type not in POOLS or -room >= 2 * strides[index] or not extent):
             _too_large(call, index, extent, room)
-        steps = max(room, 0) // strides[index]
+        steps = room // strides[index] if room >= 0 else -(-room // strides[index])
         if call.attr("ceil_mode", 0) and room > 0:
             steps = -(-room // strides[index])
             steps -= int(steps * strides[index] >= extent + pads[index])

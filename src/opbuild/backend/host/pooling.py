@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
 
 from opbuild.backend.host.movement import implements
 from opbuild.backend.host.windows import Window, convolve, convolve_transposed, weight_gradient, window_of
+from opbuild.dtypes import is_float
 from opbuild.graph.shape_rules import Call
 from opbuild.graph.shape_rules_window import transposed_range, window_pads
 from opbuild.graph.types import Array, Node, TensorType
@@ -28,7 +30,7 @@ def _kernel_axes(window: Window) -> tuple[int, ...]:
 def _max_pool(node: Node, inputs: Any) -> Sequence[Array]:
     x = inputs[0]
     window = window_of(node, x, node.attrs["kernel_shape"])
-    least = -np.inf if np.issubdtype(x.dtype, np.floating) else np.iinfo(x.dtype).min
+    least = -np.inf if is_float(x.dtype.name) else np.iinfo(x.dtype).min
     taps = window.taps(x, least)
     found = taps.max(_kernel_axes(window), initial=least)
     if len(node.outputs) < 2 or not node.outputs[1]:
@@ -42,8 +44,8 @@ def _indices(window: Window, taps: Array, found: Array, columns_first: bool) -> 
     rank = len(window.kernel)
     order: Literal["F", "C"] = "F" if columns_first else "C"
     places = np.arange(int(np.prod(window.size))).reshape((1, 1, *window.size), order=order)
-    read = window.taps(places, -1)[0, 0].reshape(*window.out, -1)
-    flat = taps.reshape(*taps.shape[: 2 + rank], -1)
+    read = window.taps(places, -1)[0, 0].reshape(*window.out, prod(window.kernel))
+    flat = taps.reshape(*taps.shape[: 2 + rank], prod(window.kernel))
     greatest = found[..., None]
     hit = ((flat == greatest) | (np.isnan(flat) & np.isnan(greatest))) & (read >= 0)
     chosen = np.take_along_axis(np.broadcast_to(read, flat.shape), hit.argmax(-1)[..., None], -1)[..., 0]

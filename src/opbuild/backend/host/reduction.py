@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.backend.host.movement import implements
-from opbuild.dtypes import NARROW_FLOATS
+from opbuild.dtypes import NARROW_FLOATS, is_float
 from opbuild.graph.types import Array, Node
 from opbuild.operations.casting import cast
 
@@ -33,7 +33,7 @@ def _sum(x: Array, **how: Any) -> Any:
 def _mean(x: Array, axis: tuple[int, ...], keepdims: bool) -> Any:
     count = int(np.prod([x.shape[each] for each in axis], dtype=np.int64))
     total = x.sum(axis=axis, keepdims=keepdims)
-    return total / x.dtype.type(count) if np.issubdtype(x.dtype, np.floating) else _quotient(total, count)
+    return total / x.dtype.type(count) if is_float(x.dtype.name) else _quotient(total, count)
 
 
 def _quotient(total: Array, count: int) -> Any:
@@ -43,7 +43,7 @@ def _quotient(total: Array, count: int) -> Any:
 
 def _log_sum_exp(x: Array, **how: Any) -> Any:
     """Return the logarithm of the sum of exponentials; shifted, so that they do not overflow."""
-    if not np.issubdtype(x.dtype, np.floating):
+    if not is_float(x.dtype.name):
         return cast(_log_sum_exp(x.astype(np.float64), **how), str(x.dtype))
     top = x.max(axis=how["axis"], keepdims=True, initial=-np.inf)
     top = np.where(np.isfinite(top), top, x.dtype.type(0))
@@ -54,7 +54,7 @@ def _in_float64(function: Callable[[Array], Array]) -> Reducer:
     """Return a sum followed by a function that integers have no own form of."""
 
     def reduce(x: Array, **how: Any) -> Any:
-        if np.issubdtype(x.dtype, np.floating):
+        if is_float(x.dtype.name):
             return function(_sum(x, **how))
         return cast(function(np.asarray(x.astype(np.float64).sum(**how))), str(x.dtype))
 
@@ -62,7 +62,7 @@ def _in_float64(function: Callable[[Array], Array]) -> Reducer:
 
 
 def _l2(x: Array, **how: Any) -> Any:
-    return _in_float64(np.sqrt)(np.square(x if np.issubdtype(x.dtype, np.floating) else x.astype(np.float64)), **how)
+    return _in_float64(np.sqrt)(np.square(x if is_float(x.dtype.name) else x.astype(np.float64)), **how)
 
 
 _REDUCERS: dict[str, Reducer] = {

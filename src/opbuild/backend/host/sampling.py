@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.backend.host.movement import implements
+from opbuild.dtypes import NARROW_FLOATS
 from opbuild.graph.resampling import axes_of, cubic, neighbours, way_of
 from opbuild.graph.shape_rules import Call
 from opbuild.graph.shape_rules_movement import resize
@@ -28,7 +29,7 @@ def _resize(node: Node, inputs: Any) -> Sequence[Array]:
         None if each is None or not each.size else [float(item) for item in each.reshape(-1)]
         for each in (scales, sizes)
     )
-    found = x if x.dtype == np.float64 or not np.issubdtype(x.dtype, np.floating) else x.astype(np.float32)
+    found = x.astype(np.float32) if x.dtype.name in NARROW_FLOATS else x
     for axis in axes_of(node, x.shape, kind.shape, factors, extents):
         places, weights = neighbours(way_of(node), axis)
         taps = [np.take(found, places[:, tap], axis.index) for tap in range(places.shape[1])]
@@ -36,7 +37,8 @@ def _resize(node: Node, inputs: Any) -> Sequence[Array]:
             found = taps[0]
             continue
         column = (-1, *(1 for _ in x.shape[axis.index + 1 :]))
-        terms = [each * weights[:, tap].reshape(column) for tap, each in enumerate(taps)]
+        rounded = weights.astype(np.promote_types(found.dtype, np.float32))
+        terms = [each * rounded[:, tap].reshape(column) for tap, each in enumerate(taps)]
         found = np.sum(terms, 0)
     return (_rounded(found, x.dtype),)
 
@@ -59,8 +61,10 @@ def _grid_sample(node: Node, inputs: Any) -> Sequence[Array]:
     for number, extent in enumerate(size):
         place = grid[..., len(size) - 1 - number].astype(wide.dtype)  # the innermost dimension comes first
         place = (place + 1) / 2 * (extent - 1) if aligned else ((place + 1) * extent - 1) / 2
-        if padding == "border":
+        if padding == "border" and mode != "cubic":
             place = np.clip(place, 0, extent - 1)
+        if padding == "reflection" and mode == "nearest":
+            place = _mirrored(place, extent, aligned)
         taps.append([_placed(*tap, extent, aligned, padding) for tap in _neighbours(place, mode)])
     flat = wide.reshape(*x.shape[:2], prod(size))
     count = prod(grid.shape[1:-1])
@@ -90,16 +94,20 @@ def _neighbours(place: Array, mode: str) -> list[tuple[Array, Array]]:
 def _placed(place: Array, weight: Array, extent: int, aligned: bool, padding: str) -> tuple[Array, Array]:
     """Return positions inside the input; what is outside counts nothing, or is that of the border or its mirror."""
     if padding == "reflection":
-        if aligned:
-            period = max(2 * (extent - 1), 1)
-            place = np.mod(place, period)
-            place = np.where(place > extent - 1, period - place, place)
-        else:
-            place = np.mod(place, 2 * extent)
-            place = np.where(place >= extent, 2 * extent - 1 - place, place)
+        place = _mirrored(place, extent, aligned)
     elif padding == "zeros":
         weight = np.where((place < 0) | (place > extent - 1), 0, weight).astype(weight.dtype)
     return np.clip(np.nan_to_num(place), 0, extent - 1).astype(np.int64), weight
+
+
+def _mirrored(place: Array, extent: int, aligned: bool) -> Array:
+    """Return places mirrored at the outermost pixels' centres, or at their outer edges where corners do not align."""
+    low, span = (0.0, max(extent - 1, 1)) if aligned else (-0.5, extent)
+    along = np.abs(place - place.dtype.type(low))
+    turns = np.floor(along / place.dtype.type(span))
+    rest = along - turns * place.dtype.type(span)
+    found = np.where(turns % 2 == 1, place.dtype.type(span) - rest, rest) + place.dtype.type(low)
+    return np.asarray(found, place.dtype)
 
 
 @implements("AffineGrid")

@@ -1,4 +1,4 @@
-"""Operators whose results have shapes that their data decide, in numpy."""
+"""Operators that choose elements by their values, in numpy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,39 @@ from typing import Any
 import numpy as np
 
 from opbuild.backend.host.movement import implements
+from opbuild.dtypes import NARROW_FLOATS
 from opbuild.graph.types import Array, Node
+
+
+@implements("TopK")
+def _top_k(node: Node, inputs: Any) -> Sequence[Array]:
+    """The greatest or least elements of a dimension and their places: the first of equal ones; NaN is the greatest."""
+    x, count, axis = inputs[0], int(inputs[1].reshape(-1)[0]), int(node.attrs.get("axis", -1))
+    keys = x.astype(np.float32) if x.dtype.name in NARROW_FLOATS else x
+    if node.attrs.get("largest", 1):  # the last ones of what is sorted the other way round
+        order = keys.shape[axis] - 1 - np.flip(np.argsort(np.flip(keys, axis), axis, kind="stable"), axis)
+    else:
+        order = np.argsort(keys, axis, kind="stable")
+    places = np.take(order, np.arange(count), axis)
+    return (np.take_along_axis(x, places, axis), places.astype(np.int64))
+
+
+@implements("ScatterElements")
+def _scatter_elements(node: Node, inputs: Any) -> Sequence[Array]:
+    """Each update in its order; NaN is the extreme of what it meets."""
+    x, indices, updates = inputs
+    axis, found = int(node.attrs.get("axis", 0)) % x.ndim, x.copy()
+    places = list(np.indices(indices.shape, sparse=True))
+    places[axis] = indices
+    reduction = node.text("reduction", "none")
+    if reduction == "none":
+        found[tuple(places)] = updates
+    else:
+        _COMBINED[reduction].at(found, tuple(places), updates)
+    return (found,)
+
+
+_COMBINED: dict[str, Any] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
 @implements("NonZero")

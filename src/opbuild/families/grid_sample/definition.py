@@ -2,8 +2,9 @@
 
 ``x (W, H, [D], C, N)``, ``grid (rank, places, N)`` from -1 to 1, the innermost dimension's first, ``out (places, C,
 N)``. Each dimension has its neighbours and their weights; what is read is their product. With ``padding`` ``zeros`` a
-neighbour outside counts nothing, with ``border`` the place itself is moved to the border, with ``reflection`` each
-neighbour is the one that it mirrors.
+neighbour outside counts nothing. With ``border`` it is the one at the border, to which the place itself is moved, too;
+cubic curves go on beyond it. With ``reflection`` each neighbour is the one that it mirrors; of nearest ones the place
+is mirrored, and rounded then.
 """
 
 from __future__ import annotations
@@ -51,9 +52,10 @@ def _tap(desc: OpDesc, place: Any, extent: Any, kind: Any, number: int) -> tuple
     size = hl.cast(kind, extent)
     one, half = hl.cast(kind, 1), hl.cast(kind, 0.5)
     place = (place + one) * half * (size - one) if desc.attrs["aligned"] else ((place + one) * size - one) * half
-    if desc.attrs["padding"] == "border":
+    if desc.attrs["padding"] == "border" and desc.attrs["mode"] != "cubic":
         place = hl.max(hl.min(place, size - one), hl.cast(kind, 0))
     if desc.attrs["mode"] == "nearest":
+        place = _mirrored(desc, place, size, kind) if desc.attrs["padding"] == "reflection" else place
         neighbour, weight = hl.round(place), one
     else:
         low = hl.floor(place)
@@ -66,17 +68,23 @@ def _tap(desc: OpDesc, place: Any, extent: Any, kind: Any, number: int) -> tuple
 
 
 def _placed(desc: OpDesc, place: Any, weight: Any, size: Any, kind: Any) -> tuple[Any, Any]:
-    zero, one, last = hl.cast(kind, 0), hl.cast(kind, 1), size - hl.cast(kind, 1)
+    zero, last = hl.cast(kind, 0), size - hl.cast(kind, 1)
     if desc.attrs["padding"] == "reflection":
-        twice = hl.cast(kind, 2)
-        # Without aligned corners the border pixels stand twice in a period, with them once.
-        period = hl.max(twice * last, one) if desc.attrs["aligned"] else twice * size
-        place = place - period * hl.floor(place / period)
-        beyond = period - place if desc.attrs["aligned"] else period - one - place
-        place = hl.select(place > last, beyond, place)
+        place = _mirrored(desc, place, size, kind)
     elif desc.attrs["padding"] == "zeros":
         weight = hl.select((place < zero) | (place > last), zero, weight)
     return hl.cast(hl.Int(32), hl.max(hl.min(place, last), zero)), weight
+
+
+def _mirrored(desc: OpDesc, place: Any, size: Any, kind: Any) -> Any:
+    """Return a place mirrored at the outermost pixels' centres, or at their outer edges where corners do not align."""
+    low, one, two = hl.cast(kind, 0 if desc.attrs["aligned"] else -0.5), hl.cast(kind, 1), hl.cast(kind, 2)
+    span = hl.max(size - one, one) if desc.attrs["aligned"] else size
+    along = hl.abs(place - low)
+    turns = hl.floor(along / span)
+    rest = along - turns * span
+    is_odd = turns - two * hl.floor(turns / two) > hl.cast(kind, 0)
+    return hl.select(is_odd, span - rest, rest) + low
 
 
 def _cubic(distance: Any, kind: Any) -> Any:

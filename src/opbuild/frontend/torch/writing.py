@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NoReturn, Protocol
 
+import numpy as np
+
+from opbuild.dtypes import numpy_dtype
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.frontend.torch.program import Step
 from opbuild.graph import writing
@@ -55,11 +58,13 @@ class Writing(writing.Writing):
         raise UnsupportedOperatorError(f"{self.step.target}: {why}", "torch computes it")
 
     def operand(self, value: Any, dtype: str) -> Value:
-        """Return a tensor converted to an element type, or a number as a constant of it."""
+        """Return a tensor converted to an element type, or a number as a constant of it; integers wrap around."""
         if isinstance(value, Value):
             return self.cast(value, dtype)
         if is_open([value]):
             return self.cast(self("Squeeze", self.ints(value), self.ints(0)), dtype)
+        if isinstance(value, int) and np.issubdtype(kind := numpy_dtype(dtype), np.integer):
+            return self.constant(np.asarray(value % 2 ** (8 * kind.itemsize), np.uint64).astype(kind))
         return self.constant(value, dtype)
 
     def axis(self, axis: int, rank: int) -> int:

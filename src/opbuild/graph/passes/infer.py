@@ -20,6 +20,7 @@ from opbuild.graph import (  # noqa: F401 - importing a module registers its rul
     shape_rules_signal,
     shape_rules_window,
 )
+from opbuild.graph.element_types import require_known
 from opbuild.graph.shape_rules import RULES, Call, Rule
 from opbuild.graph.types import Array, Graph, Node, TensorType
 
@@ -67,6 +68,7 @@ def infer_node(
     call = Call(node, types, constants)
     try:
         results = found(call)[: len(node.outputs)]
+        require_known(call)
         check_sizes(node, results)
         return results
     except ModelError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isnan
 from typing import Any
 
 from opbuild.frontend.torch.promotion import category, promoted
@@ -15,7 +16,6 @@ UNARY = {
     "neg.default": "Neg",
     "relu.default": "Relu",
     "round.default": "Round",
-    "sign.default": "Sign",
 }
 """Operators of one tensor whose type stays, by ONNX's."""
 
@@ -81,7 +81,8 @@ def scaled(of: Writing, value: Any, alpha: Any) -> Any:
 def add(of: Writing, x: Value, other: Any, alpha: Any = 1) -> Value:
     """``x + alpha * other``."""
     if of.dtype == "bool":
-        return of("Or", x, of.operand(other, "bool"))
+        other = of.operand(other, "bool")
+        return of("Or", x, other if alpha else of("And", other, of.constant(False, "bool")))
     if category(of.dtype) == 1 and x.dtype == of.dtype and type(other) is int and not other:
         return x  # as positions are counted after an empty cache; a float's zero changes a negative one
     return of("Add", of.operand(x, of.dtype), of.operand(scaled(of, other, alpha), of.dtype))
@@ -121,8 +122,8 @@ def power(of: Writing, x: Any, exponent: Any) -> Value:
     x = of.operand(x, of.dtype)
     if isinstance(exponent, (int, float)) and exponent == 2:
         return of("Mul", x, x)
-    if isinstance(exponent, (int, float)) and exponent == 0.5:
-        return of("Sqrt", x)
+    if isinstance(exponent, (int, float)) and abs(exponent) == 0.5:  # NaN of -inf, which has a power
+        return of("Sqrt", x) if exponent > 0 else of("Reciprocal", of("Sqrt", x))
     return of("Pow", x, of.operand(exponent, of.dtype))
 
 
@@ -145,21 +146,39 @@ def minimum(of: Writing, x: Value, other: Value) -> Value:
     return of("Min", of.cast(x, of.dtype), of.cast(other, of.dtype))
 
 
+@rule("sign.default", "sgn.default")
+def sign(of: Writing, x: Value) -> Value:
+    """The sign; that of NaN is 0."""
+    if category(x.dtype) == 0:
+        return x
+    found = of("Sign", x)
+    return of("Where", of("IsNaN", x), of.constant(0, x.dtype), found) if category(x.dtype) == 2 else found
+
+
 @rule("rsqrt.default")
 def rsqrt(of: Writing, x: Value) -> Value:
     """``1 / sqrt(x)``."""
     return of("Reciprocal", of("Sqrt", of.cast(x, of.dtype)))
 
 
-@rule("clamp.default", "clamp.Tensor", "hardtanh.default")
+@rule("clamp.default", "clamp.Tensor")
 def clamp(of: Writing, x: Value, low: Any = None, high: Any = None) -> Value:
-    """Between two bounds."""
-    x = of.cast(x, of.dtype)
+    """Between two bounds, of which one that is NaN gives NaN, and one that is none keeps infinity.
+
+    Those of ONNX's operator are ignored then, and the greatest finite number.
+    """
+    x, is_plain = of.cast(x, of.dtype), all(isinstance(each, (int, float)) and not isnan(each) for each in (low, high))
     low, high = (None if each is None else of.operand(each, of.dtype) for each in (low, high))
-    if any(each is not None and each.shape for each in (low, high)):
-        x = x if low is None else of("Max", x, low)
-        return x if high is None else of("Min", x, high)
-    return of("Clip", x, low, high)
+    if is_plain:
+        return of("Clip", x, low, high)
+    x = x if low is None else of("Max", x, low)
+    return x if high is None else of("Min", x, high)
+
+
+@rule("hardtanh.default")
+def hardtanh(of: Writing, x: Value, low: Any = -1, high: Any = 1) -> Value:
+    """Between two bounds, -1 and 1 if none are given."""
+    return clamp(of, x, low, high)
 
 
 @rule("logical_not.default")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import log
 from typing import Any
 
+from opbuild.dtypes import NARROW_FLOATS
 from opbuild.frontend.torch.promotion import category
 from opbuild.frontend.torch.registry import rule
 from opbuild.frontend.torch.rules.elementwise import power
@@ -61,9 +62,10 @@ def round_decimals(of: Writing, x: Value, decimals: int = 0) -> Value:
         of.refuse("integers")
     if decimals == 0:
         return of("Round", x)
-    factor = of.constant(10.0 ** abs(decimals), of.dtype)
+    wide = "float32" if x.dtype in NARROW_FLOATS else x.dtype  # whose products have room
+    factor = of.constant(10.0 ** abs(decimals), wide)
     there, back = ("Mul", "Div") if decimals > 0 else ("Div", "Mul")
-    return of(back, of("Round", of(there, x, factor)), factor)
+    return of.cast(of(back, of("Round", of(there, of.cast(x, wide), factor)), factor), x.dtype)
 
 
 @rule("fmax.default", "fmin.default")
@@ -74,12 +76,6 @@ def extreme_number(of: Writing, x: Value, other: Value) -> Value:
     if category(of.dtype) < 2:
         return found
     return of("Where", of("IsNaN", x), other, of("Where", of("IsNaN", other), x, found))
-
-
-@rule("sgn.default")
-def sgn(of: Writing, x: Value) -> Value:
-    """The sign."""
-    return of("Sign", x)
 
 
 @rule("ldexp.Tensor")

@@ -74,6 +74,8 @@ def layer_norm(
     weight, bias = _affine(of, weight, bias, tuple(shape), x.dtype)
     attrs: dict[str, Any] = {"axis": -len(shape), "epsilon": epsilon}
     if any(map(of.is_read, (1, 2))):
+        if 0 in shape or x.dtype == "float64":
+            of.refuse("statistics of nothing, or of float64")
         return of.several("LayerNormalization", (x, weight, bias), 3, **attrs)
     return of("LayerNormalization", x, weight, bias, **attrs), None, None
 

@@ -19,12 +19,12 @@ def topk(of: Writing, x: Value, k: Any, axis: int = -1, largest: bool = True, is
 
 
 @rule("sort.default", "sort.stable")
-def sort(of: Writing, x: Value, axis: int = -1, descending: bool = False, stable: bool | None = None) -> Any:
+def sort(of: Writing, x: Value, dim: int = -1, descending: bool = False, stable: bool | None = None) -> Any:
     """A dimension in order, and where its elements were; equal ones stay as they stood."""
     if not x.shape:
         return x, of.constant(0, "int64")
-    extent = x.shape[of.axis(axis, len(x.shape))]
-    return topk(of, x, extent, axis, descending)
+    extent = x.shape[of.axis(dim, len(x.shape))]
+    return topk(of, x, extent, dim, descending)
 
 
 @rule("bucketize.Tensor")

@@ -11,7 +11,8 @@ from opbuild.frontend.torch.registry import rule
 from opbuild.frontend.torch.rules.movement import slice_
 from opbuild.frontend.torch.writing import Value, Writing
 from opbuild.graph.extents import is_open
-from opbuild.graph.types import Node
+from opbuild.graph.resampling import places_of
+from opbuild.graph.types import Array, Node
 
 _MOST_WINDOWS = 32
 """Windows of a dimension that are written one by one."""
@@ -42,31 +43,51 @@ def smooth_of(of: Writing, x: Value, sizes: Any, corners: bool, factors: Any) ->
 
 
 def _nearest(of: Writing, x: Value, sizes: Any, factors: Sequence[float | None]) -> Value:
-    space = x.shape[2:]
-    wanted = sizes or [int(extent * factor) for extent, factor in zip(space, factors, strict=True) if factor]
+    space, wanted = x.shape[2:], _extents(x, sizes, factors)
     if is_open((*space, *wanted)):
         if not factors or any(factor is None or factor != int(factor) for factor in factors):
             of.refuse("sizes that are open, by a factor that is not whole")
-    elif not all(_picks_alike(*each) for each in zip(space, wanted, factors or (None,) * len(space), strict=True)):
-        of.refuse("torch rounds its factor")
-    return _resized(of, x, sizes, factors, "nearest", "asymmetric", nearest_mode="floor")
+        return _resized(of, x, sizes, factors, "nearest", "asymmetric", nearest_mode="floor")
+    axes = list(zip(space, wanted, factors or (None,) * len(space), strict=True))
+    by_factors = bool(factors) and all(factors)
+    picked = [_picked(*axis, is_image=len(space) == 2) for axis in axes]
+    if all(map(np.array_equal, picked, (_picked_by_onnx(*axis, by_factors) for axis in axes))):
+        return _resized(of, x, sizes, factors, "nearest", "asymmetric", nearest_mode="floor")
+    for axis, places in enumerate(picked, 2):
+        x = of("Gather", x, of.constant(places, "int64"), axis=axis)
+    return x
 
 
-def _picks_alike(extent: int, wanted: int, factor: float | None) -> bool:
-    """Return whether torch, in float32, picks the elements that ONNX does."""
-    places = np.arange(wanted)
-    ours = np.floor(places / (factor or wanted / extent))
+def _picked(extent: int, wanted: int, factor: float | None, *, is_image: bool) -> Array:
+    """Return the elements that torch picks: it multiplies by what a factor is one over, in float32.
+
+    Of images it picks all, or each twice, where that gives as many, whatever the factor.
+    """
+    if is_image and wanted in (extent, 2 * extent):
+        return np.arange(wanted) * extent // wanted
     step = np.float32(1 / factor) if factor else np.float32(extent) / np.float32(wanted)
-    theirs = np.floor(places.astype(np.float32) * step)
-    return bool(np.all(np.minimum(ours, extent - 1) == np.minimum(theirs, extent - 1)))
+    return np.asarray(np.minimum(np.floor(np.arange(wanted, dtype=np.float32) * step), extent - 1))
+
+
+def _picked_by_onnx(extent: int, wanted: int, factor: float | None, by_factors: bool) -> Array:
+    """Return the elements that a Resize picks, given factors or sizes."""
+    ratio = float(np.float32(factor)).as_integer_ratio() if by_factors and factor else (wanted, extent)
+    return places_of(("nearest", "asymmetric", "floor", 0.0, False, False), extent, wanted, *ratio)[:, 0]
 
 
 def _smooth(of: Writing, x: Value, sizes: Any, corners: bool, factors: Sequence[float | None]) -> Value:
     mode = "linear" if "bilinear" in of.step.target else "cubic"
     if corners:  # the size of the result counts, which a factor gives rounded down
-        sizes = sizes or [int(extent * factor) for extent, factor in zip(x.shape[2:], factors, strict=True) if factor]
-        return _resized(of, x, sizes, (), mode, "align_corners", cubic_coeff_a=-0.75)
+        return _resized(of, x, _extents(x, sizes, factors), (), mode, "align_corners", cubic_coeff_a=-0.75)
+    wanted = _extents(x, sizes, factors)
+    if mode == "linear" and factors and not is_open((*x.shape, *wanted)):  # what keeps its extent stays as it is
+        factors = [1.0 if own == new else each for own, new, each in zip(x.shape[2:], wanted, factors, strict=True)]
     return _resized(of, x, sizes, factors, mode, "half_pixel", cubic_coeff_a=-0.75)
+
+
+def _extents(x: Value, sizes: Any, factors: Sequence[float | None]) -> Sequence[Any]:
+    """Return the extents of a result, which a factor gives rounded down."""
+    return sizes or [int(extent * factor) for extent, factor in zip(x.shape[2:], factors, strict=True) if factor]
 
 
 def _resized(
@@ -149,7 +170,9 @@ def pad_backward(of: Writing, dy: Value, x: Value, pads: Sequence[Any]) -> Value
     if is_open((*x.shape, *pads)):
         of.refuse("sizes that are open")
     begins, ends = _sides(x, pads)
-    inputs = x, of.ints(*begins, *ends)
+    cut = [max(-each, 0) for each in (*begins, *ends)]
+    dy = of("Pad", dy, of.ints(*cut)) if any(cut) else dy  # what was taken away behind the padding got nothing
+    inputs = x, of.ints(*(max(each, 0) for each in (*begins, *ends)))
     node = Node("Pad", tuple(each.name for each in inputs), ("",), {"mode": _repetition(of)}, of.name)
     return pad(Call(of, node, inputs, (None,), (dy,), (True, False)))[0]
 

@@ -49,7 +49,7 @@ def var_mean(
     middle = reduced(of, "ReduceMean", x, listed, keep=True)
     distance = of("Sub", x, middle)
     total = reduced(of, "ReduceSum", of("Mul", distance, distance), listed, keep=keepdim)
-    divisor = max(0, count - (1 if correction is None else correction))
+    divisor = max(0, count - (1 if correction is None else correction)) if count else 0
     kept = tuple(extent for axis, extent in enumerate(x.shape) if axis not in listed)
     mean = middle if keepdim else of.reshape(middle, kept)
     return of("Div", total, of.constant(divisor, x.dtype)), mean

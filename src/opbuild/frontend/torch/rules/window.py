@@ -45,6 +45,9 @@ def convolution(
         "dilations": spread(dilations, count),
         "group": groups,
     }
+    kind = of.step.types[0]
+    if kind is not None and 0 in kind.shape:
+        of.refuse("an empty result")
     if transposed:
         attrs["output_padding"] = spread(output_padding, count)
     return of("ConvTranspose" if transposed else "Conv", x, weight, bias, **attrs)

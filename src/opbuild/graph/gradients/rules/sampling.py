@@ -86,10 +86,12 @@ def _grid_taps(call: Call, point: Term, extent: int) -> tuple[list[Tap], Value]:
     factor = (extent - 1) / 2 if aligned else extent / 2
     place = (point + 1.0) * factor if aligned else (point + 1.0) * factor - 0.5
     one, scale = Term(call.of, filled(call.of, 1.0, place.value.dtype, place.value.shape)), point.operand(factor)
-    if padding == "border":  # as in torch, nothing flows into places that are moved, nor into those at the border
-        below = FORMULAS.where(FORMULAS.less(place, float(extent - 1)), one * factor, 0.0)
-        scale = FORMULAS.where(FORMULAS.greater(place, 0.0), below, 0.0).value
-        place = FORMULAS.clip(place, 0.0, float(extent - 1))
+    if padding != "zeros" and mode != "cubic":  # nothing flows into places that are moved, as torch has it
+        seen = place if padding == "border" else _mirrored(call, place, extent)
+        below = FORMULAS.where(FORMULAS.less(seen, float(extent - 1)), one * factor, 0.0)
+        scale = FORMULAS.where(FORMULAS.greater(seen, 0.0), below, 0.0).value
+        if padding == "border" or mode == "nearest":
+            place = FORMULAS.clip(seen, 0.0, float(extent - 1))
     if mode == "nearest":
         return [_placed(call, FORMULAS.round(place), one, None, extent)], scale
     low = FORMULAS.floor(place)
@@ -118,10 +120,7 @@ def _placed(call: Call, place: Term, weight: Term, slope: Term | None, extent: i
     """Return a neighbour inside the image; one outside counts nothing, or is that of the border or its mirror."""
     padding = call.node.text("padding_mode", "zeros")
     if padding == "reflection":
-        period = max(2 * (extent - 1), 1) if call.flag("align_corners") else 2 * extent
-        beyond, turn = (extent - 1, period) if call.flag("align_corners") else (extent - 1, 2 * extent - 1)
-        place = place - FORMULAS.floor(place / float(period)) * float(period)
-        place = FORMULAS.where(FORMULAS.greater(place, float(beyond)), float(turn) - place, place)
+        place = _mirrored(call, place, extent)
     elif padding == "zeros":
 
         def inside(value: Term) -> Term:
@@ -130,6 +129,16 @@ def _placed(call: Call, place: Term, weight: Term, slope: Term | None, extent: i
 
         weight, slope = inside(weight), None if slope is None else inside(slope)
     return Tap(_position(place, extent), weight, slope)
+
+
+def _mirrored(call: Call, place: Term, extent: int) -> Term:
+    """Return places mirrored at the outermost pixels' centres, or at their outer edges where corners do not align."""
+    low, span = (0.0, max(extent - 1, 1)) if call.flag("align_corners") else (-0.5, extent)
+    along = FORMULAS.abs(place - low)
+    turns = FORMULAS.floor(along / float(span))
+    rest = along - turns * float(span)
+    is_odd = FORMULAS.greater(turns - FORMULAS.floor(turns / 2.0) * 2.0, 0.0)
+    return FORMULAS.where(is_odd, float(span) - rest, rest) + low
 
 
 def _position(place: Term, extent: int) -> Term:

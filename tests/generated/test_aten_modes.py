@@ -1,0 +1,89 @@
+"""Every operator of ATen that has a rule, in all its modes: what torch computes, or it is left to torch."""
+
+from __future__ import annotations
+
+import random
+import sys
+import warnings
+from collections import Counter
+from inspect import Parameter, signature
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the front end of torch needs torch")
+
+from fuzzing import CAMPAIGN, SEED  # noqa: E402
+from generated.aten.drawing import MAKERS  # noqa: E402
+from generated.aten.running import MODULES, outcome, overload_of  # noqa: E402
+from opbuild.frontend.torch.registry import RULES  # noqa: E402
+from opbuild.frontend.torch.rules import load_rules  # noqa: E402
+
+load_rules()
+
+CALLS = min(CAMPAIGN, 1000) or 4
+"""Calls of each operator, computed on the host."""
+
+COMPILED = min(CAMPAIGN, 12) or 1
+"""Calls of each operator that kernels compute; the suite tries some operators."""
+
+CHOSEN = len(RULES) if CAMPAIGN else 25
+"""Operators that kernels compute."""
+
+NAMES = [name for name in RULES if overload_of(name) is not None]
+
+LACKING = {"aten.rsub.Tensor", "prims.fma.default"}
+"""Overloads with rules that not every release of torch has, or has loaded."""
+
+
+def test_every_rule_has_calls_that_are_drawn() -> None:
+    """A rule without a maker of calls would be compared with torch by nothing; nor is there a maker of no rule."""
+    assert MODULES
+    assert set(RULES) == set(MAKERS)
+    assert {*RULES} - {*NAMES} <= LACKING
+
+
+def test_a_rule_knows_the_arguments_that_are_handed_over_by_name() -> None:
+    """Torch hands them over by its names; a rule that calls one otherwise would refuse each such call."""
+    for name in NAMES:
+        parameters = signature(RULES[name]).parameters
+        if any(each.kind is Parameter.VAR_KEYWORD for each in parameters.values()):
+            continue
+        asked = {each.name for each in overload_of(name)._schema.arguments if each.kwarg_only}
+        assert asked <= {*parameters} | {"non_blocking"}, name
+
+
+def tried(names: list[str], calls: int, cache: Path | None) -> Counter[str]:
+    """Try calls of some operators; the first that is not as torch has it fails the test, by its name and seed."""
+    found, faults = Counter[str](), []
+    for name in names:
+        own = Counter[str]()
+        for seed in range(SEED, SEED + calls):
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    own[outcome(name, seed, cache)[0]] += 1
+            except Exception as error:
+                own["wrong"] += 1
+                faults.append((name, seed, f"{type(error).__name__}: {error}"))
+        if CAMPAIGN and cache is None:
+            print(f"{name}: {dict(own)}", file=sys.__stderr__)
+            assert own["same"], f"no call of {name} was compared: {dict(own)}"
+        found += own
+    print(f"{'kernels' if cache else 'host'}: {dict(found)}", file=sys.__stderr__ if CAMPAIGN else sys.stdout)
+    assert not faults, faults[0]
+    return found
+
+
+@pytest.mark.timeout(36000 if CAMPAIGN else 600)
+def test_every_rule_computes_what_torch_computes_in_all_modes() -> None:
+    """Modes, special numbers, halves, extremes, empty tensors, every element type: on the host, node by node."""
+    found = tried(NAMES, CALLS, None)
+    assert found["same"] > 0.8 * found.total()
+
+
+@pytest.mark.timeout(36000 if CAMPAIGN else 600)
+def test_kernels_compute_what_torch_computes_in_all_modes(shared_store: Path) -> None:
+    """Some operators by the seed, all in a campaign, compiled as networks are."""
+    names = random.Random(SEED).sample(NAMES, min(CHOSEN, len(NAMES)))
+    assert tried(names, COMPILED, shared_store)["same"]
