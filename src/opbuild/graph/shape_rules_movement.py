@@ -162,6 +162,12 @@ def pad(call: Call) -> Types:
     return (TensorType(call.dtype(0), tuple(x)),)
 
 
+@rule("InRange", domain="opbuild")
+def in_range(call: Call) -> Types:
+    """What it is given."""
+    return (TensorType(call.dtype(0), call.shape(0)),)
+
+
 @rule("Gather")
 def gather(call: Call) -> Types:
     """Slices along one axis, by index."""

@@ -266,6 +266,10 @@ class Lowering:
         outputs = tuple(self.new_plain(name) if name else None for name in node.outputs)
         self._calls.append(PendingHost(node, inputs, outputs))
 
+    def check(self, node: Node, indices: Plain, bounds: Plain) -> None:
+        """Emit what refuses indices of a node."""
+        self._calls.append(PendingHost(node.with_(outputs=()), (indices, bounds), ()))
+
     def finish(self) -> Program:
         """Resolve every reference and return the program."""
         outputs = self._output_storages()
@@ -298,7 +302,7 @@ class Lowering:
                 node,
                 tuple(ref.resolve(index_of) if ref else None for ref in call.inputs),
                 tuple(ref.resolve(index_of) if ref else None for ref in call.outputs),
-                tuple(self.type(name) if name else None for name in node.inputs),
+                tuple(TensorType(ref.storage.dtype, ref.shape) if ref else None for ref in call.inputs),
                 tuple(self.type(name) if name else None for name in node.outputs),
                 self.graph.opset,
             )

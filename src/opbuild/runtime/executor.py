@@ -48,6 +48,9 @@ class Prepared(Protocol):
     def detach(self) -> None:
         """Let go of the caller's arrays."""
 
+    def arguments(self, step: int) -> Array:
+        """Return the headers of a kernel's arguments."""
+
 
 class Runner(ABC):
     """Runs a network for one input signature. Any number of threads may call it.
@@ -145,6 +148,10 @@ class Runner(ABC):
     def _failure(self, arena: Prepared, arguments: tuple[Any, ...]) -> RunError:
         failed = next(index for index, (_, each) in enumerate(arena.steps) if each is arguments)
         call = self.call_of(failed)
+        if not call.writes:
+            from opbuild.runtime.indices import refuse_arguments
+
+            refuse_arguments(call.nodes[0], arena.arguments(failed), call.symbol)
         message = last_error() or "it gave no message"
         return RunError(f"kernel {call.symbol} failed: {message}", f"it computes node {', '.join(call.nodes)}")
 
@@ -279,6 +286,12 @@ class Arena:
         for buffer, _ in self._owner._ports:
             self._arrays[buffer] = None
 
+    def arguments(self, step: int) -> Array:
+        """Return the headers of a kernel's arguments."""
+        steps = self._owner.record.steps
+        found: Array = self.headers[steps.step == step]
+        return found
+
     def array(self, buffer: int) -> Array | None:
         """Return the memory of a buffer; None for the caller's while none is attached."""
         array = self._arrays[buffer]
@@ -335,6 +348,9 @@ def evaluate_step(call: HostCall, arrays: Sequence[Array | None], evaluate: Eval
     Raises:
         RunError: If the backend fails, or gives something else than the model says.
     """
+    if call.is_check:
+        _refuse_outside(call, arrays)
+        return
     inputs = [
         None if view is None or type_ is None else _window(arrays, view, type_.size).reshape(type_.shape)
         for view, type_ in zip(call.inputs, call.input_types, strict=True)
@@ -355,6 +371,15 @@ def evaluate_step(call: HostCall, arrays: Sequence[Array | None], evaluate: Eval
             got = "nothing" if result is None else f"{result.dtype}{list(result.shape)}"
             raise RunError(f"{where} gave {got}, the model says {type_}", "the shape of its output depends on its data")
         _window(arrays, view, type_.size)[:] = result.reshape(-1)
+
+
+def _refuse_outside(call: HostCall, arrays: Sequence[Array | None]) -> None:
+    """Refuse indices, where no library does."""
+    from opbuild.runtime.indices import refuse
+
+    (view, _), (type_, bounds) = call.inputs, call.input_types
+    if view is not None and type_ is not None and bounds is not None:
+        refuse(call.node.name, _window(arrays, view, type_.size), bounds.shape, negative=call.node.attrs["negative"])
 
 
 def _window(arrays: Sequence[Array | None], view: View, size: int) -> Array:

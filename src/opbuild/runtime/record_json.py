@@ -128,7 +128,7 @@ def _kind(symbol: Any, arguments: Any, types: Any, work: Any, writes: Any) -> Ki
     kind = Kind(str(symbol), int(arguments), tuple(map(str, types)), max(int(work), 0), int(writes))
     if (kind.dtypes and len(kind.dtypes) != kind.arguments) or not _TYPES.issuperset(kind.dtypes):
         raise ValueError(f"a kernel's arguments have the types {kind.dtypes}")
-    if not 1 <= kind.writes <= kind.arguments:
+    if not 0 <= kind.writes <= kind.arguments:
         raise ValueError(f"a kernel of {kind.arguments} arguments writes {kind.writes}")
     return kind
 
