@@ -104,7 +104,7 @@ support-library-%: $(NATIVE)/opbuild_%.c
 	$(FOR_ARM) $(FLAGS) $< -o $(NATIVE)/support/$*_aarch64.so
 
 support-%: HEADER = $(NATIVE)/support/page.h
-support-indices: HEADER = $(NATIVE)/opbuild_indices.h
+support-indices: HEADER = $(NATIVE)/opbuild_argument.h
 support-%: FLAGS = $(call SUPPORT_FLAGS,$<,$(HEADER)) -c
 support-%: $(NATIVE)/support/%.c
 	$(FOR_X86) $(FLAGS) $< -o $(<:.c=_x86_64.o)

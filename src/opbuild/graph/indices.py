@@ -131,6 +131,11 @@ def _running(node: Node, shapes: Shapes) -> Bounds | None:
     return Bounds(1, (len(shapes(0)),)) if shapes(0) else None
 
 
+def _transformed(node: Node, shapes: Shapes) -> Bounds | None:
+    """DFT: the axis."""
+    return Bounds(2, (len(shapes(0)),)) if len(node.inputs) > 2 and node.inputs[2] else None
+
+
 def _regions(node: Node, shapes: Shapes) -> Bounds | None:
     """RoiAlign: the image of each region."""
     return Bounds(2, shapes(0)[:1], negative=False)
@@ -165,13 +170,15 @@ def _written(node: Node, shapes: Shapes) -> Bounds | None:
     if len(node.inputs) < 3 or not node.inputs[2] or node.text("mode", "linear") == "circular":
         return None
     axis = _axis(node, len(shapes(0)), -2)
-    return Bounds(2, (shapes(0)[axis] - shapes(1)[axis] + 1,), negative=False)
+    places = shapes(0)[axis] - shapes(1)[axis] + 1
+    return Bounds(2, (places if places > 0 else 0,), negative=False)
 
 
 _BOUNDS = {
     **dict.fromkeys(("Gather", "GatherElements", "ScatterElements"), _along),
     **dict.fromkeys(("GatherND", "ScatterND"), _vectors),
     **dict.fromkeys(("CumSum", "CumProd"), _running),
+    "DFT": _transformed,
     "ReverseSequence": _lengths,
     "RoiAlign": _regions,
     **dict.fromkeys(LOSSES, _classes),

@@ -8,6 +8,7 @@ import numpy as np
 
 from opbuild.graph.passes.composite import signal
 from opbuild.graph.passes.composite.rewrite import KeptError, Rewrite, has_input, integers, reshaped
+from opbuild.graph.passes.indices import in_range
 from opbuild.graph.passes.rewriter import Rewriter
 from opbuild.graph.types import Node
 
@@ -47,15 +48,16 @@ def _transform(to: Rewriter, node: Node) -> None:
 
 def _each(to: Rewriter, node: Node, axis: str, count: int, along: Callable[[int, str], str]) -> None:
     """Append the computation along each axis, and the choice of one by what ``axis`` is; a negative one counts back."""
-    if axis in to.constants or not 1 <= count <= MOST_AXES:
+    if axis in to.constants or not 2 <= count <= MOST_AXES:  # one that is not chosen among others is not looked at
         raise KeptError
-    if count == 1:
-        along(0, node.outputs[0])
-        return
     rank = len(to.types[node.inputs[0]].shape)
     place = reshaped(to, node, axis, ())
     if to.types[place].dtype != "int64":
         place = to.add(node, "Cast", (place,), to="int64")
+    if count < rank:
+        is_negative = to.add(node, "Less", (place, integers(to, node, 0)))
+        place = to.add(node, "Where", (is_negative, to.add(node, "Add", (place, integers(to, node, rank))), place))
+        place = in_range(to, node, place, (count,))
     found = along(0, "")
     for number in range(1, count):
         both = to.constant(f"{node.name}/axis", np.array([number, number - rank], np.int64))
