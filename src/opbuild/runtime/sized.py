@@ -21,7 +21,7 @@ from opbuild.program import HostCall, Port, View
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.buffers import DIMENSION, HEADER, HEADER_WORDS, HOST_WORD, element_type
 from opbuild.runtime.executor import Evaluate, Prepared, Runner, evaluate_step
-from opbuild.runtime.indices import check_symbol
+from opbuild.runtime.indices import check_symbol, work_of
 from opbuild.runtime.library import Callee, Library, Step, kernel_steps
 from opbuild.runtime.memory_plan import Lives
 from opbuild.runtime.record import addresses
@@ -132,11 +132,6 @@ class Layout:
         """Return the symbol of what refuses indices as a kernel would; without kernels there is no library with it."""
         return check_symbol(step.node, step.types[0][0]) if self.template.decided and step.types[0] else ""
 
-    def callee(self, index: int, symbols: Mapping[str, int]) -> int:
-        """Return which of the callees a step calls; ``symbols`` has those of what refuses indices."""
-        step = self.template.steps[index]
-        return step.decided if isinstance(step, OpenKernel) else symbols[self.checks[index]]
-
     def _arguments(self, index: int, step: OpenKernel | OpenHost) -> list[_Operand]:
         """Return what a step is called with; nothing if the host backend evaluates it."""
         if isinstance(step, OpenKernel):
@@ -244,18 +239,19 @@ class SizedExecutor(Runner):
         """Bytes of the buffers that lie in the memory for temporaries."""
         return {int(index): int(self._nbytes[index]) for index in np.flatnonzero(self._layout.is_temporary)}
 
-    def callees(self) -> tuple[list[Callee], dict[str, int]]:
-        """Return all that is called, and where what refuses indices is among it, by symbol."""
+    def callees(self) -> tuple[list[Callee], dict[int, int]]:
+        """Return all that is called, and where what refuses indices is among it, by step."""
         machine = here()
         found = [
             Callee(function, library, machine.tasks(work, library.num_threads))
             for (_, _, library, function), work in self._chosen
         ]
         places = {}
-        for symbol in dict.fromkeys(self._layout.checks.values()):
-            library = self._chosen[0].kernel.library
-            places[symbol] = len(found)
-            found.append(Callee(library.kernel(symbol), library, 1))
+        for index, symbol in self._layout.checks.items():
+            library, views = self._chosen[0].kernel.library, self._layout.views[index]
+            work = work_of(int(self._dims["extent"][self._layout.first[views[0]]]))
+            places[index] = len(found)
+            found.append(Callee(library.kernel(symbol), library, machine.tasks(work, library.num_threads)))
         return found, places
 
     @lazily
@@ -385,9 +381,10 @@ class _Sized:
 
     def _steps(self, owner: SizedExecutor) -> list[Step]:
         layout = owner._layout
-        callees, symbols = owner.callees()
+        callees, places = owner.callees()
         taken = [index for index in owner._steps if index not in layout.evaluated]
-        called = [layout.callee(index, symbols) for index in taken]
+        steps = ((index, layout.template.steps[index]) for index in taken)
+        called = [step.decided if isinstance(step, OpenKernel) else places[index] for index, step in steps]
         ends = np.cumsum([len(layout.views[index]) for index in taken], dtype=np.int64)
         run = iter(kernel_steps(callees, np.array(called, np.int64), ends, self._headers))
         return [
