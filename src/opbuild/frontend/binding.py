@@ -14,7 +14,7 @@ import numpy as np
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import InvalidModelError, ModelError, RunError, UnsupportedOperatorError
 from opbuild.frontend.block import Block
-from opbuild.frontend.indices import CHECKED, checked
+from opbuild.frontend.indices import checked
 from opbuild.frontend.known import Known, Names, computed
 from opbuild.frontend.onnx_upgrade import upgrade
 from opbuild.frontend.open_binder import OpenBinder
@@ -166,7 +166,10 @@ class NodeBinder(OpenBinder):
         if (inputs, outputs) != (node.inputs, node.outputs):
             node = node.with_(inputs=inputs, outputs=outputs)
         if not rewrites(node.domain, node.op_type):
-            return self.add(upgrade(self._with_checked(node), self.source_opset, self))
+            *before, node = checked(node, self)
+            for each in before:
+                self._add(each)
+            return self.add(upgrade(node, self.source_opset, self))
         try:
             from opbuild.frontend.microsoft import rewrite
 
@@ -175,15 +178,6 @@ class NodeBinder(OpenBinder):
             error.stopped = node
             raise
         return self.add(written)
-
-    def _with_checked(self, node: Node) -> Node:
-        """Take what looks at the indices of a node whose function may take its place; return the node behind it."""
-        if node.domain or node.op_type not in CHECKED:
-            return node
-        *before, node = checked(node, self)
-        for each in before:
-            self._add(each)
-        return node
 
     def add(self, nodes: Sequence[Node]) -> Call | None:
         """Take nodes of the newest operator set that compute one of the model, under the names of the graph.

@@ -11,7 +11,7 @@ from opbuild.errors import InvalidModelError
 from opbuild.graph.indices import DOMAIN, HINT, LOSSES, Bounds, bounds_of, outside
 from opbuild.graph.types import IN_RANGE, Array, Node, TensorType
 
-CHECKED = frozenset((*LOSSES, "RotaryEmbedding"))
+_CHECKED = frozenset((*LOSSES, "RotaryEmbedding"))
 """Operators of which a function may be taken that reads their indices in another way."""
 
 
@@ -37,6 +37,8 @@ def checked(node: Node, scope: Scope) -> Sequence[Node]:
     Raises:
         InvalidModelError: If known ones are out of range.
     """
+    if node.op_type not in _CHECKED:
+        return (node,)
     bounds = bounds_of(node, lambda index: scope.type_of(node.inputs[index]).shape)
     if bounds is None:
         return (node,)

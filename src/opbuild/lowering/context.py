@@ -260,15 +260,11 @@ class Lowering:
         """Emit the copy of a plain value, with any strides, to a place of the same shape; ``name`` is for reports."""
         self.emit(partial(copy, dtype=source.storage.dtype, choose=self.choose), (source, target), (name,))
 
-    def host(self, node: Node) -> None:
-        """Emit a call of the host backend for a node."""
-        inputs = tuple(self.dense(name) if name else None for name in node.inputs)
+    def host(self, node: Node, inputs: tuple[Plain | None, ...] = ()) -> None:
+        """Emit a call of the host backend for a node; what is given is dense, by default the node's inputs."""
+        inputs = inputs or tuple(self.dense(name) if name else None for name in node.inputs)
         outputs = tuple(self.new_plain(name) if name else None for name in node.outputs)
         self._calls.append(PendingHost(node, inputs, outputs))
-
-    def check(self, node: Node, indices: Plain, bounds: Plain) -> None:
-        """Emit what refuses indices of a node."""
-        self._calls.append(PendingHost(node.with_(outputs=()), (indices, bounds), ()))
 
     def finish(self) -> Program:
         """Resolve every reference and return the program."""

@@ -16,10 +16,7 @@ from opbuild.graph.indices import is_check, out_of_range, outside
 from opbuild.graph.types import Array, Node
 from opbuild.program import HostCall
 from opbuild.runtime.buffers import DIMENSION
-from opbuild.runtime.record import KernelStep
-
-SYMBOLS = {True: "opbuild_indices", False: "opbuild_places"}
-"""What libraries of networks have, by whether indices may be negative."""
+from opbuild.runtime.record import CHECKS, KernelStep
 
 
 class _Typed(Protocol):
@@ -31,7 +28,7 @@ def check_symbol(node: Node, indices: _Typed | None) -> str:
     """Return what a network's library has that refuses a node's indices; empty if it has nothing."""
     if not is_check(node) or indices is None or indices.dtype not in ("int32", "int64"):
         return ""
-    return SYMBOLS[bool(node.attrs["negative"])]
+    return CHECKS[bool(node.attrs["negative"])]
 
 
 def check_step(call: HostCall) -> KernelStep | None:
@@ -72,7 +69,7 @@ def refuse_arguments(name: str, arguments: Array, symbol: str) -> None:
     (size,), counts = _extents(indices), _extents(bounds)[::-1]
     bits = int(indices["type_bits"])
     values = np.frombuffer(ctypes.string_at(int(indices["host"]), size * bits // 8), f"i{bits // 8}")
-    refuse(name, values, counts, negative=symbol == SYMBOLS[True])
+    refuse(name, values, counts, negative=symbol == CHECKS[True])
 
 
 def _extents(header: Array) -> list[int]:

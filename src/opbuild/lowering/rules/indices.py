@@ -34,8 +34,8 @@ def in_range(lowering: Lowering, node: Node) -> None:
     indices = _once(value) if len(counts) == 1 else value
     indices = indices if indices.dense else lowering.dense(name)
     zero = lowering.packed((), "zero int32", (), "int32", lambda: np.zeros((), np.int32))
-    bare = node.with_(attrs={"negative": negative})
-    lowering.check(bare, dense_as(indices, (prod(indices.shape),)), broadcast(zero, counts))
+    bare = node.with_(outputs=(), attrs={"negative": negative})
+    lowering.host(bare, (dense_as(indices, (prod(indices.shape),)), broadcast(zero, counts)))
 
 
 def _once(value: Plain) -> Plain:

@@ -84,6 +84,7 @@ extern int halide_do_par_for(void *, int (*)(void *, int, uint8_t *), int, int, 
 
 static int any_outside(int32_t tasks, const argument *x, const argument *bounds, int negative) {
     request r = {x, bounds, negative, tasks, 0};
+    if (x->dimensions != 1 || bounds->dimensions < 1) return 1;
     if (tasks > 1 && halide_do_par_for) return halide_do_par_for(0, look, 0, tasks, (uint8_t *)&r) || r.wrong;
     r.tasks = 1;
     look(0, 0, (uint8_t *)&r);
