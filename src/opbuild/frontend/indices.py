@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -31,25 +31,24 @@ class Scope(Protocol):
         """Return a value if it is known when the network is built."""
 
 
-def checked(node: Node, scope: Scope) -> Sequence[Node]:
-    """Return a node that reads indices which were looked at, behind the nodes that do so.
+def checked(node: Node, scope: Scope, add: Callable[[Node], None]) -> Node:
+    """Return a node that reads indices which were looked at; ``add`` takes the nodes that do so.
 
     Raises:
         InvalidModelError: If known ones are out of range.
     """
     if node.op_type not in _CHECKED:
-        return (node,)
+        return node
     bounds = bounds_of(node, lambda index: scope.type_of(node.inputs[index]).shape)
     if bounds is None:
-        return (node,)
-    given = node.inputs[bounds.input]
-    known, ignored = scope.value_of(given), _ignored(node, bounds)
+        return node
+    known, ignored = scope.value_of(node.inputs[bounds.input]), _ignored(node, bounds)
     if known is None:
-        return _looked_at(node, scope, bounds, ignored)
+        return _looked_at(node, scope, bounds, ignored, add)
     found = outside(known if ignored is None else known[known != ignored], bounds.counts, negative=bounds.negative)
     if found:
         raise InvalidModelError(f"node {node.name!r}: {found}", HINT)
-    return (node,)
+    return node
 
 
 def _ignored(node: Node, bounds: Bounds) -> int | None:
@@ -58,22 +57,19 @@ def _ignored(node: Node, bounds: Bounds) -> int | None:
     return None if number is None or 0 <= number < bounds.counts[0] else int(number)
 
 
-def _looked_at(node: Node, scope: Scope, bounds: Bounds, ignored: int | None) -> Sequence[Node]:
-    given, nodes = node.inputs[bounds.input], list[Node]()
-
-    def add(op_type: str, *inputs: str, domain: str = "", **attrs: object) -> str:
-        output = scope.fresh(f"{node.name}/{op_type}_{len(nodes)}")
-        nodes.append(Node(op_type, inputs, (output,), attrs, node.name, domain))
+def _looked_at(node: Node, scope: Scope, bounds: Bounds, ignored: int | None, add: Callable[[Node], None]) -> Node:
+    def write(op_type: str, *inputs: str, domain: str = "", **attrs: object) -> str:
+        output = scope.fresh(f"{node.name}/{op_type}")
+        add(Node(op_type, inputs, (output,), attrs, node.name, domain))
         return output
 
+    given = node.inputs[bounds.input]
     attrs = {"counts": bounds.counts, "negative": bounds.negative}
     if ignored is None:
-        looked = add(IN_RANGE, given, domain=DOMAIN, **attrs)
+        looked = write(IN_RANGE, given, domain=DOMAIN, **attrs)
     else:
-        dtype = scope.type_of(given).dtype
-        none, zero = (scope.constant(np.array(number, dtype)) for number in (ignored, 0))
-        is_none = add("Equal", given, none)
-        looked = add(IN_RANGE, add("Where", is_none, zero, given), domain=DOMAIN, **attrs)
-        looked = add("Where", is_none, none, looked)
-    inputs = (*node.inputs[: bounds.input], looked, *node.inputs[bounds.input + 1 :])
-    return (*nodes, node.with_(inputs=inputs))
+        none, zero = (scope.constant(np.array(each, scope.type_of(given).dtype)) for each in (ignored, 0))
+        is_none = write("Equal", given, none)
+        looked = write(IN_RANGE, write("Where", is_none, zero, given), domain=DOMAIN, **attrs)
+        looked = write("Where", is_none, none, looked)
+    return node.with_(inputs=(*node.inputs[: bounds.input], looked, *node.inputs[bounds.input + 1 :]))
