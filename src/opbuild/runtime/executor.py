@@ -18,7 +18,7 @@ from opbuild.errors import LinkError, OpbuildError, RunError
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.host import here
 from opbuild.program import HostCall, Port, View
-from opbuild.runtime.blocks import Blocks
+from opbuild.runtime.blocks import Block, Blocks
 from opbuild.runtime.buffers import HEADER, HEADER_WORDS, HOST_WORD, element_type, make_headers
 from opbuild.runtime.changes import change, first_change, writeable
 from opbuild.runtime.library import Callee, Library, Step, kernel_steps, last_error, references
@@ -138,20 +138,24 @@ class Runner(ABC):
         steps = arena.steps if timer is None else timer.wrapped(self, arena.steps)
         for function, arguments in steps[: self._first_change]:
             if function(*arguments):
-                raise self._failure(arena, arguments)
+                raise self._failure(block, arguments)
         if self._first_change is not None:
             change(steps[self._first_change :])
         arena.detach()
         self.blocks.give(block)
         return outputs
 
-    def _failure(self, arena: Prepared, arguments: tuple[Any, ...]) -> RunError:
+    def _failure(self, block: Block[Prepared], arguments: tuple[Any, ...]) -> RunError:
+        arena = block.prepared
         failed = next(index for index, (_, each) in enumerate(arena.steps) if each is arguments)
         call = self.call_of(failed)
         if not call.writes:
-            from opbuild.runtime.indices import refuse_arguments
+            from opbuild.runtime.indices import refused
 
-            refuse_arguments(call.nodes[0], arena.arguments(failed), call.symbol)
+            error = refused(call.nodes[0], arena.arguments(failed), call.symbol)
+            arena.detach()
+            self.blocks.give(block)
+            return error
         message = last_error() or "it gave no message"
         return RunError(f"kernel {call.symbol} failed: {message}", f"it computes node {', '.join(call.nodes)}")
 

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
+from opbuild.errors import RunError
 from opbuild.graph.indices import is_check, out_of_range, outside
 from opbuild.graph.types import Array, Node
 from opbuild.program import HostCall
@@ -54,22 +55,22 @@ def refuse(name: str, indices: Array, counts: Sequence[int], *, negative: bool) 
         raise out_of_range(name, found)
 
 
-def refuse_arguments(name: str, arguments: Array, symbol: str) -> None:
-    """Say what an argument of a call holds that was refused.
+def refused(name: str, arguments: Array, symbol: str) -> RunError:
+    """Return the error of a call that refused its arguments.
 
     Args:
-        name: The node that was to read it.
+        name: The node that was to read them.
         arguments: The call's headers.
         symbol: What was called.
-
-    Raises:
-        OutOfRangeError: If an index is out of range.
     """
     indices, bounds = arguments
     (size,), counts = _extents(indices), _extents(bounds)[::-1]
     bits = int(indices["type_bits"])
     values = np.frombuffer(ctypes.string_at(int(indices["host"]), size * bits // 8), f"i{bits // 8}")
-    refuse(name, values, counts, negative=symbol == CHECKS[True])
+    found = outside(values, counts, negative=symbol == CHECKS[True])
+    if found is None:  # somebody writes to the caller's array
+        return RunError(f"node {name!r}: its indices changed while they were read", "leave inputs alone until the end")
+    return out_of_range(name, found)
 
 
 def _extents(header: Array) -> list[int]:
