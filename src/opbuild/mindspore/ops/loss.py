@@ -265,6 +265,7 @@ def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1, we
     """Return how much every other class comes within a margin of the right one, reduced."""
     x = need_tensor(input, "multi_margin_loss")
     classes = x.shape[1]
+    target = in_range(need_tensor(target, "multi_margin_loss"), classes)
     right = gather_elements(x, 1, expand_dims(target, 1))
     over = clamp(add(sub(x, right), float(margin)), 0.0, None)
     terms = over if p == 1 else square(over)
