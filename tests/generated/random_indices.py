@@ -106,7 +106,7 @@ def _shape(rng: Rng, least: int, most: int) -> tuple[int, ...]:
 
 def _indices(rng: Rng, shape: Sequence[int], count: Any, *, negative: bool = True, dtype: str = "") -> Array:
     low = -np.asarray(count) if negative else np.zeros_like(count)
-    return rng.integers(low, count, shape).astype(dtype or str(rng.choice(["int32", "int64"])))
+    return np.asarray(rng.integers(low, count, shape), dtype or str(rng.choice(["int32", "int64"])))
 
 
 def gather(rng: Rng) -> Drawn:
@@ -175,7 +175,7 @@ def running_sum(rng: Rng) -> Drawn:
     """The axis of a sum."""
     x = _shape(rng, 1, 4)
     axis = _indices(rng, (), len(x))
-    return Drawn("CumSum", [_floats(rng, x), np.asarray(axis)], 1, -len(x), len(x) - 1)
+    return Drawn("CumSum", [_floats(rng, x), axis], 1, -len(x), len(x) - 1)
 
 
 def tensor_scatter(rng: Rng) -> Drawn:
