@@ -9,6 +9,7 @@ import pytest
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import InvalidModelError, OutOfRangeError
+from opbuild.graph.extents import Extents
 from opbuild.graph.indices import outside
 from opbuild.graph.passes.indices import check_indices
 from opbuild.graph.passes.pipeline import optimize
@@ -53,6 +54,16 @@ def test_known_indices_are_compared_when_the_network_is_built() -> None:
     graph = graph_of(gather("known", "k"), k=np.array([-3, 3]))
     with pytest.raises(InvalidModelError, match=r"'known': index 3 is out of range: it must be from -3 to 2"):
         lower(optimize(graph, evaluate), host_level())
+
+
+def test_an_open_extent_stays_open() -> None:
+    """Two looks at indices of one are told apart without closing it."""
+    extents = Extents()
+    count = extents.input(3)
+    graph = graph_of(gather("one"), gather("two"))
+    graph = graph.with_(types={**graph.types, "x": TensorType("float32", (count, 4))})  # type: ignore[arg-type]
+    assert checks(graph) == ["one"]
+    assert not extents.conditions
 
 
 def test_what_is_said_to_be_unchecked_is_not_looked_at() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
+
+from opbuild.graph.extents import Extent
 from opbuild.graph.indices import DOMAIN, Bounds, bounds_of, is_check
 from opbuild.graph.passes.rewriter import Rewriter
 from opbuild.graph.types import IN_RANGE, Array, Graph, Node
@@ -9,19 +12,25 @@ from opbuild.graph.types import IN_RANGE, Array, Graph, Node
 
 def check_indices(graph: Graph) -> Graph:
     """Return a graph in which indices that are out of range are refused; known ones that are inside are left alone."""
-    to, checked = Rewriter(graph), dict[tuple[str, tuple[int, ...], bool], str]()
+    to, checked = Rewriter(graph), dict[Hashable, str]()
     for node in graph.nodes:
         if is_check(node):
-            checked[node.outputs[0], node.attrs["counts"], True] = node.outputs[0]
+            checked[node.outputs[0], _key(node.attrs["counts"]), True] = node.outputs[0]
         bounds = bounds_of(node, lambda index, node=node: graph.types[node.inputs[index]].shape)  # type: ignore[misc]
         if bounds is None or _is_inside(graph.constants.get(node.inputs[bounds.input]), bounds):
             to.nodes.append(node)
             continue
-        known = node.inputs[bounds.input], bounds.counts, bounds.negative
+        name = node.inputs[bounds.input]
+        known = name, _key(bounds.counts), bounds.negative
         if known not in checked:
-            checked[known] = in_range(to, node, *known)
+            checked[known] = in_range(to, node, name, bounds.counts, bounds.negative)
         to.nodes.append(with_input(node, bounds.input, checked[known]))
     return to.graph(graph) if checked else graph
+
+
+def _key(counts: Sequence[int]) -> Hashable:
+    """Return what is equal for numbers that are the same at any size; an open extent would be closed by its hash."""
+    return tuple(each.polynomial if isinstance(each, Extent) else each for each in counts)
 
 
 def in_range(to: Rewriter, node: Node, name: str, counts: tuple[int, ...], negative: bool = False) -> str:
