@@ -86,26 +86,30 @@ format: $(STAMP) ## Format the sources and mend what can be mended by itself
 
 # Freestanding: no functions of headers and nothing of the compiler's own libraries, so that the objects link wherever
 # networks do, and the pool's library finds what it needs in any C library.
-SUPPORT := tasks memory call
+SUPPORT := tasks memory call indices
 LIBRARIES := pool arrange
 SUPPORT_FLAGS = -std=c11 -Wall -Wextra -Werror -O2 -fPIC -ffreestanding -fno-stack-protector \
   -fno-asynchronous-unwind-tables -DSOURCE_DIGEST='"$(shell cat $(1) $(2) | sha256sum | cut -d ' ' -f 1)"'
 LIBRARY_FLAGS := -shared -nostdlib -Wl,-Bsymbolic,-z,now,-z,noexecstack,--build-id=none,-s
 FOR_X86 := x86_64-linux-gnu-gcc -maccumulate-outgoing-args
 FOR_ARM := aarch64-linux-gnu-gcc -mno-outline-atomics
+FOR_RISCV := riscv64-linux-gnu-gcc -Wno-psabi
 NATIVE := src/opbuild/native
 
-support: $(SUPPORT:%=support-%) $(LIBRARIES:%=support-library-%) ## Compile what networks are linked with, the pool of threads and what packs weights, again after a change; needs gcc for x86-64 and for Arm
+support: $(SUPPORT:%=support-%) $(LIBRARIES:%=support-library-%) ## Compile what networks are linked with, the pool of threads and what packs weights, again after a change; needs gcc for x86-64, Arm and RISC-V
 
 support-library-%: FLAGS = $(call SUPPORT_FLAGS,$<,$(<:.c=.h)) $(LIBRARY_FLAGS)
 support-library-%: $(NATIVE)/opbuild_%.c
 	$(FOR_X86) $(FLAGS) $< -o $(NATIVE)/support/$*_x86_64.so
 	$(FOR_ARM) $(FLAGS) $< -o $(NATIVE)/support/$*_aarch64.so
 
-support-%: FLAGS = $(call SUPPORT_FLAGS,$<,$(NATIVE)/support/page.h) -c
+support-%: HEADER = $(NATIVE)/support/page.h
+support-indices: HEADER = $(NATIVE)/opbuild_argument.h
+support-%: FLAGS = $(call SUPPORT_FLAGS,$<,$(HEADER)) -c
 support-%: $(NATIVE)/support/%.c
 	$(FOR_X86) $(FLAGS) $< -o $(<:.c=_x86_64.o)
 	$(FOR_ARM) $(FLAGS) $< -o $(<:.c=_aarch64.o)
+	$(if $(filter indices,$*),$(FOR_RISCV) $(FLAGS) $< -o $(<:.c=_riscv64.o))
 
 clean: ## Remove .venv and what the tools left behind
 	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis build src/*.egg-info

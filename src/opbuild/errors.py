@@ -15,6 +15,7 @@
     │   ├── LinkError              objects could not be linked, or no linker was found
     │   └── TargetError            the level is unknown or can not run here
     ├── RunError                   a built network failed while it ran
+    │   └── OutOfRangeError        an index in its data is out of range; an IndexError too
     └── RankError                  the ranks of a job do not come together: one failed, hangs, or does something else
 
 Each carries what was wrong and where in its message, and in ``hint`` what to do about it.
@@ -130,6 +131,10 @@ class RunError(OpbuildError):
     """A built network failed while it ran."""
 
     exit_code = 6
+
+
+class OutOfRangeError(RunError, IndexError):
+    """An index in the data that a network was given is out of range."""
 
 
 class ChangesError(RunError):

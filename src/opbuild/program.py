@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from opbuild.graph.types import Array, Node, TensorType
+from opbuild.graph.types import IN_RANGE, Array, Node, TensorType
 from opbuild.platform.records import NamedTuple, dataclass, field
 
 if TYPE_CHECKING:
@@ -124,6 +124,11 @@ class HostCall:
     def nodes(self) -> tuple[str, ...]:
         """Names of the model's nodes that it computes."""
         return (self.node.name,)
+
+    @property
+    def is_check(self) -> bool:
+        """Whether it only refuses indices: what is linked into networks does that, as a kernel would."""
+        return self.node.op_type == IN_RANGE and self.node.domain == "opbuild"
 
 
 Call = KernelCall | HostCall

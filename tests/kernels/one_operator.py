@@ -60,7 +60,7 @@ def program_of(model: onnx.ModelProto) -> Program:
 def on_kernels(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> tuple[Array, ...]:
     """Return a model's outputs, computed by kernels alone."""
     program = program_of(model)
-    assert [call.node.op_type for call in program.calls if isinstance(call, HostCall)] == []
+    assert [call.node.op_type for call in program.calls if isinstance(call, HostCall) and not call.is_check] == []
     found = run_program(program, feeds)
     return tuple(found[port.name] for port in program.outputs)
 

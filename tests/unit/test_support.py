@@ -60,10 +60,11 @@ def test_the_pool_needs_only_the_c_library() -> None:
 
 
 @pytest.mark.parametrize("triple", TRIPLES)
-@pytest.mark.parametrize("part", ["tasks", "memory", "call"])
+@pytest.mark.parametrize("part", ["tasks", "memory", "call", "indices"])
 def test_the_objects_were_compiled_from_the_sources_beside_them(triple: str, part: str) -> None:
     """``make support`` puts a source's digest into its objects; one that was forgotten is noticed here."""
-    source = (SUPPORT / f"{part}.c").read_bytes() + (SUPPORT / "page.h").read_bytes()
+    header = SUPPORT.parent / "opbuild_argument.h" if part == "indices" else SUPPORT / "page.h"
+    source = (SUPPORT / f"{part}.c").read_bytes() + header.read_bytes()
     assert hashlib.sha256(source).hexdigest().encode() in support_parts(triple)[part]
 
 
@@ -84,18 +85,20 @@ def test_the_libraries_were_compiled_from_the_sources_beside_them(library: str, 
 
 
 def test_only_what_is_called_is_linked() -> None:
-    """A network of kernels that run in one thread and need no memory has neither; all have what calls kernels."""
+    """A network of kernels that run in one thread and need no memory has neither; all have what no kernel calls."""
     parts = support_parts("x86-64-linux")
-    assert support_objects("x86-64-linux", {"tanhf"}) == [parts["call"]]
-    assert support_objects("x86-64-linux", {"halide_do_par_for"}) == [parts["tasks"], parts["call"]]
+    always = [parts["call"], parts["indices"]]
+    assert support_objects("x86-64-linux", {"tanhf"}) == always
+    assert support_objects("x86-64-linux", {"halide_do_par_for"}) == [parts["tasks"], *always]
     assert support_objects("x86-64-linux", {"halide_free", "halide_do_par_for"}) == list(parts.values())
     assert {"halide_do_par_for", "halide_malloc", "halide_free"} <= provided_symbols("x86-64-linux")
 
 
 def test_other_architectures_have_the_compilers_own() -> None:
-    """Nothing is linked where there is no object, and nothing is said to be there."""
-    assert support_objects("riscv-64-linux", {"halide_malloc"}) == []
-    assert provided_symbols("riscv-64-linux") == frozenset()
+    """Nothing of the runtime is linked where there is no object; what refuses indices is there everywhere."""
+    parts = support_parts("riscv-64-linux")
+    assert support_objects("riscv-64-linux", {"halide_malloc"}) == [parts["indices"]]
+    assert provided_symbols("riscv-64-linux") == {"opbuild_indices", "opbuild_places", "opbuild_indices_source"}
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import numpy as np
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import InvalidModelError, ModelError, RunError, UnsupportedOperatorError
 from opbuild.frontend.block import Block
+from opbuild.frontend.indices import checked
 from opbuild.frontend.known import Known, Names, computed
 from opbuild.frontend.onnx_upgrade import upgrade
 from opbuild.frontend.open_binder import OpenBinder
@@ -166,7 +167,7 @@ class NodeBinder(OpenBinder):
         if (inputs, outputs) != (node.inputs, node.outputs):
             node = node.with_(inputs=inputs, outputs=outputs)
         if not rewrites(node.domain, node.op_type):
-            return self.add(upgrade(node, self.source_opset, self))
+            return self.add(upgrade(checked(node, self, self._add), self.source_opset, self))
         try:
             from opbuild.frontend.microsoft import rewrite
 
@@ -183,8 +184,7 @@ class NodeBinder(OpenBinder):
             The function to be taken in the place of a single one, if there is a better one.
 
         Raises:
-            UnknownTypeError: If the types of one can not be told yet.
-            ModelError: If one is not valid.
+            UnknownTypeError, ModelError: If the types of one can not be told yet, or one is not valid.
         """
         call = self._function(nodes[0]) if len(nodes) == 1 else None
         for each in nodes if call is None else ():

@@ -136,12 +136,14 @@ def _skip_normalization(simplified: bool) -> Rewrite:
 
 def _embed_layer_normalization(of: Rewriting) -> Sequence[Node]:
     batch, length = of.shape(0, 2)
-    total = of("Gather", of.input(2), of.input(0), axis=0)
+    total = of("Gather", of.input(2), of.in_range(of.input(0), of.input(2)), axis=0)
     table = of.input(3)
-    places = of("Gather", table, of.input(8), axis=0) if of.has(8) else of.slice(table, 0, 0, length)
+    places = of.slice(table, 0, 0, length)
+    if of.has(8):
+        places = of("Gather", table, of.in_range(of.input(8), table), axis=0)
     total = of("Add", total, places)
     if of.has(1):
-        total = of("Add", total, of("Gather", of.input(4), of.input(1), axis=0))
+        total = of("Add", total, of("Gather", of.input(4), of.in_range(of.input(1), of.input(4)), axis=0))
     attrs = {"axis": -1, "epsilon": float(of.attr("epsilon", 1e-12))}
     value = of("LayerNormalization", total, of.input(5), of.input(6), **attrs)
     if of.has(7):

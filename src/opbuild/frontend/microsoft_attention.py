@@ -123,6 +123,7 @@ def rotated(
         interleaved: Whether neighbours are a pair, not elements half a part away.
     """
     half, whole = part // 2, tuple(shape[:-1])
+    places = of.in_range(places, tables[0])
     cosine, sine = (of("Unsqueeze", of("Gather", table, places, axis=0), of.ints(1)) for table in tables)
     rest = of.slice(value, 3, part, shape[-1]) if part < shape[-1] else ""
     turned = of.slice(value, 3, 0, part) if rest else value

@@ -9,8 +9,9 @@ import numpy as np
 
 from opbuild.errors import InvalidModelError, UnsupportedOperatorError
 from opbuild.graph.extents import is_open
+from opbuild.graph.indices import DOMAIN
 from opbuild.graph.shape_rules import Call, UnknownValueError
-from opbuild.graph.types import Array, Node, TensorType
+from opbuild.graph.types import IN_RANGE, Array, Node, TensorType
 
 
 class Scope(Protocol):
@@ -53,6 +54,14 @@ class Rewriting:
         name = self._scope.fresh(f"{self.node.name}/{op_type}_{len(self.nodes)}")
         self.write(op_type, inputs, (name,), attrs)
         return name
+
+    def in_range(self, indices: str, table: str) -> str:
+        """Refuse indices of the rows of one of the inputs that are negative or too large."""
+        count = self._scope.type_of(table).shape[0]
+        output = self._scope.fresh(f"{self.node.name}/{IN_RANGE}_{len(self.nodes)}")
+        attrs = {"counts": (count,), "negative": False}
+        self.nodes.append(Node(IN_RANGE, (indices,), (output,), attrs, self.node.name, DOMAIN))
+        return output
 
     def write(self, op_type: str, inputs: Sequence[str], outputs: Sequence[str], attrs: Mapping[str, Any]) -> None:
         """Write an operator whose outputs have these names."""

@@ -162,6 +162,12 @@ def pad(call: Call) -> Types:
     return (TensorType(call.dtype(0), tuple(x)),)
 
 
+@rule("InRange", domain="opbuild")
+def in_range(call: Call) -> Types:
+    """What it is given."""
+    return (TensorType(call.dtype(0), call.shape(0)),)
+
+
 @rule("Gather")
 def gather(call: Call) -> Types:
     """Slices along one axis, by index."""
@@ -186,7 +192,24 @@ def gather_nd(call: Call) -> Types:
     return (TensorType(call.dtype(0), (*indices[:-1], *x[batch + indices[-1] :])),)
 
 
-@rule("ScatterElements", "ScatterND", "ReverseSequence", "TensorScatter", "CumSum", "CumProd")
+@rule("ScatterElements")
+def scatter_elements(call: Call) -> Types:
+    """The first input's type."""
+    call.axis(int(call.attr("axis", 0)), len(call.shape(0)))
+    return (call.type(0),)
+
+
+@rule("ReverseSequence")
+def reverse_sequence(call: Call) -> Types:
+    """The first input's type."""
+    call.rank(0, least=2)
+    batch, time = (int(call.attr(name, default)) for name, default in (("batch_axis", 1), ("time_axis", 0)))
+    if sorted((batch, time)) != [0, 1]:
+        call.fail(f"batch_axis {batch} and time_axis {time} are not 0 and 1")
+    return (call.type(0),)
+
+
+@rule("ScatterND", "TensorScatter", "CumSum", "CumProd")
 def like_first(call: Call) -> Types:
     """The first input's type."""
     return (call.type(0),)

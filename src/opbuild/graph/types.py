@@ -24,6 +24,9 @@ Attribute: TypeAlias = Any
 COLLECTIVES = "opbuild.ranks"
 """Domain of the operators by which ranks communicate. They run on the host; each counts even if nobody reads it."""
 
+IN_RANGE = "InRange"
+"""The operator of domain ``opbuild`` that refuses indices (``graph/indices.py``)."""
+
 START, WAIT = "Start", "Wait"
 """What types of such operators end with that only begin: these give a ticket, for which those give the result."""
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from opbuild.dtypes import numpy_dtype
 from opbuild.graph.extents import is_open
-from opbuild.graph.types import Array, Node, TensorType
+from opbuild.graph.indices import DOMAIN
+from opbuild.graph.types import IN_RANGE, Array, Node, TensorType
 from opbuild.platform.records import dataclass
 
 
@@ -93,6 +94,10 @@ class Writing:
         read = tuple("" if each is None else each.name for each in inputs)
         self._scope.append(Node(op_type, read, tuple(names), attrs, label, domain))
         return tuple(Value(name, self._scope.type_of(name)) for name in names)
+
+    def in_range(self, indices: Value, count: int) -> Value:
+        """Refuse indices of one of ``count`` elements that are negative or too large."""
+        return self(IN_RANGE, indices, domain=DOMAIN, counts=(count,), negative=False)
 
     # Constants
 

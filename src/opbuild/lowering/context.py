@@ -260,9 +260,9 @@ class Lowering:
         """Emit the copy of a plain value, with any strides, to a place of the same shape; ``name`` is for reports."""
         self.emit(partial(copy, dtype=source.storage.dtype, choose=self.choose), (source, target), (name,))
 
-    def host(self, node: Node) -> None:
-        """Emit a call of the host backend for a node."""
-        inputs = tuple(self.dense(name) if name else None for name in node.inputs)
+    def host(self, node: Node, inputs: tuple[Plain | None, ...] = ()) -> None:
+        """Emit a call of the host backend for a node; what is given is dense, by default the node's inputs."""
+        inputs = inputs or tuple(self.dense(name) if name else None for name in node.inputs)
         outputs = tuple(self.new_plain(name) if name else None for name in node.outputs)
         self._calls.append(PendingHost(node, inputs, outputs))
 
@@ -298,7 +298,7 @@ class Lowering:
                 node,
                 tuple(ref.resolve(index_of) if ref else None for ref in call.inputs),
                 tuple(ref.resolve(index_of) if ref else None for ref in call.outputs),
-                tuple(self.type(name) if name else None for name in node.inputs),
+                tuple(TensorType(ref.storage.dtype, ref.shape) if ref else None for ref in call.inputs),
                 tuple(self.type(name) if name else None for name in node.outputs),
                 self.graph.opset,
             )

@@ -25,7 +25,7 @@ class Pending:
 
 @dataclass(frozen=True, eq=False)
 class PendingHost:
-    """A call of the host backend: a node, and where what it has lies."""
+    """A call of the host backend: a node, and where what it has lies; or what refuses indices (``graph.indices``)."""
 
     node: Node
     inputs: tuple[Plain | None, ...]

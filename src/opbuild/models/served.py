@@ -33,7 +33,7 @@ def host_calls(graph: Graph) -> HostCalls:
     from opbuild.program import HostCall
 
     calls = lower(optimize(graph, evaluate), LEVELS[0]).calls
-    host = [call.node for call in calls if isinstance(call, HostCall)]
+    host = [call.node for call in calls if isinstance(call, HostCall) and not call.is_check]
     if not host:
         return HostCalls(0, 0)
     from opbuild.backend.host.evaluate import is_native  # a network that kernels serve needs no host

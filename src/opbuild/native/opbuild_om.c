@@ -15,6 +15,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "opbuild_argument.h"
 #include "opbuild_digest.h"
 #include "opbuild_pool.h"
 
@@ -22,7 +23,7 @@
 #error "offline models are for little-endian machines"
 #endif
 
-enum { OLDEST = 2, VERSION = 4, MOST_SECTIONS = 65536, MOST_ARGUMENTS = 32, ALIGNMENT = 64 };
+enum { OLDEST = 2, VERSION = 5, MOST_SECTIONS = 65536, MOST_ARGUMENTS = 32, ALIGNMENT = 64 };
 enum { WAKING = 2500 }; /* nanoseconds of work from which on it pays to wake a second thread */
 enum { ABOUT = 1, MACHINE, PLAN, PROGRAM, LIBRARY, WEIGHTS };
 enum { INPUT, OUTPUT, CONSTANT, TEMPORARY };
@@ -70,25 +71,6 @@ typedef struct {
 typedef struct {
     int32_t extent, stride;
 } program_dimension;
-
-/* -- Halide's arguments, as HalideRuntime.h has them -------------------------------------------------------------- */
-
-typedef struct {
-    int32_t min, extent, stride;
-    uint32_t flags;
-} dimension;
-
-typedef struct {
-    uint64_t device;
-    const void *device_interface;
-    uint8_t *host;
-    uint64_t flags;
-    uint8_t code, bits;
-    uint16_t lanes;
-    int32_t dimensions;
-    dimension *dim;
-    void *padding;
-} argument;
 
 typedef void (*kernel)(void);
 
@@ -472,6 +454,25 @@ static int call(kernel function, int32_t tasks, argument *a, uint32_t count) {
     return page[0] ? -1 : error; /* the call is not the last thing here, so the frame is still there */
 }
 
+/* The index at a place of those that a call was given. */
+static int64_t index_at(const argument *x, int64_t place) {
+    return x->bits == 64 ? ((const int64_t *)x->host)[place] : ((const int32_t *)x->host)[place];
+}
+
+/* Say which index a call refused, if that is what it does. */
+static int refused(const char *symbol, const char *nodes, const argument *a, char *message, size_t size) {
+    int negative = strcmp(symbol, "opbuild_indices") == 0;
+    if (!negative && strcmp(symbol, "opbuild_places") != 0) return 0;
+    for (int64_t i = 0; i < a[0].dim[0].extent; i++) {
+        int64_t count = a[1].dim[a[1].dimensions - 1 - i % a[1].dimensions].extent, found = index_at(a, i);
+        if (found >= (negative ? -count : 0) && found < count) continue;
+        fail(message, size, "node %s: index %lld is out of range: it must be from %lld to %lld", nodes, (long long)found,
+             negative ? -(long long)count : 0LL, (long long)count - 1);
+        return 1;
+    }
+    return 0;
+}
+
 static int run(opbuild_model *model, program *p, const void *const *inputs, void *const *outputs, char *message,
                size_t size) {
     if (!p->kernels && prepare(model, p, message, size) != 0) return -1;
@@ -486,7 +487,8 @@ static int run(opbuild_model *model, program *p, const void *const *inputs, void
         kernel_said[0] = 0;
         int32_t tasks = step->work >= WAKING ? model->threads : 1;
         if (call(p->kernels[i], tasks, p->arguments + step->first, step->count) != 0)
-            return fail(message, size, "the kernel of node %s failed: %s", p->text + step->nodes,
+            return refused(p->text + step->symbol, p->text + step->nodes, p->arguments + step->first, message, size) ? -1
+                 : fail(message, size, "the kernel of node %s failed: %s", p->text + step->nodes,
                         kernel_said[0] ? kernel_said : "it gave no message");
     }
     return 0;

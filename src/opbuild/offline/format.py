@@ -37,9 +37,10 @@ from opbuild.text.plural import counted
 
 MAGIC = OFFLINE_MAGIC
 """Not text, and damaged by whatever changes line ends."""
-VERSION = 4
+VERSION = 5
 OLDEST = 2
-"""What is read: until version 3 buffers and steps were rows, in version 2 each view had its own extents and strides."""
+"""What is read: until version 4 nothing refuses indices, until version 3 buffers and steps were rows, in version 2 each
+view had its own extents and strides."""
 
 ABOUT, MACHINE, PLAN, PROGRAM, LIBRARY, WEIGHTS, GRAPH, SIGNATURE = range(1, 9)
 """Kinds of sections: what the file is (JSON), what the code needs of a machine (words), how one input signature runs

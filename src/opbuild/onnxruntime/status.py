@@ -14,6 +14,7 @@ from opbuild.errors import (
     InvalidModelError,
     OpbuildError,
     OptionError,
+    OutOfRangeError,
     ShapeError,
     UnsupportedOperatorError,
 )
@@ -116,6 +117,7 @@ _KINDS: dict[type[OpbuildError], type[StatusError]] = {
     DTypeError: NotImplemented,
     ShapeError: InvalidArgument,
     InputError: InvalidArgument,
+    OutOfRangeError: InvalidArgument,
     OptionError: InvalidArgument,
     BuildError: RuntimeException,
 }

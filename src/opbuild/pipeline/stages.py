@@ -140,7 +140,7 @@ def host_nodes(program: Program) -> dict[str, HostNode]:
             call.node, str(program.notes.get(call.node.name, f"no kernel for {call.node.op_type}"))
         )
         for call in program.calls
-        if isinstance(call, HostCall)
+        if isinstance(call, HostCall) and not call.is_check
     }
 
 

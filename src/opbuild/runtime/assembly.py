@@ -9,6 +9,7 @@ from opbuild.dtypes import itemsize
 from opbuild.errors import BuildError
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.program import HostCall, KernelCall, Program
+from opbuild.runtime.indices import check_step
 from opbuild.runtime.memory_plan import MemoryPlan
 from opbuild.runtime.record import Constant, KernelStep, Places, Record, Steps, Storage, Storages
 from opbuild.runtime.soundness import problem
@@ -49,7 +50,7 @@ def make_record(
             for index, buffer in enumerate(program.buffers)
         ),
         steps=Steps.of(
-            _step(symbols[call.desc], call, program) if isinstance(call, KernelCall) else call
+            _step(symbols[call.desc], call, program) if isinstance(call, KernelCall) else _host_step(call, symbols)
             for call in program.calls
             if not _writes_nothing(call)
         ),
@@ -72,6 +73,11 @@ def make_record(
 def _step(symbol: str, call: KernelCall, program: Program) -> KernelStep:
     types, writes = _other_types(call, program), len(call.desc.outputs)
     return KernelStep(symbol, call.views, call.nodes, types, call.work, writes)
+
+
+def _host_step(call: HostCall, symbols: Mapping[OpDesc, str]) -> KernelStep | HostCall:
+    """Return a call of the host; what refuses indices is in the network's library, if it has one."""
+    return (check_step(call) if symbols else None) or call
 
 
 def _writes_nothing(call: KernelCall | HostCall) -> bool:

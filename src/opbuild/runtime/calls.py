@@ -27,6 +27,7 @@ class Call(NamedTuple):
         operations: Multiplications and additions; 0 where they are not counted.
         nbytes: Bytes of its operands.
         buffers: The buffers that it touches.
+        writes: How many of its operands it writes: none if it only refuses indices.
     """
 
     symbol: str
@@ -37,6 +38,7 @@ class Call(NamedTuple):
     operations: int
     nbytes: int
     buffers: tuple[int, ...] = ()
+    writes: int = 1
 
     @property
     def kernel(self) -> str:
@@ -60,9 +62,9 @@ def kernel_call(
     """Describe a call of a kernel; ``made_as`` is its family and its variant."""
     family, variant = made_as
     dims = [view.dims for view in views]
-    shape = tuple(extent for extent, _ in reversed(dims[-writes]))
+    shape = tuple(extent for extent, _ in reversed(dims[-writes]))  # of what it reads first if it writes nothing
     counted, touched = operations(family, dims, writes), touched_bytes(dims, itemsizes)
-    return Call(symbol, nodes, family, variant, shape, counted, touched, tuple(view.buffer for view in views))
+    return Call(symbol, nodes, family, variant, shape, counted, touched, tuple(view.buffer for view in views), writes)
 
 
 def host_call(call: HostCall) -> Call:

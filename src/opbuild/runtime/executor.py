@@ -18,7 +18,7 @@ from opbuild.errors import LinkError, OpbuildError, RunError
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.host import here
 from opbuild.program import HostCall, Port, View
-from opbuild.runtime.blocks import Blocks
+from opbuild.runtime.blocks import Block, Blocks
 from opbuild.runtime.buffers import HEADER, HEADER_WORDS, HOST_WORD, element_type, make_headers
 from opbuild.runtime.changes import change, first_change, writeable
 from opbuild.runtime.library import Callee, Library, Step, kernel_steps, last_error, references
@@ -47,6 +47,9 @@ class Prepared(Protocol):
 
     def detach(self) -> None:
         """Let go of the caller's arrays."""
+
+    def arguments(self, step: int) -> Array:
+        """Return the headers of a kernel's arguments."""
 
 
 class Runner(ABC):
@@ -135,16 +138,24 @@ class Runner(ABC):
         steps = arena.steps if timer is None else timer.wrapped(self, arena.steps)
         for function, arguments in steps[: self._first_change]:
             if function(*arguments):
-                raise self._failure(arena, arguments)
+                raise self._failure(block, arguments)
         if self._first_change is not None:
             change(steps[self._first_change :])
         arena.detach()
         self.blocks.give(block)
         return outputs
 
-    def _failure(self, arena: Prepared, arguments: tuple[Any, ...]) -> RunError:
+    def _failure(self, block: Block[Prepared], arguments: tuple[Any, ...]) -> RunError:
+        arena = block.prepared
         failed = next(index for index, (_, each) in enumerate(arena.steps) if each is arguments)
         call = self.call_of(failed)
+        if not call.writes:
+            from opbuild.runtime.indices import refused
+
+            error = refused(call.nodes[0], arena.arguments(failed), call.symbol)
+            arena.detach()
+            self.blocks.give(block)
+            return error
         message = last_error() or "it gave no message"
         return RunError(f"kernel {call.symbol} failed: {message}", f"it computes node {', '.join(call.nodes)}")
 
@@ -280,6 +291,12 @@ class Arena:
         for buffer, _ in self._ports:
             self._arrays[buffer] = None
 
+    def arguments(self, step: int) -> Array:
+        """Return the headers of a kernel's arguments."""
+        steps = self._owner.record.steps
+        found: Array = self.headers[steps.step == step]
+        return found
+
     def array(self, buffer: int) -> Array | None:
         """Return the memory of a buffer; None for the caller's while none is attached."""
         array = self._arrays[buffer]
@@ -336,6 +353,9 @@ def evaluate_step(call: HostCall, arrays: Sequence[Array | None], evaluate: Eval
     Raises:
         RunError: If the backend fails, or gives something else than the model says.
     """
+    if call.is_check:
+        _refuse_outside(call, arrays)
+        return
     inputs = [
         None if view is None or type_ is None else _window(arrays, view, type_.size).reshape(type_.shape)
         for view, type_ in zip(call.inputs, call.input_types, strict=True)
@@ -356,6 +376,15 @@ def evaluate_step(call: HostCall, arrays: Sequence[Array | None], evaluate: Eval
             got = "nothing" if result is None else f"{result.dtype}{list(result.shape)}"
             raise RunError(f"{where} gave {got}, the model says {type_}", "the shape of its output depends on its data")
         _window(arrays, view, type_.size)[:] = result.reshape(-1)
+
+
+def _refuse_outside(call: HostCall, arrays: Sequence[Array | None]) -> None:
+    """Refuse indices, where no library does."""
+    from opbuild.runtime.indices import refuse
+
+    (view, _), (type_, bounds) = call.inputs, call.input_types
+    if view is not None and type_ is not None and bounds is not None:
+        refuse(call.node.name, _window(arrays, view, type_.size), bounds.shape, negative=call.node.attrs["negative"])
 
 
 def _window(arrays: Sequence[Array | None], view: View, size: int) -> Array:

@@ -265,20 +265,23 @@ def _linked(library: bytes, linker: Linker) -> bytes:
     return library
 
 
-_PARTS = ("tasks", "memory", "call")
+_PARTS = ("tasks", "memory", "call", "indices")
+_ALWAYS = ("call", "indices")
+"""Parts that no kernel calls."""
 _SUPPORT = Path(__file__).parent.parent / "native" / "support"
-_SUPPORT_FOR = {"x86-64-linux": "x86_64", "arm-64-linux": "aarch64"}
+_SUPPORT_FOR = {"x86-64-linux": "x86_64", "arm-64-linux": "aarch64", "riscv-64-linux": "riscv64"}
 
 
 @lru_cache(maxsize=4)
 def support_parts(triple: str) -> dict[str, bytes]:
-    """Return the relocatable objects by the names of their sources; none for machines that have only the compiler's.
+    """Return the relocatable objects by the names of their sources; RISC-V has the compiler's in the place of most.
 
     Args:
         triple: The target's architecture and system, e.g. ``x86-64-linux``.
     """
     machine = _SUPPORT_FOR.get(triple)
-    return {part: (_SUPPORT / f"{part}_{machine}.o").read_bytes() for part in _PARTS if machine is not None}
+    files = {part: _SUPPORT / f"{part}_{machine}.o" for part in _PARTS}
+    return {part: path.read_bytes() for part, path in files.items() if path.exists()}
 
 
 def provided_symbols(triple: str) -> frozenset[str]:
@@ -287,6 +290,6 @@ def provided_symbols(triple: str) -> frozenset[str]:
 
 
 def support_objects(triple: str, undefined: Collection[str]) -> list[bytes]:
-    """Return the objects that define some of these symbols, and the one that calls kernels."""
+    """Return the objects that define some of these symbols, what calls kernels, and what refuses indices."""
     parts = support_parts(triple).items()
-    return [part for name, part in parts if name == "call" or not set(read_symbols(part).defined).isdisjoint(undefined)]
+    return [p for name, p in parts if name in _ALWAYS or not set(read_symbols(p).defined).isdisjoint(undefined)]

@@ -30,6 +30,8 @@ CHECKED_ORDER = "check_flag"
 """The note of a record that lists the kernels to be checked by ``runtime.order_check``."""
 KERNELS = "kernels"
 """The note of a record that has the family and the variant of each kernel, by symbol."""
+CHECKS = {True: "opbuild_indices", False: "opbuild_places"}
+"""What refuses indices in every network's library, and writes nothing, by whether indices may be negative."""
 HOST = -1
 """Stands for a kind where the host backend is called."""
 KINDS: tuple[BufferKind, ...] = get_args(BufferKind)

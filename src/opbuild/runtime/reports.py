@@ -54,7 +54,7 @@ def make_report(
     return Report(
         network=record.name,
         operators=tuple(operators),
-        host=dict(Counter(call.node.op_type for call in record.steps.hosts)),
+        host=dict(Counter(call.node.op_type for call in record.steps.hosts if not call.is_check)),
         steps=clock.steps,
         image=not_stored is None,
         image_reason=not_stored or "",

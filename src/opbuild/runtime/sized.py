@@ -21,11 +21,13 @@ from opbuild.program import HostCall, Port, View
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.buffers import DIMENSION, HEADER, HEADER_WORDS, HOST_WORD, element_type
 from opbuild.runtime.executor import Evaluate, Prepared, Runner, evaluate_step
+from opbuild.runtime.indices import check_symbol, work_of
 from opbuild.runtime.library import Callee, Library, Step, kernel_steps
 from opbuild.runtime.memory_plan import Lives
 from opbuild.runtime.record import addresses
 from opbuild.runtime.soundness import INT32_MAX
 from opbuild.runtime.template import (
+    NONE,
     TABLE,
     OpenHost,
     OpenKernel,
@@ -69,6 +71,17 @@ class Chosen(NamedTuple):
     work: int
 
 
+class _Operand(NamedTuple):
+    """An argument of a call: its view and element type, and as ``Layout`` has it."""
+
+    view: OpenView
+    dtype: str
+    any_rank: bool
+    written: bool
+    decided: int
+    repetition: int
+
+
 class Layout:
     """What all sizes of a template have in common, as arrays.
 
@@ -80,29 +93,26 @@ class Layout:
     def __init__(self, template: Template, constants: Sequence[Array]) -> None:
         self.template = template
         self.constants = constants
-        self.kernels = [step for step in template.steps if isinstance(step, OpenKernel)]
-        views = [
-            (view, template.decided[step.decided].desc, index)
-            for step in self.kernels
-            for index, view in enumerate(step.views)
-        ]
-        rooms = [max(len(view.dims) // 2, ANY_RANK if find(desc.family).any_rank else 0) for view, desc, _ in views]
-        self.buffer = np.array([view.buffer for view, _, _ in views], np.int64)
-        self.more = np.array([view.more for view, _, _ in views], np.int64)
-        self.repetition = np.array([step.repetition for step in self.kernels for _ in step.views], np.int64)
-        ends = list(accumulate(len(step.views) if isinstance(step, OpenKernel) else 0 for step in template.steps))
-        self.views = [range(start, end) for start, end in pairwise([0, *ends])]
-        self.offset = np.array([view.offset for view, _, _ in views], np.int64)
-        self.rank = np.array([len(view.dims) // 2 for view, _, _ in views], np.int32)
+        hosts = {index: step for index, step in enumerate(template.steps) if isinstance(step, OpenHost)}
+        self.checks = {index: symbol for index, step in hosts.items() if (symbol := self._check(step))}
+        self.evaluated = hosts.keys() - self.checks.keys()
+        arguments = [self._arguments(index, step) for index, step in enumerate(template.steps)]
+        operands = [each for own in arguments for each in own]
+        rooms = [max(len(each.view.dims) // 2, ANY_RANK if each.any_rank else 0) for each in operands]
+        self.buffer = np.array([each.view.buffer for each in operands], np.int64)
+        self.more = np.array([each.view.more for each in operands], np.int64)
+        self.repetition = np.array([each.repetition for each in operands], np.int64)
+        self.views = [range(start, end) for start, end in pairwise([0, *accumulate(map(len, arguments))])]
+        self.offset = np.array([each.view.offset for each in operands], np.int64)
+        self.rank = np.array([len(each.view.dims) // 2 for each in operands], np.int32)
         self.first = np.concatenate(([0], np.cumsum(rooms)))[:-1].astype(np.int64)
-        filled = [self._filled(view, room) for (view, _, _), room in zip(views, rooms, strict=True)]
+        filled = [self._filled(each.view, room) for each, room in zip(operands, rooms, strict=True)]
         places = np.array([place for each in filled for place in each], np.int64).reshape(-1, 2)
         self.extents, self.strides = places[:, 0], places[:, 1]
-        self.written = np.array([index >= len(desc.inputs) for _, desc, index in views], np.bool_)
-        self.decided = np.array([step.decided for step in self.kernels for _ in step.views], np.int64)
-        self.headers = np.zeros(len(views), HEADER)
-        types = [desc.operands[index].dtype for _, desc, index in views]
-        kinds = [element_type("uint8" if dtype == "bool" else dtype) for dtype in types]
+        self.written = np.array([each.written for each in operands], np.bool_)
+        self.decided = np.array([each.decided for each in operands], np.int64)
+        self.headers = np.zeros(len(operands), HEADER)
+        kinds = [element_type("uint8" if each.dtype == "bool" else each.dtype) for each in operands]
         self.headers["type_code"] = [code for code, _ in kinds]
         self.headers["type_bits"] = [bits for _, bits in kinds]
         self.headers["type_lanes"] = 1
@@ -112,13 +122,29 @@ class Layout:
         self.is_temporary = np.array([each.kind == "temporary" for each in buffers], np.bool_)
         places = addresses(constants)
         self.addresses = np.array([places[each.place] if each.kind == "constant" else 0 for each in buffers], np.int64)
-        self.on_host = sorted(
-            {view.buffer for step in template.steps if isinstance(step, OpenHost) for view in views_of_step(step)}
-        )
+        self.on_host = sorted({view.buffer for index in self.evaluated for view in views_of_step(hosts[index])})
         padded = {index for index, each in enumerate(buffers) if each.zeroed is not None}
         runs = [[template.steps[index] for index in run] for run in template.runs()]
         touched = [[view.buffer for step in run for view in views_of_step(step)] for run in runs for _ in run]
         self.lives = Lives(np.flatnonzero(self.is_temporary).tolist(), touched, padded)
+
+    def _check(self, step: OpenHost) -> str:
+        """Return the symbol of what refuses indices as a kernel would; without kernels there is no library with it."""
+        return check_symbol(step.node, step.types[0][0]) if self.template.decided and step.types[0] else ""
+
+    def _arguments(self, index: int, step: OpenKernel | OpenHost) -> list[_Operand]:
+        """Return what a step is called with; nothing if the host backend evaluates it."""
+        if isinstance(step, OpenKernel):
+            desc = self.template.decided[step.decided].desc
+            any_rank, inputs = find(desc.family).any_rank, len(desc.inputs)
+            return [
+                _Operand(view, operand.dtype, any_rank, number >= inputs, step.decided, step.repetition)
+                for number, (view, operand) in enumerate(zip(step.views, desc.operands, strict=True))
+            ]
+        if index not in self.checks:
+            return []
+        pairs = zip(step.views[0], step.types[0], strict=True)
+        return [_Operand(v, t.dtype, False, False, len(self.template.decided), NONE) for v, t in pairs if v and t]
 
     def _filled(self, view: OpenView, room: int) -> list[tuple[int, int]]:
         """Return a view's places with dimensions of one element behind them."""
@@ -169,8 +195,8 @@ class SizedExecutor(Runner):
         self._dims = np.zeros(len(extents), DIMENSION)
         self._dims["extent"], self._dims["stride"] = extents, strides
         self._headers = layout.headers.copy()
-        ranks = np.array([len(each.kernel.desc.outputs[0].dims) for each in chosen], np.int32)
-        any_rank = np.array([find(each.kernel.desc.family).any_rank for each in chosen], np.bool_)
+        ranks = np.array([*(len(each.kernel.desc.outputs[0].dims) for each in chosen), 0], np.int32)
+        any_rank = np.array([*(find(each.kernel.desc.family).any_rank for each in chosen), False], np.bool_)
         if len(chosen):
             of_view = layout.decided
             self._headers["dimensions"] = np.where(any_rank[of_view], ranks[of_view], layout.rank)
@@ -193,7 +219,9 @@ class SizedExecutor(Runner):
 
         found = self._layout.template.steps[self._steps[step]]
         if isinstance(found, OpenHost):
-            return host_call(self.host_calls[self._steps[step]])
+            called = host_call(self.host_calls[self._steps[step]])
+            check = self._layout.checks.get(self._steps[step], "")
+            return called._replace(symbol=check, writes=0) if check else called
         desc, symbol, _, _ = self._chosen[found.decided].kernel
         time = self._times[step]
         views = [self._view(view, time) for view in found.views]
@@ -210,6 +238,21 @@ class SizedExecutor(Runner):
     def temporaries(self) -> Mapping[int, int]:
         """Bytes of the buffers that lie in the memory for temporaries."""
         return {int(index): int(self._nbytes[index]) for index in np.flatnonzero(self._layout.is_temporary)}
+
+    def callees(self) -> tuple[list[Callee], dict[int, int]]:
+        """Return all that is called, and where what refuses indices is among it, by step."""
+        machine = here()
+        found = [
+            Callee(function, library, machine.tasks(work, library.num_threads))
+            for (_, _, library, function), work in self._chosen
+        ]
+        places = {}
+        for index, symbol in self._layout.checks.items():
+            library, views = self._chosen[0].kernel.library, self._layout.views[index]
+            work = work_of(int(self._dims["extent"][self._layout.first[views[0]]]))
+            places[index] = len(found)
+            found.append(Callee(library.kernel(symbol), library, machine.tasks(work, library.num_threads)))
+        return found, places
 
     @lazily
     def host_calls(self) -> dict[int, HostCall]:
@@ -266,8 +309,8 @@ class SizedExecutor(Runner):
         if low.min() < 0 or (high >= self._sizes[layout.buffer]).any():
             raise ValueError("a view leaves its buffer")
         elements = np.multiply.reduceat(np.where(strides != 0, extents, 1), layout.first) * times
-        for step in layout.template.steps:
-            if isinstance(step, OpenHost):
+        for index, step in enumerate(layout.template.steps):
+            if isinstance(step, OpenHost) and index in layout.evaluated:
                 self._check_host(step)
         written = np.bincount(layout.buffer[layout.written], elements[layout.written], len(layout.template.buffers))
         for port in layout.template.outputs:
@@ -290,6 +333,7 @@ class _Sized:
 
     def __init__(self, owner: SizedExecutor, memory: Array) -> None:
         layout = owner._layout
+        self._layout, self._order = layout, owner._steps
         self._headers = owner._headers[owner._views]
         self._words = self._headers.view(np.uint64)
         bases = layout.addresses + np.where(layout.is_temporary, memory.ctypes.data + owner._places, 0)
@@ -320,6 +364,12 @@ class _Sized:
         for buffer, _ in self._ports:
             self._arrays[buffer] = None
 
+    def arguments(self, step: int) -> Array:
+        """Return the headers of a kernel's arguments."""
+        views = [len(self._layout.views[each]) for each in self._order]
+        start = sum(views[:step])
+        return self._headers[start : start + views[step]]
+
     def _storage(self, index: int, owner: SizedExecutor, memory: Array) -> Array | None:
         buffer = owner._layout.template.buffers[index]
         if buffer.kind == "temporary":
@@ -330,18 +380,16 @@ class _Sized:
         return owner._layout.constants[buffer.place].view(buffer.dtype) if buffer.kind == "constant" else None
 
     def _steps(self, owner: SizedExecutor) -> list[Step]:
-        machine, found = here(), [owner._layout.template.steps[index] for index in owner._steps]
-        callees = [
-            Callee(function, library, machine.tasks(work, library.num_threads))
-            for (_, _, library, function), work in owner._chosen
-        ]
-        kernels = [step for step in found if isinstance(step, OpenKernel)]
-        called = np.array([step.decided for step in kernels], np.int64)
-        ends = np.cumsum([len(step.views) for step in kernels], dtype=np.int64)
-        run = iter(kernel_steps(callees, called, ends, self._headers))
+        layout = owner._layout
+        callees, places = owner.callees()
+        taken = [index for index in owner._steps if index not in layout.evaluated]
+        steps = ((index, layout.template.steps[index]) for index in taken)
+        called = [step.decided if isinstance(step, OpenKernel) else places[index] for index, step in steps]
+        ends = np.cumsum([len(layout.views[index]) for index in taken], dtype=np.int64)
+        run = iter(kernel_steps(callees, np.array(called, np.int64), ends, self._headers))
         return [
             (evaluate_step, (owner.host_calls[index], self._arrays, owner._evaluate))
-            if isinstance(step, OpenHost)
+            if index in layout.evaluated
             else next(run)
-            for index, step in zip(owner._steps, found, strict=True)
+            for index in owner._steps
         ]

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from opbuild.backend.host.movement import IMPLEMENTATIONS, ON_TEXT, TEXT, Implementation
-from opbuild.errors import RunError, UnsupportedOperatorError
+from opbuild.errors import OutOfRangeError, RunError, UnsupportedOperatorError
+from opbuild.graph.indices import require_indices
 from opbuild.graph.types import Array, Node
 from opbuild.operations.evaluation import apply
 from opbuild.operations.table import BY_TYPE
@@ -90,6 +91,7 @@ def evaluate(node: Node, inputs: Sequence[Any], opset: int) -> list[Any]:
         RunError: If the operator fails on these values; the message names the node.
         UnsupportedOperatorError: If no implementation is known.
     """
+    require_indices(node, inputs)
     if not is_native(node):
         if node.domain == "opbuild":
             raise UnsupportedOperatorError(
@@ -103,6 +105,8 @@ def evaluate(node: Node, inputs: Sequence[Any], opset: int) -> list[Any]:
             return [apply(BY_TYPE[node.op_type].name, *(np.asarray(value) for value in inputs if value is not None))]
         with np.errstate(all="ignore"):
             return [_value(value) for value in _implementation(node, inputs)(node, inputs)]
+    except OutOfRangeError:
+        raise
     except (ValueError, TypeError, IndexError, KeyError, AttributeError, ZeroDivisionError, OverflowError) as error:
         shown = ", ".join(map(_shown, inputs))
         raise RunError(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.dtypes import numpy_dtype
+from opbuild.graph.indices import out_of_range, outside
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.shape_rules_movement import sliced
 from opbuild.graph.types import Array, Node
@@ -138,23 +139,25 @@ def _pad(node: Node, inputs: Any) -> Sequence[Array]:
 @implements("Gather")
 def _gather(node: Node, inputs: Any) -> Sequence[Array]:
     x, indices, axis = inputs[0], inputs[1], int(node.attrs.get("axis", 0))
-    _check_indices(indices, x.shape[axis])
     return (np.take(x, indices, axis),)
+
+
+@implements("InRange", domain="opbuild")
+def _in_range(node: Node, inputs: Any) -> Sequence[Array]:
+    """Give what is given; the numbers of elements are an attribute, or where a network runs the shape of an input."""
+    found = outside(inputs[0], node.attrs["counts"], negative=node.attrs["negative"])
+    if found:
+        raise out_of_range(node.name, found)
+    return (inputs[0],)
 
 
 @implements("GatherElements")
 def _gather_elements(node: Node, inputs: Any) -> Sequence[Array]:
     x, indices, axis = inputs[0], inputs[1], int(node.attrs.get("axis", 0))
-    _check_indices(indices, x.shape[axis])
     indices = np.where(indices < 0, indices + x.shape[axis], indices)
     grid = list(np.ogrid[tuple(slice(extent) for extent in indices.shape)])
     grid[axis] = indices
     return (x[tuple(grid)],)
-
-
-def _check_indices(indices: Array, extent: int) -> None:
-    if indices.size and (int(indices.min()) < -extent or int(indices.max()) >= extent):
-        raise IndexError(f"an index is outside [{-extent}, {extent - 1}]")
 
 
 @implements("Expand")

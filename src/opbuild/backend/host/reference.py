@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.errors import RunError, UnsupportedOperatorError
+from opbuild.graph.indices import UNCHECKED
 from opbuild.graph.types import Array, Node
 from opbuild.platform.locks import Lock
 
@@ -93,7 +94,7 @@ def _make(node: Node, opset: int) -> tuple[Any, list[str]]:
         attrs: dict[str, Any] = {
             name: numpy_helper.from_array(value, name) if isinstance(value, np.ndarray) else value
             for name, value in node.attrs.items()
-            if not (isinstance(value, tuple) and not value)
+            if name != UNCHECKED and not (isinstance(value, tuple) and not value)
         }
         proto = onnx.helper.make_node(node.op_type, node.inputs, node.outputs, node.name, domain=node.domain, **attrs)
     names = [*proto.input, *node.attrs.get("captures", ())]

@@ -11,6 +11,7 @@ import numpy as np
 
 from opbuild.backend.host.movement import implements
 from opbuild.dtypes import NARROW_FLOATS
+from opbuild.graph.indices import out_of_range, outside
 from opbuild.graph.resampling import axes_of, cubic, neighbours, way_of
 from opbuild.graph.shape_rules import Call
 from opbuild.graph.shape_rules_movement import resize
@@ -132,6 +133,9 @@ def _between(extent: int, aligned: bool) -> Array:
 @implements("MaxRoiPool")
 def _max_roi_pool(node: Node, inputs: Any) -> Sequence[Array]:
     x, regions = inputs
+    outer = outside(regions[:, 0].astype(np.int64), x.shape[:1], negative=False)
+    if outer:
+        raise out_of_range(node.name, outer)
     rows, columns = (int(extent) for extent in node.attrs["pooled_shape"])
     scaled = np.floor(regions[:, 1:].astype(np.float64) * float(node.attrs.get("spatial_scale", 1.0)) + 0.5)
     found = np.zeros((len(regions), x.shape[1], rows, columns), x.dtype)

@@ -13,6 +13,7 @@ from opbuild.graph.passes.fold import DEQUANTIZE, Evaluate, fold
 from opbuild.graph.passes.fuse import fuse
 from opbuild.graph.passes.gathers import reshape_whole_gathers
 from opbuild.graph.passes.groups import fuse_group_normalization
+from opbuild.graph.passes.indices import check_indices
 from opbuild.graph.passes.integers.rewrite import rewrite_integers
 from opbuild.graph.passes.leading import keep_leading_dimensions
 from opbuild.graph.passes.narrow import widen_narrow_floats
@@ -43,7 +44,7 @@ def simplify(graph: Graph, evaluate: Evaluate) -> Graph:
         evaluate: As for ``optimize``.
     """
     evaluate = Bounded(evaluate)
-    graph = join_asked_again(eliminate_dead(graph))
+    graph = check_indices(join_asked_again(eliminate_dead(graph)))
     graph = fold(graph, evaluate, but=DEQUANTIZE)
     graph = remove_identities(graph)
     graph = fold(rewrite_integers(graph), evaluate)

@@ -12,6 +12,7 @@ _MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "conv_transpose": {"": ("ConvTranspose",)},
     "conv_weight_gradient": {"opbuild": ("ConvWeightGradient", "PlainWeights")},
     "gather": {"": ("Gather", "GatherElements", "GatherND")},
+    "indices": {"opbuild": ("InRange",)},
     "grid_sample": {"": ("GridSample",)},
     "matmul": {"": ("MatMul", "Gemm"), "opbuild": ("IntegerMatMul",)},
     "matmul_nbits": {"com.microsoft": ("MatMulNBits",)},

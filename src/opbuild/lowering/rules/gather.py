@@ -1,7 +1,7 @@
 """Lowering of Gather, GatherElements and GatherND.
 
-Indices may be negative. Kernels have no way to fail: an index that is out of range, for which ONNX defines no result,
-reads the nearest element of its axis. Nothing outside the tensor is ever read.
+Indices may be negative. Kernels have no way to fail: an index that is out of range reads the nearest element of its
+axis, so that nothing outside the tensor is ever read. Whether one is, is looked at before (``rules.indices``).
 """
 
 from __future__ import annotations
@@ -75,6 +75,12 @@ def _view(lowering: Lowering, source: str, indices: str, output: str, axis: int)
     return True
 
 
+def _with_unit_stride(view: View) -> View:
+    """Return a view of which a single element lies beside the next one: how far that is does not matter."""
+    (extent, stride), *others = view.dims
+    return view._replace(dims=((1, 1), *others)) if extent == 1 and stride not in (0, 1) else view
+
+
 def emit_gather(
     lowering: Lowering, node: Node, operands: tuple[Plain, Plain, Plain], attrs: dict[str, object], op_type: str
 ) -> None:
@@ -88,6 +94,7 @@ def emit_gather(
     variant = lowering.choose(gathers.choose, out.shape[-1], itemsize(types[0]), str(attrs["kind"]))
 
     def make(views: tuple[View, ...]) -> tuple[OpDesc, tuple[View, ...]]:
+        views = tuple(map(_with_unit_stride, views))
         data, places, result = (view.dims for view in views)
         return gathers.describe(op_type, attrs, types, (data, places, result), variant), views
 

@@ -1,7 +1,7 @@
 """Lowering of ScatterElements and ScatterND.
 
-Indices may be negative. Kernels have no way to fail: an update whose index is out of range, for which ONNX defines no
-result, changes nothing.
+Indices may be negative. Kernels have no way to fail: an update whose index is out of range changes nothing. Whether one
+is, is looked at before (``rules.indices``).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from opbuild.mindspore.ops.arithmetic import abs as absolute
 from opbuild.mindspore.ops.arithmetic import add, clamp, div, exp, log, minimum, mul, neg, sqrt, square, sub
 from opbuild.mindspore.ops.arithmetic import pow as power
 from opbuild.mindspore.ops.comparison import greater, where
-from opbuild.mindspore.ops.gathering import gather_elements, one_hot
+from opbuild.mindspore.ops.gathering import gather_elements, in_range, one_hot
 from opbuild.mindspore.ops.reduction import mean, sum
 from opbuild.mindspore.ops.shaping import ravel, reshaped, squeeze
 from opbuild.mindspore.parameter import Parameter
@@ -124,7 +124,7 @@ class SoftmaxCrossEntropyWithLogits(LossBase):
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the loss."""
         if self.sparse:
-            labels = cast(one_hot(labels, logits.shape[-1], 1.0, 0.0), "float32")
+            labels = cast(one_hot(in_range(labels, logits.shape[-1]), logits.shape[-1], 1.0, 0.0), "float32")
         return self.get_loss(loss.softmax_cross_entropy(logits, labels)[0])
 
 

@@ -77,6 +77,11 @@ def tensor_scatter_update(input_x: Any, indices: Any, updates: Any) -> Tensor:
     return emit("ScatterND", tensor, places, need_tensor(updates, "tensor_scatter_update"))
 
 
+def in_range(indices: Tensor, count: int) -> Tensor:
+    """Return indices of one of ``count`` elements; what is outside is an error."""
+    return emit("InRange", indices, domain="opbuild", counts=(count,), negative=False)
+
+
 def one_hot(indices: Any, depth: int, on_value: Any = 1, off_value: Any = 0, axis: int = -1) -> Tensor:
     """Return ``off_value``, and ``on_value`` at each index along a new axis of extent ``depth``."""
     places = _indices(indices, "one_hot")

@@ -29,7 +29,7 @@ from opbuild.mindspore.ops.arithmetic import (
 )
 from opbuild.mindspore.ops.arithmetic import pow as power
 from opbuild.mindspore.ops.comparison import equal, greater, less, masked_fill, where
-from opbuild.mindspore.ops.gathering import gather, gather_elements, one_hot
+from opbuild.mindspore.ops.gathering import gather, gather_elements, in_range, one_hot
 from opbuild.mindspore.ops.reduction import mean, sum
 from opbuild.mindspore.ops.shaping import expand_dims, reshaped, squeeze
 from opbuild.mindspore.tensor import Tensor
@@ -163,7 +163,7 @@ def nll_loss(inputs: Any, target: Any, weight: Any = None, ignore_index: int = -
             "classes have the shape of the logits without the axis of classes",
         )
     ignored = equal(labels, ignore_index)
-    places = masked_fill(labels, ignored, 0)
+    places = in_range(masked_fill(labels, ignored, 0), logs.shape[axis])
     scaled = logs if weight is None else mul(logs, _by_class(weight, logs.ndim))
     chosen = squeeze(gather_elements(scaled, axis, expand_dims(places, axis)), axis)
     losses = masked_fill(neg(chosen), ignored, 0)
@@ -194,7 +194,7 @@ def softmax_cross_entropy(logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
 def sparse_softmax_cross_entropy(logits: Any, labels: Any) -> Tensor:
     """Return the mean cross entropy of rows of logits and their classes."""
     x = need_tensor(logits, "sparse_softmax_cross_entropy")
-    hot = one_hot(labels, x.shape[-1], 1.0, 0.0)
+    hot = one_hot(in_range(need_tensor(labels, "sparse_softmax_cross_entropy"), x.shape[-1]), x.shape[-1], 1.0, 0.0)
     return mean(softmax_cross_entropy(x, cast(hot, x.type.dtype))[0])
 
 
@@ -265,6 +265,7 @@ def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1, we
     """Return how much every other class comes within a margin of the right one, reduced."""
     x = need_tensor(input, "multi_margin_loss")
     classes = x.shape[1]
+    target = in_range(need_tensor(target, "multi_margin_loss"), classes)
     right = gather_elements(x, 1, expand_dims(target, 1))
     over = clamp(add(sub(x, right), float(margin)), 0.0, None)
     terms = over if p == 1 else square(over)

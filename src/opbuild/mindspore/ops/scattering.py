@@ -12,8 +12,10 @@ from opbuild.frontend.cell import current
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, axis_in, one_of
 from opbuild.mindspore.execution import cast, emit, symbol_of
 from opbuild.mindspore.host import need_array, on_data
-from opbuild.mindspore.ops.arithmetic import as_operand, div, need_tensor, neg
+from opbuild.mindspore.ops.arithmetic import as_operand, div, maximum, need_tensor, neg
+from opbuild.mindspore.ops.comparison import less, where
 from opbuild.mindspore.ops.declaration import named, spelled
+from opbuild.mindspore.ops.gathering import in_range
 from opbuild.mindspore.ops.selection import segment
 from opbuild.mindspore.ops.shaping import broadcast_to, expand_dims, moveaxis, reshaped
 from opbuild.mindspore.parameter import Parameter
@@ -244,9 +246,14 @@ def _unsorted(how: str, first: Callable[[str], Any], label: str) -> Callable[[An
     def function(x: Any, segment_ids: Any, num_segments: int) -> Tensor:
         tensor, ids = need_tensor(x, label), need_tensor(segment_ids, label)
         rest, dtype = tensor.shape[ids.ndim :], tensor.type.dtype
-        empty = Tensor.of(np.full((int(num_segments), *rest), first(dtype), dtype))
+        count = int(num_segments)
+        empty = Tensor.of(np.full((count + 1, *rest), first(dtype), dtype))
         rows = reshaped(tensor, (ids.size, *rest))
-        return at_vectors(empty, reshaped(ids, (ids.size, 1)), rows, how, label)
+        places = cast(reshaped(ids, (ids.size, 1)), "int64")
+        inside = in_range(maximum(places, 0), count)
+        places = where(less(places, 0), count, inside)  # what is negative belongs to no segment
+        found: Tensor = at_vectors(empty, places, rows, how, label)[:count]  # type: ignore[index]
+        return found
 
     doc = f"Return the rows of each segment reduced by {how}; those without one have its neutral number."
     return named(function, label, doc)

@@ -48,7 +48,9 @@ def _scattered(of: Writing, x: Value, axis: int, indices: Value, source: Any, re
             source = of("Slice", source, of.ints(*(0,) * rank), of.ints(*indices.shape))
     else:
         source = of("Expand", of.operand(source, x.dtype), of.ints(*indices.shape))
-    return of("ScatterElements", x, indices, source, axis=of.axis(axis, len(x.shape)), reduction=reduction)
+    axis = of.axis(axis, len(x.shape))
+    indices = of.in_range(indices, x.shape[axis])
+    return of("ScatterElements", x, indices, source, axis=axis, reduction=reduction)
 
 
 @rule("index_put.default", "_unsafe_index_put.default")

@@ -14,13 +14,14 @@ def embedding(
     of: Writing, weight: Value, indices: Value, padding: int = -1, by_frequency: bool = False, sparse: bool = False
 ) -> Value:
     """Rows of a table."""
-    return of("Gather", weight, indices, axis=0)
+    return of("Gather", weight, of.in_range(indices, weight.shape[0]), axis=0)
 
 
 @rule("index_select.default")
 def index_select(of: Writing, x: Value, axis: int, indices: Value) -> Value:
     """Elements along a dimension."""
-    return of("Gather", x, indices, axis=of.axis(axis, len(x.shape))) if x.shape else x
+    axis = of.axis(axis, len(x.shape))
+    return of("Gather", x, of.in_range(indices, x.shape[axis]), axis=axis) if x.shape else x
 
 
 @rule("gather.default")
@@ -28,7 +29,8 @@ def gather(of: Writing, x: Value, axis: int, indices: Value, sparse_grad: bool =
     """An element for each index, along a dimension."""
     if not x.shape or not indices.shape:
         of.refuse("of tensors without dimensions")
-    return of("GatherElements", x, indices, axis=of.axis(axis, len(x.shape)))
+    axis = of.axis(axis, len(x.shape))
+    return of("GatherElements", x, of.in_range(indices, x.shape[axis]), axis=axis)
 
 
 @rule("index.Tensor", "_unsafe_index.Tensor")

@@ -66,7 +66,7 @@ def grid_sample(call: Call) -> Parts:
             updates.append(_weighted(of, rows, reduce(Term.__mul__, weights)))
             indices.append(index)
         if call.wants(1):
-            seen = total(of, of("Mul", rows, of("Gather", found, index, axis=0)), (2,))
+            seen = total(of, of("Mul", rows, of("Gather", found, index, axis=0, unchecked=1)), (2,))
             for axis, tap in enumerate(chosen):
                 if tap.slope is not None:
                     factors = [*weights[:axis], tap.slope, *weights[axis + 1 :]]
@@ -172,7 +172,7 @@ def _image_of_rows(of: Writing, updates: Sequence[Value], indices: Sequence[Valu
     places = [of.reshape(each, (prod(each.shape), 1)) for each in indices]
     joined = [of("Concat", *each, axis=0) if len(each) > 1 else each[0] for each in (rows, places)]
     zeros = filled(of, 0.0, rows[0].dtype, (images * pixels, channels))
-    found = of("ScatterND", zeros, joined[1], joined[0], reduction="add")
+    found = of("ScatterND", zeros, joined[1], joined[0], reduction="add", unchecked=1)
     return of.reshape(of.transpose(of.reshape(found, (images, pixels, channels)), (0, 2, 1)), shape)
 
 
@@ -193,7 +193,7 @@ def regions(call: Call) -> Parts:
     (count, channels, *bins), size = dy.shape, x.shape[2:]
     taps = [_region_taps(call, rois, axis, size[1 - axis], bins[1 - axis], samples) for axis in (1, 0)]
     grid = (count, bins[0], samples, bins[1], samples)
-    image = of.reshape(of.cast(call.input(2), "int64"), (count, 1, 1))
+    image = of.reshape(of.in_range(of.cast(call.input(2), "int64"), x.shape[0]), (count, 1, 1))
     starts = of("Mul", image, of.constant(prod(size), "int64"))
     shapes = [(count, bins[0] * samples, 1), (count, 1, bins[1] * samples)]
     indices, weights = [], []
@@ -240,7 +240,7 @@ def _greatest(
     """Return each pixel's part where a bin is the greatest of all pixels times their weights; equal ones share."""
     of, x = call.of, call.input(0)
     image = _rows_of_image(of, x)
-    seen = [of.reshape(of("Gather", image, index, axis=0), shape) for index in indices]
+    seen = [of.reshape(of("Gather", image, index, axis=0, unchecked=1), shape) for index in indices]
     products = [_weighted(of, value, weight) for value, weight in zip(seen, weights, strict=True)]
     # Computed again: weights that were computed elsewhere may be rounded otherwise.
     greatest = of("ReduceMax", of("Max", *products), of.ints(2, 4), keepdims=1)

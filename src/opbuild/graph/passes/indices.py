@@ -1,0 +1,56 @@
+"""What operators read as indices goes through ``InRange`` first: kernels keep to memory, and tell nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from opbuild.graph.extents import Extent
+from opbuild.graph.indices import DOMAIN, Bounds, bounds_of, is_check
+from opbuild.graph.passes.rewriter import Rewriter
+from opbuild.graph.types import IN_RANGE, Array, Graph, Node
+
+
+def check_indices(graph: Graph) -> Graph:
+    """Return a graph in which indices that are out of range are refused; known ones that are inside are left alone."""
+    to, checked = Rewriter(graph), dict[Hashable, str]()
+    for node in graph.nodes:
+        if is_check(node):
+            checked[node.outputs[0], _key(node.attrs["counts"]), True] = node.outputs[0]
+        bounds = bounds_of(node, lambda index, node=node: graph.types[node.inputs[index]].shape)  # type: ignore[misc]
+        if bounds is None or _is_inside(graph.constants.get(node.inputs[bounds.input]), bounds):
+            to.nodes.append(node)
+            continue
+        name = node.inputs[bounds.input]
+        known = name, _key(bounds.counts), bounds.negative
+        if known not in checked:
+            checked[known] = in_range(to, node, name, bounds.counts, bounds.negative)
+        to.nodes.append(with_input(node, bounds.input, checked[known]))
+    return to.graph(graph) if checked else graph
+
+
+def _key(counts: Sequence[int]) -> Hashable:
+    """Return what is equal for numbers that are the same at any size; an open extent would be closed by its hash."""
+    return tuple(each.polynomial if isinstance(each, Extent) else each for each in counts)
+
+
+def in_range(to: Rewriter, node: Node, name: str, counts: tuple[int, ...], negative: bool = False) -> str:
+    """Append what refuses indices that a node reads; return their name behind it."""
+    return to.add(node, IN_RANGE, (name,), domain=DOMAIN, counts=counts, negative=negative)
+
+
+def with_input(node: Node, index: int, name: str) -> Node:
+    """Return a node that reads another value."""
+    return node.with_(inputs=(*node.inputs[:index], name, *node.inputs[index + 1 :]))
+
+
+def _is_inside(values: Array | None, bounds: Bounds) -> bool:
+    """Return whether known indices are in range; of open extents that is a condition."""
+    if values is None:
+        return False
+    if not values.size:
+        return True
+    groups = values.reshape(-1, len(bounds.counts))
+    return all(
+        least >= (-count if bounds.negative else 0) and most < count
+        for least, most, count in zip(groups.min(0).tolist(), groups.max(0).tolist(), bounds.counts, strict=True)
+    )
