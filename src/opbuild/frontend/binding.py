@@ -18,7 +18,7 @@ from opbuild.frontend.known import Known, Names, computed
 from opbuild.frontend.onnx_upgrade import upgrade
 from opbuild.frontend.open_binder import OpenBinder
 from opbuild.frontend.open_values import evaluate_open, is_open_value
-from opbuild.frontend.rewritten import rewrites
+from opbuild.frontend.rewritten import rewrite_of, rewrites
 from opbuild.graph.cut import HOST_VALUE
 from opbuild.graph.extents import is_open
 from opbuild.graph.passes.blame import blaming
@@ -167,9 +167,7 @@ class NodeBinder(OpenBinder):
         if not rewrites(node.domain, node.op_type):
             return self.add(upgrade(node, self.source_opset, self))
         try:
-            from opbuild.frontend.microsoft import rewrite
-
-            written = rewrite(node, self)
+            written = rewrite_of(node.domain, node.op_type)(node, self)
         except UnknownTypeError as error:
             error.stopped = node
             raise

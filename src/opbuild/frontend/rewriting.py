@@ -54,6 +54,12 @@ class Rewriting:
         self.write(op_type, inputs, (name,), attrs)
         return name
 
+    def own(self, op_type: str, *inputs: str, domain: str = "opbuild", **attrs: Any) -> str:
+        """Write an operator of another domain with one output, and return that output's name."""
+        name = self(op_type, *inputs, **attrs)
+        self.nodes[-1] = self.nodes[-1].with_(domain=domain)
+        return name
+
     def write(self, op_type: str, inputs: Sequence[str], outputs: Sequence[str], attrs: Mapping[str, Any]) -> None:
         """Write an operator whose outputs have these names."""
         name = f"{self.node.name}/{op_type}_{len(self.nodes)}"

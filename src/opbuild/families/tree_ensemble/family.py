@@ -22,6 +22,15 @@ DEPTH = 8
 """Steps of a path, of which only an upper limit is known."""
 
 
+PATHS = 4
+"""Operands that a kernel which walks down trees has besides rows and what is added; those of ``bits`` follow them."""
+
+
+def kind_of(rows: int, has_bits: bool, _machine: Machine) -> str:
+    """Return the kind for so many rows; trees of many leaves have no rules."""
+    return "bits" if has_bits and rows >= FEW["bits"] else "paths"
+
+
 def choose(rows: int, kind: str, machine: Machine) -> Variant:
     """Return the variant: how many rows are taken side by side, 1 where trees are.
 
