@@ -26,7 +26,7 @@ def _ensemble(node: Node, inputs: Any) -> Sequence[Array]:
         leaf = _leaves(records, keys, root, depth) - LEAF[x.dtype.name]
         found[:, target] = combine(found[:, target], weights[leaf])
     found = found if aggregate == "sum" else np.where(found == neutral, 0, found).astype(weights.dtype)
-    return ((found + base).reshape(len(x), -1),)
+    return ((found + base).reshape(len(x), base.size),)
 
 
 def _keys(x: Array, sides: bool) -> Array:
@@ -40,7 +40,7 @@ def _keys(x: Array, sides: bool) -> Array:
     if not sides:
         return above
     below = np.where(np.isnan(x), kind(BELOW[dtype]), keys)
-    return np.stack([above, below], -1).reshape(len(x), -1)
+    return np.stack([above, below], -1).reshape(len(x), 2 * x.shape[1])
 
 
 def _leaves(records: Array, keys: Array, root: int, depth: int) -> Array:

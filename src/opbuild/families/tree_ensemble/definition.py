@@ -26,7 +26,7 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import TYPES, Definition, constrain_output, parameters, variables
-from opbuild.families.tree_ensemble.layout import BELOW, BITS, GROUP, LEAF
+from opbuild.families.tree_ensemble.layout import BELOW, BITS, GROUP, LEAF, MOST
 from opbuild.kernel.opdesc import OpDesc
 
 MOST_STEPS = 1 << 30
@@ -131,7 +131,8 @@ class _Ensemble:
         kind, aggregate = TYPES[output.dtype], self.desc.attrs["aggregate"]
         w, g, lane, block, row = variables("w g lane block row")
         total, out = hl.Func("total"), hl.Func("out")
-        neutral = {"sum": hl.cast(kind, 0), "min": kind.max(), "max": kind.min()}[aggregate]
+        most = _literal(MOST[output.dtype], output.dtype)
+        neutral = {"sum": hl.cast(kind, 0), "min": most, "max": -most}[aggregate]
         each = hl.RDom([(0, count)], "each")
         target = hl.unsafe_promise_clamped(target_of(each.x), 0, base.dim(1).extent() - 1) if self.desc.attrs["targets"] else 0
         total[w, g, lane, block] = neutral
@@ -166,3 +167,7 @@ def _whole(value: int, dtype: str) -> Any:
     if dtype == "float32":
         return hl.i32(value)
     return (hl.cast(hl.Int(64), value >> 32) << 32) | hl.cast(hl.Int(64), hl.cast(hl.UInt(32), value & 0xFFFFFFFF))
+
+
+def _literal(value: float, dtype: str) -> Any:
+    return hl.f32(value) if dtype == "float32" else hl.f64(value)

@@ -11,3 +11,6 @@ LEAF = {"float32": 0x7F800002, "float64": 0x7FF0000000000002}
 
 BELOW = {"float32": -(2**31), "float64": -(2**63)}
 """The key of a split that no number is at most, and of NaN where that goes left; below all others."""
+
+MOST = {"float32": (2 - 2**-23) * 2.0**127, "float64": (2 - 2**-52) * 2.0**1023}
+"""The greatest finite number of an element type, which says that a leaf has no weight where the least one is chosen."""
