@@ -30,7 +30,7 @@ KEYS = 4
 def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     """Schedule an ensemble."""
     if desc.variant["lanes"] == 1:
-        _by_trees(definition, machine)
+        _by_trees(definition)
     else:
         _by_rows(definition, desc, machine)
 
@@ -49,7 +49,6 @@ def _by_rows(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     for name in ("key", "total"):
         lane = functions[name].args()[0 if name == "key" else 2]
         functions[name].compute_at(out, task).bound_extent(lane, lanes).never_partition_all()
-    _key(functions["key"], machine)
     total, each = functions["total"], definition.domains["each"].x
     w, g, lane, block = total.args()
     total.reorder_storage(lane, w, g, block).reorder(lane, w, g, block).vectorize(lane, machine.lanes)
@@ -65,15 +64,15 @@ def _by_rows(definition: Definition, desc: OpDesc, machine: Machine) -> None:
     out.never_partition_all()
 
 
-def _by_trees(definition: Definition, machine: Machine) -> None:
+def _by_trees(definition: Definition) -> None:
     """Take groups of trees, and add up what they reach in the order of the trees."""
     (out,), functions = definition.outputs, definition.functions
     reached, step = functions["reached"], definition.domains["steps"].x
     _, block, t = reached.args()
     group, within, task = variables("group within task")
-    trees, rows = definition.inputs[2].dim(1).extent(), out.output_buffer().dim(2).extent()
-    _key(functions["key"].compute_root(), machine)
-    reached.compute_root().vectorize(t, machine.lanes)
+    trees = definition.inputs[2].dim(1).extent()
+    functions["key"].compute_root()
+    reached.compute_root()  # without vectors, which would read the places of trees that there are not
     wanted = hl.select(definition.tasks == 1, 1, RANGES * definition.tasks)
     length = share((trees + GROUP - 1) // GROUP, wanted)
     stage = reached.update().split(t, group, within, GROUP, hl.TailStrategy.GuardWithIf)
@@ -82,10 +81,3 @@ def _by_trees(definition: Definition, machine: Machine) -> None:
     total = functions["total"]
     total.compute_at(out, definition.variables["row"])
     total.update().reorder(total.args()[0], definition.domains["each"].x)
-    _ = rows
-
-
-def _key(key: Any, machine: Machine) -> None:
-    """Make keys with vectors of rows that are adjacent in the result, or of columns where there is one lane."""
-    lane, column, block = key.args()
-    key.reorder(lane, column, block)
