@@ -87,7 +87,6 @@ class Case:
         sets = [helper.make_opsetid("", 21), helper.make_opsetid(ML, version)]
         return helper.make_model(graph, opset_imports=sets, ir_version=10)
 
-
     @property
     def is_shared(self) -> bool:
         """Whether several nodes lead to one."""
@@ -135,12 +134,18 @@ class _Draw:
         aggregate = "SUM" if self.op_type == "TreeEnsembleClassifier" else draw.choice(AGGREGATES)
         write = _by_leaves if self.op_type == "TreeEnsemble" else _by_nodes
         attrs = write(trees, self, base, transform, aggregate)
-        return Case(self.op_type, trees, attrs, self._rows(rows), self.targets, self.doubles, base, transform, aggregate)
+        return Case(
+            self.op_type, trees, attrs, self._rows(rows), self.targets, self.doubles, base, transform, aggregate
+        )
 
     def number(self) -> float:
         """Return a split."""
         value = self.draw.choice(GRID)
-        return value if self.doubles else float(np.float32(min(max(value, -3e38), 3e38) if math.isfinite(value) else value))
+        return (
+            value
+            if self.doubles
+            else float(np.float32(min(max(value, -3e38), 3e38) if math.isfinite(value) else value))
+        )
 
     def _number(self) -> float:
         value = round(self.draw.uniform(0.01 if self.positive else -1, 1), 2)
@@ -175,7 +180,11 @@ class _Draw:
         one = {"tree": tree % count, "one": count - 1 if count < 3 else 0}.get(self.form)
         if one is not None or self.op_type == "TreeEnsemble":
             return Leaf([(draw.randrange(count) if one is None else one, self._number())])
-        votes = range(count) if self.form == "leaf" else [draw.randrange(count) for _ in range(draw.randint(int(not tree), 3))]
+        votes = (
+            range(count)
+            if self.form == "leaf"
+            else [draw.randrange(count) for _ in range(draw.randint(int(not tree), 3))]
+        )
         return Leaf([(target, self._number()) for target in votes])
 
     def _rows(self, count: int) -> Array:
@@ -242,9 +251,8 @@ def _by_nodes(trees: Sequence[Tree], of: _Draw, base: list[float], transform: st
 def _by_leaves(trees: Sequence[Tree], of: _Draw, _base: list[float], transform: str, aggregate: str) -> dict[str, Any]:
     kind = np.float64 if of.doubles else np.float32
     nodes, leaves, roots = list[Branch](), list[Leaf](), []
-    for root in trees:
-        if isinstance(root, Leaf):  # a tree of one leaf is a node that leads to it either way
-            root = Branch(0, MODES[0], 0.0, tracks=False, true=root, false=root)
+    for tree in trees:  # one of one leaf is a node that leads to it either way
+        root = tree if isinstance(tree, Branch) else Branch(0, MODES[0], 0.0, tracks=False, true=tree, false=tree)
         roots.append(len(nodes))
         for node in _numbered(root):
             nodes += [node] if isinstance(node, Branch) else []

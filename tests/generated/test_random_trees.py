@@ -76,9 +76,10 @@ def test_random_trees_are_what_the_text_says() -> None:
 def _as_onnx_runtime_has_it(case: Case) -> bool:
     """Return whether ONNX Runtime answers as the text says, or where that is silent as we do.
 
-    It has no float64 attributes for rows of float32, and no shared branches. NaN is not equal to a number for it, wherever
-    NaN is to go. Of two votes of a leaf for the only target it takes one. It leaves base values out where no leaf votes.
-    Of two classes with weights it takes the second if its score is positive, and writes 0 and 1 instead of labels.
+    It has no float64 attributes for rows of float32, and no shared branches. NaN is not equal to a number for it,
+    wherever NaN is to go. Of two votes of a leaf for the only target it takes one. It leaves base values out where no
+    leaf votes. Of two classes with weights it takes the second if its score is positive, and writes 0 and 1 instead of
+    labels.
     """
     if case.op_type == "TreeEnsemble" or case.doubles != (case.x.dtype == np.float64) or not len(case.x):
         return False

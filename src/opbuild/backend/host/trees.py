@@ -32,8 +32,8 @@ def _ensemble(node: Node, inputs: Any) -> Sequence[Array]:
 def _keys(x: Array, sides: bool) -> Array:
     """Return integers that sort as rows do; with two columns for a feature, NaN is above all and below all in turn."""
     dtype = x.dtype.name
-    kind = np.int32 if dtype == "float32" else np.int64
-    bits = np.ascontiguousarray(x).view(kind)
+    kind: Any = np.int32 if dtype == "float32" else np.int64
+    bits: Array = np.ascontiguousarray(x).view(kind)
     size = bits & np.iinfo(kind).max
     keys = np.where(bits < 0, -size, size)
     above = np.where(np.isnan(x), kind(LEAF[dtype] - 1), keys)

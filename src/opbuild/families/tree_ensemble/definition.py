@@ -1,21 +1,23 @@
 """Tree ensembles: what a row reaches in each tree, and what its leaves add up to.
 
-Operands with ``kind`` ``paths``: ``x (features, rows)``, ``records (3, places)``, ``trees (5, trees)``, ``depths (groups
-of trees)``, ``weights (width, leaves)``, ``base (width, targets)``, ``out (width, targets, rows)``. A record is a split's key, its column and the
-place of the record to the left, behind which the one to the right stands; of a leaf, ``LEAF`` and the leaf's number, 0,
-and its own place, so that whoever has arrived stays. A tree is the place of its first record, its depth, its target and
-its place in another order, in which trees of much the same depth are neighbours, and with it the first record of the one
-that has the tree's own place in that order; ``depths`` are those of groups in that order.
+Operands with ``kind`` ``paths``: ``x (features, rows)``, ``records (3, places)``, ``trees (5, trees)``, ``depths
+(groups of trees)``, ``weights (width, leaves)``, ``base (width, targets)``, ``out (width, targets, rows)``. A record is
+a split's key, its column and the place of the record to the left, behind which the one to the right stands; of a leaf,
+``LEAF`` and the leaf's number, 0, and its own place, so that whoever has arrived stays. A tree is the place of its
+first record, its depth, its target and its place in another order, in which trees of much the same depth are
+neighbours, and with it the first record of the one that has the tree's own place in that order; ``depths`` are those of
+groups in that order.
 
-With ``bits``: ``x``, ``rules (3, rules)``, ``pieces (3, pieces)``, ``weights (width, BITS, pieces)``, ``base``, ``out``. A
-piece is a tree of at most ``BITS`` leaves: its first rule, the one behind its last, and its target. A row that is above a rule's key
-keeps only the leaves in the rule's mask; of those that all rules leave, it reaches the first.
+With ``bits``: ``x``, ``rules (3, rules)``, ``pieces (3, pieces)``, ``weights (width, BITS, pieces)``, ``base``,
+``out``. A piece is a tree of at most ``BITS`` leaves: its first rule, the one behind its last, and its target. A row
+that is above a rule's key keeps only the leaves in the rule's mask; of those that all rules leave, it reaches the
+first.
 
 Keys are integers that sort as the elements of x do. A feature has two columns if ``sides``: NaN is above all numbers in
 the first and below all in the second. Records and rules of float64 have keys of 64 bits, and the other two numbers in
-one of as many. ``aggregate`` ``sum``, ``min`` or ``max`` says what is made of the weights of a target: ``out (w, t)`` has
-those of the trees of target t, of all trees if not ``targets``, and base is added. Of ``min`` and ``max`` the greatest and the least finite
-number say that a leaf has no weight, and are 0 in the output.
+one of as many. ``aggregate`` ``sum``, ``min`` or ``max`` says what is made of the weights of a target: ``out (w, t)``
+has those of the trees of target t, of all trees if not ``targets``, and base is added. Of ``min`` and ``max`` the
+greatest and the least finite number say that a leaf has no weight, and are 0 in the output.
 """
 
 from __future__ import annotations
@@ -134,7 +136,11 @@ class _Ensemble:
         most = _literal(MOST[output.dtype], output.dtype)
         neutral = {"sum": hl.cast(kind, 0), "min": most, "max": -most}[aggregate]
         each = hl.RDom([(0, count)], "each")
-        target = hl.unsafe_promise_clamped(target_of(each.x), 0, base.dim(1).extent() - 1) if self.desc.attrs["targets"] else 0
+        target = (
+            hl.unsafe_promise_clamped(target_of(each.x), 0, base.dim(1).extent() - 1)
+            if self.desc.attrs["targets"]
+            else 0
+        )
         total[w, g, lane, block] = neutral
         weight = weights[(w, *leaf(lane, block, each.x))]
         before = hl.Expr(total[w, target, lane, block])

@@ -3,13 +3,11 @@
 Trees are taken one after the other, and all blocks of a range pass each, so that its records stay in the first-level
 cache; keys of a range are made once and stay in the second-level cache. A step of a path waits for two loads. What
 keeps a core busy meanwhile are the steps of others: they are a loop inside that over steps, whose iterations a core has
-under way together. It is neither unrolled nor vectorised: LLVM makes gathers of it, which take 1.5 of the time on Zen 4.
-Variant: ``lanes``. No limits.
+under way together. It is neither unrolled nor vectorised: LLVM makes gathers of it, which take 1.5 of the time on Zen
+4. Variant: ``lanes``. No limits.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import halide as hl
 

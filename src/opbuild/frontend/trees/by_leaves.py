@@ -24,7 +24,11 @@ def read(attrs: Attributes, targets: int) -> Ensemble:
     attrs.same_length({**lengths, "nodes_splits": len(splits)})
     attrs.within("nodes_modes", modes, MEMBER + 1, "mode")
     tracks = attrs.flags("nodes_missing_value_tracks_true", ("nodes_featureids", len(features)))
-    votes, weights, roots = attrs.integers("leaf_targetids"), attrs.numbers("leaf_weights"), attrs.integers("tree_roots")
+    votes, weights, roots = (
+        attrs.integers("leaf_targetids"),
+        attrs.numbers("leaf_weights"),
+        attrs.integers("tree_roots"),
+    )
     attrs.same_length({"leaf_targetids": len(votes), "leaf_weights": len(weights)})
     attrs.within("leaf_targetids", votes, targets, "target")
     attrs.within("tree_roots", roots, len(features), "node")

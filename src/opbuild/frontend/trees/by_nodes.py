@@ -1,4 +1,4 @@
-"""Trees of TreeEnsembleClassifier and TreeEnsembleRegressor: leaves are nodes, and each node has a tree and a number."""
+"""Trees of TreeEnsembleClassifier and TreeEnsembleRegressor, whose leaves are nodes, each of a tree and a number."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class Attributes:
             return np.zeros(like[1], bool)
         found = self.integers(name)
         self.same_length({like[0]: like[1], name: len(found)})
-        return found != 0
+        return np.asarray(found != 0)
 
     def same_length(self, lengths: Mapping[str, int]) -> None:
         """Check that attributes have as many values as the first of them."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from opbuild.families.tree_ensemble.layout import BELOW, GROUP, LEAF
@@ -26,8 +28,8 @@ class Paths:
 def keys_of(values: Array) -> Array:
     """Return integers that sort as numbers do; NaN is below all."""
     dtype = values.dtype.name
-    kind = np.int32 if dtype == "float32" else np.int64
-    bits = np.ascontiguousarray(values).view(kind)
+    kind: Any = np.int32 if dtype == "float32" else np.int64
+    bits: Array = np.ascontiguousarray(values).view(kind)
     size = bits & np.iinfo(kind).max
     return np.where(np.isnan(values), kind(BELOW[dtype]), np.where(bits < 0, -size, size))
 

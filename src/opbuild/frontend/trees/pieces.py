@@ -114,17 +114,16 @@ def _spread(trees: Splits, counts: Array) -> list[_Tree]:
         left, right = trees.left[node], trees.right[node]
         middle = low + counts[np.maximum(left, -1)]
         nodes.append(np.stack([node, tree, low, middle, middle + counts[np.maximum(right, -1)]], 1))
-        level = np.concatenate(
-            [np.stack([left, tree, low, turns], 1), np.stack([right, tree, middle, turns + 1], 1)]
-        )
+        level = np.concatenate([np.stack([left, tree, low, turns], 1), np.stack([right, tree, middle, turns + 1], 1)])
     inner, leaves = (_by(np.concatenate(parts), keys) for parts, keys in ((nodes, (1,)), (ends, (1, 2))))
     count = np.arange(len(trees.roots) + 1)
     node_at, leaf_at = np.searchsorted(inner[:, 1], count), np.searchsorted(leaves[:, 1], count)
-    return [
-        _Tree(*inner[node_at[t] : node_at[t + 1], (0, 2, 3, 4)].T, ~leaves[leaf_at[t] : leaf_at[t + 1], 0],
-              leaves[leaf_at[t] : leaf_at[t + 1], 3])  # fmt: skip
-        for t in range(len(trees.roots))
-    ]
+    found = []
+    for t in range(len(trees.roots)):
+        node, _, low, middle, high = inner[node_at[t] : node_at[t + 1]].T
+        leaf, _, _, turns = leaves[leaf_at[t] : leaf_at[t + 1]].T
+        found.append(_Tree(node, low, middle, high, ~leaf, turns))
+    return found
 
 
 def _by(rows: Array, keys: tuple[int, ...]) -> Array:

@@ -1,7 +1,7 @@
-"""TreeEnsembleClassifier, TreeEnsembleRegressor and TreeEnsemble, written as opbuild's TreeEnsemble and other operators.
+"""TreeEnsembleClassifier, TreeEnsembleRegressor and TreeEnsemble, written as opbuild's own operator and others.
 
 What the text leaves open is as ONNX Runtime has it, except where that answers with what is no class: see
-``docs/decisions/0186``.
+docs/decisions/0186.
 """
 
 from __future__ import annotations
@@ -166,9 +166,7 @@ def _labels(of: Rewriting, attrs: Attributes) -> Array | list[str]:
     return attrs.integers("classlabels_int64s")
 
 
-def _of_two(
-    scores: _Scores, ensemble: Ensemble, voted: int, base: Array | None, transform: str
-) -> tuple[str, str]:
+def _of_two(scores: _Scores, ensemble: Ensemble, voted: int, base: Array | None, transform: str) -> tuple[str, str]:
     """Return the places of classes, of two of which one alone has weights, and the scores of both.
 
     A sum of weights that are all positive is a probability, any other is positive or not.
@@ -207,7 +205,7 @@ def _greatest(scores: _Scores, ensemble: Ensemble, found: str, classes: int, *, 
 
 
 def _always_voted(ensemble: Ensemble, classes: int) -> bool:
-    """Return whether each row reaches a weight of each class: whether of each there is a tree whose leaves all have one."""
+    """Return whether each row reaches a weight of each class: of each there is a tree whose leaves all have one."""
     pairs = np.unique(np.stack([ensemble.targets, ensemble.voters]), axis=1)
     trees = np.bincount(ensemble.leaf_trees)
     voted = np.unique(np.stack([pairs[0], ensemble.leaf_trees[pairs[1]]]), axis=1, return_counts=True)

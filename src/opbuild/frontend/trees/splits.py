@@ -1,9 +1,9 @@
 """Splits: nodes of every mode as nodes of one, ``x <= split``, in the element type of the rows.
 
 That is exact: a row of float32 is at most a split of float64 if it is at most the greatest float32 that is; it is below
-a split if it is at most the number before it. What equals a number, or is a member of a set, is found by a binary search
-among the numbers before and the members themselves. A chain of nodes that compare one feature with one number each, and
-go to one place where they are equal, is such a set: exporters write categories so.
+a split if it is at most the number before it. What equals a number, or is a member of a set, is found by a binary
+search among the numbers before and the members themselves. A chain of nodes that compare one feature with one number
+each, and go to one place where they are equal, is such a set: exporters write categories so.
 """
 
 from __future__ import annotations
@@ -120,20 +120,18 @@ class _Searches:
             own = self._search(int(made.features[node]), self._bounds(values), (int(outside), int(inside)), nan_inside)
             for field, value in zip(fields, own, strict=True):
                 field[node] = value
-        added = [
+        features, splits, left, right, nan_left = (
             np.concatenate([field, np.array(column, field.dtype)])
             for field, column in zip(fields, self._columns, strict=True)
-        ]
-        return Splits(*added, made.roots, made.leaves)
+        )
+        return Splits(features, splits, left, right, nan_left, made.roots, made.leaves)
 
     def _bounds(self, values: Array) -> Array:
         """Return what a search compares with: for each number the one before, and itself."""
         exact = np.unique(values[_rounded(values, self._dtype) == values]) + 0.0
         return np.stack([below(exact, self._dtype), at_most(exact, self._dtype)], 1).reshape(-1)
 
-    def _search(
-        self, feature: int, bounds: Array, ends: tuple[int, int], nan_inside: bool
-    ) -> tuple[float | int, ...]:
+    def _search(self, feature: int, bounds: Array, ends: tuple[int, int], nan_inside: bool) -> tuple[float | int, ...]:
         """Return the first node of a search; ``ends`` are where it leads between bounds, outside and inside."""
         if not len(bounds):  # it looks for what no row has
             return (feature, np.nan, ends[1], ends[0], nan_inside)
