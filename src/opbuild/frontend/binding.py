@@ -165,16 +165,21 @@ class NodeBinder(OpenBinder):
         if (inputs, outputs) != (node.inputs, node.outputs):
             node = node.with_(inputs=inputs, outputs=outputs)
         if not rewrites(node.domain, node.op_type):
-            return self.add(upgrade(node, self.source_opset, self))
+            return self.add(upgrade(node, self.source_opset, self), outputs)
         try:
             written = rewrite_of(node.domain, node.op_type)(node, self)
         except UnknownTypeError as error:
             error.stopped = node
             raise
-        return self.add(written)
+        return self.add(written, outputs)
 
-    def add(self, nodes: Sequence[Node]) -> Call | None:
+    def add(self, nodes: Sequence[Node], outputs: Sequence[str] = ()) -> Call | None:
         """Take nodes of the newest operator set that compute one of the model, under the names of the graph.
+
+        Args:
+            nodes: The nodes.
+            outputs: What they compute of the model. Those of which there are tensors stay where kernels run, if all
+                outputs are made after them.
 
         Returns:
             The function to be taken in the place of a single one, if there is a better one.
@@ -184,11 +189,13 @@ class NodeBinder(OpenBinder):
             ModelError: If one is not valid.
         """
         call = self._function(nodes[0]) if len(nodes) == 1 else None
-        for each in nodes if call is None else ():
+        for index, each in enumerate(nodes if call is None else ()):
             try:
                 self._add(each)
             except UnknownTypeError as error:
-                error.stopped, error.nodes = each, tuple(nodes)
+                later = {name for other in nodes[index:] for name in other.outputs}
+                is_cut = isinstance(error, NoTensorError) and outputs and later.issuperset(filter(None, outputs))
+                error.stopped, error.nodes = each, tuple(nodes[index:] if is_cut else nodes)
                 raise
         return call
 

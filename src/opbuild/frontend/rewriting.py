@@ -54,10 +54,10 @@ class Rewriting:
         self.write(op_type, inputs, (name,), attrs)
         return name
 
-    def own(self, op_type: str, *inputs: str, domain: str = "opbuild", **attrs: Any) -> str:
-        """Write an operator of another domain with one output, and return that output's name."""
+    def own(self, op_type: str, *inputs: str, **attrs: Any) -> str:
+        """Write an operator of opbuild's own with one output, and return that output's name."""
         name = self(op_type, *inputs, **attrs)
-        self.nodes[-1] = self.nodes[-1].with_(domain=domain)
+        self.nodes[-1] = self.nodes[-1].with_(domain="opbuild")
         return name
 
     def write(self, op_type: str, inputs: Sequence[str], outputs: Sequence[str], attrs: Mapping[str, Any]) -> None:

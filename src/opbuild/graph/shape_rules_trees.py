@@ -1,4 +1,4 @@
-"""The type of the scores of decision trees."""
+"""The types of what decision trees give: scores, and names of classes, which are text."""
 
 from __future__ import annotations
 
@@ -10,3 +10,8 @@ from opbuild.graph.types import TensorType
 def _ensemble(call: Call) -> Types:
     rows, targets, weights = call.rank(0, 2), call.rank(1, 2), call.type(5)
     return (TensorType(weights.dtype, (rows[0], targets[0] * targets[1])),)
+
+
+@rule("ClassNames", domain="opbuild")
+def _names(call: Call) -> Types:
+    return (TensorType("object", call.shape(0)),)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.backend.host.movement import implements
+from opbuild.backend.host.strings import text_array
 from opbuild.families.tree_ensemble.layout import BELOW, LEAF
 from opbuild.graph.types import Array, Node
 
@@ -27,6 +28,12 @@ def _ensemble(node: Node, inputs: Any) -> Sequence[Array]:
         found[:, target] = combine(found[:, target], weights[leaf])
     found = found if aggregate == "sum" else np.where(found == neutral, 0, found).astype(weights.dtype)
     return ((found + base).reshape(len(x), base.size),)
+
+
+@implements("ClassNames", domain="opbuild")
+def _names(node: Node, inputs: Any) -> Sequence[Array]:
+    """Name classes by their places."""
+    return (text_array([node.attrs["names"][place] for place in inputs[0].flat], inputs[0].shape),)
 
 
 def _keys(x: Array, sides: bool) -> Array:

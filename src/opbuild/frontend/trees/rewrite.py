@@ -17,7 +17,6 @@ from opbuild.frontend.trees.packed import Packed, pack
 from opbuild.frontend.trees.transforms import LOGISTIC, NAMES, NONE, PROBIT, transformed
 from opbuild.graph.types import Array, Node
 
-ML = "ai.onnx.ml"
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 _ROWS = ("float32", "float64", "float16", "int32", "int64")
 
@@ -216,8 +215,7 @@ def _always_voted(ensemble: Ensemble, classes: int) -> bool:
 def _label(of: Rewriting, labels: Array | list[str], place: str) -> str:
     """Return the labels at places."""
     if isinstance(labels, list):
-        attrs = {"keys_int64s": tuple(range(len(labels))), "values_strings": tuple(labels)}
-        return of.own("LabelEncoder", place, domain=ML, **attrs)
+        return of.own("ClassNames", place, names=tuple(labels))
     if (labels == np.arange(len(labels))).all():
         return place
     return of("Gather", of.constant(labels), place, axis=0)
