@@ -124,7 +124,10 @@ class Forest:
         path = self.folder / f"{self.task} {self.trees}.txt"
         self.model.booster_.save_model(path)
         compiled = lleaves.Model(model_file=str(path))
-        compiled.compile(cache=str(path.with_suffix(".lleaves")))
+        try:
+            compiled.compile(cache=str(path.with_suffix(".lleaves")))
+        except AttributeError:  # it calls what llvmlite has no more since 0.45
+            return None
         return lambda x: compiled.predict(x, n_jobs=threads)
 
     def _tl2cgen(self, threads: int) -> Callable[[Any], Any]:

@@ -87,6 +87,11 @@ class Case:
         sets = [helper.make_opsetid("", 21), helper.make_opsetid(ML, version)]
         return helper.make_model(graph, opset_imports=sets, ir_version=10)
 
+    def written(self) -> dict[str, Any]:
+        """Return the attributes for the other fields."""
+        write = _by_leaves if self.op_type == "TreeEnsemble" else _by_nodes
+        return write(self)
+
     @property
     def is_shared(self) -> bool:
         """Whether several nodes lead to one."""
@@ -132,11 +137,9 @@ class _Draw:
         base = [] if self.op_type == "TreeEnsemble" else base
         transform = draw.choice(TRANSFORMS) if draw.random() < 0.5 else "NONE"
         aggregate = "SUM" if self.op_type == "TreeEnsembleClassifier" else draw.choice(AGGREGATES)
-        write = _by_leaves if self.op_type == "TreeEnsemble" else _by_nodes
-        attrs = write(trees, self, base, transform, aggregate)
-        return Case(
-            self.op_type, trees, attrs, self._rows(rows), self.targets, self.doubles, base, transform, aggregate
-        )
+        case = Case(self.op_type, trees, {}, self._rows(rows), self.targets, self.doubles, base, transform, aggregate)
+        case.attrs = case.written()
+        return case
 
     def number(self) -> float:
         """Return a split."""
@@ -218,12 +221,12 @@ def _values(name: str, values: Sequence[float], doubles: bool) -> dict[str, Any]
     return {name: [float(value) for value in values]} if values else {}
 
 
-def _by_nodes(trees: Sequence[Tree], of: _Draw, base: list[float], transform: str, aggregate: str) -> dict[str, Any]:
+def _by_nodes(of: Case) -> dict[str, Any]:
     kind = "class" if of.op_type == "TreeEnsembleClassifier" else "target"
     columns: dict[str, list[Any]] = {name: [] for name in ("treeids", "nodeids", "featureids", "modes", "truenodeids",
                                                            "falsenodeids", "missing_value_tracks_true")}  # fmt: skip
     values, votes, weights = [], {name: list[int]() for name in ("treeids", "nodeids", "ids")}, []
-    for tree, root in enumerate(trees):
+    for tree, root in enumerate(of.trees):
         nodes = _numbered(root)
         places = {id(node): place for place, node in enumerate(nodes)}
         for place, node in enumerate(nodes):
@@ -240,18 +243,18 @@ def _by_nodes(trees: Sequence[Tree], of: _Draw, base: list[float], transform: st
                 weights.append(weight)
     attrs: dict[str, Any] = {f"nodes_{name}": column for name, column in columns.items()}
     attrs |= {f"{kind}_{name}": column for name, column in votes.items()}
-    attrs |= _values("nodes_values", values, of.doubles) | _values("base_values", base, of.doubles)
+    attrs |= _values("nodes_values", values, of.doubles) | _values("base_values", of.base, of.doubles)
     attrs |= _values(f"{kind}_weights", weights, of.doubles) or {f"{kind}_weights": []}
-    attrs["post_transform"] = transform
+    attrs["post_transform"] = of.transform
     if kind == "class":
         return attrs | {"classlabels_int64s": [10 * label + 7 for label in range(of.targets)]}
-    return attrs | {"n_targets": of.targets, "aggregate_function": aggregate}
+    return attrs | {"n_targets": of.targets, "aggregate_function": of.aggregate}
 
 
-def _by_leaves(trees: Sequence[Tree], of: _Draw, _base: list[float], transform: str, aggregate: str) -> dict[str, Any]:
+def _by_leaves(of: Case) -> dict[str, Any]:
     kind = np.float64 if of.doubles else np.float32
     nodes, leaves, roots = list[Branch](), list[Leaf](), []
-    for tree in trees:  # one of one leaf is a node that leads to it either way
+    for tree in of.trees:  # one of one leaf is a node that leads to it either way
         root = tree if isinstance(tree, Branch) else Branch(0, MODES[0], 0.0, tracks=False, true=tree, false=tree)
         roots.append(len(nodes))
         for node in _numbered(root):
@@ -265,13 +268,13 @@ def _by_leaves(trees: Sequence[Tree], of: _Draw, _base: list[float], transform: 
         "nodes_splits": tensor(np.array([node.split for node in nodes], kind)),
         "leaf_targetids": [leaf.votes[0][0] for leaf in leaves],
         "leaf_weights": tensor(np.array([leaf.votes[0][1] for leaf in leaves], kind)),
-        "aggregate_function": AGGREGATES.index(aggregate), "post_transform": TRANSFORMS.index(transform),
+        "aggregate_function": AGGREGATES.index(of.aggregate), "post_transform": TRANSFORMS.index(of.transform),
     }  # fmt: skip
     for name, side in (("true", "true"), ("false", "false")):
         ends = [getattr(node, side) for node in nodes]
         attrs[f"nodes_{name}nodeids"] = [places[id(end)] for end in ends]
         attrs[f"nodes_{name}leafs"] = [int(isinstance(end, Leaf)) for end in ends]
-    if of.tracks:
+    if any(node.tracks for node in nodes):
         attrs["nodes_missing_value_tracks_true"] = [int(node.tracks) for node in nodes]
     sets = [[*node.members, math.nan] for node in nodes if node.mode == MODES[6]]
     if sets:

@@ -84,6 +84,8 @@ def read(attrs: Attributes, voting: str, targets: int) -> Ensemble:
 
 
 def _modes(attrs: Attributes) -> Array:
+    if not attrs.has("nodes_modes"):
+        attrs.fail("attribute 'nodes_modes' is missing")
     names = attrs.strings("nodes_modes")
     for name in sorted(set(names) - _MODES.keys()):
         attrs.fail(f"attribute 'nodes_modes' has {name!r}, which is none of {', '.join(_MODES)}")

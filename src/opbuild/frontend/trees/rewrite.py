@@ -118,7 +118,7 @@ def _regressor(of: Rewriting) -> Sequence[Node]:
     transform = _named(of, attrs, "post_transform", NAMES, NONE)
     ensemble, base = by_nodes.read(attrs, "target", targets), _base(attrs, (0, targets))
     found = scores.of_targets(ensemble, targets, how, np.zeros(targets) if base is None else base)
-    return of.finish(_in_float32(of, transformed(of, transform, found, scores.dtype), scores.dtype))
+    return of.finish(transformed(of, transform, _in_float32(of, found, scores.dtype), "float32"))
 
 
 def _base(attrs: Attributes, allowed: Sequence[int]) -> Array | None:
@@ -149,8 +149,8 @@ def _classifier(of: Rewriting) -> Sequence[Node]:
             added[: len(base)] = base
         found = scores.of_targets(ensemble, classes, "SUM", added)
         place = _greatest(scores, ensemble, found, classes, known=base is not None or classes < 3)
-        found = transformed(of, transform, found, scores.dtype)
-    return of.finish(_label(of, labels, place), _in_float32(of, found, scores.dtype))
+        found = transformed(of, transform, _in_float32(of, found, scores.dtype), "float32")
+    return of.finish(_label(of, labels, place), found)
 
 
 def _labels(of: Rewriting, attrs: Attributes) -> Array | list[str]:
@@ -176,17 +176,18 @@ def _of_two(scores: _Scores, ensemble: Ensemble, voted: int, base: Array | None,
     is_share = bool((ensemble.weights >= 0).all())
 
     def number(value: float) -> str:
-        return of.constant(np.array(value, scores.dtype))
+        return of.constant(np.array(value, np.float32))
 
-    second = of("Greater", found, number(0.5 if is_share else 0.0))
+    second = of("Greater", found, of.constant(np.array(0.5 if is_share else 0.0, scores.dtype)))
+    found = _in_float32(of, found, scores.dtype)
     if voted:
         both = of("Concat", of("Mul", found, number(0)), found, axis=1)
-        both = transformed(of, transform, both, scores.dtype)
+        both = transformed(of, transform, both, "float32")
     elif transform == LOGISTIC:
         both = of("Sigmoid", of("Concat", of("Neg", found), found, axis=1))
     elif is_share or transform == PROBIT:
         both = of("Concat", of("Sub", number(1), found), found, axis=1)
-        both = transformed(of, PROBIT, both, scores.dtype) if transform == PROBIT else both
+        both = transformed(of, PROBIT, both, "float32") if transform == PROBIT else both
     else:
         size = of("Abs", found)
         both = of("Concat", of("Neg", size), size, axis=1)

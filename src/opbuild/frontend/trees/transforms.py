@@ -27,12 +27,19 @@ def transformed(of: Rewriting, name: str, scores: str, dtype: str) -> str:
     if name == LOGISTIC:
         return of("Sigmoid", scores)
     if name == SOFTMAX:
-        return of("Softmax", scores, axis=-1)
+        return of("Softmax", scores, axis=-1) if dtype == "float32" else _softmax(of, scores)
 
     def number(value: float) -> str:
         return of.constant(np.array(value, dtype))
 
     return _softmax_zero(of, scores, number(_ZERO), number(0)) if name == SOFTMAX_ZERO else _probit(of, scores, dtype)
+
+
+def _softmax(of: Rewriting, scores: str) -> str:
+    """A softmax by steps, for a type of which it has no kernel."""
+    axis = of.ints(-1)
+    powers = of("Exp", of("Sub", scores, of("ReduceMax", scores, axis, keepdims=1)))
+    return of("Div", powers, of("ReduceSum", powers, axis, keepdims=1))
 
 
 def _softmax_zero(of: Rewriting, scores: str, least: str, zero: str) -> str:
