@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from onnx import numpy_helper
 
 from generated.host_cases import Case, Draw, makes
 
@@ -96,20 +95,6 @@ def _support(d: Draw, op_type: str) -> Case:
         "rho": _floats(d, 1), "one_class": d.one_of(None, 1),
     }  # fmt: skip
     return _case(op_type, [d.array((n, c))], attrs)
-
-
-@makes("TreeEnsemble")
-def _trees(d: Draw, op_type: str) -> Case:
-    """Two trees of a node and two leaves each."""
-    floats = numpy_helper.from_array
-    attrs = {
-        "aggregate_function": d.one_of(0, 1, 2, 3), "leaf_targetids": d.integers(4, 0, 1),
-        "leaf_weights": floats(d.array((4,))), "n_targets": 2, "nodes_falseleafs": [1, 1], "nodes_trueleafs": [1, 1],
-        "nodes_falsenodeids": [1, 3], "nodes_truenodeids": [0, 2], "nodes_featureids": d.integers(2, 0, 2),
-        "nodes_modes": floats(np.array(d.integers(2, 0, 5), np.uint8)), "nodes_splits": floats(np.round(d.array((2,)))),
-        "post_transform": 0, "tree_roots": [0, 1],
-    }  # fmt: skip
-    return _case(op_type, [np.round(d.array((d.integer(1, 4), 3)))], attrs)
 
 
 @makes("LabelEncoder")

@@ -57,6 +57,7 @@ ELSEWHERE: dict[str, str] = {
                      "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength",
                      "SplitToSequence"), "no tensors: unit/test_host_sequences.py"),
     **dict.fromkeys(("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit"), "unit/test_host_text.py"),
+    "TreeEnsemble": "generated/test_random_trees.py",
     **dict.fromkeys(("If", "Loop"), "graphs: unit/test_parts.py, and onnx's own cases"),
     **dict.fromkeys(("Scan", "SequenceMap"), "graphs: generated/test_random_scans.py, generated/test_sequence_maps.py"),
     **dict.fromkeys(("Adagrad", "Adam", "Momentum"), "functions: unit/test_training_functions.py"),

@@ -84,6 +84,7 @@ for _name in catalogue.names():  # a family may have its cases, ``HOSTILE``, in 
 
 ELSEWHERE = {
     "user": "test_user_operators",
+    "tree_ensemble": "test_tree_ensemble and generated/test_random_trees",
     "shuffle": "test_channel_shuffle",
     "conv_weight_gradient": "its own test",
     "winograd_integer": "its own test: it is for levels without VNNI",

@@ -20,7 +20,7 @@ from opbuild.frontend.known import Known, Names, computed
 from opbuild.frontend.onnx_upgrade import upgrade
 from opbuild.frontend.open_binder import OpenBinder
 from opbuild.frontend.open_values import evaluate_open, is_open_value
-from opbuild.frontend.rewritten import rewrites
+from opbuild.frontend.rewritten import rewrite_of, rewrites
 from opbuild.graph.cut import HOST_VALUE
 from opbuild.graph.extents import is_open
 from opbuild.graph.passes.blame import blaming
@@ -167,18 +167,21 @@ class NodeBinder(OpenBinder):
         if (inputs, outputs) != (node.inputs, node.outputs):
             node = node.with_(inputs=inputs, outputs=outputs)
         if not rewrites(node.domain, node.op_type):
-            return self.add(upgrade(checked(node, self, self._add), self.source_opset, self))
+            return self.add(upgrade(checked(node, self, self._add), self.source_opset, self), outputs)
         try:
-            from opbuild.frontend.microsoft import rewrite
-
-            written = rewrite(node, self)
+            written = rewrite_of(node.domain, node.op_type)(node, self)
         except UnknownTypeError as error:
             error.stopped = node
             raise
-        return self.add(written)
+        return self.add(written, outputs)
 
-    def add(self, nodes: Sequence[Node]) -> Call | None:
+    def add(self, nodes: Sequence[Node], outputs: Sequence[str] = ()) -> Call | None:
         """Take nodes of the newest operator set that compute one of the model, under the names of the graph.
+
+        Args:
+            nodes: The nodes.
+            outputs: What they compute of the model. Those of which there are tensors stay where kernels run, if all
+                outputs are made after them.
 
         Returns:
             The function to be taken in the place of a single one, if there is a better one.
@@ -187,11 +190,13 @@ class NodeBinder(OpenBinder):
             UnknownTypeError, ModelError: If the types of one can not be told yet, or one is not valid.
         """
         call = self._function(nodes[0]) if len(nodes) == 1 else None
-        for each in nodes if call is None else ():
+        for index, each in enumerate(nodes if call is None else ()):
             try:
                 self._add(each)
             except UnknownTypeError as error:
-                error.stopped, error.nodes = each, tuple(nodes)
+                later = {name for other in nodes[index:] for name in other.outputs}
+                is_cut = isinstance(error, NoTensorError) and outputs and later.issuperset(filter(None, outputs))
+                error.stopped, error.nodes = each, tuple(nodes[index:] if is_cut else nodes)
                 raise
         return call
 

@@ -63,6 +63,12 @@ class Rewriting:
         self.nodes.append(Node(IN_RANGE, (indices,), (output,), attrs, self.node.name, DOMAIN))
         return output
 
+    def own(self, op_type: str, *inputs: str, **attrs: Any) -> str:
+        """Write an operator of opbuild's own with one output, and return that output's name."""
+        name = self(op_type, *inputs, **attrs)
+        self.nodes[-1] = self.nodes[-1].with_(domain="opbuild")
+        return name
+
     def write(self, op_type: str, inputs: Sequence[str], outputs: Sequence[str], attrs: Mapping[str, Any]) -> None:
         """Write an operator whose outputs have these names."""
         name = f"{self.node.name}/{op_type}_{len(self.nodes)}"

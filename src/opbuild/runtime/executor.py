@@ -19,7 +19,7 @@ from opbuild.graph.types import Array, Node
 from opbuild.kernel.host import here
 from opbuild.program import HostCall, Port, View
 from opbuild.runtime.blocks import Block, Blocks
-from opbuild.runtime.buffers import HEADER, HEADER_WORDS, HOST_WORD, element_type, make_headers
+from opbuild.runtime.buffers import HEADER, HEADER_WORDS, HOST_WORD, address_of, element_type, make_headers
 from opbuild.runtime.changes import change, first_change, writeable
 from opbuild.runtime.library import Callee, Library, Step, kernel_steps, last_error, references
 from opbuild.runtime.record import CHECKED_ORDER, HOST, KERNELS, KernelStep, Record, addresses, itemsize
@@ -281,7 +281,7 @@ class Arena:
         words = self._words
         for (buffer, arguments), array in zip(self._ports, (*inputs, *outputs), strict=True):
             if arguments:
-                address = array.ctypes.data  # not __array_interface__: numpy 2.4 loses some bytes at each use of it
+                address = address_of(array)
                 for word, offset in arguments:
                     words[word] = address + offset
             self._arrays[buffer] = array

@@ -19,7 +19,7 @@ from opbuild.platform.lazily import lazily
 from opbuild.platform.records import NamedTuple
 from opbuild.program import HostCall, Port, View
 from opbuild.runtime.blocks import Blocks
-from opbuild.runtime.buffers import DIMENSION, HEADER, HEADER_WORDS, HOST_WORD, element_type
+from opbuild.runtime.buffers import DIMENSION, HEADER, HEADER_WORDS, HOST_WORD, address_of, element_type
 from opbuild.runtime.executor import Evaluate, Prepared, Runner, evaluate_step
 from opbuild.runtime.indices import check_symbol, work_of
 from opbuild.runtime.library import Callee, Library, Step, kernel_steps
@@ -354,7 +354,7 @@ class _Sized:
         """Point the arguments at the caller's arrays."""
         words = self._words
         for (buffer, hosts), array in zip(self._ports, (*inputs, *outputs), strict=True):
-            address = array.ctypes.data
+            address = address_of(array)
             for word, offset in hosts:
                 words[word] = address + offset
             self._arrays[buffer] = array

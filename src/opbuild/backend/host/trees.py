@@ -1,77 +1,60 @@
-"""TreeEnsemble in numpy: rows go down trees, and the leaves that they reach are put together."""
+"""Decision trees in numpy: rows walk down the records of each tree, all rows at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from opbuild.backend.host.ml import ML
 from opbuild.backend.host.movement import implements
+from opbuild.backend.host.strings import text_array
+from opbuild.families.tree_ensemble.layout import BELOW, LEAF
 from opbuild.graph.types import Array, Node
 
-_COMPARISONS: tuple[Callable[[Any, Any], Any], ...] = (
-    np.less_equal, np.less, np.greater_equal, np.greater, np.equal, np.not_equal,
-)  # fmt: skip
-_MEMBER = 6
-_AVERAGE, _SUM, _MIN, _MAX = range(4)
 
-
-class _Trees:
-    """The attributes of a node, as arrays."""
-
-    def __init__(self, attrs: Any) -> None:
-        self.modes, self.splits = attrs["nodes_modes"], attrs["nodes_splits"]
-        self.features = attrs["nodes_featureids"]
-        self.next = {True: attrs["nodes_truenodeids"], False: attrs["nodes_falsenodeids"]}
-        self.leaf = {True: attrs["nodes_trueleafs"], False: attrs["nodes_falseleafs"]}
-        self.missing = attrs.get("nodes_missing_value_tracks_true") or [0] * len(self.modes)
-        self.members = self._sets(attrs.get("membership_values"))
-
-    def _sets(self, values: Any) -> dict[int, set[float]]:
-        """Return the set that each node of that kind looks in; NaN ends a set."""
-        sets: list[set[float]] = [set()]
-        for value in [] if values is None else values.reshape(-1):
-            if np.isnan(value):
-                sets.append(set())
-            else:
-                sets[-1].add(float(value))
-        return dict(zip((n for n, mode in enumerate(self.modes) if mode == _MEMBER), sets, strict=False))
-
-    def leaf_of(self, root: int, row: Array) -> int:
-        """Return the leaf that a row reaches from a node."""
-        node = root
-        while True:
-            branch = self._branch(node, row[int(self.features[node])])
-            if self.leaf[branch][node]:
-                return int(self.next[branch][node])
-            node = int(self.next[branch][node])
-
-    def _branch(self, node: int, value: Any) -> bool:
-        if np.isnan(value):
-            return bool(self.missing[node])
-        mode = int(self.modes[node])
-        if mode == _MEMBER:
-            return float(value) in self.members.get(node, ())
-        return bool(_COMPARISONS[mode](value, self.splits[node]))
-
-
-@implements("TreeEnsemble", domain=ML)
+@implements("TreeEnsemble", domain="opbuild")
 def _ensemble(node: Node, inputs: Any) -> Sequence[Array]:
-    """Put the leaves of each target together; a target without any is 0."""
-    attrs, x = node.attrs, inputs[0]
-    trees, weights, targets = _Trees(attrs), attrs["leaf_weights"], attrs["leaf_targetids"]
-    roots = [int(each) for each in attrs["tree_roots"]]
-    how = int(attrs.get("aggregate_function", _SUM))
-    if int(attrs.get("post_transform", 0)):
-        raise ValueError("a post_transform is not supported")
-    found = np.zeros((len(x), int(attrs.get("n_targets", 1))), x.dtype)
-    for result, row in zip(found, x, strict=True):
-        reached: dict[int, list[Any]] = {}
-        for root in roots:
-            leaf = trees.leaf_of(root, row)
-            reached.setdefault(int(targets[leaf]), []).append(weights[leaf])
-        for target, values in reached.items():
-            result[target] = {_MIN: np.min, _MAX: np.max}.get(how, np.sum)(values)
-    return ((found / x.dtype.type(len(roots)) if how == _AVERAGE else found).astype(x.dtype),)
+    """Put the weights of the leaves of each target together, in the order of the trees."""
+    x, base, records, trees, _, weights = inputs[:6]
+    aggregate = node.text("aggregate", "sum")
+    limits = np.finfo(weights.dtype)
+    neutral = {"sum": 0, "min": limits.max, "max": limits.min}[aggregate]
+    combine: Any = {"sum": np.add, "min": np.minimum, "max": np.maximum}[aggregate]
+    keys = _keys(x, bool(node.attrs.get("sides", 0)))
+    found = np.full((len(x), *base.shape), neutral, weights.dtype)
+    for root, depth, target, *_ in trees.tolist():
+        leaf = _leaves(records, keys, root, depth) - LEAF[x.dtype.name]
+        found[:, target] = combine(found[:, target], weights[leaf])
+    found = found if aggregate == "sum" else np.where(found == neutral, 0, found).astype(weights.dtype)
+    return ((found + base).reshape(len(x), base.size),)
+
+
+@implements("ClassNames", domain="opbuild")
+def _names(node: Node, inputs: Any) -> Sequence[Array]:
+    """Name classes by their places."""
+    return (text_array([node.attrs["names"][place] for place in inputs[0].flat], inputs[0].shape),)
+
+
+def _keys(x: Array, sides: bool) -> Array:
+    """Return integers that sort as rows do; with two columns for a feature, NaN is above all and below all in turn."""
+    dtype = x.dtype.name
+    kind: Any = np.int32 if dtype == "float32" else np.int64
+    bits: Array = np.ascontiguousarray(x).view(kind)
+    size = bits & np.iinfo(kind).max
+    keys = np.where(bits < 0, -size, size)
+    above = np.where(np.isnan(x), kind(LEAF[dtype] - 1), keys)
+    if not sides:
+        return above
+    below = np.where(np.isnan(x), kind(BELOW[dtype]), keys)
+    return np.stack([above, below], -1).reshape(len(x), 2 * x.shape[1])
+
+
+def _leaves(records: Array, keys: Array, root: int, depth: int) -> Array:
+    """Return the keys of the leaves that rows reach in a tree."""
+    place, rows = np.full(len(keys), root), np.arange(len(keys))
+    for _ in range(depth):
+        key, *links = records[place].T
+        column, left = links if len(links) == 2 else (links[0] & 0xFFFFFFFF, links[0] >> 32)
+        place = left + (keys[rows, column] > key)
+    return np.asarray(records[place, 0])

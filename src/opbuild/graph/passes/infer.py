@@ -18,6 +18,7 @@ from opbuild.graph import (  # noqa: F401 - importing a module registers its rul
     shape_rules_recurrent,
     shape_rules_reduction,
     shape_rules_signal,
+    shape_rules_trees,
     shape_rules_window,
 )
 from opbuild.graph.element_types import require_known

@@ -41,6 +41,7 @@ _MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "roi_align": {"": ("RoiAlign",)},
     "scan": {"": ("CumSum", "CumProd")},
     "scatter": {"": ("ScatterElements", "ScatterND")},
+    "trees": {"opbuild": ("TreeEnsemble",)},
     "window": {"": ("LpPool",)},
 }
 

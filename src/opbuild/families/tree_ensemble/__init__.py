@@ -1,0 +1,1 @@
+"""Kernel family ``tree_ensemble``: sums of the leaves that rows reach in many decision trees."""

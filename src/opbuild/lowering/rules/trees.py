@@ -1,0 +1,34 @@
+"""Lowering of decision trees."""
+
+from __future__ import annotations
+
+from opbuild.families.tree_ensemble import family
+from opbuild.graph.types import Node
+from opbuild.lowering.context import Lowering, NotServedError, rule
+from opbuild.lowering.strided import dense_as
+
+
+@rule("TreeEnsemble", domain="opbuild")
+def tree_ensemble(lowering: Lowering, node: Node) -> None:
+    """Lower decision trees, whose operands are packed already: a node has both forms if both may be the faster one."""
+    x, base, *forms = node.inputs
+    rows, type_ = lowering.type(x).shape[0], lowering.type(x).dtype
+    if any(not lowering.is_constant(name) for name in (base, *forms)):
+        raise NotServedError("TreeEnsemble has kernels for known trees")
+    out = lowering.new_plain(node.outputs[0])
+    if not out.storage.size:
+        return
+    groups, width = lowering.type(base).shape
+    kind = lowering.choose(family.kind_of, rows, len(forms) > family.PATHS)
+    variant = lowering.choose(family.choose, rows, kind)
+    desc = family.describe(
+        kind,
+        node.text("aggregate", "sum"),
+        sides=bool(node.attrs.get("sides", 0)),
+        targets=groups > 1,
+        types=(type_, lowering.type(base).dtype),
+        variant=variant,
+    )
+    own = forms[: family.PATHS] if kind == "paths" else forms[family.PATHS :]
+    operands = [lowering.dense(x), *(lowering.plain(name) for name in own), lowering.plain(base)]
+    lowering.emit(desc, [*operands, dense_as(out, (rows, groups, width))], node)
