@@ -18,7 +18,7 @@ from opbuild.frontend.known import Known, Names, computed
 from opbuild.frontend.onnx_upgrade import upgrade
 from opbuild.frontend.open_binder import OpenBinder
 from opbuild.frontend.open_values import evaluate_open, is_open_value
-from opbuild.frontend.rewritten import rewrites
+from opbuild.frontend.rewritten import rewrite_of
 from opbuild.graph.cut import HOST_VALUE
 from opbuild.graph.extents import is_open
 from opbuild.graph.passes.blame import blaming
@@ -164,11 +164,10 @@ class NodeBinder(OpenBinder):
         outputs = self.declare(node.outputs, scope)
         if (inputs, outputs) != (node.inputs, node.outputs):
             node = node.with_(inputs=inputs, outputs=outputs)
-        if not rewrites(node.domain, node.op_type):
+        rewrite = rewrite_of(node)
+        if rewrite is None:
             return self.add(upgrade(node, self.source_opset, self))
         try:
-            from opbuild.frontend.microsoft import rewrite
-
             written = rewrite(node, self)
         except UnknownTypeError as error:
             error.stopped = node
@@ -186,11 +185,11 @@ class NodeBinder(OpenBinder):
             ModelError: If one is not valid.
         """
         call = self._function(nodes[0]) if len(nodes) == 1 else None
-        for each in nodes if call is None else ():
+        for index, each in enumerate(nodes if call is None else ()):
             try:
                 self._add(each)
             except UnknownTypeError as error:
-                error.stopped, error.nodes = each, tuple(nodes)
+                error.stopped, error.nodes = each, tuple(nodes[index:])
                 raise
         return call
 
