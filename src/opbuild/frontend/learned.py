@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.frontend.learned_vectors import support_classifier, support_regressor
-from opbuild.frontend.learned_writing import FLOAT, Learned, classified, transformed
+from opbuild.frontend.learned_writing import FLOAT, Learned, classified, of_two, transformed
 from opbuild.frontend.rewriting import Scope
 from opbuild.graph.cut import HOST_VALUE
 from opbuild.graph.label_tables import label_table
@@ -140,9 +140,7 @@ def _linear_classifier(of: Learned) -> Sequence[Node]:
     is_second = of.cast(of("Greater", of.reshape(scores, -1), of.like(scores, 0)), "int64")
     kind = labels.dtype
     named = labels if len(labels) == 2 else np.array(["0", "1"] if kind == object else [0, 1], kind)
-    results = transformed(of, scores, 1)
-    if len(labels) == 2 and of.transform != "PROBIT":
-        results = of("Concat", of("Sub", of.like(scores, 1), scores), scores, axis=1)
+    results = of_two(of, scores) if len(labels) == 2 else transformed(of, scores, 1)
     return classified(of, is_second, named, results)
 
 

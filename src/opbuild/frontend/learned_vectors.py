@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 
-from opbuild.frontend.learned_writing import FLOAT, Learned, classified, transformed
+from opbuild.frontend.learned_writing import FLOAT, Learned, classified, of_two, transformed
 from opbuild.graph.types import Array, Node
 
 KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
@@ -20,8 +20,10 @@ NEARLY = 1e-7
 
 
 def support_regressor(of: Learned) -> Sequence[Node]:
-    """Write a sum over support vectors; of one class, whether a row belongs to it. Its post_transform has no effect."""
-    of.choice("post_transform", "NONE", ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"))
+    """Write a sum over support vectors; of one class, whether a row belongs to it.
+
+    A post_transform has no effect, as with ONNX Runtime: one sum alone is no score among others.
+    """
     x, count = of.rows(of.wide(0)), int(of.attr("n_supports", 0))
     if count:
         kernels = _kernels(of, x, of.matrix("support_vectors", count))
@@ -53,7 +55,7 @@ def support_classifier(of: Learned) -> Sequence[Node]:
     if len(offsets) < len(pairs):
         of.refuse(f"it has {len(offsets)} numbers in rho, not {len(pairs)}")
     weights = _pair_weights(of.matrix("coefficients", len(labels) - 1), counts, pairs)
-    wide = of("Add", of("MatMul", kernels, of.constant(weights)), of.constant(offsets[: len(pairs)]))
+    wide = of("Add", _weighted(of, kernels, weights), of.constant(offsets[: len(pairs)]))
     scores = of.cast(wide, FLOAT)
     place = _most_votes(of, wide, len(labels), pairs)
     if of.attr("prob_a", ()):
@@ -80,16 +82,13 @@ def _linear(of: Learned, x: str, labels: Array) -> Sequence[Node]:
 
 def _two(of: Learned, scores: str) -> str:
     """Return the scores of two classes, given the one that tells them apart."""
-    if of.transform == "PROBIT":
-        of.refuse("PROBIT of one score is not defined")
-    other = of("Neg", scores) if of.transform == "NONE" else of("Sub", of.like(scores, 1), scores)
-    return of("Concat", other, scores, axis=1)
+    return of("Concat", of("Neg", scores), scores, axis=1) if of.transform == "NONE" else of_two(of, scores)
 
 
 def _kernels(of: Learned, x: str, vectors: Array) -> str:
     """Return how near each row is to each support vector, by the node's kernel, in float64."""
     kind = of.choice("kernel_type", "LINEAR", KERNELS)
-    gamma, offset, degree = (*map(float, of.attr("kernel_params", ())), 0.0, 0.0, 0.0)[:3]
+    gamma, offset = (*map(float, of.attr("kernel_params", ())), 0.0, 0.0)[:2]
     wide, turned = of.wide_of(x), vectors.T.astype(WIDE)
     if kind == "LINEAR":
         return of("MatMul", wide, of.constant(turned))
@@ -98,7 +97,11 @@ def _kernels(of: Learned, x: str, vectors: Array) -> str:
     value = of("Add", of("MatMul", wide, of.constant(gamma * turned)), of.constant(np.array(offset, WIDE)))
     if kind == "SIGMOID":
         return of.cast(of("Tanh", of.cast(value, FLOAT)), WIDE)
-    return of("Pow", value, of.constant(np.array(degree, WIDE)))
+    return of("Pow", value, of.constant(np.array(_degree(of), WIDE)))
+
+
+def _degree(of: Learned) -> float:
+    return float((*of.attr("kernel_params", ()), 0.0, 0.0, 0.0)[2])
 
 
 def _radial(of: Learned, x: str, turned: Array, gamma: float) -> str:
@@ -118,6 +121,18 @@ def _pair_weights(coefficients: Array, counts: Sequence[int], pairs: Sequence[tu
         weights[of_class[first], column] = coefficients[second - 1, of_class[first]]
         weights[of_class[second], column] = coefficients[first, of_class[second]]
     return weights
+
+
+def _weighted(of: Learned, kernels: str, weights: Array) -> str:
+    """Return the score of each pair; a kernel that is not a number spoils only those that it counts for."""
+    if of.choice("kernel_type", "LINEAR", KERNELS) != "POLY" or _degree(of).is_integer():
+        return of("MatMul", kernels, of.constant(weights))
+    scores = []
+    for column in weights.T:
+        own = np.flatnonzero(column)
+        part = of("Gather", kernels, of.constant(own), axis=1)
+        scores.append(of("MatMul", part, of.constant(column[own, None])))
+    return of("Concat", *scores, axis=1)
 
 
 def _most_votes(of: Learned, scores: str, classes: int, pairs: Sequence[tuple[int, int]]) -> str:

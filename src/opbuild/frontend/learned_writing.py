@@ -32,6 +32,13 @@ class Learned(Rewriting):
         super().__init__(node, scope)
         self._kinds: dict[str, str] = {}
 
+    def __call__(self, op_type: str, *inputs: str, **attrs: Any) -> str:
+        """Write an operator with one output of its first input's type, and return that output's name."""
+        name = super().__call__(op_type, *inputs, **attrs)
+        if inputs[0] in self._kinds:
+            self._kinds[name] = self._kinds[inputs[0]]
+        return name
+
     def kept(self) -> Sequence[Node]:
         """Return the node itself, which the host takes."""
         return (self.node,)
@@ -54,7 +61,7 @@ class Learned(Rewriting):
 
     def cast(self, value: str, dtype: str) -> str:
         """Return a value in another element type."""
-        return self("Cast", value, to=_NUMBERS[dtype])
+        return self._of_kind(self("Cast", value, to=_NUMBERS[dtype]), dtype)
 
     def own(self, op_type: str, *inputs: str, **attrs: Any) -> str:
         """Write an operator of opbuild's own, and return its output's name."""
@@ -67,7 +74,7 @@ class Learned(Rewriting):
         kind = dtype or self._kinds.get(value) or self.dtype()
         if kind == FLOAT:
             return value
-        return self._of_kind(self.cast(value, FLOAT), FLOAT)
+        return self.cast(value, FLOAT)
 
     def wide(self, index: int) -> str:
         """Return an input as floats: integers as float32."""
@@ -141,6 +148,14 @@ def transformed(of: Learned, scores: str, count: int) -> str:
     return {"SOFTMAX": _softmax, "LOGISTIC": _logistic, "SOFTMAX_ZERO": _softmax_zero, "PROBIT": _probit}[kind](
         of, scores
     )
+
+
+def of_two(of: Learned, score: str) -> str:
+    """Return the scores of two classes after the node's post_transform, given the second one's."""
+    if of.transform == "LOGISTIC":
+        return of("Concat", _logistic(of, of("Neg", score)), _logistic(of, score), axis=1)
+    score = _probit(of, score) if of.transform == "PROBIT" else score
+    return of("Concat", of("Sub", of.like(score, 1), score), score, axis=1)
 
 
 def _softmax(of: Learned, scores: str) -> str:
