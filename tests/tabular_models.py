@@ -213,8 +213,6 @@ def _sklearn_models() -> Iterator[tuple[str, Recipe]]:
     import sklearn.cross_decomposition
     import sklearn.decomposition
     import sklearn.discriminant_analysis
-    import sklearn.ensemble as ensemble
-    import sklearn.feature_extraction.text as text
     import sklearn.feature_selection as selection
     import sklearn.gaussian_process
     import sklearn.impute
@@ -225,13 +223,12 @@ def _sklearn_models() -> Iterator[tuple[str, Recipe]]:
     import sklearn.multiclass
     import sklearn.multioutput
     import sklearn.naive_bayes as bayes
-    import sklearn.neighbors as neighbors
     import sklearn.neural_network as neural
     import sklearn.pipeline
     import sklearn.preprocessing as pre
     import sklearn.random_projection
-    import sklearn.svm as svm
-    import sklearn.tree as tree
+    from sklearn import ensemble, neighbors, svm, tree
+    from sklearn.feature_extraction import text
 
     few: dict[str, Any] = {"n_estimators": 6, "random_state": 0}
     classifiers: dict[str, Any] = {
@@ -362,8 +359,9 @@ def _sklearn_models() -> Iterator[tuple[str, Recipe]]:
     for name in ("MultiTaskLasso", "MultiTaskElasticNet"):
         yield name, Recipe(_regressed(getattr(linear, name), targets=2))
     yield "PLSRegression", Recipe(_regressed(sklearn.cross_decomposition.PLSRegression))
-    yield "MultiOutputRegressor", Recipe(
-        _regressed(lambda: sklearn.multioutput.MultiOutputRegressor(linear.Ridge()), targets=2)
+    yield (
+        "MultiOutputRegressor",
+        Recipe(_regressed(lambda: sklearn.multioutput.MultiOutputRegressor(linear.Ridge()), targets=2)),
     )
 
     for name, estimator in {
@@ -451,11 +449,15 @@ def _sklearn_models() -> Iterator[tuple[str, Recipe]]:
         yield name, Recipe(_classified(estimator, 2))
     yield "Text, TF-IDF", Recipe(_text_model(text.TfidfVectorizer))
     yield "Text, counts", Recipe(_text_model(lambda: text.CountVectorizer(lowercase=True, ngram_range=(1, 2))))
-    yield "Text, classified", Recipe(
-        _text_model(lambda: sklearn.pipeline.make_pipeline(text.TfidfVectorizer(), linear.LogisticRegression()))
+    yield (
+        "Text, classified",
+        Recipe(
+            _text_model(lambda: sklearn.pipeline.make_pipeline(text.TfidfVectorizer(), linear.LogisticRegression()))
+        ),
     )
-    yield "Text, characters", Recipe(
-        _text_model(lambda: text.CountVectorizer(analyzer="char", ngram_range=(1, 2), lowercase=False))
+    yield (
+        "Text, characters",
+        Recipe(_text_model(lambda: text.CountVectorizer(analyzer="char", ngram_range=(1, 2), lowercase=False))),
     )
 
 
@@ -468,11 +470,13 @@ def _lightgbm_models() -> Iterator[tuple[str, Recipe]]:
         yield f"LGBMClassifier, {classes} classes", Recipe(made, "lightgbm")
         yield f"LGBMClassifier, {classes} classes, no map", Recipe(made, "lightgbm", {"zipmap": False})
     yield "LGBMRegressor", Recipe(_regressed(lambda: lightgbm.LGBMRegressor(**small)), "lightgbm")
-    yield "LGBMRegressor, Poisson", Recipe(
-        _regressed(lambda: lightgbm.LGBMRegressor(objective="poisson", **small), positive=True), "lightgbm"
+    yield (
+        "LGBMRegressor, Poisson",
+        Recipe(_regressed(lambda: lightgbm.LGBMRegressor(objective="poisson", **small), positive=True), "lightgbm"),
     )
-    yield "LGBMRegressor, dart", Recipe(
-        _regressed(lambda: lightgbm.LGBMRegressor(boosting_type="dart", **small)), "lightgbm"
+    yield (
+        "LGBMRegressor, dart",
+        Recipe(_regressed(lambda: lightgbm.LGBMRegressor(boosting_type="dart", **small)), "lightgbm"),
     )
 
 
@@ -485,8 +489,12 @@ def _xgboost_models() -> Iterator[tuple[str, Recipe]]:
     yield "XGBRegressor", Recipe(_regressed(lambda: xgboost.XGBRegressor(n_estimators=5)), "xgboost")
     yield "XGBRFRegressor", Recipe(_regressed(lambda: xgboost.XGBRFRegressor(n_estimators=5)), "xgboost")
     yield "XGBRFClassifier", Recipe(_classified(lambda: xgboost.XGBRFClassifier(n_estimators=5), 2), "xgboost")
-    yield "XGBRegressor, Poisson", Recipe(
-        _regressed(lambda: xgboost.XGBRegressor(n_estimators=5, objective="count:poisson"), positive=True), "xgboost"
+    yield (
+        "XGBRegressor, Poisson",
+        Recipe(
+            _regressed(lambda: xgboost.XGBRegressor(n_estimators=5, objective="count:poisson"), positive=True),
+            "xgboost",
+        ),
     )
 
 

@@ -49,10 +49,7 @@ class Case:
         graph = helper.make_graph(
             [node],
             "one",
-            [
-                _declared(name, value)
-                for name, value in self.feeds().items()
-            ],
+            [_declared(name, value) for name, value in self.feeds().items()],
             [helper.make_empty_tensor_value_info(name) for name in outputs],
             [numpy_helper.from_array(np.asarray(self.inputs[index]), f"i{index}") for index in self._constants()],
         )

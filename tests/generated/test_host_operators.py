@@ -23,8 +23,8 @@ from fuzzing import CAMPAIGN
 from generated import host_arrays, host_learned, host_moves, host_schema, host_windows
 from generated.host_cases import MAKERS, Case, cases
 from known_differences import known_difference
-from parts_runner import PartsRunner
 from opbuild.errors import ModelError, RunError
+from parts_runner import PartsRunner
 
 MODULES = (host_arrays, host_learned, host_moves, host_schema, host_windows)
 """Importing a module registers its makers."""
@@ -92,7 +92,8 @@ def problem(got: Any, wanted: Any) -> str:
 
 def outcome(case: Case) -> str:
     """Return what became of a call: ``same``, ``refused``, ``both refuse``, ``known``, ``not run`` by ONNX Runtime, or
-    a failure."""
+    a failure.
+    """
     wanted = expected(host_learned.as_run(case))
     try:
         got = PartsRunner(case.model())(**case.feeds())
@@ -129,7 +130,9 @@ def test_an_operator_on_the_host_computes_what_onnx_runtime_does(op_type: str) -
     def one(case: Case) -> None:
         found = outcome(case)
         counts[found] += 1
-        assert found in ("same", "refused", "both refuse", "known", "not run"), f"{case}\n{found}\nOPBUILD_FUZZ_SEED={SEED}"
+        assert found in ("same", "refused", "both refuse", "known", "not run"), (
+            f"{case}\n{found}\nOPBUILD_FUZZ_SEED={SEED}"
+        )
 
     one()
     if CAMPAIGN:

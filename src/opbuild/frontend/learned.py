@@ -7,7 +7,6 @@ is what ONNX Runtime computes, as the exporters rely on it. Text stays: the host
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -175,5 +174,4 @@ def rewrite(node: Node, scope: Scope) -> Sequence[Node]:
     is_text = any(each.dtype == HOST_VALUE.dtype for each in types)
     if is_text and (node.op_type not in ON_TEXT or HOST_VALUE in types):
         return (node,)
-    written: Any = REWRITES[node.op_type](Learned(node, scope))
-    return written
+    return REWRITES[node.op_type](Learned(node, scope))

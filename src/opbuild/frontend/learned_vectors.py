@@ -15,6 +15,8 @@ KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
 WIDE = "float64"
 """What distances are computed in: as differences of squares they would lose digits in float32."""
 
+Column = tuple[Array, Array]
+
 NEARLY = 1e-7
 """How near to 0 and 1 the probability comes that one of two classes is right."""
 
@@ -54,8 +56,8 @@ def support_classifier(of: Learned) -> Sequence[Node]:
     offsets = np.array(of.attr("rho", ()), WIDE)
     if len(offsets) < len(pairs):
         of.refuse(f"it has {len(offsets)} numbers in rho, not {len(pairs)}")
-    weights = _pair_weights(of.matrix("coefficients", len(labels) - 1), counts, pairs)
-    wide = of("Add", _weighted(of, kernels, weights), of.constant(offsets[: len(pairs)]))
+    columns = _pair_weights(of.matrix("coefficients", len(labels) - 1), counts, pairs)
+    wide = of("Add", _weighted(of, kernels, columns, sum(counts)), of.constant(offsets[: len(pairs)]))
     scores = of.cast(wide, FLOAT)
     place = _most_votes(of, wide, len(labels), pairs)
     if of.attr("prob_a", ()):
@@ -112,26 +114,28 @@ def _radial(of: Learned, x: str, turned: Array, gamma: float) -> str:
     return of.cast(of("Exp", of.cast(of("Sub", both, squares), FLOAT)), WIDE)
 
 
-def _pair_weights(coefficients: Array, counts: Sequence[int], pairs: Sequence[tuple[int, int]]) -> Array:
-    """Return the weight of each support vector in each pair's score."""
+def _pair_weights(coefficients: Array, counts: Sequence[int], pairs: Sequence[tuple[int, int]]) -> list[Column]:
+    """Return the places of the support vectors that count for each pair's score, and their weights."""
     ends = np.cumsum(counts)
-    of_class = [slice(end - count, end) for end, count in zip(ends, counts, strict=True)]
-    weights = np.zeros((int(ends[-1]), len(pairs)), WIDE)
-    for column, (first, second) in enumerate(pairs):
-        weights[of_class[first], column] = coefficients[second - 1, of_class[first]]
-        weights[of_class[second], column] = coefficients[first, of_class[second]]
-    return weights
+    of_class = [np.arange(end - count, end) for end, count in zip(ends, counts, strict=True)]
+    columns = []
+    for first, second in pairs:
+        weights = [coefficients[second - 1, of_class[first]], coefficients[first, of_class[second]]]
+        columns.append((np.concatenate([of_class[first], of_class[second]]), np.concatenate(weights).astype(WIDE)))
+    return columns
 
 
-def _weighted(of: Learned, kernels: str, weights: Array) -> str:
+def _weighted(of: Learned, kernels: str, columns: Sequence[Column], count: int) -> str:
     """Return the score of each pair; a kernel that is not a number spoils only those that it counts for."""
     if of.choice("kernel_type", "LINEAR", KERNELS) != "POLY" or _degree(of).is_integer():
+        weights = np.zeros((count, len(columns)), WIDE)
+        for place, (own, values) in enumerate(columns):
+            weights[own, place] = values
         return of("MatMul", kernels, of.constant(weights))
     scores = []
-    for column in weights.T:
-        own = np.flatnonzero(column)
+    for own, values in columns:
         part = of("Gather", kernels, of.constant(own), axis=1)
-        scores.append(of("MatMul", part, of.constant(column[own, None])))
+        scores.append(of("MatMul", part, of.constant(values[:, None])))
     return of("Concat", *scores, axis=1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,20 @@ def _zip(node: Node, inputs: Any) -> Sequence[Any]:
     labels: list[Any] = as_texts(texts).tolist() if len(texts) else [int(e) for e in attrs["classlabels_int64s"]]
     if x.ndim not in (1, 2) or x.shape[-1] != len(labels):
         raise ValueError(f"{len(labels)} labels name rows of {x.shape[-1] if x.ndim else 1} numbers")
-    rows = x.reshape(-1, len(labels)).tolist()
     order = sorted(range(len(labels)), key=labels.__getitem__)
-    if order == list(range(len(labels))):
-        return ([dict(zip(labels, row, strict=True)) for row in rows],)
-    keys = [labels[index] for index in order]
-    return ([dict(zip(keys, [row[index] for index in order], strict=True)) for row in rows],)
+    keys, x = [labels[index] for index in order], x.reshape(-1, len(labels))
+    return (_dictionaries(keys, x if keys == labels else x[:, order]),)
+
+
+def _dictionaries(keys: Sequence[Any], rows: Array) -> list[dict[Any, float]]:
+    """Return the dictionary of each row; of two and three keys they are made in half the time when these are spelt."""
+    if len(keys) == 2:
+        a, b = keys
+        return [{a: one, b: two} for one, two in zip(*rows.T.tolist(), strict=True)]
+    if len(keys) == 3:
+        a, b, c = keys
+        return [{a: one, b: two, c: three} for one, two, three in zip(*rows.T.tolist(), strict=True)]
+    return list(map(dict, map(zip, repeat(keys), rows.tolist())))
 
 
 @implements("DictVectorizer", domain=ML)

@@ -9,7 +9,7 @@ import numpy as np
 
 from opbuild.backend.host.movement import implements
 from opbuild.backend.host.strings import text_array
-from opbuild.graph.label_tables import label_table
+from opbuild.graph.label_tables import as_texts, label_table
 from opbuild.graph.types import Array, Node
 
 ML = "ai.onnx.ml"
@@ -50,16 +50,19 @@ def _text(value: Any) -> str:
 def _one_hot(node: Node, inputs: Any) -> Sequence[Array]:
     """Tell of each element which category it is; of equal categories the last counts."""
     x, attrs = inputs[0], node.attrs
-    texts = x.dtype == object
-    categories = attrs.get("cats_strings" if texts else "cats_int64s", ())
-    known = {_text(each) if texts else int(each): place for place, each in enumerate(categories)}
-    flat = x.reshape(-1) if texts else x.reshape(-1).astype(np.int64)
-    places = np.array([known.get(each, -1) for each in flat.tolist()], np.int64)
-    if (places < 0).any() and not attrs.get("zeros", 1):
-        raise ValueError(f"{flat[places < 0][0]!r} is none of its categories")
-    found = np.zeros((len(places), len(categories)), np.float32)
-    found[np.flatnonzero(places >= 0), places[places >= 0]] = 1
-    return (found.reshape(*x.shape, len(categories)),)
+    if x.dtype == object:
+        categories = as_texts(attrs.get("cats_strings", ()))
+        place_of = {each: place for place, each in enumerate(categories)}
+        places = np.array([place_of.get(each, -1) for each in x.flat], np.int64).reshape(x.shape)
+        found = places[..., None] == np.arange(len(categories))
+    else:
+        categories = np.array(attrs.get("cats_int64s", ()), np.int64)
+        found = x.astype(np.int64)[..., None] == categories
+        if len(np.unique(categories)) < len(categories):
+            found &= [each not in categories[place + 1 :] for place, each in enumerate(categories)]
+    if not attrs.get("zeros", 1) and not (known := found.any(-1)).all():
+        raise ValueError(f"{x[~known][0]!r} is none of its categories")
+    return (found.astype(np.float32),)
 
 
 @implements("CategoryMapper", domain=ML)
