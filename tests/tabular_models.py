@@ -1,6 +1,6 @@
 """Tabular models as their users have them: estimators of scikit-learn, LightGBM and XGBoost, trained and converted.
 
-Each is trained on a few rows when it is asked for. Converters and libraries that are not installed leave models out.
+Each is trained on a few rows when it is asked for. What is not installed leaves its models out.
 """
 
 from __future__ import annotations
@@ -8,15 +8,33 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import onnx
 
+from tabular_lists import (
+    CLASSIFIERS,
+    ENCODERS,
+    IMPUTERS,
+    LABELLERS,
+    LIGHTGBM,
+    NAMED,
+    PIPELINES,
+    POSITIVE,
+    REGRESSORS,
+    TEXTS,
+    TRANSFORMERS,
+    XGBOOST,
+    Spelt,
+)
+
 Array = np.ndarray[Any, Any]
 
 ROWS, FEATURES = 80, 5
-OPSET, ML_OPSET = 21, 3
+OPSET, OLD_OPSET, ML_OPSET = 21, 15, 3
 
 
 @dataclass(frozen=True)
@@ -37,36 +55,49 @@ class Recipe:
     """How a model is made.
 
     Attributes:
-        make: Returns a trained estimator and its rows.
-        kind: Which library converts it: ``sklearn``, ``lightgbm`` or ``xgboost``.
+        estimator: The estimator, spelt out.
+        rows: Returns its rows, or columns by name, and what is to be learned; None: nothing.
+        kind: Which library converts it.
         options: Of skl2onnx.
         double: Whether the model computes in float64.
     """
 
-    make: Callable[[], tuple[Any, Any]]
+    estimator: Spelt
+    rows: Callable[[], tuple[Any, Any]]
     kind: str = "sklearn"
     options: Mapping[str, Any] = field(default_factory=dict)
     double: bool = False
 
     def __call__(self) -> Tabular:
+        """Train the estimator and convert it."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            estimator, rows = self.make()
-            return {"sklearn": _from_sklearn, "lightgbm": _from_lightgbm, "xgboost": _from_xgboost}[self.kind](
-                self, estimator, rows
-            )
+            rows, wanted = self.rows()
+            table = _table(rows)
+            estimator = built(self.estimator)
+            fitted = estimator.fit(table) if wanted is None else estimator.fit(table, wanted)
+            convert = _from_sklearn if self.kind == "sklearn" else _from_boosted
+            return Tabular(convert(self, fitted, rows), _feeds(rows, self.double))
 
 
-def _initial_types(rows: Any, double: bool) -> list[tuple[str, Any]]:
-    from skl2onnx.common.data_types import DoubleTensorType, FloatTensorType, Int64TensorType, StringTensorType
+def built(spelt: Any) -> Any:
+    """Return an estimator: ``("svm.SVC", {...})`` is scikit-learn's, ``("lightgbm:LGBMRegressor", {})`` another's."""
+    if isinstance(spelt, list):
+        return [built(each) for each in spelt]
+    if not isinstance(spelt, tuple) or len(spelt) != 2 or not isinstance(spelt[1], dict):
+        return tuple(map(built, spelt)) if isinstance(spelt, tuple) else spelt
+    path, options = spelt
+    package, _, name = path.rpartition(":")
+    module, _, name = name.rpartition(".") if not package else (package, "", name)
+    found = getattr(import_module(module if package else f"sklearn.{module}"), name)
+    args = built(list(options.get("args", ())))
+    return found(*args, **{key: built(value) for key, value in options.items() if key != "args"})
 
-    if isinstance(rows, dict):  # columns of several types
-        return [(name, _initial_types(each, double)[0][1]) for name, each in rows.items()]
-    if rows.dtype == object:
-        return [("x", StringTensorType([None, *rows.shape[1:]]))]
-    if rows.dtype == np.int64:
-        return [("x", Int64TensorType([None, rows.shape[1]]))]
-    return [("x", (DoubleTensorType if double else FloatTensorType)([None, rows.shape[1]]))]
+
+def _table(rows: Any) -> Any:
+    if not isinstance(rows, dict):
+        return rows[:, 0] if rows.dtype == object and rows.shape[1] == 1 else rows
+    return np.concatenate([each.astype(object) for each in rows.values()], 1)
 
 
 def _feeds(rows: Any, double: bool) -> dict[str, Any]:
@@ -75,435 +106,164 @@ def _feeds(rows: Any, double: bool) -> dict[str, Any]:
     return {name: each.astype(wide) if each.dtype.kind == "f" else each for name, each in named.items()}
 
 
-def _from_sklearn(recipe: Recipe, estimator: Any, rows: Any) -> Tabular:
+def _type_of(rows: Array, double: bool) -> Any:
+    kinds = {"O": "String", "i": "Int64", "f": "Double" if double else "Float"}
+    types = import_module("skl2onnx.common.data_types")
+    return getattr(types, f"{kinds[rows.dtype.kind]}TensorType")([None, rows.shape[1]])
+
+
+def _from_sklearn(recipe: Recipe, estimator: Any, rows: Any) -> onnx.ModelProto:
     import skl2onnx
 
-    model = skl2onnx.to_onnx(
+    named = rows if isinstance(rows, dict) else {"x": rows}
+    model: onnx.ModelProto = skl2onnx.to_onnx(
         estimator,
-        initial_types=_initial_types(rows, recipe.double),
+        initial_types=[(name, _type_of(each, recipe.double)) for name, each in named.items()],
         options={id(estimator): dict(recipe.options)} if recipe.options else None,
         target_opset={"": OPSET, "ai.onnx.ml": ML_OPSET},
     )
-    return Tabular(model, _feeds(rows, recipe.double))
+    return model
 
 
-def _from_lightgbm(recipe: Recipe, estimator: Any, rows: Any) -> Tabular:
+def _from_boosted(recipe: Recipe, estimator: Any, rows: Array) -> onnx.ModelProto:
     import onnxmltools
-    from onnxmltools.convert.common.data_types import FloatTensorType
 
-    types = [("x", FloatTensorType([None, rows.shape[1]]))]
-    zipmap = bool(recipe.options.get("zipmap", True))
-    model = onnxmltools.convert_lightgbm(estimator, initial_types=types, target_opset=15, zipmap=zipmap)
-    return Tabular(model, _feeds(rows, double=False))
-
-
-def _from_xgboost(recipe: Recipe, estimator: Any, rows: Any) -> Tabular:
-    import onnxmltools
-    from onnxmltools.convert.common.data_types import FloatTensorType
-
-    types = [("x", FloatTensorType([None, rows.shape[1]]))]
-    model = onnxmltools.convert_xgboost(estimator, initial_types=types, target_opset=15)
-    return Tabular(model, _feeds(rows, double=False))
+    kind = import_module("onnxmltools.convert.common.data_types").FloatTensorType
+    convert = getattr(onnxmltools, f"convert_{recipe.kind}")
+    model: onnx.ModelProto = convert(
+        estimator, initial_types=[("x", kind([None, rows.shape[1]]))], target_opset=OLD_OPSET, **recipe.options
+    )
+    return model
 
 
-# -- data --------------------------------------------------------------------------------------------------------------
+# -- rows --------------------------------------------------------------------------------------------------------------
 
 
-def rows_of(seed: int = 0, *, positive: bool = False) -> Array:
+def numbers(*, positive: bool = False, missing: bool = False) -> Array:
     """Return rows of numbers."""
-    x = np.random.default_rng(seed).standard_normal((ROWS, FEATURES)).astype(np.float32)
-    return np.abs(x) if positive else x
+    draw = np.random.default_rng(0)
+    x = draw.standard_normal((ROWS, FEATURES)).astype(np.float32)
+    x = np.abs(x) if positive else x
+    return np.where(draw.random(x.shape) < 0.2, np.float32(np.nan), x) if missing else x
 
 
-def classes_of(x: Array, count: int, names: bool = False) -> Array:
+def classes_of(x: Array, count: int, *, names: bool = False) -> Array:
     """Return a class of each row, which its numbers decide but for some noise."""
+    x = np.nan_to_num(x)
     score = x[:, 0] * 1.5 + x[:, 1] - x[:, 2] * 0.5 + np.random.default_rng(5).standard_normal(len(x)) * 0.3
     ranks = np.searchsorted(np.quantile(score, np.linspace(0, 1, count + 1)[1:-1]), score)
     return np.array(["red", "green", "blue", "grey"])[ranks] if names else ranks.astype(np.int64)
 
 
-def _classified(estimator: Any, classes: int, *, names: bool = False, positive: bool = False) -> Callable[[], Any]:
+def classed(count: int = 2, **options: bool) -> Callable[[], tuple[Any, Any]]:
+    """Return what makes rows and their classes."""
+    names = options.pop("names", False)
+    return lambda: (numbers(**options), classes_of(numbers(**options), count, names=names))
+
+
+def _labelled() -> tuple[Any, Any]:
+    x = numbers()
+    return x, np.stack([x[:, 0] > 0, x[:, 1] + x[:, 2] > 0], 1).astype(np.int64)
+
+
+def targeted(count: int = 1, *, positive: bool = False) -> Callable[[], tuple[Any, Any]]:
+    """Return what makes rows and numbers that depend on them."""
+
     def make() -> tuple[Any, Any]:
-        x = rows_of(positive=positive)
-        return estimator().fit(x, classes_of(x, classes, names)), x
-
-    return make
-
-
-def _labelled(estimator: Any) -> Callable[[], Any]:
-    def make() -> tuple[Any, Any]:
-        x = rows_of()
-        y = np.stack([x[:, 0] > 0, x[:, 1] + x[:, 2] > 0], 1).astype(np.int64)
-        return estimator().fit(x, y), x
-
-    return make
-
-
-def _regressed(estimator: Any, *, targets: int = 1, positive: bool = False) -> Callable[[], Any]:
-    def make() -> tuple[Any, Any]:
-        x = rows_of(positive=positive)
-        y = x @ np.arange(1.0, FEATURES * targets + 1).reshape(FEATURES, targets) + 0.1 * np.sin(9 * x[:, :1])
+        x = numbers(positive=positive)
+        y = x @ np.arange(1.0, FEATURES * count + 1).reshape(FEATURES, count) + 0.1 * np.sin(9 * x[:, :1])
         y = np.abs(y) + 0.1 if positive else y
-        return estimator().fit(x, y[:, 0] if targets == 1 else y), x
+        return x, y[:, 0] if count == 1 else y
 
     return make
 
 
-def _fitted(estimator: Any, *, positive: bool = False, missing: bool = False) -> Callable[[], Any]:
-    def make() -> tuple[Any, Any]:
-        x = rows_of(positive=positive)
-        if missing:
-            x = np.where(np.random.default_rng(3).random(x.shape) < 0.2, np.float32(np.nan), x)
-        return estimator().fit(x, classes_of(np.nan_to_num(x), 2)), x
-
-    return make
-
-
-def _words(column: int = 2) -> Array:
+def _words() -> Array:
     draw = np.random.default_rng(2)
-    return np.array(["low", "middle", "high", "none"], object)[draw.integers(0, 4, (ROWS, column))]
+    return np.array(["low", "middle", "high", "none"], object)[draw.integers(0, 4, (ROWS, 2))]
 
 
-def _numbers() -> Array:
+def _integers() -> Array:
     return np.random.default_rng(2).integers(0, 4, (ROWS, 3))
 
 
-def _on(rows: Callable[[], Array], estimator: Any) -> Callable[[], Any]:
-    def make() -> tuple[Any, Any]:
-        x = rows()
-        return estimator().fit(x), x
-
-    return make
-
-
-def _texts() -> Array:
+def _texts() -> tuple[Any, Any]:
     draw = np.random.default_rng(4)
-    words = np.array(["red", "green", "blue", "Sky", "grass", "is", "the", "not"], object)
-    return np.array([" ".join(words[draw.integers(0, len(words), 6)]) for _ in range(ROWS)], object)
+    words = np.array(["red", "green", "blue", "sky", "grass", "is", "the", "not"], object)
+    texts = np.array([" ".join(words[draw.integers(0, len(words), 6)]) for _ in range(ROWS)], object)
+    return texts.reshape(-1, 1), np.array(["sky" if "sky" in each else "land" for each in texts])
 
 
-def _text_model(estimator: Any) -> Callable[[], Any]:
-    def make() -> tuple[Any, Any]:
-        x = _texts()
-        y = np.array(["sky" if "Sky" in each else "land" for each in x])
-        return estimator().fit(x, y), x.reshape(-1, 1)
-
-    return make
+def _columns() -> tuple[Any, Any]:
+    x = numbers()
+    return {"a": x[:, :1], "b": x[:, 1:2], "w": _words()[:, :1]}, classes_of(x, 2)
 
 
-def _columns(estimator: Any, *, target: bool = True) -> Callable[[], Any]:
-    def make() -> tuple[Any, Any]:
-        import pandas
-
-        x, words = rows_of(), _words(1)
-        table = pandas.DataFrame({"a": x[:, 0], "b": x[:, 1], "w": words[:, 0]})
-        fitted = estimator().fit(table, classes_of(x, 2)) if target else estimator().fit(table)
-        return fitted, {"a": x[:, :1], "b": x[:, 1:2], "w": words}
-
-    return make
-
-
-# -- the models --------------------------------------------------------------------------------------------------------
-
-
-def _sklearn_models() -> Iterator[tuple[str, Recipe]]:
-    import sklearn.calibration
-    import sklearn.cluster
-    import sklearn.compose
-    import sklearn.cross_decomposition
-    import sklearn.decomposition
-    import sklearn.discriminant_analysis
-    import sklearn.feature_selection as selection
-    import sklearn.gaussian_process
-    import sklearn.impute
-    import sklearn.isotonic
-    import sklearn.kernel_approximation
-    import sklearn.linear_model as linear
-    import sklearn.mixture
-    import sklearn.multiclass
-    import sklearn.multioutput
-    import sklearn.naive_bayes as bayes
-    import sklearn.neural_network as neural
-    import sklearn.pipeline
-    import sklearn.preprocessing as pre
-    import sklearn.random_projection
-    from sklearn import ensemble, neighbors, svm, tree
-    from sklearn.feature_extraction import text
-
-    few: dict[str, Any] = {"n_estimators": 6, "random_state": 0}
-    classifiers: dict[str, Any] = {
-        "LogisticRegression": linear.LogisticRegression,
-        "LogisticRegressionCV": lambda: linear.LogisticRegressionCV(Cs=2, cv=2),
-        "RidgeClassifier": linear.RidgeClassifier,
-        "RidgeClassifierCV": linear.RidgeClassifierCV,
-        "SGDClassifier": lambda: linear.SGDClassifier(random_state=0),
-        "SGDClassifier log": lambda: linear.SGDClassifier(loss="log_loss", random_state=0),
-        "Perceptron": linear.Perceptron,
-        "PassiveAggressiveClassifier": lambda: linear.PassiveAggressiveClassifier(random_state=0),
-        "LinearSVC": lambda: svm.LinearSVC(random_state=0),
-        "SVC linear": lambda: svm.SVC(kernel="linear"),
-        "SVC rbf": svm.SVC,
-        "SVC poly": lambda: svm.SVC(kernel="poly", degree=2, coef0=0.5),
-        "SVC sigmoid": lambda: svm.SVC(kernel="sigmoid"),
-        "SVC probabilities": lambda: svm.SVC(probability=True, random_state=0),
-        "NuSVC": lambda: svm.NuSVC(nu=0.3),
-        "DecisionTreeClassifier": lambda: tree.DecisionTreeClassifier(max_depth=4, random_state=0),
-        "ExtraTreeClassifier": lambda: tree.ExtraTreeClassifier(max_depth=4, random_state=0),
-        "RandomForestClassifier": lambda: ensemble.RandomForestClassifier(**few),
-        "ExtraTreesClassifier": lambda: ensemble.ExtraTreesClassifier(**few),
-        "GradientBoostingClassifier": lambda: ensemble.GradientBoostingClassifier(**few),
-        "HistGradientBoostingClassifier": lambda: ensemble.HistGradientBoostingClassifier(max_iter=5),
-        "AdaBoostClassifier": lambda: ensemble.AdaBoostClassifier(**few),
-        "BaggingClassifier": lambda: ensemble.BaggingClassifier(**few),
-        "VotingClassifier": lambda: ensemble.VotingClassifier(
-            [("a", linear.LogisticRegression()), ("b", tree.DecisionTreeClassifier(max_depth=3))], voting="soft"
-        ),
-        "StackingClassifier": lambda: ensemble.StackingClassifier(
-            [("a", linear.LogisticRegression()), ("b", tree.DecisionTreeClassifier(max_depth=3))], cv=2
-        ),
-        "GaussianNB": bayes.GaussianNB,
-        "BernoulliNB": bayes.BernoulliNB,
-        "KNeighborsClassifier": lambda: neighbors.KNeighborsClassifier(3),
-        "RadiusNeighborsClassifier": lambda: neighbors.RadiusNeighborsClassifier(9.0),
-        "NearestCentroid": neighbors.NearestCentroid,
-        "MLPClassifier": lambda: neural.MLPClassifier((6,), max_iter=30, random_state=0),
-        "LinearDiscriminantAnalysis": sklearn.discriminant_analysis.LinearDiscriminantAnalysis,
-        "QuadraticDiscriminantAnalysis": sklearn.discriminant_analysis.QuadraticDiscriminantAnalysis,
-        "GaussianProcessClassifier": sklearn.gaussian_process.GaussianProcessClassifier,
-        "CalibratedClassifierCV": lambda: sklearn.calibration.CalibratedClassifierCV(
-            linear.LogisticRegression(), cv=2
-        ),
-        "OneVsRestClassifier": lambda: sklearn.multiclass.OneVsRestClassifier(linear.LogisticRegression()),
-        "OneVsOneClassifier": lambda: sklearn.multiclass.OneVsOneClassifier(linear.LogisticRegression()),
-        "OutputCodeClassifier": lambda: sklearn.multiclass.OutputCodeClassifier(
-            linear.LogisticRegression(), random_state=0
-        ),
-    }  # fmt: skip
-    for name, estimator in classifiers.items():
-        yield name, Recipe(_classified(estimator, 2))
-        yield f"{name}, 3 classes", Recipe(_classified(estimator, 3))
-    for name in ("LogisticRegression", "SVC rbf", "SVC linear", "SVC probabilities", "LinearSVC", "MLPClassifier",
-                 "RandomForestClassifier", "KNeighborsClassifier", "GaussianNB", "SGDClassifier log",
-                 "GradientBoostingClassifier"):  # fmt: skip
-        for classes in (2, 3):
-            yield f"{name}, {classes} names", Recipe(_classified(classifiers[name], classes, names=True))
-            yield (
-                f"{name}, {classes} names, no map",
-                Recipe(_classified(classifiers[name], classes, names=True), options={"zipmap": False}),
-            )
-    for name in ("LogisticRegression", "SVC probabilities", "RandomForestClassifier"):
-        made = _classified(classifiers[name], 3)
-        yield f"{name}, columns", Recipe(made, options={"zipmap": "columns"})
-        yield f"{name}, raw scores", Recipe(made, options={"zipmap": False, "raw_scores": True})
-        yield f"{name}, double", Recipe(made, options={"zipmap": False}, double=True)
-    for name in ("MultinomialNB", "ComplementNB", "CategoricalNB"):
-        if name == "CategoricalNB":
-            yield name, Recipe(lambda: (bayes.CategoricalNB().fit(_numbers(), np.arange(ROWS) % 2), _numbers()))
-        else:
-            yield name, Recipe(_classified(getattr(bayes, name), 3, positive=True))
-    for name, estimator in {
-        "MultiOutputClassifier": lambda: sklearn.multioutput.MultiOutputClassifier(linear.LogisticRegression()),
-        "ClassifierChain": lambda: sklearn.multioutput.ClassifierChain(linear.LogisticRegression()),
-        "RandomForestClassifier": lambda: ensemble.RandomForestClassifier(**few),
-        "KNeighborsClassifier": lambda: neighbors.KNeighborsClassifier(3),
-        "MLPClassifier": lambda: neural.MLPClassifier((5,), max_iter=20),
-        "OneVsRestClassifier": lambda: sklearn.multiclass.OneVsRestClassifier(linear.LogisticRegression()),
-    }.items():
-        yield f"{name}, two labels", Recipe(_labelled(estimator), options={"zipmap": False})
-
-    regressors: dict[str, Any] = {
-        "LinearRegression": linear.LinearRegression,
-        "Ridge": linear.Ridge,
-        "RidgeCV": linear.RidgeCV,
-        "Lasso": linear.Lasso,
-        "LassoCV": lambda: linear.LassoCV(cv=2),
-        "LassoLars": linear.LassoLars,
-        "ElasticNet": linear.ElasticNet,
-        "ElasticNetCV": lambda: linear.ElasticNetCV(cv=2),
-        "Lars": linear.Lars,
-        "BayesianRidge": linear.BayesianRidge,
-        "ARDRegression": linear.ARDRegression,
-        "HuberRegressor": linear.HuberRegressor,
-        "TheilSenRegressor": lambda: linear.TheilSenRegressor(random_state=0, max_subpopulation=100),
-        "RANSACRegressor": lambda: linear.RANSACRegressor(random_state=0),
-        "OrthogonalMatchingPursuit": linear.OrthogonalMatchingPursuit,
-        "SGDRegressor": lambda: linear.SGDRegressor(random_state=0),
-        "QuantileRegressor": linear.QuantileRegressor,
-        "LinearSVR": svm.LinearSVR,
-        "SVR linear": lambda: svm.SVR(kernel="linear"),
-        "SVR rbf": svm.SVR,
-        "SVR poly": lambda: svm.SVR(kernel="poly"),
-        "NuSVR": svm.NuSVR,
-        "DecisionTreeRegressor": lambda: tree.DecisionTreeRegressor(max_depth=4),
-        "RandomForestRegressor": lambda: ensemble.RandomForestRegressor(**few),
-        "ExtraTreesRegressor": lambda: ensemble.ExtraTreesRegressor(**few),
-        "GradientBoostingRegressor": lambda: ensemble.GradientBoostingRegressor(**few),
-        "HistGradientBoostingRegressor": lambda: ensemble.HistGradientBoostingRegressor(max_iter=5),
-        "AdaBoostRegressor": lambda: ensemble.AdaBoostRegressor(**few),
-        "BaggingRegressor": lambda: ensemble.BaggingRegressor(**few),
-        "VotingRegressor": lambda: ensemble.VotingRegressor([("a", linear.Ridge()), ("b", svm.SVR())]),
-        "StackingRegressor": lambda: ensemble.StackingRegressor([("a", linear.Ridge()), ("b", svm.SVR())], cv=2),
-        "KNeighborsRegressor": lambda: neighbors.KNeighborsRegressor(3),
-        "RadiusNeighborsRegressor": lambda: neighbors.RadiusNeighborsRegressor(9.0),
-        "MLPRegressor": lambda: neural.MLPRegressor((6,), max_iter=30, random_state=0),
-        "GaussianProcessRegressor": sklearn.gaussian_process.GaussianProcessRegressor,
-    }
-    for name, estimator in regressors.items():
-        yield name, Recipe(_regressed(estimator))
-    for name in ("TweedieRegressor", "PoissonRegressor", "GammaRegressor"):
-        yield name, Recipe(_regressed(getattr(linear, name), positive=True))
-    for name in ("LinearRegression", "Ridge", "RandomForestRegressor", "KNeighborsRegressor", "MLPRegressor"):
-        yield f"{name}, two targets", Recipe(_regressed(regressors[name], targets=2))
-    for name in ("LinearRegression", "SVR rbf", "RandomForestRegressor", "GaussianProcessRegressor"):
-        yield f"{name}, double", Recipe(_regressed(regressors[name]), double=True)
-    for name in ("MultiTaskLasso", "MultiTaskElasticNet"):
-        yield name, Recipe(_regressed(getattr(linear, name), targets=2))
-    yield "PLSRegression", Recipe(_regressed(sklearn.cross_decomposition.PLSRegression))
-    yield (
-        "MultiOutputRegressor",
-        Recipe(_regressed(lambda: sklearn.multioutput.MultiOutputRegressor(linear.Ridge()), targets=2)),
-    )
-
-    for name, estimator in {
-        "StandardScaler": pre.StandardScaler, "MinMaxScaler": pre.MinMaxScaler, "MaxAbsScaler": pre.MaxAbsScaler,
-        "RobustScaler": pre.RobustScaler, "Normalizer": pre.Normalizer, "Normalizer l1": lambda: pre.Normalizer("l1"),
-        "Normalizer max": lambda: pre.Normalizer("max"), "Binarizer": lambda: pre.Binarizer(threshold=0.2),
-        "KBinsDiscretizer": lambda: pre.KBinsDiscretizer(3, encode="onehot-dense"),
-        "KBinsDiscretizer ordinal": lambda: pre.KBinsDiscretizer(3, encode="ordinal"),
-        "PolynomialFeatures": pre.PolynomialFeatures, "PowerTransformer": pre.PowerTransformer,
-        "QuantileTransformer": lambda: pre.QuantileTransformer(n_quantiles=10),
-        "SplineTransformer": pre.SplineTransformer, "PCA": lambda: sklearn.decomposition.PCA(2),
-        "IncrementalPCA": lambda: sklearn.decomposition.IncrementalPCA(2),
-        "TruncatedSVD": lambda: sklearn.decomposition.TruncatedSVD(2),
-        "KernelPCA": lambda: sklearn.decomposition.KernelPCA(2, kernel="rbf"),
-        "FastICA": lambda: sklearn.decomposition.FastICA(2, random_state=0),
-        "FactorAnalysis": lambda: sklearn.decomposition.FactorAnalysis(2),
-        "SelectKBest": lambda: selection.SelectKBest(k=2), "VarianceThreshold": selection.VarianceThreshold,
-        "SelectPercentile": lambda: selection.SelectPercentile(percentile=60),
-        "SelectFromModel": lambda: selection.SelectFromModel(linear.LogisticRegression()),
-        "RFE": lambda: selection.RFE(linear.LogisticRegression(), n_features_to_select=2),
-        "GaussianRandomProjection": lambda: sklearn.random_projection.GaussianRandomProjection(3, random_state=0),
-        "RBFSampler": lambda: sklearn.kernel_approximation.RBFSampler(n_components=6, random_state=0),
-        "KMeans": lambda: sklearn.cluster.KMeans(3, random_state=0, n_init=1),
-        "MiniBatchKMeans": lambda: sklearn.cluster.MiniBatchKMeans(3, random_state=0, n_init=1),
-        "GaussianMixture": lambda: sklearn.mixture.GaussianMixture(2, random_state=0),
-        "BayesianGaussianMixture": lambda: sklearn.mixture.BayesianGaussianMixture(n_components=2, random_state=0),
-        "IsolationForest": lambda: ensemble.IsolationForest(**few),
-        "LocalOutlierFactor": lambda: neighbors.LocalOutlierFactor(novelty=True),
-        "OneClassSVM": svm.OneClassSVM, "KernelCenterer": None,
-        "SGDOneClassSVM": lambda: linear.SGDOneClassSVM(random_state=0),
-        "RandomTreesEmbedding": lambda: ensemble.RandomTreesEmbedding(**few),
-        "FunctionTransformer": pre.FunctionTransformer,
-        "KNeighborsTransformer": lambda: neighbors.KNeighborsTransformer(n_neighbors=2),
-    }.items():  # fmt: skip
-        if estimator is not None:
-            yield name, Recipe(_fitted(estimator))
-            if name.endswith(("Scaler", "PCA", "Normalizer", "Binarizer", "OneClassSVM", "KMeans")):
-                yield f"{name}, double", Recipe(_fitted(estimator), double=True)
-    for name, estimator in {
-        "SimpleImputer": sklearn.impute.SimpleImputer,
-        "SimpleImputer median": lambda: sklearn.impute.SimpleImputer(strategy="median"),
-        "KNNImputer": lambda: sklearn.impute.KNNImputer(n_neighbors=2),
-        "HistGradientBoosting, missing": lambda: ensemble.HistGradientBoostingClassifier(max_iter=5),
-        "Imputed": lambda: sklearn.pipeline.make_pipeline(
-            sklearn.impute.SimpleImputer(), pre.StandardScaler(), linear.LogisticRegression()
-        ),
-    }.items():
-        yield name, Recipe(_fitted(estimator, missing=True))
-    for kind, rows in (("words", _words), ("numbers", _numbers)):
-        yield f"OneHotEncoder, {kind}", Recipe(_on(rows, lambda: pre.OneHotEncoder(sparse_output=False)))
-        yield f"OneHotEncoder, {kind}, ignoring", Recipe(_on(rows, lambda: pre.OneHotEncoder(handle_unknown="ignore")))
-        yield f"OrdinalEncoder, {kind}", Recipe(_on(rows, pre.OrdinalEncoder))
-    yield "SimpleImputer, words", Recipe(_on(_words, lambda: sklearn.impute.SimpleImputer(strategy="most_frequent")))
-    yield "LabelEncoder", Recipe(lambda: (pre.LabelEncoder().fit(_words(1)[:, 0]), _words(1)))
-    yield "LabelBinarizer", Recipe(lambda: (pre.LabelBinarizer().fit(_numbers()[:, 0]), _numbers()[:, :1]))
-    yield "TargetEncoder", Recipe(lambda: (pre.TargetEncoder().fit(_words(), np.arange(ROWS) % 2), _words()))
-    yield "FeatureHasher", Recipe(
-        lambda: (__import__("sklearn.feature_extraction").feature_extraction.FeatureHasher(8, input_type="string"),
-                 _words(1))
-    )  # fmt: skip
-
-    def mixed(last: Any) -> Any:
-        return sklearn.pipeline.make_pipeline(
-            sklearn.compose.ColumnTransformer(
-                [("numbers", pre.StandardScaler(), ["a", "b"]),
-                 ("words", pre.OneHotEncoder(handle_unknown="ignore"), ["w"])]
-            ), last)  # fmt: skip
-
-    yield "Columns, logistic", Recipe(_columns(lambda: mixed(linear.LogisticRegression())))
-    yield "Columns, forest", Recipe(_columns(lambda: mixed(ensemble.RandomForestClassifier(**few))))
-    yield "Columns, SVC", Recipe(_columns(lambda: mixed(svm.SVC(probability=True))))
-    yield "Columns alone", Recipe(_columns(lambda: mixed(pre.MaxAbsScaler()), target=False))
-    for name, estimator in {
-        "Pipeline, PCA": lambda: sklearn.pipeline.make_pipeline(
-            pre.StandardScaler(), sklearn.decomposition.PCA(3), linear.LogisticRegression()
-        ),
-        "Pipeline, SVC": lambda: sklearn.pipeline.make_pipeline(pre.StandardScaler(), svm.SVC(probability=True)),
-        "Union": lambda: sklearn.pipeline.make_pipeline(
-            sklearn.pipeline.make_union(pre.StandardScaler(), sklearn.decomposition.PCA(2)), linear.LogisticRegression()
-        ),
-        "GridSearchCV": lambda: __import__("sklearn.model_selection").model_selection.GridSearchCV(
-            linear.LogisticRegression(), {"C": [0.5, 1]}, cv=2
-        ),
-    }.items():
-        yield name, Recipe(_classified(estimator, 2))
-    yield "Text, TF-IDF", Recipe(_text_model(text.TfidfVectorizer))
-    yield "Text, counts", Recipe(_text_model(lambda: text.CountVectorizer(lowercase=True, ngram_range=(1, 2))))
-    yield (
-        "Text, classified",
-        Recipe(
-            _text_model(lambda: sklearn.pipeline.make_pipeline(text.TfidfVectorizer(), linear.LogisticRegression()))
-        ),
-    )
-    yield (
-        "Text, characters",
-        Recipe(_text_model(lambda: text.CountVectorizer(analyzer="char", ngram_range=(1, 2), lowercase=False))),
-    )
-
-
-def _lightgbm_models() -> Iterator[tuple[str, Recipe]]:
-    import lightgbm
-
-    small: dict[str, Any] = {"n_estimators": 5, "verbose": -1, "min_child_samples": 3}
-    for classes in (2, 3):
-        made = _classified(lambda: lightgbm.LGBMClassifier(**small), classes)
-        yield f"LGBMClassifier, {classes} classes", Recipe(made, "lightgbm")
-        yield f"LGBMClassifier, {classes} classes, no map", Recipe(made, "lightgbm", {"zipmap": False})
-    yield "LGBMRegressor", Recipe(_regressed(lambda: lightgbm.LGBMRegressor(**small)), "lightgbm")
-    yield (
-        "LGBMRegressor, Poisson",
-        Recipe(_regressed(lambda: lightgbm.LGBMRegressor(objective="poisson", **small), positive=True), "lightgbm"),
-    )
-    yield (
-        "LGBMRegressor, dart",
-        Recipe(_regressed(lambda: lightgbm.LGBMRegressor(boosting_type="dart", **small)), "lightgbm"),
-    )
-
-
-def _xgboost_models() -> Iterator[tuple[str, Recipe]]:
-    import xgboost
-
-    for classes in (2, 3):
-        made = _classified(lambda: xgboost.XGBClassifier(n_estimators=5), classes)
-        yield f"XGBClassifier, {classes} classes", Recipe(made, "xgboost")
-    yield "XGBRegressor", Recipe(_regressed(lambda: xgboost.XGBRegressor(n_estimators=5)), "xgboost")
-    yield "XGBRFRegressor", Recipe(_regressed(lambda: xgboost.XGBRFRegressor(n_estimators=5)), "xgboost")
-    yield "XGBRFClassifier", Recipe(_classified(lambda: xgboost.XGBRFClassifier(n_estimators=5), 2), "xgboost")
-    yield (
-        "XGBRegressor, Poisson",
-        Recipe(
-            _regressed(lambda: xgboost.XGBRegressor(n_estimators=5, objective="count:poisson"), positive=True),
-            "xgboost",
-        ),
-    )
+# -- models ------------------------------------------------------------------------------------------------------------
 
 
 def recipes() -> dict[str, Recipe]:
     """Return how each model is made that the installed libraries make."""
-    found: dict[str, Recipe] = {}
-    for models in (_sklearn_models, _lightgbm_models, _xgboost_models):
-        try:
-            found.update(models())
-        except ImportError:
-            continue
+    found = {**dict(_classifiers()), **dict(_others())} if find_spec("skl2onnx") and find_spec("sklearn") else {}
+    for package, listed in (("lightgbm", LIGHTGBM), ("xgboost", XGBOOST)):
+        if find_spec(package) and find_spec("onnxmltools"):
+            found |= dict(_boosted(package, listed))
     return found
+
+
+def _classifiers() -> Iterator[tuple[str, Recipe]]:
+    for name, estimator in CLASSIFIERS.items():
+        yield name, Recipe(estimator, classed())
+        yield f"{name}, 3 classes", Recipe(estimator, classed(3))
+    for name in NAMED:
+        for count in (2, 3):
+            rows = classed(count, names=True)
+            yield f"{name}, {count} names", Recipe(CLASSIFIERS[name], rows)
+            yield f"{name}, {count} names, no map", Recipe(CLASSIFIERS[name], rows, options={"zipmap": False})
+    for name in ("LogisticRegression", "SVC probabilities", "RandomForestClassifier"):
+        yield f"{name}, columns", Recipe(CLASSIFIERS[name], classed(3), options={"zipmap": "columns"})
+        yield f"{name}, double", Recipe(CLASSIFIERS[name], classed(3), options={"zipmap": False}, double=True)
+    for name in ("LogisticRegression", "SVC probabilities", "LinearSVC"):
+        options = {"raw_scores": True} if name == "LinearSVC" else {"zipmap": False, "raw_scores": True}
+        yield f"{name}, raw scores", Recipe(CLASSIFIERS[name], classed(3), options=options)
+    for name, estimator in POSITIVE.items():
+        yield name, Recipe(estimator, classed(3, positive=True))
+    for name, estimator in LABELLERS.items():
+        yield f"{name}, two labels", Recipe(estimator, _labelled, options={"zipmap": False})
+
+
+def _others() -> Iterator[tuple[str, Recipe]]:
+    for name, estimator in REGRESSORS.items():
+        yield name, Recipe(estimator, targeted(positive=True))
+        if name in ("LinearRegression", "Ridge", "RandomForestRegressor", "KNeighborsRegressor", "MLPRegressor"):
+            yield f"{name}, two targets", Recipe(estimator, targeted(2))
+        if name in ("LinearRegression", "GaussianProcessRegressor"):
+            yield f"{name}, double", Recipe(estimator, targeted(), double=True)
+    for name, estimator in TRANSFORMERS.items():
+        yield name, Recipe(estimator, classed())
+        if name.endswith(("Scaler", "PCA", "Normalizer", "Binarizer", "KMeans")):
+            yield f"{name}, double", Recipe(estimator, classed(), double=True)
+    for name, estimator in IMPUTERS.items():
+        yield name, Recipe(estimator, classed(missing=True))
+    for name, estimator in ENCODERS.items():
+        yield f"{name}, words", Recipe(estimator, lambda: (_words(), None))
+        yield f"{name}, numbers", Recipe(estimator, lambda: (_integers(), None))
+    yield "LabelEncoder", Recipe(("preprocessing.LabelEncoder", {}), lambda: (_words()[:, :1], None))
+    yield "LabelBinarizer", Recipe(("preprocessing.LabelBinarizer", {}), lambda: (_integers()[:, :1], None))
+    yield "TargetEncoder", Recipe(("preprocessing.TargetEncoder", {}), lambda: (_words(), np.arange(ROWS) % 2))
+    yield "CategoricalNB", Recipe(("naive_bayes.CategoricalNB", {}), lambda: (_integers(), np.arange(ROWS) % 2))
+    for name, estimator in PIPELINES.items():
+        yield name, Recipe(estimator, _columns if name.startswith("Columns") else classed())
+    for name, estimator in TEXTS.items():
+        yield name, Recipe(estimator, _texts)
+
+
+def _boosted(package: str, listed: Mapping[str, Spelt]) -> Iterator[tuple[str, Recipe]]:
+    for name, estimator in listed.items():
+        if "Classifier" not in name:
+            yield name, Recipe(estimator, targeted(positive=True), package)
+            continue
+        for count in (2, 3):
+            yield f"{name}, {count} classes", Recipe(estimator, classed(count), package)
+            if package == "lightgbm":
+                yield f"{name}, {count} classes, no map", Recipe(estimator, classed(count), package, {"zipmap": False})

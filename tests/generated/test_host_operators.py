@@ -91,9 +91,7 @@ def problem(got: Any, wanted: Any) -> str:
 
 
 def outcome(case: Case) -> str:
-    """Return what became of a call: ``same``, ``refused``, ``both refuse``, ``known``, ``not run`` by ONNX Runtime, or
-    a failure.
-    """
+    """Return ``same``, ``refused``, ``both refuse``, ``known``, ``not run`` by ONNX Runtime, or how a call failed."""
     wanted = expected(host_learned.as_run(case))
     try:
         got = PartsRunner(case.model())(**case.feeds())

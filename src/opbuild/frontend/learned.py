@@ -15,6 +15,7 @@ from opbuild.frontend.learned_writing import FLOAT, Learned, classified, of_two,
 from opbuild.frontend.rewriting import Scope
 from opbuild.graph.cut import HOST_VALUE
 from opbuild.graph.label_tables import label_table
+from opbuild.graph.passes.infer import is_text
 from opbuild.graph.types import Array, Node
 
 MOST_KEYS = 512
@@ -134,11 +135,12 @@ def _linear_classifier(of: Learned) -> Sequence[Node]:
     count = len(intercepts)
     scores = of("MatMul", x, of.constant(of.matrix("coefficients", count).T.astype(FLOAT)))
     scores = of("Add", scores, of.constant(np.array(intercepts, FLOAT)))
+    if count > max(len(labels), 1):
+        of.refuse(f"it scores {count} classes and has {len(labels)} labels")
     if count > 1:
         return classified(of, of("ArgMax", scores, axis=1, keepdims=0), labels, transformed(of, scores, count))
     is_second = of.cast(of("Greater", of.reshape(scores, -1), of.like(scores, 0)), "int64")
-    kind = labels.dtype
-    named = labels if len(labels) == 2 else np.array(["0", "1"] if kind == object else [0, 1], kind)
+    named = labels if len(labels) == 2 else np.array(["0", "1"], object) if is_text(labels) else np.arange(2)
     results = of_two(of, scores) if len(labels) == 2 else transformed(of, scores, 1)
     return classified(of, is_second, named, results)
 

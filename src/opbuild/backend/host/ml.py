@@ -23,7 +23,7 @@ _NAN = object()
 def _encode(node: Node, inputs: Any) -> Sequence[Array]:
     x = inputs[0]
     keys, table = label_table(node, x.dtype.name)
-    if x.dtype != object and keys.dtype != object:
+    if object not in (x.dtype, keys.dtype):
         return (table[_places(x, keys)].reshape(x.shape),)
     known = {key: place for place, key in enumerate(map(_key, keys), 1)}
     return (table[[known.get(_key(each), 0) for each in x.flat]].reshape(x.shape),)
@@ -61,7 +61,7 @@ def _one_hot(node: Node, inputs: Any) -> Sequence[Array]:
         if len(np.unique(categories)) < len(categories):
             found &= [each not in categories[place + 1 :] for place, each in enumerate(categories)]
     if not attrs.get("zeros", 1) and not (known := found.any(-1)).all():
-        raise ValueError(f"{x[~known][0]!r} is none of its categories")
+        raise ValueError(f"{x[~known].tolist()[0]!r} is none of its categories")
     return (found.astype(np.float32),)
 
 
