@@ -44,10 +44,12 @@ class Tabular:
     Attributes:
         model: The model.
         feeds: Inputs, by name.
+        predicted: What the estimator itself makes of them in float64, if it is a regressor.
     """
 
     model: onnx.ModelProto
     feeds: Mapping[str, Any]
+    predicted: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,9 @@ class Recipe:
             estimator = built(self.estimator)
             fitted = estimator.fit(table) if wanted is None else estimator.fit(table, wanted)
             convert = _from_sklearn if self.kind == "sklearn" else _from_boosted
-            return Tabular(convert(self, fitted, rows), _feeds(rows, self.double))
+            is_regressor = isinstance(fitted, import_module("sklearn.base").RegressorMixin)
+            predicted = fitted.predict(table) if is_regressor else None
+            return Tabular(convert(self, fitted, rows), _feeds(rows, self.double), predicted)
 
 
 def built(spelt: Any) -> Any:
