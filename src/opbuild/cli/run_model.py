@@ -278,7 +278,7 @@ def require_shapes(ports: Sequence[Endpoint], given: Collection[str] = (), serve
             )
 
 
-def write_outputs(outputs: Mapping[str, Array], folder: Path) -> None:
+def write_outputs(outputs: Mapping[str, Any], folder: Path) -> None:
     """Write arrays as ``<name>.npy``, and say where; what can not be in a file's name becomes ``_``.
 
     Raises:
@@ -313,7 +313,7 @@ def _written(value: Any, path: Path) -> str:
 _FIGURES: dict[str, Callable[[Array], Any]] = {"min": np.min, "mean": np.mean, "max": np.max, "std": np.std}
 
 
-def _statistics(outputs: Mapping[str, Array], width: int) -> Table:
+def _statistics(outputs: Mapping[str, Any], width: int) -> Table:
     """Return a table of outputs; in a narrow terminal their least and greatest values are all that has room."""
     figures = _FIGURES if width >= WHOLE_NAMES else {name: _FIGURES[name] for name in ("min", "max")}
     table = plain_table("output", "type")
