@@ -167,8 +167,9 @@ def _logistic(of: Learned, scores: str) -> str:
 
 
 def _softmax_zero(of: Learned, scores: str) -> str:
-    """Write a softmax in which scores of zero have no part."""
-    most = of("ReduceMax", scores, of.ints(1), keepdims=1)
+    """Write a softmax in which scores of zero have no part, nor those that are not numbers."""
+    numbers = of("Where", of("IsNaN", scores), of.like(scores, np.finfo(FLOAT).min), scores)
+    most = of("ReduceMax", numbers, of.ints(1), keepdims=1)
     has_part = of("Greater", of("Abs", scores), of.like(scores, NEARLY_ZERO))
     powers = of("Exp", of("Sub", scores, most))
     parts = of("Where", has_part, powers, of.like(scores, 0))
