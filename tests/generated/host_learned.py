@@ -263,3 +263,26 @@ def as_asked(case: Case, results: list[Any]) -> list[Any]:
     if case.op_type in ("Binarizer", "Imputer"):
         return [each.astype(case.inputs[0].dtype) for each in results]
     return results
+
+
+def by_text(case: Case) -> list[Any] | None:
+    """Return what the text says that a map becomes, None of what is no map: ONNX Runtime takes few types of them."""
+    given = case.inputs[0] if case.inputs else None
+    if not isinstance(given, dict):
+        return None
+    if case.op_type == "DictVectorizer":
+        words = case.attrs.get("string_vocabulary") or case.attrs["int64_vocabulary"]
+        is_text = isinstance(next(iter(given.values())), str)
+        kind = object if is_text else np.asarray(next(iter(given.values()))).dtype
+        return [np.array([[given.get(word, "" if is_text else 0) for word in words]], kind)]
+    to = case.attrs.get("cast_to") or "TO_FLOAT"
+    become: Any = {"TO_FLOAT": np.float32, "TO_INT64": lambda x: int(float(x)), "TO_STRING": _as_text}[to]
+    kind = {"TO_FLOAT": np.float32, "TO_INT64": np.int64, "TO_STRING": object}[to]
+    if case.attrs.get("map_form") != "SPARSE":
+        return [np.array([[become(given[key]) for key in sorted(given)]], kind)]
+    places, none = range(case.attrs.get("max_map") or 1), "0.f" if kind is object else 0
+    return [np.array([[become(given[key]) if key in given else none for key in places]], kind)]
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else f"{value:f}"
