@@ -22,7 +22,7 @@ class Case:
 
     Attributes:
         op_type: The operator.
-        inputs: Its inputs, None for an absent one.
+        inputs: Its inputs, None for an absent one; a dictionary with numpy's numbers, or text, for a map.
         attrs: Its attributes.
         outputs: How many outputs it has.
         known: Which inputs are constants of the model.
@@ -31,7 +31,7 @@ class Case:
     """
 
     op_type: str
-    inputs: Sequence[Array | None]
+    inputs: Sequence[Any]
     attrs: dict[str, Any] = field(default_factory=dict)
     outputs: int = 1
     known: Sequence[int] = ()
@@ -49,10 +49,7 @@ class Case:
         graph = helper.make_graph(
             [node],
             "one",
-            [
-                helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-                for name, array in self.feeds().items()
-            ],
+            [_declared(name, value) for name, value in self.feeds().items()],
             [helper.make_empty_tensor_value_info(name) for name in outputs],
             [numpy_helper.from_array(np.asarray(self.inputs[index]), f"i{index}") for index in self._constants()],
         )
@@ -62,7 +59,7 @@ class Case:
             opsets.append(helper.make_opsetid(self.domain, newest))
         return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
-    def feeds(self) -> dict[str, Array]:
+    def feeds(self) -> dict[str, Any]:
         """Return the inputs that are not constants, by name."""
         constants = self._constants()
         return {
@@ -73,9 +70,22 @@ class Case:
         return [index for index in self.known if index < len(self.inputs) and self.inputs[index] is not None]
 
     def __repr__(self) -> str:
-        shown = ", ".join("absent" if each is None else f"{each.dtype}{list(each.shape)}" for each in self.inputs)
-        small = {f"i{i}": each.tolist() for i, each in enumerate(self.inputs) if each is not None and each.size <= 12}
+        arrays = [np.asarray(each) if isinstance(each, dict) else each for each in self.inputs]
+        shown = ", ".join("absent" if each is None else f"{each.dtype}{list(each.shape)}" for each in arrays)
+        small = {f"i{i}": each.tolist() for i, each in enumerate(arrays) if each is not None and each.size <= 12}
         return f"{self.op_type}({shown}) {self.attrs} opset {self.opset}, {self.outputs} output(s), {small}"
+
+
+def _declared(name: str, value: Any) -> onnx.ValueInfoProto:
+    if not isinstance(value, dict):
+        return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+    (key, content), *_ = value.items()
+    kinds = [
+        onnx.TensorProto.STRING if isinstance(each, str) else helper.np_dtype_to_tensor_dtype(np.asarray(each).dtype)
+        for each in (key, content)
+    ]
+    kind = helper.make_map_type_proto(kinds[0], helper.make_tensor_type_proto(kinds[1], []))
+    return helper.make_value_info(name, kind)
 
 
 class Draw:
@@ -173,7 +183,7 @@ def _doubled(case: Case) -> Case:
     """Return a case with float64 instead of float32 in all inputs of the first one's type, where its schema has it."""
     domain_opset = (case.opset,) if not case.domain else ()
     schema = onnx.defs.get_schema(case.op_type, *domain_opset, case.domain)
-    if not case.inputs or not schema.inputs:
+    if not case.inputs or not schema.inputs or any(isinstance(each, dict) for each in case.inputs):
         return case
     ports = [schema.inputs[min(index, len(schema.inputs) - 1)].type_str for index in range(len(case.inputs))]
     allowed = {each.type_param_str: each.allowed_type_strs for each in schema.type_constraints}.get(ports[0], ())

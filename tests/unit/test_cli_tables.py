@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -51,3 +54,18 @@ def test_statistics_of_outputs_are_whole(
     assert "…" not in printed
     assert ("gpu_0/softmax_1" in printed) == (width >= 60)
     assert ("mean" in printed) == (width >= 80)
+
+
+def test_text_and_dictionaries_are_shown_by_what_numbers_they_hold(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Names of classes were read as numbers; they are written as text, and sequences as JSON."""
+    outputs = {
+        "label": np.array(["red", "green"], object),
+        "scores": [{"red": 0.25, "green": 0.75}, {"red": 0.5, "green": 0.5}],
+    }
+    printed = _printed(monkeypatch, capsys, 100, run_model._statistics(outputs, 100))
+    assert {"text[2]", "sequence[2]", "0.25", "0.75"} <= set(printed.split())
+    run_model.write_outputs(outputs, tmp_path)
+    assert np.load(tmp_path / "label.npy").tolist() == ["red", "green"]
+    assert json.loads((tmp_path / "scores.json").read_text()) == outputs["scores"]

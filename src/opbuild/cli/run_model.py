@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import statistics
 import time
@@ -277,7 +278,7 @@ def require_shapes(ports: Sequence[Endpoint], given: Collection[str] = (), serve
             )
 
 
-def write_outputs(outputs: Mapping[str, Array], folder: Path) -> None:
+def write_outputs(outputs: Mapping[str, Any], folder: Path) -> None:
     """Write arrays as ``<name>.npy``, and say where; what can not be in a file's name becomes ``_``.
 
     Raises:
@@ -291,8 +292,7 @@ def write_outputs(outputs: Mapping[str, Array], folder: Path) -> None:
             if file in taken:
                 file = f"{file}_{index}"
             taken.add(file)
-            np.save(folder / f"{file}.npy", array)
-            print(f"{name} is in {folder / file}.npy")
+            print(f"{name} is in {_written(array, folder / file)}")
     except OSError as error:
         raise OptionError(
             f"--output_dir is {str(folder)!r}, which can not be written: {error.strerror or error}",
@@ -300,10 +300,20 @@ def write_outputs(outputs: Mapping[str, Array], folder: Path) -> None:
         ) from error
 
 
+def _written(value: Any, path: Path) -> str:
+    """Write an output, a sequence as JSON, and return the file's name."""
+    if isinstance(value, list):
+        plain = [each.tolist() if isinstance(each, np.ndarray) else each for each in value]
+        Path(f"{path}.json").write_text(json.dumps(plain), encoding="utf-8")
+        return f"{path}.json"
+    np.save(f"{path}.npy", value.astype(str) if value.dtype == object else value)
+    return f"{path}.npy"
+
+
 _FIGURES: dict[str, Callable[[Array], Any]] = {"min": np.min, "mean": np.mean, "max": np.max, "std": np.std}
 
 
-def _statistics(outputs: Mapping[str, Array], width: int) -> Table:
+def _statistics(outputs: Mapping[str, Any], width: int) -> Table:
     """Return a table of outputs; in a narrow terminal their least and greatest values are all that has room."""
     figures = _FIGURES if width >= WHOLE_NAMES else {name: _FIGURES[name] for name in ("min", "max")}
     table = plain_table("output", "type")
@@ -313,9 +323,26 @@ def _statistics(outputs: Mapping[str, Array], width: int) -> Table:
     for name in (*figures, "not finite"):
         table.add_column(name, justify="right", no_wrap=True)
     for name, array in outputs.items():
-        shape = f"{array.dtype}[{','.join(map(str, array.shape))}]"
-        numbers = array.astype(np.float64).ravel()
+        numbers = _numbers(array)
         finite = numbers[np.isfinite(numbers)]
         shown = [f"{f(finite):.4g}" if finite.size else "-" for f in figures.values()]
-        table.add_row(Text(name), Text(shape), *shown, str(numbers.size - finite.size))
+        table.add_row(Text(name), Text(_kind(array)), *shown, str(numbers.size - finite.size))
     return table
+
+
+def _numbers(value: Any) -> Array:
+    """Return the numbers in an output, none of a text."""
+    if isinstance(value, dict):
+        return _numbers(list(value.values()))
+    if isinstance(value, list):
+        return np.concatenate([np.zeros(0), *map(_numbers, value)])
+    array = np.asarray(value)
+    return array.astype(np.float64).ravel() if array.dtype.kind in "biufV" else np.zeros(0)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, list):
+        return f"sequence[{len(value)}]"
+    if value is None:
+        return "nothing"
+    return f"{'text' if value.dtype == object else value.dtype}[{','.join(map(str, value.shape))}]"

@@ -168,6 +168,40 @@ def with_defaults(model: ModelProto) -> ModelProto:
     return changed
 
 
+def with_common_versions(model: ModelProto) -> ModelProto:
+    """Return a model whose functions speak its own operator set, where that has all their operators unchanged.
+
+    onnx's inliner converts the others, and stops at some that it could leave as they are.
+    """
+    own = {each.domain: each.version for each in model.opset_import}
+    if all(own.get(each.domain, each.version) == each.version for f in model.functions for each in f.opset_import):
+        return model
+    changed = ModelProto()
+    changed.CopyFrom(model)
+    for function in changed.functions:
+        for each in function.opset_import:
+            newer = own.get(each.domain, each.version)
+            if all(_is_same(node, each.domain, each.version, newer) for node in _all_nodes(function.node)):
+                each.version = newer
+    return changed
+
+
+def _is_same(node: NodeProto, domain: str, one: int, other: int) -> bool:
+    """Return whether two operator sets have the same operator of a node's type, or the node is of another domain."""
+    if node.domain != domain:
+        return True
+    found = schema(node.op_type, one, domain)
+    return found is not None and found == schema(node.op_type, other, domain)
+
+
+def _all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            for graph in _graphs(attribute):
+                yield from _all_nodes(graph.node)
+
+
 def _give_defaults(nodes: Iterable[NodeProto], defaults: Mapping[tuple[str, str, str], Any]) -> None:
     for node in nodes:
         given = {attribute.name for attribute in node.attribute}

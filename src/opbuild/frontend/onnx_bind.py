@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from opbuild.frontend.binding import NodeBinder
 from opbuild.frontend.block import Block, Declared, blocks
 from opbuild.frontend.onnx_messages import GraphProto, ModelProto, NodeProto, ValueInfoProto
 from opbuild.frontend.onnx_read import DataFiles, opsets, to_array
+from opbuild.graph.label_tables import MAPPED
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.passes.infer import check_sizes, has_rule
 from opbuild.graph.shape_rules import ONNX_DTYPES
@@ -64,6 +66,8 @@ def to_block(graph: GraphProto, files: DataFiles, versions: Mapping[str, int], p
     """
     tensors = {tensor.name: partial(to_array, tensor, files) for tensor in graph.initializer}
     nodes = tuple(_node(proto, index, files, versions, prefix) for index, proto in enumerate(graph.node))
+    maps = {value.name: value.type.map_type for value in graph.input if value.type.HasField("map_type")}
+    nodes = tuple(_with_map(node, maps) for node in nodes) if maps else nodes
     inputs = tuple(_declared(value) for value in graph.input if value.name not in tensors)
     return Block(nodes, tensors, inputs, tuple(map(_declared, graph.output)))
 
@@ -79,6 +83,14 @@ def _node(proto: NodeProto, index: int, files: DataFiles, versions: Mapping[str,
         for name, value in node.attrs.items()
     }
     return node.with_(attrs=attrs)
+
+
+def _with_map(node: Node, maps: Mapping[str, Any]) -> Node:
+    """Return a node that knows the type of the values in a map that it reads."""
+    kind = maps.get(node.inputs[0]) if node.inputs else None
+    if kind is None:
+        return node
+    return node.with_(attrs={**node.attrs, MAPPED: ONNX_DTYPES.get(kind.value_type.tensor_type.elem_type, "object")})
 
 
 def _declared(value: ValueInfoProto) -> Declared:

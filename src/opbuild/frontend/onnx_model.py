@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from opbuild.dtypes import is_float
 from opbuild.errors import DTypeError, InvalidModelError, OpbuildError, ShapeError, UnsupportedOperatorError
 from opbuild.frontend.block import Block
-from opbuild.frontend.expansion import Served, with_defaults
+from opbuild.frontend.expansion import Served, with_common_versions, with_defaults
 from opbuild.frontend.onnx_bind import to_block
 from opbuild.frontend.onnx_expand import ExpandingBinder
 from opbuild.frontend.onnx_messages import GraphProto, ModelProto, TensorProto, TensorShapeProto, ValueInfoProto
@@ -214,7 +214,7 @@ def _inlined(proto: ModelProto) -> ModelProto:
     from onnx import inliner
 
     try:
-        return inliner.inline_local_functions(with_defaults(proto), convert_version=True)
+        return inliner.inline_local_functions(with_common_versions(with_defaults(proto)), convert_version=True)
     except Exception as error:  # onnx raises RuntimeError, ValueError and its own types here
         raise InvalidModelError(
             f"the model's functions can not be inlined: {error}", "export it without functions"

@@ -284,7 +284,8 @@ class _Walk:
             return Walked(self._graph(()), cut, begun)
         if stop.kind != "values":
             self._frames[-1] = frame._replace(position=frame.position + 1)
-        made = () if stop.kind == "values" else tuple(frame.scope[name] for name in node.outputs if name)
+        own = {name for each in stop.nodes for name in each.outputs}
+        made = tuple(frame.scope[name] for name in node.outputs if name and frame.scope.get(name) in own)
         frames, named = _renamed(self._frames)
         known = {name: self._binder.known(value) for value, name in named.items() if self._binder.is_known(value)}
         live = {name: value for value, name in named.items() if name not in known}
@@ -317,7 +318,7 @@ class _Walk:
     def _split(self, names: Iterable[str]) -> tuple[tuple[str, ...], dict[str, Array]]:
         """Return the values that the part's graph gives, and the small constants that the cut holds."""
         constants = {name: self._binder.value(name) for name in names if name and self._binder.is_known(name)}
-        held = {name: np.array(value, order="C") for name, value in constants.items() if value.nbytes <= MOST_EMBEDDED}
+        held = {name: np.array(value, order="C") for name, value in constants.items() if _is_held(value)}
         for value in held.values():
             value.flags.writeable = False  # whoever gets it as a result gets a copy
         return tuple(name for name in names if name and name not in held), held
@@ -361,6 +362,11 @@ def _least(least: Dimension | None, named: Mapping[str, str]) -> Dimension | Non
 
 def _is_over(frames: Sequence[Frame]) -> bool:
     return len(frames) == 1 and frames[0].is_done
+
+
+def _is_held(value: Array) -> bool:
+    """Return whether a cut holds a constant: it is small, or text, which no part gives."""
+    return value.nbytes <= MOST_EMBEDDED or value.dtype == object
 
 
 def _candidates(name: str) -> Iterable[str]:

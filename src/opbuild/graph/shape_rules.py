@@ -26,7 +26,7 @@ class UnknownTypeError(UnsupportedOperatorError):
 
     Attributes:
         stopped: The node, as one of the newest operator set; set where nodes of older sets are taken.
-        nodes: All nodes of the newest operator set that the model's node became.
+        nodes: It and what follows it of the nodes of the newest operator set that the model's node became.
     """
 
     stopped: Node | None = None

@@ -153,3 +153,13 @@ def layer_normalization(call: Call) -> Types:
     stash = "float64" if int(call.attr("stash_type", 1)) == 11 else "float32"
     moments = TensorType(stash, (*x[:axis], *(1 for _ in x[axis:])))
     return (call.type(0), moments, moments)
+
+
+@rule("PairwiseCoupling", domain="opbuild")
+def pairwise_coupling(call: Call) -> Types:
+    """Probabilities of classes, given that of the first class of each pair."""
+    rows, pairs = call.rank(0, 2)
+    classes = int(call.attr("classes", 0))
+    if pairs != classes * (classes - 1) // 2:
+        call.fail(f"{pairs} columns are not the pairs of {counted(classes, 'class', 'classes')}")
+    return (TensorType(call.dtype(0), (rows, classes)),)

@@ -73,7 +73,7 @@ def require_cpu(device_type: str) -> None:
 
 
 class OrtValue:
-    """A tensor in the processor's memory, or a sequence of tensors, or no value.
+    """A tensor in the processor's memory, or a sequence of tensors or maps, or no value.
 
     Args:
         value: An array, which is shared; a list of arrays; None; or another ``OrtValue``.
@@ -140,8 +140,10 @@ class OrtValue:
 
     def data_type(self) -> str:
         """Return the type, such as ``tensor(float)``."""
-        if self.is_tensor_sequence():
-            return f"seq({tensor_name(self.value[0].dtype)})" if self.value else "seq(tensor(undefined))"
+        if isinstance(self.value, list):
+            return f"seq({_name(self.value[0]) if self.value else 'tensor(undefined)'})"
+        if isinstance(self.value, dict):
+            return _name(self.value)
         return tensor_name(self._tensor().dtype)
 
     def element_type(self) -> int:
@@ -166,7 +168,7 @@ class OrtValue:
 
     def is_tensor_sequence(self) -> bool:
         """Return whether it is a sequence of tensors."""
-        return isinstance(self.value, list)
+        return isinstance(self.value, list) and not any(isinstance(each, dict) for each in self.value[:1])
 
     def numpy(self) -> Array:
         """Return the tensor as an array that shares its memory.
@@ -212,6 +214,15 @@ class OrtValue:
         if not isinstance(self.value, np.ndarray):
             raise RuntimeError("Only OrtValues that are Tensors are supported; this one holds something else.")
         return self.value
+
+
+def _name(value: Any) -> str:
+    """Return the type of a tensor, or of a map by its first key and value."""
+    if not isinstance(value, dict):
+        return tensor_name(value.dtype)
+    key, content = next(iter(value.items()), (0, 0.0))
+    kinds = {str: "string", int: "int64", float: "float"}
+    return f"map({kinds.get(type(key), 'int64')},tensor({kinds.get(type(content), 'float')}))"
 
 
 class OrtValueVector(list[OrtValue]):

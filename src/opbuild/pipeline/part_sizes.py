@@ -167,6 +167,10 @@ def _differ_in_extents(one: Types, other: Types) -> bool:
 
 def _shown(cut: Cut) -> str:
     """Return a text for all that a cut says; raises ``ValueError`` where an open extent is among its constants."""
-    if any(array.dtype == object for array in cut.constants.values()):
-        raise ValueError("a constant follows from open extents")
+    others = [array for array in cut.constants.values() if array.dtype == object]
+    if others:  # text, most likely
+        from opbuild.frontend.open_values import is_open_value
+
+        if any(map(is_open_value, others)):
+            raise ValueError("a constant follows from open extents")
     return canonical_json(cut_to_json(replace(cut, why="")))

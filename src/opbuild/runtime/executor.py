@@ -293,7 +293,7 @@ class Arena:
 
     def arguments(self, step: int) -> Array:
         """Return the headers of a kernel's arguments."""
-        steps = self._owner.record.steps
+        steps = self._record.steps
         found: Array = self.headers[steps.step == step]
         return found
 

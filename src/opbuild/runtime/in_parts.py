@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.graph.cut import Cut, type_of_value
+from opbuild.graph.cut import HOST_VALUE, Cut, type_of_value
 from opbuild.graph.types import Array, TensorType
 from opbuild.program import Port
 from opbuild.report import Report
@@ -34,7 +34,7 @@ class InParts:
         self._parts = parts
         self._inputs = types
         self._results = tuple(results)
-        self._outputs: tuple[TensorType, ...] = ()
+        self._latest: list[tuple[Any, tuple[int, ...]] | None] = []
 
     @property
     def executor(self) -> InParts:
@@ -49,7 +49,11 @@ class InParts:
     @property
     def outputs(self) -> tuple[Port, ...]:
         """The outputs in order, as they were in the last call."""
-        return tuple(Port(name, each, 0) for name, each in zip(self._results, self._outputs, strict=False))
+        types = [
+            HOST_VALUE if each is None else type_of_value(np.broadcast_to(np.empty((), each[0]), each[1]))
+            for each in self._latest
+        ]
+        return tuple(Port(name, each, 0) for name, each in zip(self._results, types, strict=False))
 
     @property
     def arena_size(self) -> int:
@@ -84,14 +88,14 @@ class InParts:
         values = dict(zip(self._inputs, inputs, strict=True))
         taken = {id(each) for value in inputs for each in _arrays(value)}
         results = [_fresh(value, taken) for value in self._parts.run(self._first, values)]
-        self._outputs = tuple(map(type_of_value, results))
+        self._latest = [(each.dtype, each.shape) if isinstance(each, np.ndarray) else None for each in results]
         return results
 
 
 def _fresh(value: Any, taken: set[int]) -> Any:
     """Return a result, copied if it may be memory of the caller's or of another result; ``taken`` grows by it."""
     if isinstance(value, list):
-        return [_fresh(each, taken) for each in value]
+        return list(value) if value and isinstance(value[0], dict) else [_fresh(each, taken) for each in value]
     if isinstance(value, np.ndarray):
         own = owns_memory(value) and value.flags.writeable and id(value) not in taken
         value = value if own else value.copy()

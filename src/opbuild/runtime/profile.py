@@ -139,8 +139,17 @@ def _call(timed: Timed) -> Call:
 
 
 def random_input(type_: TensorType, generator: np.random.Generator) -> Array:
-    """Return random numbers of a type; integers are 0 or 1, so that they are valid indices."""
+    """Return random numbers of a type; integers are 0 or 1, so that they are valid indices.
+
+    Raises:
+        InputError: If it is no type of numbers.
+    """
     dtype = numpy_dtype(type_.dtype)
+    if dtype.hasobject:
+        raise InputError(
+            "an input is text, a map or a sequence, for which no random numbers stand",
+            "call the network from Python with values of your own",
+        )
     if "float" in dtype.name:
         return generator.standard_normal(type_.shape).astype(dtype)
     return generator.integers(0, 2, type_.shape).astype(dtype)

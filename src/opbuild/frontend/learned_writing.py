@@ -1,0 +1,190 @@
+"""What rewrites of operators of ``ai.onnx.ml`` have in common: attributes as arrays, rows, labels, transforms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from opbuild.frontend.rewriting import Rewriting, Scope
+from opbuild.graph.label_tables import as_texts
+from opbuild.graph.shape_rules import ONNX_DTYPES
+from opbuild.graph.types import Array, Node
+
+FLOAT = "float32"
+
+_NUMBERS = {dtype: number for number, dtype in ONNX_DTYPES.items()}
+
+TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+
+_SHAPE = 0.147
+"""The constant of the formula by which ONNX Runtime inverts the error function."""
+
+NEARLY_ZERO = 1e-7
+"""Scores that are no greater are zero for ``SOFTMAX_ZERO``."""
+
+
+class Learned(Rewriting):
+    """The nodes that are written in place of an operator of ``ai.onnx.ml``."""
+
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node, scope)
+        self._kinds: dict[str, str] = {}
+
+    def __call__(self, op_type: str, *inputs: str, **attrs: Any) -> str:
+        """Write an operator with one output of its first input's type, and return that output's name."""
+        name = super().__call__(op_type, *inputs, **attrs)
+        if inputs[0] in self._kinds:
+            self._kinds[name] = self._kinds[inputs[0]]
+        return name
+
+    def kept(self) -> Sequence[Node]:
+        """Return the node itself, which the host takes."""
+        return (self.node,)
+
+    def choice(self, name: str, default: str, known: Sequence[str]) -> str:
+        """Return an attribute that is one of some words.
+
+        Raises:
+            UnsupportedOperatorError: If it is another one.
+        """
+        found = self.node.text(name, default)
+        if found not in known:
+            self.refuse(f"its {name} is {found!r}, which is none of {', '.join(known)}")
+        return found
+
+    @property
+    def transform(self) -> str:
+        """What becomes of scores."""
+        return self.choice("post_transform", "NONE", TRANSFORMS)
+
+    def cast(self, value: str, dtype: str) -> str:
+        """Return a value in another element type."""
+        return self._of_kind(self("Cast", value, to=_NUMBERS[dtype]), dtype)
+
+    def own(self, op_type: str, *inputs: str, **attrs: Any) -> str:
+        """Write an operator of opbuild's own, and return its output's name."""
+        name = self(op_type, *inputs, **attrs)
+        self.nodes[-1] = self.nodes[-1].with_(domain="opbuild")
+        return name
+
+    def as_float(self, value: str, dtype: str = "") -> str:
+        """Return a value as float32."""
+        kind = dtype or self._kinds.get(value) or self.dtype()
+        if kind == FLOAT:
+            return value
+        return self.cast(value, FLOAT)
+
+    def wide(self, index: int) -> str:
+        """Return an input as floats: integers as float32."""
+        value, kind = self.input(index), self.dtype(index)
+        return self._of_kind(value, kind) if kind == "float64" else self.as_float(value, kind)
+
+    def wide_of(self, value: str) -> str:
+        """Return a value that ``wide`` or ``as_float`` returned as float64."""
+        kind = self._kinds.get(value, self.dtype())
+        return value if kind == "float64" else self.cast(value, "float64")
+
+    def rows(self, value: str) -> str:
+        """Return what follows from the first input, as rows; a vector is one."""
+        shape = self.shape(0, 1, 2)
+        if len(shape) == 2:
+            return value
+        return self._of_kind(self.reshape(value, 1, -1), self._kinds.get(value, self.dtype()))
+
+    def is_vector(self, index: int) -> bool:
+        """Return whether an input has one dimension."""
+        return len(self.shape(index)) == 1
+
+    def like(self, value: str, numbers: Any) -> str:
+        """Return constants of float32 in the element type of a value that ``wide`` or ``as_float`` returned."""
+        kind = self._kinds.get(value, FLOAT)
+        return self.constant(np.asarray(numbers, FLOAT).astype(kind))
+
+    def matrix(self, name: str, rows: int) -> Array:
+        """Return an attribute of floats as a matrix.
+
+        Raises:
+            UnsupportedOperatorError: If it does not have whole rows.
+        """
+        values = np.array(self.attr(name, ()), FLOAT)
+        if rows < 1 or not values.size or values.size % rows:
+            self.refuse(f"its {name} are {values.size} numbers, which are not {rows} rows")
+        return values.reshape(rows, -1)
+
+    def labels(self) -> Array:
+        """Return the labels of the classes, texts or integers; none, if there are none."""
+        texts = self.attr("classlabels_strings", ())
+        if texts:
+            return as_texts(texts)
+        return np.array(self.attr("classlabels_ints", ()), np.int64)
+
+    def _of_kind(self, value: str, kind: str) -> str:
+        self._kinds[value] = kind
+        return value
+
+
+def classified(of: Learned, place: str, labels: Array, scores: str) -> Sequence[Node]:
+    """Give the scores of classes, and the labels that lie at places; text comes last, as it is the host's."""
+    if len(labels) == 0:
+        of.refuse("it has no labels")
+    outputs = (*of.node.outputs, "", "")
+    if outputs[1]:
+        of.write("Identity", (scores,), (outputs[1],), {})
+    if outputs[0]:
+        if labels.dtype == np.int64 and np.array_equal(labels, np.arange(len(labels))):
+            of.write("Identity", (place,), (outputs[0],), {})
+        else:
+            of.write("Gather", (of.constant(labels), place), (outputs[0],), {"axis": 0})
+    return of.nodes
+
+
+def transformed(of: Learned, scores: str, count: int) -> str:
+    """Return scores in ``count`` columns after the node's post_transform; of one alone only PROBIT changes it."""
+    kind = of.transform
+    if kind == "NONE" or (count == 1 and kind != "PROBIT"):
+        return scores
+    return {"SOFTMAX": _softmax, "LOGISTIC": _logistic, "SOFTMAX_ZERO": _softmax_zero, "PROBIT": _probit}[kind](
+        of, scores
+    )
+
+
+def of_two(of: Learned, score: str) -> str:
+    """Return the scores of two classes after the node's post_transform, given the second one's."""
+    if of.transform == "LOGISTIC":
+        return of("Concat", _logistic(of, of("Neg", score)), _logistic(of, score), axis=1)
+    score = _probit(of, score) if of.transform == "PROBIT" else score
+    return of("Concat", of("Sub", of.like(score, 1), score), score, axis=1)
+
+
+def _softmax(of: Learned, scores: str) -> str:
+    return of("Softmax", scores, axis=1)
+
+
+def _logistic(of: Learned, scores: str) -> str:
+    return of("Sigmoid", scores)
+
+
+def _softmax_zero(of: Learned, scores: str) -> str:
+    """Write a softmax in which scores of zero have no part, nor those that are not numbers."""
+    numbers = of("Where", of("IsNaN", scores), of.like(scores, np.finfo(FLOAT).min), scores)
+    most = of("ReduceMax", numbers, of.ints(1), keepdims=1)
+    has_part = of("Greater", of("Abs", scores), of.like(scores, NEARLY_ZERO))
+    powers = of("Exp", of("Sub", scores, most))
+    parts = of("Where", has_part, powers, of.like(scores, 0))
+    others = of("Mul", scores, of("Exp", of("Neg", most)))
+    total = of("ReduceSum", parts, of.ints(1), keepdims=1)
+    return of("Div", of("Where", has_part, powers, others), total)
+
+
+def _probit(of: Learned, scores: str) -> str:
+    """Write the inverse of the normal distribution's function, by Winitzki's formula."""
+    x = of("Sub", of("Mul", scores, of.like(scores, 2)), of.like(scores, 1))
+    one = of.like(scores, 1)
+    log = of("Log", of("Mul", of("Sub", one, x), of("Add", one, x)))
+    first = of("Add", of("Mul", log, of.like(scores, 0.5)), of.like(scores, 2 / (np.pi * _SHAPE)))
+    inner = of("Sqrt", of("Sub", of("Mul", first, first), of("Mul", log, of.like(scores, 1 / _SHAPE))))
+    size = of("Sqrt", of("Sub", inner, first))
+    below = of("Less", x, of.like(scores, 0))
+    return of("Mul", of("Where", below, of.like(scores, -np.sqrt(2)), of.like(scores, np.sqrt(2))), size)
