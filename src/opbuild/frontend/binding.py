@@ -167,7 +167,7 @@ class NodeBinder(OpenBinder):
         if not rewrites(node.domain, node.op_type):
             return self.add(upgrade(node, self.source_opset, self))
         try:
-            from opbuild.frontend.microsoft import rewrite
+            from opbuild.frontend.rewriting import rewrite
 
             written = rewrite(node, self)
         except UnknownTypeError as error:

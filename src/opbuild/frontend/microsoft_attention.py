@@ -8,7 +8,7 @@ from math import sqrt
 
 import numpy as np
 
-from opbuild.frontend.rewriting import Rewriting
+from opbuild.frontend.rewriting import Rewriting, writes
 from opbuild.graph.types import Node
 from opbuild.platform.records import dataclass
 
@@ -139,7 +139,8 @@ def rotated(
     return of("Concat", *filter(None, (one, other, rest)), axis=3) if other or rest else one
 
 
-def attention(of: Rewriting) -> Sequence[Node]:
+@writes("Attention")
+def _attention(of: Rewriting) -> Sequence[Node]:
     """Attention: the projection of queries, keys and values by one matrix, then attention."""
     if of.has(6):
         of.refuse("shared buffers are not served")
@@ -149,7 +150,8 @@ def attention(of: Rewriting) -> Sequence[Node]:
     return _attend_to_itself(of, projected, 3, 4, 5)
 
 
-def quantized_attention(of: Rewriting) -> Sequence[Node]:
+@writes("QAttention")
+def _quantized_attention(of: Rewriting) -> Sequence[Node]:
     """QAttention: the projection by a matrix of bytes, then attention in floats, as in ONNX Runtime."""
     zeros = (of.input(each) if of.has(each) else "" for each in (6, 7))
     total = of("Cast", of("MatMulInteger", of.input(0), of.input(1), *zeros), to=1)
@@ -187,7 +189,8 @@ def _attend_to_itself(of: Rewriting, projected: str, mask: int, past: int, added
     return of.finish(own.attend(float(of.attr("scale", 0.0))), present)
 
 
-def multi_head_attention(of: Rewriting) -> Sequence[Node]:
+@writes("MultiHeadAttention")
+def _multi_head_attention(of: Rewriting) -> Sequence[Node]:
     """MultiHeadAttention: queries, keys and values given, apart or packed."""
     heads = int(of.attr("num_heads", 0))
     if of.has(8) or of.has(9) or not heads:
@@ -245,7 +248,8 @@ def _apart_heads(of: Rewriting, heads: int) -> Heads:
     return Heads(of, query, key, value, batch, heads, length, total, size, value_size)
 
 
-def grouped_query_attention(of: Rewriting) -> Sequence[Node]:
+@writes("GroupQueryAttention")
+def _grouped_query_attention(of: Rewriting) -> Sequence[Node]:
     """GroupQueryAttention: fewer heads of keys and values than of queries, with those of earlier calls."""
     heads, groups = int(of.attr("num_heads", 0)), int(of.attr("kv_num_heads", 0))
     unserved = ("sliding_window_cache", "kv_cache_bit_width", "qk_output", "smooth_softmax")

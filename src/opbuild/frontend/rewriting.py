@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
 from opbuild.errors import InvalidModelError, UnsupportedOperatorError
+from opbuild.frontend.rewritten import MICROSOFT, MODULES
 from opbuild.graph.extents import is_open
-from opbuild.graph.shape_rules import Call, UnknownValueError
+from opbuild.graph.shape_rules import ONNX_DTYPES, Call, UnknownValueError
 from opbuild.graph.types import Array, Node, TensorType
 
 
@@ -27,6 +29,9 @@ class Scope(Protocol):
 
     def value_of(self, name: str) -> Array | None:
         """Return a value if it is known when the network is built."""
+
+    def is_known(self, name: str) -> bool:
+        """Return whether a value is a constant."""
 
     def bounded_value(self, name: str, least: int) -> int | None:
         """Return the greater of a value and an extent, if that is known alone; see ``Cut.least``."""
@@ -58,6 +63,17 @@ class Rewriting:
         """Write an operator whose outputs have these names."""
         name = f"{self.node.name}/{op_type}_{len(self.nodes)}"
         self.nodes.append(Node(op_type, tuple(inputs), tuple(outputs), dict(attrs), name))
+
+    def itself(self) -> Sequence[Node]:
+        """Return the node as it is: kernels or the host serve this form of it."""
+        return (self.node,)
+
+    def several(self, op_type: str, count: int, *inputs: str, **attrs: Any) -> tuple[str, ...]:
+        """Write an operator with several outputs, and return those outputs' names."""
+        name = f"{self.node.name}/{op_type}_{len(self.nodes)}"
+        outputs = tuple(self._scope.fresh(f"{name}/{number}") for number in range(count))
+        self.write(op_type, inputs, outputs, attrs)
+        return outputs
 
     def finish(self, *values: str) -> Sequence[Node]:
         """Give values the names of the node's outputs, in order, and return all nodes; empty: there is no such value.
@@ -107,6 +123,10 @@ class Rewriting:
                 "export the model again",
             )
         return shape
+
+    def is_known(self, index: int) -> bool:
+        """Return whether an input is a constant."""
+        return self._scope.is_known(self.input(index))
 
     def dtype(self, index: int = 0) -> str:
         """Return the element type of an input."""
@@ -161,6 +181,14 @@ class Rewriting:
         """Return a constant."""
         return self._scope.constant(value)
 
+    def cast(self, value: str, dtype: str, given: str = "") -> str:
+        """Write a Cast, unless the value is of that type already."""
+        return value if dtype == given else self("Cast", value, to=_NUMBERS[dtype])
+
+    def scalar(self, index: int) -> str:
+        """Return an input that holds one number as a value without dimensions."""
+        return self.reshape(self.input(index)) if self.shape(index, 0, 1) else self.input(index)
+
     def reshape(self, value: str, *shape: int) -> str:
         """Write a Reshape."""
         return self("Reshape", value, self.ints(*shape))
@@ -168,3 +196,32 @@ class Rewriting:
     def slice(self, value: str, axis: int, begin: int, end: int) -> str:
         """Write a Slice along one axis."""
         return self("Slice", value, self.ints(begin), self.ints(end), self.ints(axis))
+
+
+_NUMBERS = {dtype: number for number, dtype in ONNX_DTYPES.items()}
+
+Rewrite = Callable[[Rewriting], Sequence[Node]]
+
+REWRITES: dict[tuple[str, str], Rewrite] = {}
+"""How each operator is written with ONNX's own, by its domain and type."""
+
+
+def writes(*op_types: str, domain: str = MICROSOFT) -> Callable[[Rewrite], Rewrite]:
+    """Register the decorated function as what writes operators with others; ``rewritten.MODULES`` names its module."""
+
+    def register(function: Rewrite) -> Rewrite:
+        REWRITES.update(((domain, op_type), function) for op_type in op_types)
+        return function
+
+    return register
+
+
+def rewrite(node: Node, scope: Scope) -> Sequence[Node]:
+    """Return nodes of ONNX's newest operator set that compute what a node does.
+
+    Raises:
+        UnsupportedOperatorError: If this form of it can not be written with ONNX's operators.
+        InvalidModelError: If an input is missing or has a wrong rank.
+    """
+    import_module(f"{__package__}.{MODULES[node.domain, node.op_type]}")
+    return REWRITES[node.domain, node.op_type](Rewriting(node, scope))
