@@ -14,22 +14,38 @@ from opbuild.graph.types import Node
 CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 
 
+_PARAMETERS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("Relu", "Sigmoid", "Softplus", "Softsign", "Tanh"), ()),
+    **dict.fromkeys(("Celu", "Elu", "LeakyRelu", "ThresholdedRelu"), ("alpha",)),
+    "HardSigmoid": ("alpha", "beta"),
+    "Selu": ("alpha", "gamma"),
+}
+"""Activations that ONNX has too, and the names of their parameters."""
+
+
 def activated(of: Rewriting, value: str, names: tuple[str, str, str]) -> str:
-    """Apply the activation that a fused operator names; ``names`` are those of its parameters."""
+    """Apply the activation that a fused operator names.
+
+    Args:
+        of: Where it is written.
+        value: What it is applied to.
+        names: The attributes that hold alpha, beta and gamma; an operator may have ``activation_params`` instead.
+    """
     kind = of.node.text("activation", "")
-    given = of.attr("activation_params", ()) or [of.attr(name, None) for name in names]
-    first, second = (*[float(each) for each in given if each is not None], 0.0, 0.0)[:2]
+    listed = tuple(map(float, of.attr("activation_params", ())))
+    named = {name.rpartition("_")[2]: float(of.attr(name, 0.0)) for name in names if name in of.node.attrs}
     if not kind:
         return value
-    if kind in ("Relu", "Tanh", "Sigmoid"):
-        return of(kind, value)
-    if kind in ("LeakyRelu", "Elu", "ThresholdedRelu"):
-        return of(kind, value, alpha=first)
-    if kind == "HardSigmoid":
-        return of(kind, value, alpha=first, beta=second)
-    if kind != "Clip":
+    if kind in _PARAMETERS:
+        attrs = dict(zip(_PARAMETERS[kind], listed, strict=False)) if listed else named
+        return of(kind, value, **{name: attrs[name] for name in _PARAMETERS[kind] if name in attrs})
+    if kind == "Clip":
+        return of("Clip", value, *map(of.floats, listed))
+    alpha, beta = (of.floats(named.get(name, 1.0)) for name in ("alpha", "beta"))
+    inner = {"ScaledTanh": "Tanh", "ParametricSoftplus": "Softplus"}.get(kind)
+    if inner is None:
         of.refuse(f"its activation {kind!r} is not known")
-    return of("Clip", value, of.floats(first), of.floats(second))
+    return of("Mul", alpha, of(inner, of("Mul", beta, value)))
 
 
 @writes("FusedConv")

@@ -149,6 +149,15 @@ class Rewriting:
             error.least = self.input(other), axis
             raise
 
+    def ints_in(self, index: int) -> tuple[int, ...]:
+        """Return the integers in an input on which shapes depend.
+
+        Raises:
+            UnknownValueError: If they are known only at run time.
+        """
+        count, value = index + 1, self._scope.value_of(self.input(index))
+        return Call(self.node, [self._scope.type_of(self.input(index))] * count, [value] * count).ints(index)
+
     def attr(self, name: str, default: Any) -> Any:
         """Return an attribute, or ``default`` if the node does not have it."""
         return self.node.attrs.get(name, default)
@@ -170,6 +179,10 @@ class Rewriting:
         """Return a constant of int64, one-dimensional; open extents stay open."""
         return self._scope.constant(np.array(values, object if is_open(values) else np.int64))
 
+    def ints_scalar(self, value: int) -> str:
+        """Return a constant of int64 without dimensions."""
+        return self._scope.constant(np.array(value, np.int64))
+
     def steps(self, count: int, first: int = 0) -> str:
         """Return so many integers from the first one on; both may be open extents."""
         if not is_open((count, first)):
@@ -184,6 +197,10 @@ class Rewriting:
     def cast(self, value: str, dtype: str, given: str = "") -> str:
         """Write a Cast, unless the value is of that type already."""
         return value if dtype == given else self("Cast", value, to=_NUMBERS[dtype])
+
+    def bits(self, value: str, given: str, dtype: str) -> str:
+        """Write a BitCast to a type of the same size, unless the value is of that type already."""
+        return value if dtype == given else self("BitCast", value, to=_NUMBERS[dtype])
 
     def scalar(self, index: int) -> str:
         """Return an input that holds one number as a value without dimensions."""

@@ -14,14 +14,38 @@ _MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "microsoft_attention": {
         MICROSOFT: ("Attention", "GroupQueryAttention", "MultiHeadAttention", "QAttention"),
     },
+    "microsoft_bits": {MICROSOFT: ("MatMulBnb4", "MatMulNBits")},
+    "microsoft_gated": {
+        MICROSOFT: (
+            *("BranchwiseRMSNorm", "CausalConvWithState", "EngramGate", "GatedAdd", "GatedRMSNorm"),
+            *("HyperConnectionPostMix", "HyperConnectionPreMix", "LinearAttention", "LinearAttentionGate"),
+            *("ScaledSiLU",),
+        )
+    },
+    "microsoft_mathematics": {
+        MICROSOFT: (*("CDist", "ComplexMul", "ComplexMulConj", "Irfft", "IsAllFinite", "MurmurHash3", "Rfft"),)
+    },
+    "microsoft_movement": {
+        MICROSOFT: (
+            *("CropAndResize", "ExpandDims", "GatherND", "GridSample", "NGramRepeatBlock", "Pad", "Range", "SampleOp"),
+            *("TorchEmbedding", "Trilu", "UnfoldTensor", "Unique"),
+        )
+    },
     "microsoft_normalization": {
         "": ("SimplifiedLayerNormalization",),  # ONNX Runtime writes it into ONNX's own domain as well
         MICROSOFT: (
-            *("EmbedLayerNormalization", "LayerNormalization", "SimplifiedLayerNormalization"),
-            *("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
+            *("EmbedLayerNormalization", "GroupNorm", "LayerNormalization", "QEmbedLayerNormalization"),
+            *("SimplifiedLayerNormalization", "SkipGroupNorm", "SkipLayerNormalization"),
+            *("SkipSimplifiedLayerNormalization",),
         ),
     },
     "microsoft_positions": {MICROSOFT: ("RotaryEmbedding",)},
+    "microsoft_quantized": {
+        MICROSOFT: (
+            *("DequantizeLinear", "GatherBlockQuantized", "MatMulInteger16", "MulInteger", "QLinearReduceMean"),
+            *("QuantizeLinear", "ReduceSumInteger"),
+        )
+    },
     "microsoft_recurrent": {MICROSOFT: ("DynamicQuantizeLSTM",)},
 }
 

@@ -21,7 +21,18 @@ from opbuild.operations.table import BY_TYPE
 __all__ = ["evaluate", "evaluate_native", "is_native"]
 
 _OTHERS = (
-    *("arithmetic", "images", "ml", "normalization", "pooling", "quantization", "random", "recurrent", "reduction"),
+    *(
+        "arithmetic",
+        "images",
+        "microsoft",
+        "ml",
+        "normalization",
+        "pooling",
+        "quantization",
+        "random",
+        "recurrent",
+        "reduction",
+    ),
     *("sampling", "selection", "sequences", "strings", "terms", "trees"),
 )
 """Modules that register implementations when they are loaded, which happens when ``movement`` does not have one: what
