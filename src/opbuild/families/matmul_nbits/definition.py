@@ -9,8 +9,8 @@ weights stay as they are stored: what is summed up in a block is multiplied by i
 * ``epilogue``: an expression over the sum and the operands after these, each of the output's rank; a stride of 0
   repeats.
 
-``rhs`` lies as ``(panel, bytes of K, N/panel)``: with less than 8 bits a byte holds neighbours along K, the
-first one in its lowest bits. ``scale`` and ``zero`` lie as ``(panel, blocks, N/panel)``. What lies beyond K and N is not looked at.
+``rhs`` lies as ``(panel, bytes of K, N/panel)``: with less than 8 bits a byte holds neighbours of K, the first one in
+its lowest bits. ``scale`` and ``zero`` lie as ``(panel, blocks, N/panel)``. What lies beyond K and N is never seen.
 """
 
 from __future__ import annotations
