@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-MICROSOFT = "com.microsoft"
+MICROSOFT, NCHWC = "com.microsoft", "com.microsoft.nchwc"
 
 _MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "microsoft": {
@@ -21,6 +21,13 @@ _MODULES: dict[str, dict[str, tuple[str, ...]]] = {
             *("HyperConnectionPostMix", "HyperConnectionPreMix", "LinearAttention", "LinearAttentionGate"),
             *("ScaledSiLU",),
         )
+    },
+    "microsoft_layout": {
+        MICROSOFT: ("NhwcMaxPool",),
+        NCHWC: (
+            *("AveragePool", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool", "ReorderInput", "ReorderOutput"),
+            *("Upsample",),
+        ),
     },
     "microsoft_mathematics": {
         MICROSOFT: (*("CDist", "ComplexMul", "ComplexMulConj", "Irfft", "IsAllFinite", "MurmurHash3", "Rfft"),)
