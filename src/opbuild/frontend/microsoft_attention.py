@@ -122,15 +122,31 @@ def rotated(
         part: How many of the elements of a head are rotated, the first.
         interleaved: Whether neighbours are a pair, not elements half a part away.
     """
-    half, whole = part // 2, tuple(shape[:-1])
     cosine, sine = (of("Unsqueeze", of("Gather", table, places, axis=0), of.ints(1)) for table in tables)
+    return turned(of, value, shape, (cosine, sine), part=part, interleaved=interleaved)
+
+
+def turned(
+    of: Rewriting, value: str, shape: Sequence[int], angles: Sequence[str], *, part: int, interleaved: bool
+) -> str:
+    """Write the rotation of pairs of elements by angles.
+
+    Args:
+        of: Where it is written.
+        value: ``(batch, heads, length, size)``.
+        shape: Its shape.
+        angles: Cosines and sines, ``(batch, 1, length, part / 2)``.
+        part: How many of the elements of a head are rotated, the first.
+        interleaved: Whether neighbours are a pair, not elements half a part away.
+    """
+    half, whole, (cosine, sine) = part // 2, tuple(shape[:-1]), angles
     rest = of.slice(value, 3, part, shape[-1]) if part < shape[-1] else ""
-    turned = of.slice(value, 3, 0, part) if rest else value
+    moved = of.slice(value, 3, 0, part) if rest else value
     if interleaved:
-        pairs = of.reshape(turned, *whole, half, 2)
+        pairs = of.reshape(moved, *whole, half, 2)
         first, second = (of("Squeeze", of.slice(pairs, 4, i, i + 1), of.ints(4)) for i in (0, 1))
     else:
-        first, second = (of.slice(turned, 3, i * half, (i + 1) * half) for i in (0, 1))
+        first, second = (of.slice(moved, 3, i * half, (i + 1) * half) for i in (0, 1))
     one = of("Sub", of("Mul", first, cosine), of("Mul", second, sine))
     other = of("Add", of("Mul", first, sine), of("Mul", second, cosine))
     if interleaved:

@@ -37,13 +37,6 @@ def to_end(of: Rewriting, value: str, rank: int) -> str:
     return of("Transpose", value, perm=(0, *range(2, rank), 1))
 
 
-@writes("NhwcMaxPool")
-def _nhwc_max_pool(of: Rewriting) -> Sequence[Node]:
-    rank = len(of.shape(0))
-    pooled = of("MaxPool", to_front(of, of.input(0), rank), **_attributes(of, POOL))
-    return of.finish(to_end(of, pooled, rank))
-
-
 def _attributes(of: Rewriting, names: Sequence[str]) -> dict[str, object]:
     return {name: of.attr(name, None) for name in names if name in of.node.attrs}
 

@@ -89,15 +89,23 @@ def _block_repeated(of: Rewriting) -> Sequence[Node]:
     size = int(of.attr("ngram_size", 1))
     if size <= 0 or size > length:
         return of.finish(of.input(1))
+    following = of.slice(of.input(0), 1, size - 1, length)
+    limits = (
+        _limits(of, (batch, length), size) if size > 1 else of("Expand", of.floats(-np.inf), of.ints(batch, length))
+    )
+    return of.finish(of("ScatterElements", of.input(1), following, limits, axis=1, reduction="min"))
+
+
+def _limits(of: Rewriting, shape: tuple[int, ...], size: int) -> str:
+    """Return minus infinity for tokens behind a run that the last tokens would repeat, infinity for others."""
+    batch, length = shape
     count = length - size + 1
     starts = of.reshape(of.steps(count), count, 1)
     windows = of("Add", starts, of.constant(np.arange(size - 1, dtype=np.int64)))
     runs = of("Gather", of.input(0), windows, axis=1)
     last = of.reshape(of.slice(of.input(0), 1, length - size + 1, length), batch, 1, size - 1)
     differences = of("ReduceSum", of("Abs", of("Sub", runs, last)), of.ints(2), keepdims=0)
-    limits = of("Where", of("Equal", differences, of.ints(0)), of.floats(-np.inf), of.floats(np.inf))
-    following = of.slice(of.input(0), 1, size - 1, length)
-    return of.finish(of("ScatterElements", of.input(1), following, limits, axis=1, reduction="min"))
+    return of("Where", of("Equal", differences, of.ints(0)), of.floats(-np.inf), of.floats(np.inf))
 
 
 @writes("CropAndResize")

@@ -55,52 +55,71 @@ def _matmul_integer16(of: Rewriting) -> Sequence[Node]:
 @writes("GatherBlockQuantized")
 def _gather_blocks(of: Rewriting) -> Sequence[Node]:
     """Gather, then dequantise what was gathered; an index that is out of range gives zeros, as the schema says."""
-    shape, indices, kind = of.shape(0, *range(1, 9)), of.shape(1), of.dtype(0)
+    shape, indices, kind = of.shape(0, *range(1, 9)), of.shape(1), of.dtype(2)
     rank = len(shape)
-    taken, blocked = int(of.attr("gather_axis", 0)) % rank, int(of.attr("quantize_axis", 1)) % rank
-    bits = int(of.attr("bits", 4)) if kind == "uint8" else 8
-    if bits < 8 and (taken == rank - 1 or rank == 1):
+    taken, blocked = (
+        int(of.attr(f"{name}_axis", default)) % rank for name, default in (("gather", 0), ("quantize", 1))
+    )
+    places, inside = _places(of, shape[taken])
+    own = {index: _Gathered(of, index, taken, places) for index in (0, 2, 3) if of.has(index)}
+    bits = int(of.attr("bits", 4)) if of.dtype(0) == "uint8" else 8
+    if bits < 8 and taken == rank - 1:
         of.refuse("packed numbers are gathered along another axis than the last one")
-    scales = of.shape(2, rank)
-    places = of.input(1) if of.dtype(1) == "int64" else of.cast(of.input(1), "int64")
-    inside = of("Less", of("Abs", of("Add", of("Mul", places, of.ints(2)), of.ints(1))), of.ints(2 * shape[taken]))
-    places = of("Where", inside, places, of.ints(0))
-
-    def gathered(index: int) -> str:
-        extent = of.shape(index)[taken]
-        return of("Gather", of.input(index), places, axis=taken) if extent == shape[taken] else _spread(index)
-
-    def _spread(index: int) -> str:
-        """Return what has one number for all of the axis along which others are gathered, with the indices' rank."""
-        own = of.shape(index)
-        return of.reshape(of.input(index), *own[:taken], *(1,) * len(indices), *own[taken + 1 :])
-
-    axis = blocked if blocked < taken else blocked + len(indices) - 1
-    last = rank + len(indices) - 2
-    value = unpacked(of, gathered(0), (*shape[:taken], *indices, *shape[taken + 1 :]), bits)
-    zero = ""
-    if of.has(3):
-        own = of.shape(3, rank)
-        zero = unpacked(of, gathered(3), (*own[:taken], *indices, *own[taken + 1 :]), bits)
-        if own[-1] * 8 // bits != scales[-1]:
-            zero = of.slice(zero, last, 0, scales[-1])
-    elif kind == "uint8":
-        zero = of.constant(np.full((1,) * (last + 1), 1 << (bits - 1), np.uint8))
-    extent = shape[blocked] * (8 // bits if blocked == rank - 1 else 1)
-    result = _dequantized(of, value, gathered(2), zero, axis, (extent, scales[blocked]))
-    inside = of.reshape(inside, *(1,) * taken, *indices, *(1,) * (rank - 1 - taken))
-    nothing = of.constant(np.zeros((), of.dtype(2)))
-    return of.finish(of("Where", inside, result, nothing))
-
-
-def _dequantized(of: Rewriting, value: str, scale: str, zero: str, axis: int, extents: tuple[int, int]) -> str:
-    """Return ``(value - zero) * scale`` where neighbours along an axis share both; 1 extent of all is broadcast."""
-    extent, blocks = extents
+    value, (extent, blocks) = own[0].numbers(bits), (shape[blocked], of.shape(2, rank)[blocked])
+    if blocked == rank - 1:
+        extent *= 8 // bits
     block = int(of.attr("block_size", 128)) or extent
-    if blocks > 1 or block < extent:
+    if taken == blocked:
+        own[2].places = own[3 if 3 in own else 2].places = of("Div", places, of.ints(block))
+    scale = own[2].numbers(8)
+    zero = own[3].numbers(bits) if 3 in own else ""
+    axis = blocked if blocked < taken else blocked + len(indices) - 1
+    if taken != blocked and (blocks > 1 or block < extent):
         index = of.constant(np.arange(extent, dtype=np.int64) // block)
         scale = of("Gather", scale, index, axis=axis)
-        zero = of("Gather", zero, index, axis=axis) if zero and of.has(3) else zero
-    kind = of.dtype(2)
+        zero = of("Gather", zero, index, axis=axis) if zero else zero
+    if not zero and of.dtype(0) == "uint8":
+        zero = of.constant(np.array(1 << (bits - 1), np.uint8))
     wide = of.cast(value, kind)
-    return of("Mul", of("Sub", wide, of.cast(zero, kind)) if zero else wide, scale)
+    result = of("Mul", of("Sub", wide, of.cast(zero, kind)) if zero else wide, scale)
+    inside = of.reshape(inside, *(1,) * taken, *indices, *(1,) * (rank - 1 - taken))
+    return of.finish(of("Where", inside, result, of.constant(np.zeros((), kind))))
+
+
+def _places(of: Rewriting, extent: int) -> tuple[str, str]:
+    """Return indices from 0 on, 0 for those that are out of range, and which are not."""
+    given = of.cast(of.input(1), "int64", of.dtype(1))
+    places = of("Where", of("Less", given, of.ints(0)), of("Add", given, of.ints(extent)), given)
+    inside = of("And", of("GreaterOrEqual", places, of.ints(0)), of("Less", places, of.ints(extent)))
+    return of("Where", inside, places, of.ints(0)), inside
+
+
+class _Gathered:
+    """What is gathered of an input along an axis.
+
+    Args:
+        of: Where it is written.
+        index: Which input it is.
+        axis: The axis.
+        places: Indices along it.
+    """
+
+    def __init__(self, of: Rewriting, index: int, axis: int, places: str) -> None:
+        self._of, self._index, self._axis = of, index, axis
+        self.places = places
+
+    def numbers(self, bits: int) -> str:
+        """Write it, one element a number; of one number for the whole axis all places have that."""
+        of, index, axis = self._of, self._index, self._axis
+        own, indices = of.shape(index), of.shape(1)
+        shape = (*own[:axis], *indices, *own[axis + 1 :])
+        if own[axis] == 1 and of.shape(0)[axis] != 1:
+            return of.reshape(of.input(index), *own[:axis], *(1,) * len(indices), *own[axis + 1 :])
+        value = of.input(index)
+        whole = {"int4": "int8", "uint4": "uint8"}.get(of.dtype(index))
+        value = of("Gather", of.cast(value, whole) if whole else value, self.places, axis=axis)
+        value = unpacked(of, value, shape, bits)
+        count = of.shape(2)[-1]
+        if index == 3 and bits < 8 and own[-1] * 8 // bits != count:
+            value = of.slice(value, len(shape) - 1, 0, count)
+        return value

@@ -23,7 +23,6 @@ _MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         )
     },
     "microsoft_layout": {
-        MICROSOFT: ("NhwcMaxPool",),
         NCHWC: (
             *("AveragePool", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool", "ReorderInput", "ReorderOutput"),
             *("Upsample",),
@@ -46,7 +45,7 @@ _MODULES: dict[str, dict[str, tuple[str, ...]]] = {
             *("SkipSimplifiedLayerNormalization",),
         ),
     },
-    "microsoft_positions": {MICROSOFT: ("RotaryEmbedding",)},
+    "microsoft_positions": {MICROSOFT: ("MRotaryEmbedding", "RelativePositionBias", "RotaryEmbedding")},
     "microsoft_quantized": {
         MICROSOFT: (
             *("DequantizeLinear", "GatherBlockQuantized", "MatMulInteger16", "MulInteger", "QLinearReduceMean"),
