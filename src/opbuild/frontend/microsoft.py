@@ -15,7 +15,7 @@ CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 
 
 _PARAMETERS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("Relu", "Sigmoid", "Softplus", "Softsign", "Tanh"), ()),
+    **dict.fromkeys(("Gelu", "HardSwish", "Relu", "Sigmoid", "Softplus", "Softsign", "Tanh"), ()),
     **dict.fromkeys(("Celu", "Elu", "LeakyRelu", "ThresholdedRelu"), ("alpha",)),
     "HardSigmoid": ("alpha", "beta"),
     "Selu": ("alpha", "gamma"),
@@ -41,6 +41,8 @@ def activated(of: Rewriting, value: str, names: tuple[str, str, str]) -> str:
         return of(kind, value, **{name: attrs[name] for name in _PARAMETERS[kind] if name in attrs})
     if kind == "Clip":
         return of("Clip", value, *map(of.floats, listed))
+    if kind == "QuickGelu":
+        return _gated(of, value, (*listed, 1.702)[0])
     alpha, beta = (of.floats(named.get(name, 1.0)) for name in ("alpha", "beta"))
     inner = {"ScaledTanh": "Tanh", "ParametricSoftplus": "Softplus"}.get(kind)
     if inner is None:
@@ -127,9 +129,12 @@ def _bias_add(of: Rewriting) -> Sequence[Node]:
 
 @writes("QuickGelu")
 def _quick_gelu(of: Rewriting) -> Sequence[Node]:
-    x = of.input(0)
-    scaled = of("Mul", x, of.floats(of.attr("alpha", 1.702)))
-    return of.finish(of("Mul", x, of("Sigmoid", scaled)))
+    return of.finish(_gated(of, of.input(0), float(of.attr("alpha", 1.702))))
+
+
+def _gated(of: Rewriting, value: str, alpha: float) -> str:
+    scaled = value if alpha == 1 else of("Mul", value, of.floats(alpha))
+    return of("Mul", value, of("Sigmoid", scaled))
 
 
 @writes("BiasSoftmax")
