@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-import numpy as np
-
 from opbuild.api import Network, compile
 from opbuild.files.mapping import read_file
 from opbuild.frontend.onnx_declared import DeclaredModel, DeclaredType, read_declared
@@ -44,7 +42,7 @@ class Model:
 
     Attributes:
         declared: What it says of itself.
-        open_ranks: Names of the inputs that may have any rank: which network runs them is known with the first call.
+        network: What runs it.
 
     Args:
         source: Its path or its bytes.
@@ -58,45 +56,26 @@ class Model:
         self, source: str | bytes, digest: str, declared: DeclaredModel, options: SessionOptions, shown: str
     ) -> None:
         self.declared = declared
-        self.open_ranks = [
-            name for name, each in declared.inputs.items() if each.kind == "tensor" and each.shape is None
-        ]
-        self._source = source
-        self._digest = digest
-        self._shown = shown
-        self._num_threads = max(options.intra_op_num_threads, 0)
-        self._shapes = _overridden(declared.inputs, options)
-        self._networks: dict[tuple[int, ...], Network] = {}
-        if not self.open_ranks:
-            self.network({})
+        with _LOCK, as_status(shown):
+            self.network = _shared(source, digest, _overridden(declared.inputs, options), options)
 
-    def network(self, feeds: Mapping[str, Any]) -> Network:
-        """Return the network that takes these inputs.
 
-        Raises:
-            StatusError: If it can not be built.
-        """
-        ranks = tuple([np.ndim(feeds[name]) for name in self.open_ranks])
-        network = self._networks.get(ranks)
-        if network is None:
-            with _LOCK, as_status(self._shown):
-                network = self._networks[ranks] = self._shared(ranks)
-        return network
-
-    def _shared(self, ranks: tuple[int, ...]) -> Network:
-        """Return a network that another session has, or a new one."""
-        shapes = self._shapes | {name: (FREE,) * rank for name, rank in zip(self.open_ranks, ranks, strict=True)}
-        key = (self._digest, tuple(sorted(shapes.items())), self._num_threads)
-        network = _NETWORKS.get(key) if self._digest else None
-        if network is None:
-            network = compile(self._source, input_shapes=shapes or None, num_threads=self._num_threads or None)
-            if self._digest:
-                _NETWORKS[key] = network
-        return network
+def _shared(
+    source: str | bytes, digest: str, shapes: Mapping[str, tuple[int, ...]], options: SessionOptions
+) -> Network:
+    """Return a network that another session has, or a new one."""
+    num_threads = max(options.intra_op_num_threads, 0)
+    key = (digest, tuple(sorted(shapes.items())), num_threads)
+    network = _NETWORKS.get(key) if digest else None
+    if network is None:
+        network = compile(source, input_shapes=shapes or None, num_threads=num_threads or None)
+        if digest:
+            _NETWORKS[key] = network
+    return network
 
 
 def read_model(path_or_bytes: str | bytes | os.PathLike[str], options: SessionOptions) -> Model:
-    """Return a model, whose network is made unless an input may have any rank.
+    """Return a model.
 
     Raises:
         TypeError: If it is neither a path nor bytes.
