@@ -25,7 +25,13 @@ def _quantize(draw: Draw) -> Case:
         attrs["axis"] = draw.one(0, 1, 2, -1)
         shape = (x.shape[attrs["axis"]],)
     scale, zero = parameters(draw, kind, *shape)
-    return Case((x, scale, zero), attrs, known=(1, 2), steps=1)
+    info, spread = ml_dtypes.iinfo(kind), [1, 1, 1]
+    if shape:
+        spread[attrs["axis"]] = -1
+    wide, moved = (each.astype("f8").reshape(spread if shape else ()) for each in (scale, zero))
+    y = np.clip(np.rint(x / wide) + moved, int(info.min), int(info.max)).astype(kind)
+    small = kind in (ml_dtypes.uint4, ml_dtypes.int4)  # numpy has no such type for ONNX Runtime
+    return Case((x, scale, zero), attrs, known=(1, 2), steps=1, expected=(y,) if small else None)
 
 
 @draws("DequantizeLinear")

@@ -12,7 +12,7 @@ _MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         )
     },
     "microsoft_attention": {
-        MICROSOFT: ("Attention", "GroupQueryAttention", "MultiHeadAttention", "QAttention"),
+        MICROSOFT: ("Attention", "MultiHeadAttention", "QAttention"),
     },
     "microsoft_bits": {MICROSOFT: ("MatMulBnb4", "MatMulNBits")},
     "microsoft_gated": {
@@ -22,6 +22,7 @@ _MODULES: dict[str, dict[str, tuple[str, ...]]] = {
             *("ScaledSiLU",),
         )
     },
+    "microsoft_grouped": {MICROSOFT: ("GroupQueryAttention",)},
     "microsoft_layout": {
         NCHWC: (
             *("AveragePool", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool", "ReorderInput", "ReorderOutput"),
