@@ -61,7 +61,7 @@ def _multi_head(draw: Draw) -> Case:
     ]
     # Without the keys that it hands on ONNX Runtime forgets those that it was given.
     present = form == "apart" and (bool(past) or draw.yes())
-    case = Case(given, attrs, (True, present, present), tolerance=1e-4)
+    case = Case(given, attrs, (True, present, present, draw.yes(0.3)), tolerance=1e-4)
     if form == "heads":
         given[1:3] = [np.ascontiguousarray(each.transpose(0, 2, 1, 3)) for each in (key, value)]
     if form.startswith("packed"):  # for which ONNX Runtime has no kernel for CPUs

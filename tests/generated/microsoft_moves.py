@@ -302,3 +302,29 @@ def _multiple_rotary(draw: Draw) -> Case:
     attrs = {"mrope_section": sections, "mrope_layout": layout, "interleaved": draw.int(0, 1)}
     x = draw.f(2, heads, length, 2 * half) if draw.yes() else draw.f(2, length, heads * 2 * half)
     return Case((x, draw.ints(0, 15, 3, 2, length), draw.f(16, half), draw.f(16, half)), attrs, known=(2, 3))
+
+
+@draws("ConvTransposeWithDynamicPads")
+def _padded(draw: Draw) -> Case:
+    i, o, pads = draw.int(1, 3), draw.int(1, 3), np.array([draw.int(0, 1) for _ in range(4)])
+    attrs = {"strides": [draw.int(1, 2)] * 2, "dilations": [draw.int(1, 2)] * 2}
+    bias = draw.maybe(lambda: draw.f(o))
+    return Case((draw.f(1, i, 5, 6), draw.f(i, o, 3, 3), pads, bias), attrs, known=(1, 2, 3), tolerance=1e-4)
+
+
+@draws("WordConvEmbedding")
+def _words(draw: Draw) -> Case:
+    letters, width, size, filters = draw.int(4, 8), draw.int(1, 4), draw.int(1, 5), draw.int(1, 5)
+    words = draw.ints(1, 8, 3, letters, dtype=np.int32) * (np.arange(letters) < draw.ints(1, letters, 3, 1))
+    given = (words.astype(np.int32), draw.f(filters, 1, width, size), draw.f(filters), draw.f(9, size))
+    return Case(given, known=(1, 2, 3), tolerance=1e-4)
+
+
+@draws("MoEGroupRouter")
+def _router(draw: Draw) -> Case:
+    groups, each = draw.one(1, 2, 4), draw.int(2, 5)
+    experts, taken = groups * each, draw.int(1, groups)
+    attrs = {"n_group": groups, "topk_group": taken, "top_k": draw.int(1, taken * each)}
+    attrs |= {"group_topk": draw.int(1, 3)} if draw.yes() else {}
+    attrs |= {"router_sentinel": -50.0} if draw.yes() else {}
+    return Case((draw.f(*draw.one((5,), (2, 3)), experts), draw.f(experts)), attrs, tolerance=1e-4)

@@ -30,6 +30,7 @@ class Heads:
             shown, is of shapes that broadcast to ``(batch, groups, heads / groups, length, total)``, without the
             fourth axis if there is one query: heads are rows of one product then.
         sink: A score of each head that takes part in the softmax, and has no value; empty: none.
+        scores: What the softmax was written of; empty before.
     """
 
     of: Rewriting
@@ -47,6 +48,7 @@ class Heads:
     shown: str = ""
     groups: int = 0
     sink: str = ""
+    scores: str = ""
 
     def attend(self, scale: float, softcap: float = 0.0, hidden: float = -np.inf) -> str:
         """Write the attention and return ``(batch, length, heads * value_size)``; ``hidden``: a hidden key's score."""
@@ -65,6 +67,7 @@ class Heads:
             scores = of("Add", scores, each)
         if self.shown:
             scores = of("Where", self.shown, scores, of.floats(hidden))
+        self.scores = scores
         result = of("MatMul", self._shares(scores), value)
         if not groups or self.length != 1:
             result = of("Transpose", result, perm=(0, 3, 1, 2, 4) if groups else (0, 2, 1, 3))
@@ -233,7 +236,11 @@ def _multi_head_attention(of: Rewriting) -> Sequence[Node]:
         own.causal()
     if of.has(5):
         own.added.append(of.input(5))
-    return of.finish(own.attend(float(of.attr("scale", 0.0))), own.key, own.value)
+    if not any(of.node.outputs[3:]):
+        return of.finish(own.attend(float(of.attr("scale", 0.0))), own.key, own.value)
+    least = float(np.finfo(np.float16 if of.dtype() == "float16" else np.float32).min)
+    value = own.attend(float(of.attr("scale", 0.0)), hidden=least)
+    return of.finish(value, own.key, own.value, own.scores)
 
 
 def _packed_heads(of: Rewriting) -> Heads:

@@ -111,6 +111,9 @@ EXAMPLES: Mapping[str, Examples] = {
     "CausalConvWithState": _one(FLOATS, _x(2, 16, 8), _w(16, 1, 3), outputs=2),
     **dict.fromkeys(("ComplexMul", "ComplexMulConj"), _one(FLOATS, _x(4, 2), _x(4, 2))),
     "CropAndResize": _one(FLOATS, _IMAGE, _x(2, 4), _w(2, dtype="int32", value=0), _w(2, dtype="int32", value=4)),
+    "ConvTransposeWithDynamicPads": _one(FLOATS, _IMAGE, _FILTERS, _w(4, dtype="int64")),
+    "WordConvEmbedding": _one(FLOATS, _x(3, 8, dtype="int32"), _w(5, 1, 3, 4), _w(5), _w(9, 4)),
+    "MoEGroupRouter": _one(FLOATS, _x(4, 16), _w(16, dtype="float32"), top_k=2, n_group=4, topk_group=2),
     "DequantizeLinear": _one(("uint8", "int8", "uint16", "int16", "int32"), _ROWS, *_QUANTIZED),
     "QuantizeLinear": Examples(
         ("uint8", "int8", "uint16", "int16", "uint4", "int4"),

@@ -166,3 +166,34 @@ def _engram(of: Rewriting) -> Sequence[Node]:
     gated = of("Mul", gate, of("Unsqueeze", value, of.ints(2)))
     normed = of.cast(normalized(gated, 5), kind, "float32") if of.has(5) else ""
     return of.finish(of.cast(gated, kind, "float32"), normed)
+
+
+@writes("MoEGroupRouter")
+def _group_router(of: Rewriting) -> Sequence[Node]:
+    """Logarithms of the scores of the experts that are chosen, from the groups that are; others get a number."""
+    if of.has(2) or any(of.node.outputs[1:]):
+        of.refuse("a router that projects, or gives all scores, is not served")
+    kind, experts = of.dtype(0), of.shape(0)[-1]
+    names = ("n_group", "topk_group", "group_topk", "top_k")
+    groups, taken, summed, chosen = (int(of.attr(name, 2 if name == "group_topk" else 1)) for name in names)
+    scores = of("Sigmoid", of.cast(of.reshape(of.input(0), -1, experts), "float32", kind))
+    biased = of("Add", scores, of.input(1))
+    if taken < groups:
+        each = experts // groups
+        apart = of.reshape(biased, -1, groups, each)
+        best, _ = of.several("TopK", 2, apart, of.ints(min(summed, each)), axis=2)
+        totals = of("ReduceSum", best, of.ints(2), keepdims=0)
+        hidden = of("Unsqueeze", _outside(of, totals, taken), of.ints(2))
+        biased = of.reshape(of("Where", hidden, of.constant(np.array(-np.inf, np.float32)), apart), -1, experts)
+    least = of.constant(np.array(1e-20, np.float32))
+    sentinel = of.constant(np.array(of.attr("router_sentinel", -10000.0), np.float32))
+    found = of("Where", _outside(of, biased, chosen), sentinel, of("Log", of("Max", scores, least)))
+    return of.finish(of.cast(found, kind, "float32"))
+
+
+def _outside(of: Rewriting, values: str, count: int) -> str:
+    """Return which values of each row are not among so many of the greatest."""
+    _, places = of.several("TopK", 2, values, of.ints(count), axis=1)
+    zero, one = (of.constant(np.array(number, np.int32)) for number in (0, 1))
+    none, all_ = of("Expand", zero, of("Shape", values)), of("Expand", one, of("Shape", places))
+    return of("Equal", of("ScatterElements", none, places, all_, axis=1), zero)

@@ -164,3 +164,27 @@ def _within(of: Rewriting, places: str, extent: int) -> str:
 def _clamped(of: Rewriting, places: str, far: int, extent: int) -> str:
     moved = of("Add", places, of.floats(far))
     return of.cast(of("Min", of("Max", moved, of.floats(0)), of.floats(extent - 1)), "int64")
+
+
+@writes("ConvTransposeWithDynamicPads")
+def _padded_conv_transpose(of: Rewriting) -> Sequence[Node]:
+    """ConvTranspose whose pads are an input."""
+    names = ("auto_pad", "dilations", "group", "kernel_shape", "output_padding", "strides")
+    attrs = {name: of.attr(name, None) for name in names if name in of.node.attrs}
+    attrs |= {"pads": of.ints_in(2)} if of.has(2) else {}
+    return of.finish(of("ConvTranspose", of.input(0), of.input(1), *((of.input(3),) if of.has(3) else ()), **attrs))
+
+
+@writes("WordConvEmbedding")
+def _word_embedding(of: Rewriting) -> Sequence[Node]:
+    """The greatest of a convolution over the characters of each word, whose number those that are not 0 tell."""
+    (words, letters), (filters, _, width, size) = of.shape(0, 2), of.shape(1, 4)
+    rows = of.reshape(of("Gather", of.input(3), of.input(0), axis=0), words, 1, letters, size)
+    found = of("Tanh", of("Conv", rows, of.input(1), of.input(2)))
+    count = letters - width + 1
+    there = of.cast(of("Greater", of.input(0), of.constant(np.array(0, np.int32))), "int64")
+    length = of("Max", of("ReduceSum", there, of.ints(1), keepdims=1), of.ints(width))
+    ends = of("Sub", length, of.ints(width - 1))
+    seen = of("Less", of.steps(count), ends)
+    shown = of("Where", of.reshape(seen, words, 1, count), of.reshape(found, words, filters, count), of.floats(-1e12))
+    return of.finish(of("ReduceMax", shown, of.ints(2), keepdims=0))

@@ -17,7 +17,7 @@ _MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "microsoft_bits": {MICROSOFT: ("MatMulBnb4", "MatMulNBits")},
     "microsoft_gated": {
         MICROSOFT: (
-            *("BranchwiseRMSNorm", "CausalConvWithState", "EngramGate", "GatedAdd", "GatedRMSNorm"),
+            *("BranchwiseRMSNorm", "CausalConvWithState", "EngramGate", "GatedAdd", "GatedRMSNorm", "MoEGroupRouter"),
             *("HyperConnectionPostMix", "HyperConnectionPreMix", "LinearAttention", "LinearAttentionGate"),
             *("ScaledSiLU",),
         )
@@ -34,7 +34,18 @@ _MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "microsoft_movement": {
         MICROSOFT: (
-            *("CropAndResize", "ExpandDims", "GatherND", "GridSample", "NGramRepeatBlock", "Pad", "Range", "SampleOp"),
+            *(
+                "ConvTransposeWithDynamicPads",
+                "CropAndResize",
+                "ExpandDims",
+                "WordConvEmbedding",
+                "GatherND",
+                "GridSample",
+                "NGramRepeatBlock",
+                "Pad",
+                "Range",
+                "SampleOp",
+            ),
             *("TorchEmbedding", "Trilu", "UnfoldTensor", "Unique"),
         )
     },
