@@ -71,6 +71,10 @@ class Draw:
 
     def bytes(self, dtype: Any, *shape: int) -> Array:
         """Return whole numbers of a type, all of its range."""
+        if np.dtype(dtype).itemsize > 2:
+            return np.frombuffer(self.random.bytes(int(np.prod(shape)) * np.dtype(dtype).itemsize), dtype).reshape(
+                shape
+            )
         info = ml_dtypes.iinfo(dtype)
         return self.ints(int(info.min), int(info.max), *shape).astype(dtype)
 

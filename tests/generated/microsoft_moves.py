@@ -328,3 +328,16 @@ def _router(draw: Draw) -> Case:
     attrs |= {"group_topk": draw.int(1, 3)} if draw.yes() else {}
     attrs |= {"router_sentinel": -50.0} if draw.yes() else {}
     return Case((draw.f(*draw.one((5,), (2, 3)), experts), draw.f(experts)), attrs, tolerance=1e-4)
+
+
+@draws("NGramHashMapping")
+def _hash_runs(draw: Draw) -> Case:
+    kind, most, heads, length = draw.one(np.int32, np.int64), draw.int(2, 4), draw.int(1, 3), draw.int(1, 6)
+    columns = (most - 1) * heads
+    given = [
+        *(draw.ints(-90, 90, 2, length, dtype=kind), draw.ints(-999, 999, most, dtype=kind)),
+        *(draw.ints(1, 97, columns, dtype=kind), draw.maybe(lambda: draw.ints(0, 90, 2, most - 1, dtype=kind))),
+        draw.maybe(lambda: draw.ints(0, 999, columns, dtype=kind)),
+        draw.maybe(lambda: draw.ints(0, 9, dtype=kind)),
+    ]
+    return Case(given, {"max_ngram_size": most, "n_head_per_ngram": heads, "pad_id": 7}, (True, True), known=(1, 2))

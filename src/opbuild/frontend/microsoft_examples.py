@@ -175,6 +175,8 @@ EXAMPLES: Mapping[str, Examples] = {
     "MulInteger": _one(BYTES, _ROWS, _ZERO, _ROWS, _ZERO),
     "MultiHeadAttention": _one(FLOATS, _ROWS, _ROWS, _ROWS, num_heads=2),
     "MurmurHash3": _one(("uint32", "uint64", "int32", "int64", "float32", "float64"), _ROWS),
+    "NGramHashMapping": _one(("int32", "int64"), _x(2, 8), _w(2), _w(2), max_ngram_size=2, n_head_per_ngram=2,
+                             pad_id=0),
     "NGramRepeatBlock": _one(FLOATS, _x(2, 8, dtype="int64"), _x(2, 16), ngram_size=2),
     "NhwcMaxPool": _one(BYTES, _LAST, **_POOLED),
     "Pad": _one(MOVED, _ROWS, _w(6, dtype="int64")),

@@ -1,10 +1,8 @@
-"""Distances, transforms, hashes and other mathematics of ``com.microsoft``, as ONNX's operators."""
+"""Distances, transforms and other mathematics of ``com.microsoft``, as ONNX's operators."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import numpy as np
 
 from opbuild.frontend.rewriting import Rewriting, writes
 from opbuild.graph.types import Node
@@ -41,46 +39,6 @@ def _all_finite(of: Rewriting) -> Sequence[Node]:
     wrong += [of("IsInf", name) for name in of.node.inputs if not nan]
     counts = [of("ReduceMax", of.cast(each, "int32"), keepdims=0) for each in wrong]
     return of.finish(of("Not", of.cast(of("Max", *counts), "bool")))
-
-
-@writes("MurmurHash3")
-def _hash(of: Rewriting) -> Sequence[Node]:
-    """MurmurHash3 of 32 bits, of the bytes of each number."""
-    kind = of.dtype(0)
-    words = {4: 1, 8: 2}.get(np.dtype(kind).itemsize if kind != "object" else 0)
-    if words is None:
-        of.refuse(f"hashes of {kind} are not served")
-    seed = np.uint32(int(of.attr("seed", 0)) & 0xFFFFFFFF)
-    bits = of.bits(of.input(0), kind, "uint64" if words == 2 else "uint32")
-    state = of.constant(np.asarray(seed, np.uint32))
-    for number in range(words):
-        word = bits
-        if words == 2:
-            word = of("BitShift", bits, of.constant(np.array(32, np.uint64)), direction="RIGHT") if number else bits
-            word = of.cast(of("BitwiseAnd", word, of.constant(np.array(0xFFFFFFFF, np.uint64))), "uint32")
-        state = of("BitwiseXor", state, _mixed(of, word))
-        state = of("Add", of("Mul", _rotated(of, state, 13), _word(of, 5)), _word(of, 0xE6546B64))
-    state = of("BitwiseXor", state, _word(of, 4 * words))
-    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 0)):
-        state = of("BitwiseXor", state, _shifted(of, state, shift, "RIGHT"))
-        state = of("Mul", state, _word(of, factor)) if factor else state
-    return of.finish(state if of.attr("positive", 1) else of.bits(state, "uint32", "int32"))
-
-
-def _mixed(of: Rewriting, word: str) -> str:
-    return of("Mul", _rotated(of, of("Mul", word, _word(of, 0xCC9E2D51)), 15), _word(of, 0x1B873593))
-
-
-def _rotated(of: Rewriting, value: str, bits: int) -> str:
-    return of("BitwiseOr", _shifted(of, value, bits, "LEFT"), _shifted(of, value, 32 - bits, "RIGHT"))
-
-
-def _shifted(of: Rewriting, value: str, bits: int, direction: str) -> str:
-    return of("BitShift", value, _word(of, bits), direction=direction)
-
-
-def _word(of: Rewriting, value: int) -> str:
-    return of.constant(np.array(value, np.uint32))
 
 
 @writes("Rfft", "Irfft")

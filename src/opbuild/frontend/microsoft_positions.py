@@ -74,7 +74,8 @@ def _relative_position_bias(of: Rewriting) -> Sequence[Node]:
     offset = np.where(away > 0, count, 0) if both else 0
     away = np.abs(away) if both else np.maximum(-away, 0)
     near = count // 2
-    wide = np.log(np.maximum(away, 1) / near) / np.log(far / near) * (count - near)
-    places = np.where(away < near, away, np.minimum(near + wide.astype(np.int64), count - 1)) + offset
+    spread = max(np.log(far / near), 1e-9)  # all that is far has one bucket if the distances are none
+    wide = np.minimum(np.log(np.maximum(away, 1) / near) / spread * (count - near), count).astype(np.int64)
+    places = np.where(away < near, away, np.minimum(near + wide, count - 1)) + offset
     found = of("Gather", of.reshape(of.input(0), heads, buckets), of.constant(places.astype(np.int64)), axis=1)
     return of.finish(of("Unsqueeze", found, of.ints(0)))

@@ -23,15 +23,14 @@ _MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         )
     },
     "microsoft_grouped": {MICROSOFT: ("GroupQueryAttention",)},
+    "microsoft_hashes": {MICROSOFT: ("MurmurHash3", "NGramHashMapping")},
     "microsoft_layout": {
         NCHWC: (
             *("AveragePool", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool", "ReorderInput", "ReorderOutput"),
             *("Upsample",),
         ),
     },
-    "microsoft_mathematics": {
-        MICROSOFT: (*("CDist", "ComplexMul", "ComplexMulConj", "Irfft", "IsAllFinite", "MurmurHash3", "Rfft"),)
-    },
+    "microsoft_mathematics": {MICROSOFT: (*("CDist", "ComplexMul", "ComplexMulConj", "Irfft", "IsAllFinite", "Rfft"),)},
     "microsoft_movement": {
         MICROSOFT: (
             *(
