@@ -186,5 +186,5 @@ def _word_embedding(of: Rewriting) -> Sequence[Node]:
     length = of("Max", of("ReduceSum", there, of.ints(1), keepdims=1), of.ints(width))
     ends = of("Sub", length, of.ints(width - 1))
     seen = of("Less", of.steps(count), ends)
-    shown = of("Where", of.reshape(seen, words, 1, count), of.reshape(found, words, filters, count), of.floats(-1e12))
+    shown = of("Where", of.reshape(seen, words, 1, count), of.reshape(found, words, filters, count), of.floats(-np.inf))
     return of.finish(of("ReduceMax", shown, of.ints(2), keepdims=0))
