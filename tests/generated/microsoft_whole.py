@@ -95,7 +95,10 @@ def _gather_blocks(draw: Draw) -> Case:
     indices = draw.ints(-extent, extent - 1, *draw.shape(0, 2, 4), dtype=draw.one(np.int32, np.int64))
     if draw.yes(0.3) and indices.size:
         indices.reshape(-1)[0] = draw.one(extent, -extent - 1, 1000)
-    attrs = {"block_size": block, "gather_axis": taken, "quantize_axis": blocked, "bits": bits}
+    if is_float and draw.yes(0.4):  # one block is all of the axis, and a scale may be for all of others
+        block = 0
+        scales = [1 if axis == blocked or draw.yes(0.3) else own for axis, own in enumerate(shape)]
+    attrs = {"block_size": block, "gather_axis": taken, "quantize_axis": blocked, "bits": bits if is_byte else 4}
     return Case((data, indices, draw.f(*scales), zeros), attrs, known=(0, 2, 3))
 
 

@@ -180,8 +180,8 @@ class Rewriting:
         return self._scope.constant(np.array(values, object if is_open(values) else np.int64))
 
     def ints_scalar(self, value: int) -> str:
-        """Return a constant of int64 without dimensions."""
-        return self._scope.constant(np.array(value, np.int64))
+        """Return a constant of int64 without dimensions; an open extent stays open."""
+        return self._scope.constant(np.array(value, object if is_open((value,)) else np.int64))
 
     def steps(self, count: int, first: int = 0) -> str:
         """Return so many integers from the first one on; both may be open extents."""
