@@ -9,13 +9,15 @@ import onnx
 
 import opbuild
 from opbuild.errors import ModelError, RunError
-from opbuild.frontend.onnx_examples import Example, examples, operator_types
+from opbuild.frontend import microsoft_examples, onnx_examples
+from opbuild.frontend.onnx_examples import Example
 from opbuild.graph.shape_rules import ONNX_DTYPES
 
 
 def all_examples() -> list[Example]:
     """Return every small model."""
-    return [example for op_type in operator_types() for example in examples(op_type)]
+    sources = (onnx_examples, microsoft_examples)
+    return [example for each in sources for op_type in each.operator_types() for example in each.examples(op_type)]
 
 
 def claim(example: Example) -> str:

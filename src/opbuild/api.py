@@ -20,7 +20,7 @@ from opbuild.events import LINKING, PACKING, PREPARING, READING, WRITING, Observ
 from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.free import FREE
 from opbuild.kernel.level import Level
-from opbuild.models.endpoints import inputs_of, outputs_of
+from opbuild.models.endpoints import inputs_of, of_ranks, outputs_of
 from opbuild.models.source import Model, ModelSource, is_surely_new
 from opbuild.pipeline.images import Ahead, Wanted
 from opbuild.pipeline.lower_levels import open_known, plan_served, start_stored, start_whole
@@ -240,24 +240,27 @@ def compile_model(
         if not stores.may_come and not source.was_built:
             early.begin()
         shapes = as_shapes(input_shapes)
-        inputs, signature = inputs_of(source.declaration, shapes)
+        inputs, signature = inputs_of(source.declaration, shapes, open_ranks=not waits)
         if check is not None:
             check(inputs)
         source.fix()
         if recognise is not None:
             recognise(source)
 
-        made: list[Signatures] = []
+        made: dict[Shapes, Signatures] = {}
 
-        def signatures() -> Signatures:
-            if not made:
+        def signatures(called: Shapes = ()) -> Signatures:
+            """Return what makes the model ready for inputs of such ranks, where it leaves them open."""
+            ranked = of_ranks(inputs, called)
+            known = tuple(each.shape for each in ranked)
+            if known not in made:
                 from opbuild.pipeline.signatures import (
                     Signatures,  # most networks have one, and start as they are stored
                 )
 
-                parts = source, inputs, shapes, stores, bind_wanted, early.builder, executor
-                made.append(Signatures(*parts, is_open=signature is None, waits=waits))
-            return made[0]
+                parts = source, ranked, shapes, stores, bind_wanted, early.builder, executor
+                made[known] = Signatures(*parts, is_open=signature is None, waits=waits)
+            return made[known]
 
         first: Bound | None = None
         if signature is not None:
@@ -270,7 +273,7 @@ def compile_model(
             source.declaration.name,
             inputs,
             [output.name for output in source.declaration.outputs],
-            lambda signature: signatures().bind(signature),
+            lambda signature: signatures(signature).bind(signature),
             first=first,
             any_shape=shapes,
             declare=lambda bound: outputs_of(source.declaration, inputs, bound, source.portable),

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from onnx import numpy_helper
 
 from generated.host_cases import Case, Draw, makes
 
@@ -151,6 +152,15 @@ def _support_classes(d: Draw, op_type: str) -> Case:
     if has_probabilities:
         attrs |= {"prob_a": [-abs(each) for each in _floats(d, pairs)], "prob_b": _floats(d, pairs)}
     return _case(op_type, [x], attrs, 2)
+
+
+_COLUMNS: dict[str, Any] = {
+    "strings": np.array(NAMES[:4], object), "int64s": np.array([3, 1, -2, 10]),
+    "floats": np.array([1.5, -2, 3, np.nan], np.float32),
+}  # fmt: skip
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "strings": {"default_string": "none"}, "int64s": {"default_int64": 5}, "floats": {"default_float": 7.0}
+}  # fmt: skip
 
 
 @makes("LabelEncoder")

@@ -1,4 +1,4 @@
-"""MatMulNBits: weights of 4 and 8 bits in blocks of one scale, which stay so in memory."""
+"""MatMulNBits: weights of 2, 4 and 8 bits in blocks of one scale, which stay so in memory."""
 
 from __future__ import annotations
 
@@ -28,13 +28,18 @@ def weights(bits: int, k: int, n: int, block: int, zeros: str) -> dict[str, np.n
     return known
 
 
+def apart(packed: np.ndarray, bits: int) -> np.ndarray:
+    """Return the numbers that lie in bytes, the first one in the lowest bits."""
+    return (packed[..., None] >> np.arange(0, 8, bits, dtype=np.uint8)) & np.uint8((1 << bits) - 1)
+
+
 def dequantized(known: dict[str, np.ndarray], bits: int, k: int) -> np.ndarray:
     """Return the weights as ``(K, N)`` in float64."""
     w, n = known["w"], known["w"].shape[0]
-    parts = np.stack([w & 15, w >> 4], -1).reshape(n, w.shape[1], -1) if bits == 4 else w
+    parts = apart(w, bits).reshape(n, w.shape[1], -1)
     zero = known.get("z", np.float64(2 ** (bits - 1)))
     if zero.dtype == np.uint8:
-        zero = np.stack([zero & 15, zero >> 4], -1).reshape(n, -1)[:, : w.shape[1]] if bits == 4 else zero
+        zero = apart(zero, bits).reshape(n, -1)[:, : w.shape[1]]
     zero = zero[..., None] if zero.ndim else zero
     whole = (parts.astype(np.float64) - zero) * known["s"][..., None]
     return whole.reshape(n, -1)[:, :k].T
@@ -50,7 +55,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize(("bits", "block", "zeros"), crossed(2, (4, 8), (16, 32, 128), ("", "uint8", "float32")))
+@pytest.mark.parametrize(("bits", "block", "zeros"), crossed(2, (2, 4, 8), (16, 32, 128), ("", "uint8", "float32")))
 def test_products_with_weights_of_few_bits(bits: int, block: int, zeros: str) -> None:
     """One row and several, a last block that is not full, a bias, every form of zero points."""
     for shape, k in (((1, 1), 200), ((2, 3), 77)):

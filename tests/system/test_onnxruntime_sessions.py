@@ -299,15 +299,15 @@ def test_providers_that_there_are_not_are_passed_over(path: Path) -> None:
 def test_sessions_of_the_same_bytes_share_one_network(path: Path) -> None:
     """Whatever the file is called; other bytes under the same name have another; the last session takes it along."""
     first, second = ort.InferenceSession(path), ort.InferenceSession(_model().SerializeToString())
-    network = first._model.network({})
-    assert second._model.network({}) is network
+    network = first._model.network
+    assert second._model.network is network
     changed = _model()
     changed.graph.initializer[0].CopyFrom(numpy_helper.from_array(W + 1, "W"))
     onnx.save(changed, path)
     np.testing.assert_array_equal(ort.InferenceSession(path).run(None, {"X": X})[0], X * (W + 1))
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
-    assert ort.InferenceSession(_model().SerializeToString(), options)._model.network({}) is not network
+    assert ort.InferenceSession(_model().SerializeToString(), options)._model.network is not network
     from opbuild.onnxruntime.model import _NETWORKS
 
     assert network in _NETWORKS.values()

@@ -16,8 +16,8 @@ from opbuild import onnxruntime as own_runtime
 from opbuild.backend.host.coupling import FEW
 from opbuild.backend.host.evaluate import evaluate, is_native
 from opbuild.errors import OpbuildError, RunError
-from opbuild.frontend import learned
 from opbuild.frontend.expansion import with_common_versions
+from opbuild.frontend.rewritten import rewrites
 from opbuild.graph.types import Node
 from parts_runner import PartsRunner
 
@@ -221,11 +221,12 @@ def test_an_imputer_by_neighbours_is_read_in_every_operator_set() -> None:
         np.testing.assert_allclose(found, imputer.transform(x), rtol=1e-6)
 
 
-def test_no_operator_of_the_domain_is_left_to_onnxs_evaluator_but_old_trees() -> None:
+def test_no_operator_of_the_domain_is_left_to_onnxs_evaluator() -> None:
     """Each is written with others, or computed by numpy here."""
     known = {each.name for each in onnx.defs.get_all_schemas() if each.domain == ML}
-    left = {name for name in known - {*learned.REWRITES} if not is_native(Node(name, ("x",), ("y",), {}, "n", ML))}
-    assert left <= {"TreeEnsembleClassifier", "TreeEnsembleRegressor"}
+    assert [
+        name for name in known if not rewrites(ML, name) and not is_native(Node(name, ("x",), ("y",), {}, "n", ML))
+    ] == []
 
 
 @pytest.mark.parametrize(

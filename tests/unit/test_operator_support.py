@@ -16,12 +16,16 @@ from fuzzing import CAMPAIGN
 from opbuild.cli.main import main
 from opbuild.cli.operators import row, short, summary
 from opbuild.errors import OptionError
+from opbuild.frontend import microsoft_examples
 from opbuild.frontend.expansion import has_body
 from opbuild.frontend.onnx_examples import Example, operator_types
+from opbuild.frontend.rewritten import MICROSOFT
+from opbuild.frontend.rewritten import MODULES as REWRITTEN
 from opbuild.graph.passes import quantization
 from opbuild.graph.passes.composite import MODULES as COMPOSITE
 from opbuild.graph.passes.decompose import REWRITES as DECOMPOSED
 from opbuild.graph.passes.integers.registry import REWRITES as INTEGERS
+from opbuild.graph.shape_rules import RULES as SHAPES
 from opbuild.graph.types import Node
 from opbuild.lowering.context import RULES
 from opbuild.lowering.rules import MODULES
@@ -58,7 +62,7 @@ def test_what_is_said_of_each_operator_and_type_is_what_happens(tmp_path: Path) 
 def test_every_operator_is_asked_about_in_a_form_that_onnx_allows() -> None:
     """What is refused is refused for what it is, not for an example that lacks an input or an attribute."""
     records = opbuild.operators()
-    assert {record.name for record in records} == set(operator_types())
+    assert {record.name for record in records} == {*operator_types(), *microsoft_examples.operator_types()}
     reasons = (
         "not known when the network is built",
         "knows tensors only",
@@ -73,7 +77,8 @@ def test_every_operator_is_asked_about_in_a_form_that_onnx_allows() -> None:
 
 def test_every_lowering_rule_shows_as_a_kernel() -> None:
     """An operator that has a rule has kernels for some type, so the examples reach every rule."""
-    kernels = {record.name for record in opbuild.operators() if record.kernel}
+    kernels = {record.name for record in opbuild.operators(operator_types()) if record.kernel}
+    kernels = {name for name in kernels if "." not in name}
     rules = {op_type for domain, op_type in (*RULES, *MODULES) if not domain} & set(operator_types())
     assert rules - kernels == set()
     made_of_others = {name for name in kernels - rules if has_body(Node(name, (), ()), onnx.defs.onnx_opset_version())}
@@ -81,6 +86,19 @@ def test_every_lowering_rule_shows_as_a_kernel() -> None:
     rewritten = {*DECOMPOSED, *COMPOSITE, *quantization.REWRITES, *integers}
     between_parts = {"If", "Loop", "Scan"}
     assert kernels - rules - made_of_others <= rewritten | between_parts  # passes make others of them
+
+
+def test_operators_of_onnx_runtime_are_those_that_are_served() -> None:
+    """What is written with others or has a rule is listed, with its domain, and nothing of it is refused throughout."""
+    served = {f"{domain}.{op_type}" for domain, op_type in (*REWRITTEN, *SHAPES) if domain.startswith(MICROSOFT)}
+    records = opbuild.operators(sorted(served))
+    assert {record.name for record in records} == served
+    assert {each if "." in each else f"{MICROSOFT}.{each}" for each in microsoft_examples.EXAMPLES} == served
+    assert [record for record in records if not record.kernel + record.host + record.folded] == []
+    (few_bits,) = opbuild.operators("MatMulNBits")
+    assert few_bits.name == "com.microsoft.MatMulNBits"
+    assert "float32" in few_bits.kernel
+    assert {record.name for record in opbuild.operators("Pad")} == {"Pad", "com.microsoft.Pad"}
 
 
 def test_a_record_says_where_an_operator_runs() -> None:
@@ -102,7 +120,7 @@ def test_a_record_says_where_an_operator_runs() -> None:
 
 def test_an_unknown_operator_names_the_nearest() -> None:
     """In Python and as a command."""
-    with pytest.raises(OptionError, match=r"no operator 'conv'\n  hint: did you mean 'Conv'"):
+    with pytest.raises(OptionError, match=r"there is no operator 'conv'\n  hint: did you mean 'Conv'"):
         opbuild.operators("conv")
     assert main(["operators", "Convv"]) == 2
 
@@ -151,10 +169,11 @@ def page() -> str:
 
 _HEAD = """# Operators
 
-Which of ONNX's operators have kernels, for which element types, and which run on the host. `opbuild operators` prints
-this table for the `onnx` package that is installed; [`opbuild.operators()`](python_api.md#operators) returns it. Each
-operator is asked about by a small network in its usual form: other attributes and shapes may be served otherwise,
-which `opbuild explain` and `net.report.host` tell of a network.
+Which operators of ONNX, and of ONNX Runtime's domains, have kernels, for which element types, and which run on the
+host. `opbuild operators` prints this table for the `onnx` package that is installed;
+[`opbuild.operators()`](python_api.md#operators) returns it. Each operator is asked about by a small network in its
+usual form: other attributes and shapes may be served otherwise, which `opbuild explain` and `net.report.host` tell of a
+network.
 
 `uint*` is uint8, uint16, uint32, uint64; `int*` is int8, int16, int32, int64; `float*` is float16, float32, float64
 and bfloat16; `float8*` is float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz and float8_e8m0fnu.

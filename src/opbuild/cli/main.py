@@ -47,7 +47,7 @@ GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
         ("pull", "Take what models need, or everything, from a store that others share."),
         ("cache", "List, check, clean, export and import what is stored."),
         ("bank", "List, export and import what tuning found."),
-        ("operators", "Show which ONNX operators have kernels, and for which types."),
+        ("operators", "Show which operators have kernels, and for which types."),
         ("env", "Show the level, the compiler, the linker and the folders of the store."),
     ),
 }

@@ -1,4 +1,4 @@
-"""``opbuild operators``: which ONNX operators have kernels, for which element types, and which run on the host."""
+"""``opbuild operators``: which operators have kernels, for which element types, and which run on the host."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _GROUPS = {
               help="Only what is so for this element type, such as float16.")  # fmt: skip
 @json_option
 def operators(names: tuple[str, ...], kernel: bool, host: bool, dtype: str | None, as_json: bool) -> None:
-    """Show which ONNX operators have kernels, for which element types, and which run on the host.
+    """Show which operators have kernels, for which element types, and which run on the host.
 
     Without names, all of them. Each is asked about by a small network in its usual form; 'opbuild explain' tells it of
     a model.

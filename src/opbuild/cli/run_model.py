@@ -237,7 +237,9 @@ def _check_array(port: Endpoint, array: Array, wanted: tuple[int, ...] | None, *
             f"--input: the file for input {name!r} has element type {array.dtype}, the network needs {type_.dtype}",
             f"save it so: numpy.save(FILE, array.astype({type_.dtype!r}))",
         )
-    shape = wanted or type_.shape
+    shape = wanted or port.shape
+    if shape is None:  # any rank
+        return
     if len(shape) == array.ndim and all(one in (FREE, other) for one, other in zip(shape, array.shape, strict=True)):
         return
     shown = _open_text(shape)
@@ -268,14 +270,16 @@ def require_shapes(ports: Sequence[Endpoint], given: Collection[str] = (), serve
         OptionError: If one is not.
     """
     for port in ports:
-        name, type_ = port.name, port.type
-        if name not in given and FREE in type_.shape:
-            shape = _open_text(type_.shape)
-            raise OptionError(
-                f"input {name!r} has the open shape [{shape}]",
-                f'give numbers for each ?: --input_shape "{name}:{shape}", or data: --input "{name}=FILE.npy"'
-                + (f"; the file serves {served}" if served else ""),
-            )
+        name, shape = port.name, port.shape
+        if name in given or (shape is not None and FREE not in shape):
+            continue
+        shown = "..." if shape is None else _open_text(shape)
+        how = "the extents" if shape is None else "numbers for each ?"
+        raise OptionError(
+            f"input {name!r} may have any rank" if shape is None else f"input {name!r} has the open shape [{shown}]",
+            f'give {how}: --input_shape "{name}:{shown}", or data: --input "{name}=FILE.npy"'
+            + (f"; the file serves {served}" if served else ""),
+        )
 
 
 def write_outputs(outputs: Mapping[str, Any], folder: Path) -> None:

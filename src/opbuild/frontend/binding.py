@@ -20,7 +20,7 @@ from opbuild.frontend.known import Known, Names, computed
 from opbuild.frontend.onnx_upgrade import upgrade
 from opbuild.frontend.open_binder import OpenBinder
 from opbuild.frontend.open_values import evaluate_open, is_open_value
-from opbuild.frontend.rewritten import rewrite_of
+from opbuild.frontend.rewritten import rewrites
 from opbuild.graph.cut import HOST_VALUE
 from opbuild.graph.extents import is_open
 from opbuild.graph.passes.blame import blaming
@@ -166,10 +166,11 @@ class NodeBinder(OpenBinder):
         outputs = self.declare(node.outputs, scope)
         if (inputs, outputs) != (node.inputs, node.outputs):
             node = node.with_(inputs=inputs, outputs=outputs)
-        rewrite = rewrite_of(node)
-        if rewrite is None:
+        if not rewrites(node.domain, node.op_type):
             return self.add(upgrade(checked(node, self, self._add), self.source_opset, self), outputs)
         try:
+            from opbuild.frontend.rewriting import rewrite
+
             written = rewrite(node, self)
         except UnknownTypeError as error:
             error.stopped = node

@@ -12,7 +12,8 @@ import numpy as np
 
 from opbuild.frontend.learned_vectors import support_classifier, support_regressor
 from opbuild.frontend.learned_writing import FLOAT, Learned, classified, of_two, transformed
-from opbuild.frontend.rewriting import Scope
+from opbuild.frontend.rewriting import Rewriting, writes
+from opbuild.frontend.rewritten import LEARNED
 from opbuild.graph.cut import HOST_VALUE
 from opbuild.graph.label_tables import label_table
 from opbuild.graph.passes.infer import is_text
@@ -66,7 +67,7 @@ def _one_hot(of: Learned) -> Sequence[Node]:
     """Compare each number with all categories; of equal ones the last counts."""
     numbers = of.attr("cats_int64s", ())
     if not numbers or not of.attr("zeros", 1):
-        return of.kept()
+        return of.itself()
     numbers = np.array(numbers, np.int64)
     x = of.input(0) if of.dtype() == "int64" else of.cast(of.input(0), "int64")
     found = of.cast(of("Equal", of("Unsqueeze", x, of.ints(-1)), of.constant(numbers)), FLOAT)
@@ -79,7 +80,7 @@ def _label_encoder(of: Learned) -> Sequence[Node]:
     x = of.input(0)
     keys, values = label_table(of.node, of.dtype())
     if keys.dtype == object or len(keys) > MOST_KEYS or keys.dtype != np.dtype(of.dtype()):
-        return of.kept()
+        return of.itself()
     order = np.array([_is_last(keys, index) * (index + 1) for index in range(len(keys))], np.int64)
     is_key = of.cast(of("Equal", of("Unsqueeze", x, of.ints(-1)), of.constant(keys)), "int64")
     place = of("ReduceSum", of("Mul", is_key, of.constant(order)), of.ints(-1), keepdims=0)
@@ -145,7 +146,24 @@ def _linear_classifier(of: Learned) -> Sequence[Node]:
     return classified(of, is_second, named, results)
 
 
-REWRITES: dict[str, Rewrite] = {
+ON_TEXT = frozenset(("ArrayFeatureExtractor",))
+"""Those that are written with others whatever they read."""
+
+
+def _of_numbers(write: Rewrite) -> Callable[[Rewriting], Sequence[Node]]:
+    """Return what writes an operator if it reads numbers; the host is to take one that reads text."""
+
+    def written(of: Rewriting) -> Sequence[Node]:
+        types = [of.scope.type_of(name) for name in of.node.inputs if name]
+        reads_text = any(each.dtype == HOST_VALUE.dtype for each in types)
+        if reads_text and (of.node.op_type not in ON_TEXT or HOST_VALUE in types):
+            return of.itself()
+        return write(Learned(of.node, of.scope))
+
+    return written
+
+
+_WRITTEN: dict[str, Rewrite] = {
     "ArrayFeatureExtractor": _extracted,
     "Binarizer": _binarizer,
     "FeatureVectorizer": _features,
@@ -159,21 +177,6 @@ REWRITES: dict[str, Rewrite] = {
     "SVMRegressor": support_regressor,
     "Scaler": _scaler,
 }
-"""How each operator is written with ONNX's own."""
 
-ON_TEXT = frozenset(("ArrayFeatureExtractor",))
-"""Those that are written with others whatever they read."""
-
-
-def rewrite(node: Node, scope: Scope) -> Sequence[Node]:
-    """Return nodes of ONNX's newest operator set that compute what a node does; itself, if the host is to take it.
-
-    Raises:
-        UnsupportedOperatorError: If its attributes are not valid.
-        InvalidModelError: If an input is missing or has a wrong rank.
-    """
-    types = [scope.type_of(name) for name in node.inputs if name]
-    is_text = any(each.dtype == HOST_VALUE.dtype for each in types)
-    if is_text and (node.op_type not in ON_TEXT or HOST_VALUE in types):
-        return (node,)
-    return REWRITES[node.op_type](Learned(node, scope))
+for _op_type, _write in _WRITTEN.items():
+    writes(_op_type, domain=LEARNED)(_of_numbers(_write))

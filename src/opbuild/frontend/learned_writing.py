@@ -39,10 +39,6 @@ class Learned(Rewriting):
             self._kinds[name] = self._kinds[inputs[0]]
         return name
 
-    def kept(self) -> Sequence[Node]:
-        """Return the node itself, which the host takes."""
-        return (self.node,)
-
     def choice(self, name: str, default: str, known: Sequence[str]) -> str:
         """Return an attribute that is one of some words.
 
@@ -59,15 +55,9 @@ class Learned(Rewriting):
         """What becomes of scores."""
         return self.choice("post_transform", "NONE", TRANSFORMS)
 
-    def cast(self, value: str, dtype: str) -> str:
+    def cast(self, value: str, dtype: str, given: str = "") -> str:
         """Return a value in another element type."""
-        return self._of_kind(self("Cast", value, to=_NUMBERS[dtype]), dtype)
-
-    def own(self, op_type: str, *inputs: str, **attrs: Any) -> str:
-        """Write an operator of opbuild's own, and return its output's name."""
-        name = self(op_type, *inputs, **attrs)
-        self.nodes[-1] = self.nodes[-1].with_(domain="opbuild")
-        return name
+        return self._of_kind(super().cast(value, dtype, given), dtype)
 
     def as_float(self, value: str, dtype: str = "") -> str:
         """Return a value as float32."""

@@ -1,4 +1,4 @@
-"""Operators of domain ``com.microsoft`` that ONNX Runtime's optimizer and exporters write, as ONNX's own operators.
+"""Products, convolutions and activations of ``com.microsoft`` that ONNX Runtime fuses, as ONNX's own operators.
 
 What they compute is what ONNX Runtime's schemas say (``onnxruntime/core/graph/contrib_ops``); passes fuse it again.
 Operators of that domain that have kernels of their own have shape rules instead.
@@ -6,63 +6,60 @@ Operators of that domain that have kernels of their own have shape rules instead
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-import numpy as np
-
-from opbuild.frontend.microsoft_attention import (
-    attention,
-    grouped_query_attention,
-    multi_head_attention,
-    quantized_attention,
-    rotated,
-)
-from opbuild.frontend.microsoft_recurrent import dynamic_quantize_lstm
-from opbuild.frontend.rewriting import Rewriting, Scope
+from opbuild.frontend.rewriting import Rewriting, writes
 from opbuild.graph.types import Node
-
-Rewrite = Callable[[Rewriting], Sequence[Node]]
 
 CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 
 
-def _with_attributes(op_type: str, **attrs: object) -> Rewrite:
-    """Take an operator of another name with the same inputs, and attributes set."""
-
-    def rewrite(of: Rewriting) -> Sequence[Node]:
-        kept = {**attrs, **of.node.attrs}
-        of.write(op_type, of.node.inputs, of.node.outputs, kept)
-        return of.nodes
-
-    return rewrite
+_PARAMETERS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("Gelu", "HardSwish", "Relu", "Sigmoid", "Softplus", "Softsign", "Tanh"), ()),
+    **dict.fromkeys(("Celu", "Elu", "LeakyRelu", "ThresholdedRelu"), ("alpha",)),
+    "HardSigmoid": ("alpha", "beta"),
+    "Selu": ("alpha", "gamma"),
+}
+"""Activations that ONNX has too, and the names of their parameters."""
 
 
-def _activated(of: Rewriting, value: str, names: tuple[str, str, str]) -> str:
-    """Apply the activation that a fused operator names; ``names`` are those of its parameters."""
+def activated(of: Rewriting, value: str, names: tuple[str, str, str]) -> str:
+    """Apply the activation that a fused operator names.
+
+    Args:
+        of: Where it is written.
+        value: What it is applied to.
+        names: The attributes that hold alpha, beta and gamma; an operator may have ``activation_params`` instead.
+    """
     kind = of.node.text("activation", "")
-    given = of.attr("activation_params", ()) or [of.attr(name, None) for name in names]
-    first, second = (*[float(each) for each in given if each is not None], 0.0, 0.0)[:2]
+    listed = tuple(map(float, of.attr("activation_params", ())))
+    named = {name.rpartition("_")[2]: float(of.attr(name, 0.0)) for name in names if name in of.node.attrs}
     if not kind:
         return value
-    if kind in ("Relu", "Tanh", "Sigmoid"):
-        return of(kind, value)
-    if kind in ("LeakyRelu", "Elu", "ThresholdedRelu"):
-        return of(kind, value, alpha=first)
-    if kind == "HardSigmoid":
-        return of(kind, value, alpha=first, beta=second)
-    if kind != "Clip":
+    if kind in _PARAMETERS:
+        attrs = dict(zip(_PARAMETERS[kind], listed, strict=False)) if listed else named
+        return of(kind, value, **{name: attrs[name] for name in _PARAMETERS[kind] if name in attrs})
+    if kind == "Clip":
+        return of("Clip", value, *map(of.floats, listed))
+    if kind == "QuickGelu":
+        return _gated(of, value, (*listed, 1.702)[0])
+    alpha, beta = (of.floats(named.get(name, 1.0)) for name in ("alpha", "beta"))
+    inner = {"ScaledTanh": "Tanh", "ParametricSoftplus": "Softplus"}.get(kind)
+    if inner is None:
         of.refuse(f"its activation {kind!r} is not known")
-    return of("Clip", value, of.floats(first), of.floats(second))
+    return of("Mul", alpha, of(inner, of("Mul", beta, value)))
 
 
+@writes("FusedConv")
 def _fused_conv(of: Rewriting) -> Sequence[Node]:
     attrs = {name: of.attr(name, None) for name in CONV if name in of.node.attrs}
     value = of("Conv", *of.node.inputs[:3], **attrs)
     if of.has(3):
         value = of("Add", value, of.input(3))
-    return of.finish(_activated(of, value, ("", "", "")))
+    return of.finish(activated(of, value, ("", "", "")))
 
 
+@writes("NhwcConv", "NhwcFusedConv")
 def _nhwc_conv(of: Rewriting) -> Sequence[Node]:
     rank = len(of.shape(0))
     first, last = (0, rank - 1, *range(1, rank - 1)), (0, *range(2, rank), 1)
@@ -71,15 +68,17 @@ def _nhwc_conv(of: Rewriting) -> Sequence[Node]:
     value = of("Transpose", of("Conv", x, *of.node.inputs[1:3], **attrs), perm=last)
     if of.has(3):
         value = of("Add", value, of.input(3))
-    return of.finish(_activated(of, value, ("", "", "")))
+    return of.finish(activated(of, value, ("", "", "")))
 
 
+@writes("FusedGemm")
 def _fused_gemm(of: Rewriting) -> Sequence[Node]:
     attrs = {name: of.attr(name, None) for name in ("alpha", "beta", "transA", "transB") if name in of.node.attrs}
     value = of("Gemm", *of.node.inputs, **attrs)
-    return of.finish(_activated(of, value, ("activation_alpha", "activation_beta", "activation_gamma")))
+    return of.finish(activated(of, value, ("activation_alpha", "activation_beta", "activation_gamma")))
 
 
+@writes("FusedMatMul", "TransposeMatMul")
 def _fused_matmul(of: Rewriting) -> Sequence[Node]:
     sides = []
     for index, side in enumerate("AB"):
@@ -95,115 +94,60 @@ def _fused_matmul(of: Rewriting) -> Sequence[Node]:
     return of.finish(value if alpha == 1.0 else of("Mul", value, of.floats(alpha)))
 
 
-def _gelu(approximate: str) -> Rewrite:
+@writes("BiasGelu", "Gelu")
+def _gelu(of: Rewriting) -> Sequence[Node]:
     """A GELU of an input, to which a second one is added first."""
-
-    def rewrite(of: Rewriting) -> Sequence[Node]:
-        x = of("Add", of.input(0), of.input(1)) if of.has(1) else of.input(0)
-        return of.finish(of("Gelu", x, approximate=approximate))
-
-    return rewrite
+    return of.finish(of("Gelu", _biased(of), approximate="none"))
 
 
+@writes("FastGelu")
+def _fast_gelu(of: Rewriting) -> Sequence[Node]:
+    return of.finish(of("Gelu", _biased(of), approximate="tanh"))
+
+
+def _biased(of: Rewriting) -> str:
+    return of("Add", of.input(0), of.input(1)) if of.has(1) else of.input(0)
+
+
+@writes("GemmFastGelu")
+def _gemm_gelu(of: Rewriting) -> Sequence[Node]:
+    value = of("MatMul", of.input(0), of.input(1))
+    return of.finish(of("Gelu", of("Add", value, of.input(2)) if of.has(2) else value, approximate="tanh"))
+
+
+@writes("BiasSplitGelu")
+def _split_gelu(of: Rewriting) -> Sequence[Node]:
+    """The first half of the last axis times the GELU of the second, after a bias."""
+    left, right = of.several("Split", 2, of("Add", of.input(0), of.input(1)), axis=-1, num_outputs=2)
+    return of.finish(of("Mul", left, of("Gelu", right)))
+
+
+@writes("BiasAdd")
+def _bias_add(of: Rewriting) -> Sequence[Node]:
+    return of.finish(of("Add", of("Add", of.input(0), of.input(1)), of.input(2)))
+
+
+@writes("QuickGelu")
 def _quick_gelu(of: Rewriting) -> Sequence[Node]:
-    x = of.input(0)
-    scaled = of("Mul", x, of.floats(of.attr("alpha", 1.702)))
-    return of.finish(of("Mul", x, of("Sigmoid", scaled)))
+    return of.finish(_gated(of, of.input(0), float(of.attr("alpha", 1.702))))
 
 
-def _rms_normalization(of: Rewriting) -> Sequence[Node]:
-    attrs = {"axis": of.attr("axis", -1), "epsilon": of.attr("epsilon", 1e-5)}
-    return of.finish(of("RMSNormalization", of.input(0), of.input(1), **attrs))
+def _gated(of: Rewriting, value: str, alpha: float) -> str:
+    scaled = value if alpha == 1 else of("Mul", value, of.floats(alpha))
+    return of("Mul", value, of("Sigmoid", scaled))
 
 
-def _skip_normalization(simplified: bool) -> Rewrite:
-    """Normalise the sum of two inputs and a bias; the sum is the fourth output."""
-
-    def rewrite(of: Rewriting) -> Sequence[Node]:
-        bias = 3 if simplified else 4
-        total = of("Add", of.input(0), of.input(1))
-        if of.has(bias):
-            total = of("Add", total, of.input(bias))
-        attrs = {"axis": -1, "epsilon": float(of.attr("epsilon", 1e-12))}
-        if simplified:
-            value = of("RMSNormalization", total, of.input(2), **attrs)
-        else:
-            value = of("LayerNormalization", total, *of.node.inputs[2 : 4 if of.has(3) else 3], **attrs)
-        return of.finish(value, "", "", total)
-
-    return rewrite
-
-
-def _embed_layer_normalization(of: Rewriting) -> Sequence[Node]:
-    batch, length = of.shape(0, 2)
-    total = of("Gather", of.input(2), of.in_range(of.input(0), of.input(2)), axis=0)
-    table = of.input(3)
-    places = of.slice(table, 0, 0, length)
-    if of.has(8):
-        places = of("Gather", table, of.in_range(of.input(8), table), axis=0)
-    total = of("Add", total, places)
-    if of.has(1):
-        total = of("Add", total, of("Gather", of.input(4), of.in_range(of.input(1), of.input(4)), axis=0))
-    attrs = {"axis": -1, "epsilon": float(of.attr("epsilon", 1e-12))}
-    value = of("LayerNormalization", total, of.input(5), of.input(6), **attrs)
-    if of.has(7):
-        lengths = of("Cast", of("ReduceSum", of.input(7), of.ints(1), keepdims=0), to=6)
-    else:
-        lengths = of.constant(np.zeros(batch, np.int32))
-    return of.finish(value, lengths, total)
-
-
-def _rotary_embedding(of: Rewriting) -> Sequence[Node]:
-    shape = of.shape(0, 3, 4)
-    batch, length = shape[0], shape[-2]
-    positions = of.input(1)
-    if len(of.shape(1)) == 1:
-        steps = of.constant(np.arange(length, dtype=np.int64))
-        positions = of("Expand", of("Add", positions, steps), of.ints(batch, length))
-    if float(of.attr("scale", 1.0)) != 1.0 or of.attr("is_packed_batching", 0):
-        of.refuse("a scale or a packed batch is not served")
-    part, interleaved = 2 * of.shape(2)[1], bool(of.attr("interleaved", 0))
-    tables, value = (of.input(2), of.input(3)), of.input(0)
-    if len(shape) == 4:
-        return of.finish(rotated(of, value, shape, tables, positions, part=part, interleaved=interleaved))
-    heads = int(of.attr("num_heads", 0)) or shape[-1] // part  # a head is as long as its table if nothing is said
-    size = shape[-1] // heads
-    value = of("Transpose", of.reshape(value, batch, length, heads, size), perm=(0, 2, 1, 3))
-    split = (batch, heads, length, size)
-    value = rotated(of, value, split, tables, positions, part=part, interleaved=interleaved)
-    return of.finish(of.reshape(of("Transpose", value, perm=(0, 2, 1, 3)), *shape))
-
-
-REWRITES: dict[str, Rewrite] = {
-    "Attention": attention,
-    "BiasGelu": _gelu("none"),
-    "DynamicQuantizeLSTM": dynamic_quantize_lstm,
-    "EmbedLayerNormalization": _embed_layer_normalization,
-    "FastGelu": _gelu("tanh"),
-    "FusedConv": _fused_conv,
-    "FusedGemm": _fused_gemm,
-    "FusedMatMul": _fused_matmul,
-    "Gelu": _gelu("none"),
-    "GroupQueryAttention": grouped_query_attention,
-    "LayerNormalization": _with_attributes("LayerNormalization"),
-    "MultiHeadAttention": multi_head_attention,
-    "NhwcConv": _nhwc_conv,
-    "NhwcFusedConv": _nhwc_conv,
-    "QAttention": quantized_attention,
-    "QuickGelu": _quick_gelu,
-    "RotaryEmbedding": _rotary_embedding,
-    "SimplifiedLayerNormalization": _rms_normalization,
-    "SkipLayerNormalization": _skip_normalization(simplified=False),
-    "SkipSimplifiedLayerNormalization": _skip_normalization(simplified=True),
-}
-"""How each operator is written with ONNX's own."""
-
-
-def rewrite(node: Node, scope: Scope) -> Sequence[Node]:
-    """Return nodes of ONNX's newest operator set that compute what a node does.
-
-    Raises:
-        UnsupportedOperatorError: If this form of it can not be written with ONNX's operators.
-        InvalidModelError: If an input is missing or has a wrong rank.
-    """
-    return REWRITES[node.op_type](Rewriting(node, scope))
+@writes("BiasSoftmax")
+def _bias_softmax(of: Rewriting) -> Sequence[Node]:
+    """Softmax of all axes from one on; the bias lacks axes before it, or in front of its own."""
+    shape, bias, axis = of.shape(0), of.shape(1), int(of.attr("axis", 1)) % len(of.shape(0))
+    added = of.input(1)
+    if of.attr("is_inner_broadcast", 1) and len(bias) < len(shape):
+        missing = len(shape) - len(bias)
+        kept = len(bias) - (len(shape) - axis)
+        added = of.reshape(added, *bias[:kept], *(1,) * missing, *bias[kept:])
+    total = of("Add", of.input(0), added)
+    if axis == len(shape) - 1:
+        return of.finish(of("Softmax", total, axis=-1))
+    rows = of("Softmax", of("Flatten", total, axis=axis), axis=-1)
+    return of.finish(of.reshape(rows, *shape))

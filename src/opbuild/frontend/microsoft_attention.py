@@ -8,7 +8,7 @@ from math import sqrt
 
 import numpy as np
 
-from opbuild.frontend.rewriting import Rewriting
+from opbuild.frontend.rewriting import Rewriting, writes
 from opbuild.graph.types import Node
 from opbuild.platform.records import dataclass
 
@@ -29,6 +29,8 @@ class Heads:
         groups: Heads of keys and values, each of which as many heads of queries share; then what is added, and what is
             shown, is of shapes that broadcast to ``(batch, groups, heads / groups, length, total)``, without the
             fourth axis if there is one query: heads are rows of one product then.
+        sink: A score of each head that takes part in the softmax, and has no value; empty: none.
+        scores: What the softmax was written of; empty before.
     """
 
     of: Rewriting
@@ -45,6 +47,8 @@ class Heads:
     past: int = 0
     shown: str = ""
     groups: int = 0
+    sink: str = ""
+    scores: str = ""
 
     def attend(self, scale: float, softcap: float = 0.0, hidden: float = -np.inf) -> str:
         """Write the attention and return ``(batch, length, heads * value_size)``; ``hidden``: a hidden key's score."""
@@ -63,10 +67,22 @@ class Heads:
             scores = of("Add", scores, each)
         if self.shown:
             scores = of("Where", self.shown, scores, of.floats(hidden))
-        result = of("MatMul", of("Softmax", scores, axis=-1), value)
+        self.scores = scores
+        result = of("MatMul", self._shares(scores), value)
         if not groups or self.length != 1:
             result = of("Transpose", result, perm=(0, 3, 1, 2, 4) if groups else (0, 2, 1, 3))
         return of.reshape(result, self.batch, self.length, self.count * self.value_size)
+
+    def _shares(self, scores: str) -> str:
+        """Write the softmax of scores, of which a sink takes its share."""
+        if not self.sink:
+            return self.of("Softmax", scores, axis=-1)
+        rows = () if self.groups and self.length == 1 else (self.length,)
+        heads = (self.groups, self.count // self.groups) if self.groups else (self.count,)
+        sink = self.of.reshape(self.sink, 1, *heads, *(1,) * (len(rows) + 1))
+        sink = self.of("Expand", sink, self.of.ints(self.batch, *heads, *rows, 1))
+        shares = self.of("Softmax", self.of("Concat", scores, sink, axis=-1), axis=-1)
+        return self.of.slice(shares, 1 + len(heads) + len(rows), 0, self.total)
 
     def append_to(self, key: str, value: str, past: int) -> None:
         """Take keys and values of earlier calls before the new ones."""
@@ -103,7 +119,7 @@ class Heads:
         self.shown = of("Less", of.steps(total), of.reshape(counts, length, 1))
 
 
-def _split(of: Rewriting, value: str, batch: int, length: int, heads: int, size: int) -> str:
+def split_heads(of: Rewriting, value: str, batch: int, length: int, heads: int, size: int) -> str:
     """Write ``(batch, length, heads * size)`` as ``(batch, heads, length, size)``."""
     return of("Transpose", of.reshape(value, batch, length, heads, size), perm=(0, 2, 1, 3))
 
@@ -122,16 +138,32 @@ def rotated(
         part: How many of the elements of a head are rotated, the first.
         interleaved: Whether neighbours are a pair, not elements half a part away.
     """
-    half, whole = part // 2, tuple(shape[:-1])
     places = of.in_range(places, tables[0])
     cosine, sine = (of("Unsqueeze", of("Gather", table, places, axis=0), of.ints(1)) for table in tables)
+    return turned(of, value, shape, (cosine, sine), part=part, interleaved=interleaved)
+
+
+def turned(
+    of: Rewriting, value: str, shape: Sequence[int], angles: Sequence[str], *, part: int, interleaved: bool
+) -> str:
+    """Write the rotation of pairs of elements by angles.
+
+    Args:
+        of: Where it is written.
+        value: ``(batch, heads, length, size)``.
+        shape: Its shape.
+        angles: Cosines and sines, ``(batch, 1, length, part / 2)``.
+        part: How many of the elements of a head are rotated, the first.
+        interleaved: Whether neighbours are a pair, not elements half a part away.
+    """
+    half, whole, (cosine, sine) = part // 2, tuple(shape[:-1]), angles
     rest = of.slice(value, 3, part, shape[-1]) if part < shape[-1] else ""
-    turned = of.slice(value, 3, 0, part) if rest else value
+    moved = of.slice(value, 3, 0, part) if rest else value
     if interleaved:
-        pairs = of.reshape(turned, *whole, half, 2)
+        pairs = of.reshape(moved, *whole, half, 2)
         first, second = (of("Squeeze", of.slice(pairs, 4, i, i + 1), of.ints(4)) for i in (0, 1))
     else:
-        first, second = (of.slice(turned, 3, i * half, (i + 1) * half) for i in (0, 1))
+        first, second = (of.slice(moved, 3, i * half, (i + 1) * half) for i in (0, 1))
     one = of("Sub", of("Mul", first, cosine), of("Mul", second, sine))
     other = of("Add", of("Mul", first, sine), of("Mul", second, cosine))
     if interleaved:
@@ -140,7 +172,8 @@ def rotated(
     return of("Concat", *filter(None, (one, other, rest)), axis=3) if other or rest else one
 
 
-def attention(of: Rewriting) -> Sequence[Node]:
+@writes("Attention")
+def _attention(of: Rewriting) -> Sequence[Node]:
     """Attention: the projection of queries, keys and values by one matrix, then attention."""
     if of.has(6):
         of.refuse("shared buffers are not served")
@@ -150,7 +183,8 @@ def attention(of: Rewriting) -> Sequence[Node]:
     return _attend_to_itself(of, projected, 3, 4, 5)
 
 
-def quantized_attention(of: Rewriting) -> Sequence[Node]:
+@writes("QAttention")
+def _quantized_attention(of: Rewriting) -> Sequence[Node]:
     """QAttention: the projection by a matrix of bytes, then attention in floats, as in ONNX Runtime."""
     zeros = (of.input(each) if of.has(each) else "" for each in (6, 7))
     total = of("Cast", of("MatMulInteger", of.input(0), of.input(1), *zeros), to=1)
@@ -169,7 +203,7 @@ def _attend_to_itself(of: Rewriting, projected: str, mask: int, past: int, added
     ends = np.cumsum((0, *sizes)).tolist()
     parts = [of.slice(projected, 2, ends[i], ends[i + 1]) for i in range(3)]
     query, key, value = (
-        _split(of, part, batch, length, heads, size // heads) for part, size in zip(parts, sizes, strict=True)
+        split_heads(of, part, batch, length, heads, size // heads) for part, size in zip(parts, sizes, strict=True)
     )
     own = Heads(of, query, key, value, batch, heads, length, length, sizes[0] // heads, sizes[2] // heads)
     if of.has(past):
@@ -188,7 +222,8 @@ def _attend_to_itself(of: Rewriting, projected: str, mask: int, past: int, added
     return of.finish(own.attend(float(of.attr("scale", 0.0))), present)
 
 
-def multi_head_attention(of: Rewriting) -> Sequence[Node]:
+@writes("MultiHeadAttention")
+def _multi_head_attention(of: Rewriting) -> Sequence[Node]:
     """MultiHeadAttention: queries, keys and values given, apart or packed."""
     heads = int(of.attr("num_heads", 0))
     if of.has(8) or of.has(9) or not heads:
@@ -202,7 +237,11 @@ def multi_head_attention(of: Rewriting) -> Sequence[Node]:
         own.causal()
     if of.has(5):
         own.added.append(of.input(5))
-    return of.finish(own.attend(float(of.attr("scale", 0.0))), own.key, own.value)
+    if not any(of.node.outputs[3:]):
+        return of.finish(own.attend(float(of.attr("scale", 0.0))), own.key, own.value)
+    least = float(np.finfo(np.float16 if of.dtype() == "float16" else np.float32).min)
+    value = own.attend(float(of.attr("scale", 0.0)), hidden=least)
+    return of.finish(value, own.key, own.value, own.scores)
 
 
 def _packed_heads(of: Rewriting) -> Heads:
@@ -225,7 +264,7 @@ def _apart_heads(of: Rewriting, heads: int) -> Heads:
         ends = (0, hidden, 2 * hidden, of.shape(3, 1)[0])
         biases = [of.slice(of.input(3), 0, ends[i], ends[i + 1]) for i in range(3)]
     query = of("Add", of.input(0), biases[0]) if biases[0] else of.input(0)
-    query = _split(of, query, batch, length, heads, size)
+    query = split_heads(of, query, batch, length, heads, size)
     shape = of.shape(1, 3, 4, 5)
     if len(shape) == 4:  # keys and values of another network's part, which lie as they are wanted
         total, value_size = shape[2], of.shape(2, 4)[3]
@@ -241,118 +280,6 @@ def _apart_heads(of: Rewriting, heads: int) -> Heads:
         return Heads(of, query, key, value, batch, heads, length, total, size, size)
     value_size = of.shape(2, 3)[2] // heads
     key, value = (of("Add", of.input(i), biases[i]) if biases[i] else of.input(i) for i in (1, 2))
-    key = _split(of, key, batch, total, heads, size)
-    value = _split(of, value, batch, total, heads, value_size)
+    key = split_heads(of, key, batch, total, heads, size)
+    value = split_heads(of, value, batch, total, heads, value_size)
     return Heads(of, query, key, value, batch, heads, length, total, size, value_size)
-
-
-def grouped_query_attention(of: Rewriting) -> Sequence[Node]:
-    """GroupQueryAttention: fewer heads of keys and values than of queries, with those of earlier calls."""
-    heads, groups = int(of.attr("num_heads", 0)), int(of.attr("kv_num_heads", 0))
-    unserved = ("sliding_window_cache", "kv_cache_bit_width", "qk_output", "smooth_softmax")
-    if any(of.attr(name, 0) for name in unserved) or any(of.has(index) for index in range(11, 17)):
-        of.refuse("quantised or window-sized caches, sinks and normalised queries are not served")
-    batch, length, hidden = of.shape(0, 3)
-    if of.has(1):
-        size = hidden // heads
-        query, key, value = of.input(0), of.input(1), of.input(2)
-    else:
-        size = hidden // (heads + 2 * groups)
-        ends = (0, heads * size, (heads + groups) * size, hidden)
-        query, key, value = (of.slice(of.input(0), 2, ends[i], ends[i + 1]) for i in range(3))
-    before = of("Sub", of("Cast", of.input(5), to=7), of.ints(length - 1))  # keys of earlier calls, of each batch
-    before = of("Max", of.reshape(before, batch, 1), of.ints(0))
-    steps = of("Add", before, of.steps(length))
-    query = _split(of, query, batch, length, heads, size)
-    key, value = (_split(of, each, batch, length, groups, size) for each in (key, value))
-    if of.attr("do_rotary", 0):
-        places = of.input(9) if of.has(9) else steps
-        part, interleaved = 2 * of.shape(7)[1], bool(of.attr("rotary_interleaved", 0))
-        query, key = (
-            rotated(
-                of,
-                each,
-                (batch, count, length, size),
-                (of.input(7), of.input(8)),
-                places,
-                part=part,
-                interleaved=interleaved,
-            )
-            for each, count in ((query, heads), (key, groups))
-        )
-    past = of.shape(3, 4)[2] if of.has(3) else 0
-    total = length
-    if past:
-        total, key, value = _with_cache(of, key, value, past, before)
-    present = (key, value)
-    own = Heads(of, query, key, value, batch, heads, length, total, size, size)
-    own.groups = groups if heads != groups else 0
-    own.shown = _shown(of, steps, total, (1, 1) if own.groups and length != 1 else (1,))
-    if of.has(10):
-        own.added.append(_of_groups(of, 10, groups) if own.groups else of.input(10))
-    # A query that sees no key, which its window may leave it, has the mean of all values.
-    least = float(np.finfo(np.float32 if of.dtype() == "float32" else np.float16).min)
-    has_window = of.attr("local_window_size", -1) > 0
-    filled: float = least if has_window else -np.inf
-    return of.finish(own.attend(float(of.attr("scale", 0.0)), float(of.attr("softcap", 0.0)), filled), *present)
-
-
-def _with_cache(of: Rewriting, key: str, value: str, past: int, before: str) -> tuple[int, str, str]:
-    """Return how many keys there are with those of earlier calls, and the keys and values.
-
-    The cache is as long as what it holds, or it has room for more; the latter where every new key fits into it. Each
-    batch may hold another number of keys.
-    """
-    batch, length, _ = of.shape(0)
-    size, groups = of.shape(3)[3], of.shape(3)[1]
-    total, room = of.at_least(6, 3, 2), past + length
-    if total == past:
-        index = of("Min", of("Add", before, of.steps(length)), of.ints(past - 1))
-        index = of("Expand", of.reshape(index, batch, 1, length, 1), of.ints(batch, groups, length, size))
-        key, value = (
-            of("ScatterElements", of.input(3 + i), index, each, axis=2) for i, each in enumerate((key, value))
-        )
-        return total, key, value
-    joined = [of("Concat", of.input(3 + i), each, axis=2) for i, each in enumerate((key, value))]
-    steps = of.steps(total)
-    moved = of("Add", of("Sub", steps, before), of.ints(past))
-    moved = of("Min", moved, of.ints(room - 1))
-    index = of("Where", of("Less", steps, before), steps, moved)
-    if batch == 1:
-        found = [of("Gather", each, of.reshape(index, total), axis=2) for each in joined]
-    else:
-        index = of("Expand", of.reshape(index, batch, 1, total), of.ints(batch, groups, total))
-        index = of.reshape(index, batch * groups, total, 1)
-        rows = [of.reshape(each, batch * groups, room, size) for each in joined]
-        found = [of("GatherND", each, index, batch_dims=1) for each in rows]
-    key, value = (of.reshape(each, batch, groups, total, size) for each in found)
-    return total, key, value
-
-
-def _of_groups(of: Rewriting, index: int, groups: int) -> str:
-    """Write an input ``(batch, heads, length, total)`` so that heads which share keys are an axis; 1 head is all."""
-    batch, heads, length, total = of.shape(index, 4)
-    split = (1, 1) if heads == 1 else (groups, heads // groups)
-    return of.reshape(of.input(index), batch, *split, *(() if length == 1 else (length,)), total)
-
-
-def _shown(of: Rewriting, steps: str, total: int, heads: Sequence[int]) -> str:
-    """Write which keys a query sees: none that there are not yet, none after it, and none before its window.
-
-    Args:
-        of: Where it is written.
-        steps: The place of each query, ``(batch, length)``.
-        total: The number of keys, room for more included.
-        heads: The axes of heads, each of extent 1.
-    """
-    batch, length, _ = of.shape(0)
-    last, keys = of.reshape(of("Cast", of.input(5), to=7), batch, 1), of.steps(total)
-    window = int(of.attr("local_window_size", -1))
-    if of.attr("causal", 1):
-        last = of("Min", steps, last)
-    count = of.reshape(of("Add", last, of.ints(1)), batch, *heads, -1, 1)
-    shown = of("Less", keys, count)
-    if window > 0:
-        own = of.reshape(steps, batch, *heads, length, 1)
-        shown = of("And", shown, of("Greater", of("Add", keys, of.ints(window)), own))
-    return shown

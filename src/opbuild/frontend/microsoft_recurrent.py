@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from opbuild.frontend.rewriting import Rewriting
+from opbuild.frontend.rewriting import Rewriting, writes
 from opbuild.graph.types import Node
 
 
-def dynamic_quantize_lstm(of: Rewriting) -> Sequence[Node]:
+@writes("DynamicQuantizeLSTM")
+def _dynamic_quantize_lstm(of: Rewriting) -> Sequence[Node]:
     """DynamicQuantizeLSTM: an LSTM whose weights are dequantised when the network is built.
 
     ONNX Runtime quantises inputs and hidden states at each step besides; that they are not here makes results closer

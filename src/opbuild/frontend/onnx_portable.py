@@ -14,7 +14,7 @@ from opbuild.frontend.onnx_read import DataFiles, opsets
 from opbuild.frontend.onnx_schemas import newest_opset
 from opbuild.frontend.onnx_upgrade import upgrades
 from opbuild.frontend.portable import NotPortableError, PortableModel
-from opbuild.frontend.rewritten import rewrite_of
+from opbuild.frontend.rewritten import rewrites
 from opbuild.graph import user_operators
 from opbuild.graph.passes.infer import has_rule
 from opbuild.graph.types import Array, Node
@@ -88,7 +88,7 @@ def _why_not(node: Node, runs: Runs) -> str:
         is_control = node.op_type in _CONTROL and not node.domain
         return "" if is_control else "its graphs are taken by the onnx package"
     known = node.op_type == "Constant" or has_rule(node.domain, node.op_type) or runs(node)
-    return "" if known or upgrades(node) or rewrite_of(node) is not None else "no shape rule"
+    return "" if known or upgrades(node) or rewrites(node.domain, node.op_type) else "no shape rule"
 
 
 def _itself(array: Array) -> Array:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
 from opbuild.errors import InvalidModelError, UnsupportedOperatorError
+from opbuild.frontend.rewritten import MICROSOFT, MODULES
 from opbuild.graph.extents import is_open
 from opbuild.graph.indices import DOMAIN
-from opbuild.graph.shape_rules import Call, UnknownValueError
+from opbuild.graph.shape_rules import ONNX_DTYPES, Call, UnknownValueError
 from opbuild.graph.types import IN_RANGE, Array, Node, TensorType
 
 
@@ -29,6 +31,9 @@ class Scope(Protocol):
     def value_of(self, name: str) -> Array | None:
         """Return a value if it is known when the network is built."""
 
+    def is_known(self, name: str) -> bool:
+        """Return whether a value is a constant."""
+
     def bounded_value(self, name: str, least: int) -> int | None:
         """Return the greater of a value and an extent, if that is known alone; see ``Cut.least``."""
 
@@ -42,23 +47,24 @@ class Rewriting:
 
     Attributes:
         nodes: What was written so far, in order.
+        scope: As given.
     """
 
     def __init__(self, node: Node, scope: Scope) -> None:
         self.node = node
         self.nodes: list[Node] = []
-        self._scope = scope
+        self.scope = scope
 
     def __call__(self, op_type: str, *inputs: str, **attrs: Any) -> str:
         """Write an operator with one output, and return that output's name."""
-        name = self._scope.fresh(f"{self.node.name}/{op_type}_{len(self.nodes)}")
+        name = self.scope.fresh(f"{self.node.name}/{op_type}_{len(self.nodes)}")
         self.write(op_type, inputs, (name,), attrs)
         return name
 
     def in_range(self, indices: str, table: str) -> str:
         """Refuse indices of the rows of one of the inputs that are negative or too large."""
-        count = self._scope.type_of(table).shape[0]
-        output = self._scope.fresh(f"{self.node.name}/{IN_RANGE}_{len(self.nodes)}")
+        count = self.scope.type_of(table).shape[0]
+        output = self.scope.fresh(f"{self.node.name}/{IN_RANGE}_{len(self.nodes)}")
         attrs = {"counts": (count,), "negative": False}
         self.nodes.append(Node(IN_RANGE, (indices,), (output,), attrs, self.node.name, DOMAIN))
         return output
@@ -66,13 +72,24 @@ class Rewriting:
     def own(self, op_type: str, *inputs: str, **attrs: Any) -> str:
         """Write an operator of opbuild's own with one output, and return that output's name."""
         name = self(op_type, *inputs, **attrs)
-        self.nodes[-1] = self.nodes[-1].with_(domain="opbuild")
+        self.nodes[-1] = self.nodes[-1].with_(domain=DOMAIN)
         return name
 
     def write(self, op_type: str, inputs: Sequence[str], outputs: Sequence[str], attrs: Mapping[str, Any]) -> None:
         """Write an operator whose outputs have these names."""
         name = f"{self.node.name}/{op_type}_{len(self.nodes)}"
         self.nodes.append(Node(op_type, tuple(inputs), tuple(outputs), dict(attrs), name))
+
+    def itself(self) -> Sequence[Node]:
+        """Return the node as it is: kernels or the host serve this form of it."""
+        return (self.node,)
+
+    def several(self, op_type: str, count: int, *inputs: str, **attrs: Any) -> tuple[str, ...]:
+        """Write an operator with several outputs, and return those outputs' names."""
+        name = f"{self.node.name}/{op_type}_{len(self.nodes)}"
+        outputs = tuple(self.scope.fresh(f"{name}/{number}") for number in range(count))
+        self.write(op_type, inputs, outputs, attrs)
+        return outputs
 
     def finish(self, *values: str) -> Sequence[Node]:
         """Give values the names of the node's outputs, in order, and return all nodes; empty: there is no such value.
@@ -114,7 +131,7 @@ class Rewriting:
         Raises:
             InvalidModelError: If it is not there, or has another rank.
         """
-        shape = self._scope.type_of(self.input(index)).shape
+        shape = self.scope.type_of(self.input(index)).shape
         if ranks and len(shape) not in ranks:
             raise InvalidModelError(
                 f"{self.node.op_type} node {self.node.name!r}: input {index} has rank {len(shape)}, "
@@ -123,9 +140,13 @@ class Rewriting:
             )
         return shape
 
+    def is_known(self, index: int) -> bool:
+        """Return whether an input is a constant."""
+        return self.scope.is_known(self.input(index))
+
     def dtype(self, index: int = 0) -> str:
         """Return the element type of an input."""
-        return self._scope.type_of(self.input(index)).dtype
+        return self.scope.type_of(self.input(index)).dtype
 
     def at_least(self, index: int, other: int, axis: int) -> int:
         """Return the greater of the number in an input, on which shapes depend, and an extent of another input.
@@ -134,15 +155,24 @@ class Rewriting:
             UnknownValueError: If it is known only at run time.
         """
         name, least = self.input(index), self.shape(other)[axis]
-        known = self._scope.bounded_value(name, least)
+        known = self.scope.bounded_value(name, least)
         if known is not None:
             return known
-        call = Call(self.node, [self._scope.type_of(name)] * (index + 1), [self._scope.value_of(name)] * (index + 1))
+        call = Call(self.node, [self.scope.type_of(name)] * (index + 1), [self.scope.value_of(name)] * (index + 1))
         try:
             return max(least, call.ints(index)[0])
         except UnknownValueError as error:
             error.least = self.input(other), axis
             raise
+
+    def ints_in(self, index: int) -> tuple[int, ...]:
+        """Return the integers in an input on which shapes depend.
+
+        Raises:
+            UnknownValueError: If they are known only at run time.
+        """
+        count, value = index + 1, self.scope.value_of(self.input(index))
+        return Call(self.node, [self.scope.type_of(self.input(index))] * count, [value] * count).ints(index)
 
     def attr(self, name: str, default: Any) -> Any:
         """Return an attribute, or ``default`` if the node does not have it."""
@@ -159,22 +189,38 @@ class Rewriting:
     def floats(self, value: Any) -> str:
         """Return a constant of the element type of the first input that has floats."""
         kinds = (self.dtype(index) for index in range(len(self.node.inputs)) if self.has(index))
-        return self._scope.constant(np.asarray(value, next(kind for kind in kinds if "float" in kind)))
+        return self.scope.constant(np.asarray(value, next(kind for kind in kinds if "float" in kind)))
 
     def ints(self, *values: int) -> str:
         """Return a constant of int64, one-dimensional; open extents stay open."""
-        return self._scope.constant(np.array(values, object if is_open(values) else np.int64))
+        return self.scope.constant(np.array(values, object if is_open(values) else np.int64))
+
+    def ints_scalar(self, value: int) -> str:
+        """Return a constant of int64 without dimensions; an open extent stays open."""
+        return self.scope.constant(np.array(value, object if is_open((value,)) else np.int64))
 
     def steps(self, count: int, first: int = 0) -> str:
         """Return so many integers from the first one on; both may be open extents."""
         if not is_open((count, first)):
-            return self._scope.constant(np.arange(first, first + count, dtype=np.int64))
+            return self.scope.constant(np.arange(first, first + count, dtype=np.int64))
         bounds = (np.array(first, object), np.array(first + count, object), np.array(1))
-        return self("Range", *map(self._scope.constant, bounds))
+        return self("Range", *map(self.scope.constant, bounds))
 
     def constant(self, value: Array) -> str:
         """Return a constant."""
-        return self._scope.constant(value)
+        return self.scope.constant(value)
+
+    def cast(self, value: str, dtype: str, given: str = "") -> str:
+        """Write a Cast, unless the value is of that type already."""
+        return value if dtype == given else self("Cast", value, to=_NUMBERS[dtype])
+
+    def bits(self, value: str, given: str, dtype: str) -> str:
+        """Write a BitCast to a type of the same size, unless the value is of that type already."""
+        return value if dtype == given else self("BitCast", value, to=_NUMBERS[dtype])
+
+    def scalar(self, index: int) -> str:
+        """Return an input that holds one number as a value without dimensions."""
+        return self.reshape(self.input(index)) if self.shape(index, 0, 1) else self.input(index)
 
     def reshape(self, value: str, *shape: int) -> str:
         """Write a Reshape."""
@@ -183,3 +229,32 @@ class Rewriting:
     def slice(self, value: str, axis: int, begin: int, end: int) -> str:
         """Write a Slice along one axis."""
         return self("Slice", value, self.ints(begin), self.ints(end), self.ints(axis))
+
+
+_NUMBERS = {dtype: number for number, dtype in ONNX_DTYPES.items()}
+
+Rewrite = Callable[[Rewriting], Sequence[Node]]
+
+REWRITES: dict[tuple[str, str], Rewrite] = {}
+"""How each operator is written with ONNX's own, by its domain and type."""
+
+
+def writes(*op_types: str, domain: str = MICROSOFT) -> Callable[[Rewrite], Rewrite]:
+    """Register the decorated function as what writes operators with others; ``rewritten.MODULES`` names its module."""
+
+    def register(function: Rewrite) -> Rewrite:
+        REWRITES.update(((domain, op_type), function) for op_type in op_types)
+        return function
+
+    return register
+
+
+def rewrite(node: Node, scope: Scope) -> Sequence[Node]:
+    """Return nodes of ONNX's newest operator set that compute what a node does.
+
+    Raises:
+        UnsupportedOperatorError: If this form of it can not be written with ONNX's operators.
+        InvalidModelError: If an input is missing or has a wrong rank.
+    """
+    import_module(f"{__package__}.{MODULES[node.domain, node.op_type]}")
+    return REWRITES[node.domain, node.op_type](Rewriting(node, scope))

@@ -1,42 +1,87 @@
-"""Which operators are written with others: what writes them is loaded for a network that may have some."""
+"""Which operators are written with ONNX's own, and where: a module is loaded for a network that has one of its."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+LEARNED, MICROSOFT, NCHWC = "ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc"
 
-from opbuild.frontend.rewriting import Scope
-from opbuild.graph.types import Node
+_MODULES: dict[str, dict[str, tuple[str, ...]]] = {
+    "learned": {
+        LEARNED: (
+            *("ArrayFeatureExtractor", "Binarizer", "FeatureVectorizer", "Imputer", "LabelEncoder", "LinearClassifier"),
+            *("LinearRegressor", "Normalizer", "OneHotEncoder", "SVMClassifier", "SVMRegressor", "Scaler"),
+        )
+    },
+    "trees.rewrite": {LEARNED: ("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor")},
+    "microsoft": {
+        MICROSOFT: (
+            *("FusedConv", "NhwcConv", "NhwcFusedConv", "FusedGemm", "FusedMatMul", "TransposeMatMul", "GemmFastGelu"),
+            *("BiasAdd", "BiasGelu", "BiasSoftmax", "BiasSplitGelu", "FastGelu", "Gelu", "QuickGelu"),
+        )
+    },
+    "microsoft_attention": {
+        MICROSOFT: ("Attention", "MultiHeadAttention", "QAttention"),
+    },
+    "microsoft_bits": {MICROSOFT: ("MatMulBnb4", "MatMulNBits")},
+    "microsoft_gated": {
+        MICROSOFT: (
+            *("BranchwiseRMSNorm", "CausalConvWithState", "EngramGate", "GatedAdd", "GatedRMSNorm", "MoEGroupRouter"),
+            *("HyperConnectionPostMix", "HyperConnectionPreMix", "LinearAttention", "LinearAttentionGate"),
+            *("ScaledSiLU",),
+        )
+    },
+    "microsoft_grouped": {MICROSOFT: ("GroupQueryAttention",)},
+    "microsoft_hashes": {MICROSOFT: ("MurmurHash3", "NGramHashMapping")},
+    "microsoft_layout": {
+        NCHWC: (
+            *("AveragePool", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool", "ReorderInput", "ReorderOutput"),
+            *("Upsample",),
+        ),
+    },
+    "microsoft_mathematics": {MICROSOFT: (*("CDist", "ComplexMul", "ComplexMulConj", "Irfft", "IsAllFinite", "Rfft"),)},
+    "microsoft_movement": {
+        MICROSOFT: (
+            *(
+                "ConvTransposeWithDynamicPads",
+                "CropAndResize",
+                "ExpandDims",
+                "WordConvEmbedding",
+                "GatherND",
+                "GridSample",
+                "NGramRepeatBlock",
+                "Pad",
+                "Range",
+                "SampleOp",
+            ),
+            *("TorchEmbedding", "Trilu", "UnfoldTensor", "Unique"),
+        )
+    },
+    "microsoft_normalization": {
+        "": ("SimplifiedLayerNormalization",),  # ONNX Runtime writes it into ONNX's own domain as well
+        MICROSOFT: (
+            *("EmbedLayerNormalization", "GroupNorm", "LayerNormalization", "QEmbedLayerNormalization"),
+            *("SimplifiedLayerNormalization", "SkipGroupNorm", "SkipLayerNormalization"),
+            *("SkipSimplifiedLayerNormalization",),
+        ),
+    },
+    "microsoft_positions": {MICROSOFT: ("MRotaryEmbedding", "RelativePositionBias", "RotaryEmbedding")},
+    "microsoft_quantized": {
+        MICROSOFT: (
+            *("DequantizeLinear", "GatherBlockQuantized", "MatMulInteger16", "MulInteger", "QLinearReduceMean"),
+            *("QuantizeLinear", "ReduceSumInteger"),
+        )
+    },
+    "microsoft_recurrent": {MICROSOFT: ("DynamicQuantizeLSTM",)},
+}
 
-DOMAIN = "com.microsoft"
-LEARNED = "ai.onnx.ml"
-
-TREES = ("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor")
-"""Operators of ``ai.onnx.ml`` that ``frontend.trees`` writes with others."""
+MODULES = {
+    (domain, op_type): name
+    for name, served in _MODULES.items()
+    for domain, op_types in served.items()
+    for op_type in op_types
+}
+"""By domain and operator type the module that writes it."""
 
 
 def rewrites(domain: str, op_type: str) -> bool:
-    """Return whether an operator is written with others of which onnx has no schema."""
-    if op_type == "SimplifiedLayerNormalization":
-        return True  # ONNX Runtime writes it into ONNX's own domain as well
-    if domain != DOMAIN:
-        return False
-    from opbuild.frontend.microsoft import REWRITES
-
-    return op_type in REWRITES
-
-
-def rewrite_of(node: Node) -> Callable[[Node, Scope], Sequence[Node]] | None:
-    """Return what writes a node with others; None if nothing does."""
-    if node.domain == LEARNED and node.op_type in TREES:
-        from opbuild.frontend.trees.rewrite import rewrite as trees
-
-        return trees
-    if node.domain == LEARNED:
-        from opbuild.frontend import learned
-
-        return learned.rewrite if node.op_type in learned.REWRITES else None
-    if not rewrites(node.domain, node.op_type):
-        return None
-    from opbuild.frontend.microsoft import rewrite
-
-    return rewrite
+    """Return whether an operator is written with others."""
+    return (domain, op_type) in MODULES

@@ -32,7 +32,7 @@ MOST_EMBEDDED = 4096
 
 REPEATED = ("Loop", "Scan", "SequenceMap")
 
-BY_DATA = frozenset(("Compress", "NonMaxSuppression", "NonZero", "Unique"))
+BY_DATA = frozenset(("BifurcationDetector", "Compress", "DynamicTimeWarping", "NonMaxSuppression", "NonZero", "Unique"))
 """Operators whose results have shapes that their data decide, not a list of sizes."""
 
 

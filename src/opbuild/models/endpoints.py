@@ -23,7 +23,7 @@ how many are tried for them."""
 
 
 def inputs_of(
-    declaration: Declaration, input_shapes: Mapping[str, Sequence[int]]
+    declaration: Declaration, input_shapes: Mapping[str, Sequence[int]], *, open_ranks: bool = False
 ) -> tuple[tuple[Endpoint, ...], Shapes | None]:
     """Return the inputs as declared, -1 where they are open, and the signature if it is known already.
 
@@ -31,6 +31,7 @@ def inputs_of(
         declaration: What the model declares.
         input_shapes: Shapes by input name; they win over the model's: an extent in which they differ is open. -1
             leaves an extent open too.
+        open_ranks: Whether inputs may have any number of dimensions, which a call tells; their shape is None then.
 
     Raises:
         ShapeError: If a shape does not fit its input or names none.
@@ -48,17 +49,31 @@ def inputs_of(
         if name in input_shapes:
             shape = _checked(name, declared, tuple(input_shapes[name]))
             endpoints.append(Endpoint(name, TensorType(dtype, _in_common(shape, declared))))
-        elif declared is None:
+        elif declared is None and not open_ranks:
             raise ShapeError(
                 f"input {name!r} may have any rank",
                 f"give its shape: input_shapes={{{name!r}: (...)}}",
                 command=f'give its shape: --input_shape "{name}:..."',
             )
         else:
-            shape = declared
-            endpoints.append(Endpoint(name, TensorType(dtype, declared)))
+            shape = cast("tuple[int, ...]", declared)  # see Endpoint
+            endpoints.append(Endpoint(name, TensorType(dtype, shape)))
         shapes.append(shape)
-    return tuple(endpoints), tuple(shapes) if all(FREE not in shape for shape in shapes) else None
+    return tuple(endpoints), None if any(map(_is_open, shapes)) else tuple(shapes)
+
+
+def _is_open(shape: tuple[int, ...] | None) -> bool:
+    return shape is None or FREE in shape
+
+
+def of_ranks(inputs: Sequence[Endpoint], shapes: Sequence[tuple[int, ...]]) -> tuple[Endpoint, ...]:
+    """Return inputs of which those that may have any number of dimensions have that of a call's, all of them open."""
+    if not shapes:
+        return tuple(inputs)
+    return tuple(
+        Endpoint(each.name, TensorType(each.type.dtype, (FREE,) * len(shape))) if each.shape is None else each
+        for each, shape in zip(inputs, shapes, strict=True)
+    )
 
 
 def outputs_of(
@@ -72,11 +87,12 @@ def outputs_of(
     Of inputs that are not what the model declares they may be anything: then they are told from some sizes of the
     model, which ``portable`` reads.
     """
-    if bound and not any(FREE in endpoint.shape for endpoint in inputs):
+    if bound and not any(_is_open(endpoint.shape) for endpoint in inputs):
         return tuple(bound)
     declared = (each.shape for each in declaration.inputs)
     as_declared = all(endpoint.shape == shape for endpoint, shape in zip(inputs, declared, strict=True))
-    if any(output.shape is None for output in declaration.outputs) or not (bound or as_declared):
+    has_ranks = all(endpoint.shape is not None for endpoint in inputs)
+    if has_ranks and (any(output.shape is None for output in declaration.outputs) or not (bound or as_declared)):
         from opbuild.models.sizes import make_sizes
 
         with contextlib.suppress(OpbuildError):  # a model that has operators without rules, say

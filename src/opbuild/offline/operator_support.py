@@ -1,13 +1,14 @@
-"""Which ONNX operators have kernels, for which element types, and which run on the host.
+"""Which operators have kernels, for which element types, and which run on the host.
 
-Nothing is listed by hand: each operator's small model (``frontend.onnx_examples``) goes the way of every model, and
+Nothing is listed by hand: each operator's small model (``frontend.onnx_examples`` has those of ONNX,
+``frontend.microsoft_examples`` those of ONNX Runtime) goes the way of every model, and
 what becomes of it is the answer.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -38,15 +39,15 @@ NO_TENSORS = "for lists, optional values or text: on the host, where a network i
 
 
 class OperatorSupport(NamedTuple):
-    """What becomes of an ONNX operator.
+    """What becomes of an operator.
 
     Attributes:
-        name: The operator's type.
+        name: The operator's type; after its domain, if that is ONNX Runtime's: ``com.microsoft.MatMulNBits``.
         form: The way of using it that this is about, such as ``3-D``; empty if all are alike.
         kernel: Element types for which kernels compute it.
         host: Element types for which it runs on the host, without a kernel.
         folded: Element types for which it is computed when the network is built.
-        refused: Element types that ONNX allows and opbuild can not serve.
+        refused: Element types that the operator allows and opbuild can not serve.
         offline: Whether an offline model can have it: what runs on the host needs the ``onnx`` package otherwise.
         why: Why there is no kernel, or why it is refused; empty if there is one.
     """
@@ -71,37 +72,48 @@ class _Outcome(NamedTuple):
 
 @checks_arguments
 def operators(name: str | Sequence[str] | None = None) -> tuple[OperatorSupport, ...]:
-    """Return which ONNX operators have kernels, for which element types, and which run on the host.
+    """Return which operators have kernels, for which element types, and which run on the host.
 
     Each is asked about by a small network, in its usual form; other attributes and shapes may be served otherwise:
     ``opbuild explain`` and ``net.report.host`` tell it of a network.
 
     Args:
-        name: An operator's type, or several; None for all.
+        name: An operator's type, or several; None for all. A type without a domain is that of every domain.
 
     Returns:
         A record for each operator, or one for each form of an operator whose forms are served differently.
 
     Raises:
-        OptionError: If ONNX has no operator of that name.
+        OptionError: If there is no operator of that name.
     """
-    from opbuild.frontend.onnx_examples import operator_types
+    known = _known()
+    wanted = tuple(known) if name is None else (name,) if isinstance(name, str) else tuple(name)
+    return tuple(record for each in wanted for found in _named(each) for record in _records(found))
 
-    known = operator_types()
-    wanted = known if name is None else (name,) if isinstance(name, str) else tuple(name)
-    for each in wanted:
-        if each not in known:
-            hint = f"{nearest(each, known)}'opbuild operators' lists all {len(known)}"
-            raise OptionError(f"ONNX has no operator {each!r}", hint)
-    return tuple(record for each in wanted for record in _records(each))
+
+@cache
+def _known() -> Mapping[str, Callable[[str], Iterator[Example]]]:
+    """Return what yields the examples of each operator."""
+    from opbuild.frontend import microsoft_examples, onnx_examples
+
+    others = dict.fromkeys(microsoft_examples.operator_types(), microsoft_examples.examples)
+    return dict.fromkeys(onnx_examples.operator_types(), onnx_examples.examples) | others
+
+
+def _named(name: str) -> Sequence[str]:
+    """Return the operators of a name, or of a type in all domains."""
+    known = _known()
+    found = [each for each in known if name in (each, each.rpartition(".")[2])]
+    if not found:
+        hint = f"{nearest(name, known)}'opbuild operators' lists all {len(known)}"
+        raise OptionError(f"there is no operator {name!r}", hint)
+    return found
 
 
 @cache
 def _records(op_type: str) -> tuple[OperatorSupport, ...]:
-    from opbuild.frontend.onnx_examples import examples
-
     forms: defaultdict[str, dict[str, _Outcome]] = defaultdict(dict)
-    for example in examples(op_type):
+    for example in _known()[op_type](op_type):
         forms[example.label][example.dtype] = outcome(example)
     alike: dict[OperatorSupport, list[str]] = {}
     for label, outcomes in forms.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -17,7 +18,7 @@ from opbuild.files.mapping import read_file
 from opbuild.frontend.onnx_declared import DeclaredModel, DeclaredType, read_declared
 from opbuild.kernel.opdesc import FREE
 from opbuild.models.digest import digest_model
-from opbuild.models.source import ModelSource, open_model
+from opbuild.models.source import ModelSource
 from opbuild.onnxruntime.metadata import arguments_of
 from opbuild.onnxruntime.options import SessionOptions
 from opbuild.onnxruntime.status import (
@@ -28,8 +29,6 @@ from opbuild.onnxruntime.status import (
     as_status,
     failure,
 )
-from opbuild.pipeline.setup import set_up
-from opbuild.pipeline.stores import Stores
 from opbuild.platform.locks import Lock
 
 _Key = tuple[str, tuple[tuple[str, tuple[int, ...]], ...], int]
@@ -48,7 +47,7 @@ class Model:
 
     Attributes:
         declared: What it says of itself.
-        open_ranks: Names of the inputs that may have any rank: which network runs them is known with the first call.
+        network: What runs it.
 
     Args:
         source: Its path or its bytes.
@@ -70,59 +69,33 @@ class Model:
         shown: str,
     ) -> None:
         self.declared = declared
-        self.open_ranks = [
-            name for name, each in declared.inputs.items() if each.kind == "tensor" and each.shape is None
-        ]
-        self._source = source
-        self._digest = digest
-        self._shown = shown
-        self._num_threads = max(options.intra_op_num_threads, 0)
-        self._shapes = _overridden(declared.inputs, options)
-        self._networks: dict[tuple[int, ...], Network] = {}
-        self._has_data, self._version = has_data, ""
-        if not self.open_ranks:
-            self.network({})
-        elif has_data:
-            with as_status(self._shown):
-                self._recognise(open_model(source, Stores(set_up(self._config, None, None)).models))
+        with _LOCK, as_status(shown):
+            self.network = _shared(source, digest, _overridden(declared.inputs, options), options, has_data=has_data)
 
-    def network(self, feeds: Mapping[str, Any]) -> Network:
-        """Return the network that takes these inputs.
 
-        Raises:
-            StatusError: If it can not be built.
-        """
-        ranks = tuple([np.ndim(feeds[name]) for name in self.open_ranks])
-        network = self._networks.get(ranks)
-        if network is None:
-            with _LOCK, as_status(self._shown):
-                network = self._networks[ranks] = self._shared(ranks)
-        return network
+def _shared(
+    source: str | bytes, digest: str, shapes: Mapping[str, tuple[int, ...]], options: SessionOptions, *, has_data: bool
+) -> Network:
+    """Return a network that another session has, or a new one of the version that was read."""
+    num_threads = max(options.intra_op_num_threads, 0)
+    key = (digest, tuple(sorted(shapes.items())), num_threads)
+    network = None if has_data else _NETWORKS.get(key)
+    if network is None:
+        config = Config.from_environment(num_threads=num_threads or None)
+        network = compile_model(source, config, input_shapes=shapes, recognise=partial(_require_same, digest))
+        if not has_data:
+            _NETWORKS[key] = network
+    return network
 
-    @property
-    def _config(self) -> Config:
-        return Config.from_environment(num_threads=self._num_threads or None)
 
-    def _recognise(self, source: ModelSource) -> None:
-        """Take the version of the model's files at first, and refuse every other one then."""
-        if self._version not in ("", source.digest) or self._digest != source.own_digest:
-            raise source.changed_error()
-        self._version = source.digest
-
-    def _shared(self, ranks: tuple[int, ...]) -> Network:
-        """Return a network that another session has, or a new one."""
-        shapes = self._shapes | {name: (FREE,) * rank for name, rank in zip(self.open_ranks, ranks, strict=True)}
-        key = (self._digest, tuple(sorted(shapes.items())), self._num_threads)
-        network = None if self._has_data else _NETWORKS.get(key)
-        if network is None:
-            network = compile_model(self._source, self._config, input_shapes=shapes, recognise=self._recognise)
-            if not self._has_data:
-                _NETWORKS[key] = network
-        return network
+def _require_same(digest: str, source: ModelSource) -> None:
+    """Refuse a file that is not what was read of it before."""
+    if source.own_digest != digest:
+        raise source.changed_error()
 
 
 def read_model(path_or_bytes: str | bytes | os.PathLike[str], options: SessionOptions) -> Model:
-    """Return a model, whose network is made unless an input may have any rank.
+    """Return a model.
 
     Raises:
         TypeError: If it is neither a path nor bytes.

@@ -203,10 +203,10 @@ class InferenceSession:
         declared = self._model.declared.outputs
         outputs = arguments_of(declared, self._options)
         is_known = all(each.shape is not None or each.kind not in ("", "tensor") for each in declared.values())
-        if is_known or self._model.open_ranks:
+        if is_known:
             return outputs
         with as_status():
-            told = {each.name: argument_of_endpoint(each) for each in self._model.network({}).outputs}
+            told = {each.name: argument_of_endpoint(each) for each in self._model.network.outputs}
         return [
             told[each.name] if declared[each.name].shape is None and each.name in told else each for each in outputs
         ]
@@ -223,7 +223,7 @@ class InferenceSession:
             if name not in self._model.declared.outputs:
                 raise failure(InvalidArgument, f"Invalid output name:{name}")
         with self._timed("model_run"), as_status():
-            return self._model.network(feeds).run(list(output_names or ()) or None, feeds)
+            return self._model.network.run(list(output_names or ()) or None, feeds)
 
     def _timed(self, name: str) -> AbstractContextManager[None]:
         return self._profile.event(name) if self._profile else nullcontext()

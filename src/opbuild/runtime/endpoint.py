@@ -18,7 +18,7 @@ from opbuild.platform.records import NamedTuple
 class Endpoint(NamedTuple):
     """An input or output of a network.
 
-    The shape of an output is None where its number of dimensions may differ from call to call, or the model does not
+    The shape is None where its number of dimensions may differ from call to call, or, of an output, the model does not
     say it and nobody can infer it; then its element type may be ``object``.
 
     Attributes:

@@ -314,6 +314,8 @@ class Network:
 
     def _check_shapes(self, shapes: Shapes) -> None:
         for endpoint, shape in zip(self._inputs, shapes, strict=True):
+            if endpoint.shape is None:  # any number of dimensions
+                continue
             expected = (FREE,) * len(endpoint.shape) if endpoint.name in self._any_shape else endpoint.shape
             fits = len(expected) == len(shape) and all(e in (FREE, s) for e, s in zip(expected, shape, strict=True))
             if not fits:

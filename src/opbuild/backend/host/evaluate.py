@@ -27,14 +27,16 @@ _OTHERS = (
         "coupling",
         "images",
         "maps",
+        "microsoft",
         "ml",
         "normalization",
         "pooling",
         "quantization",
         "random",
         "recurrent",
+        "reduction",
     ),
-    *("reduction", "sampling", "selection", "sequences", "strings", "terms", "trees"),
+    *("sampling", "selection", "sequences", "strings", "terms", "trees"),
 )
 """Modules that register implementations when they are loaded, which happens when ``movement`` does not have one: what
 most networks have folded moves elements only."""

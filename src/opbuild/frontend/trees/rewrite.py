@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from opbuild.frontend.rewriting import Rewriting
+from opbuild.frontend.rewriting import Rewriting, writes
+from opbuild.frontend.rewritten import LEARNED
 from opbuild.frontend.trees import by_leaves, by_nodes
 from opbuild.frontend.trees.ensemble import Attributes, Ensemble
 from opbuild.frontend.trees.packed import Packed, pack
@@ -19,17 +20,6 @@ from opbuild.graph.types import Array, Node
 
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 _ROWS = ("float32", "float64", "float16", "int32", "int64")
-
-
-def rewrite(node: Node, scope: object) -> Sequence[Node]:
-    """Return nodes that compute what an ensemble does.
-
-    Raises:
-        InvalidModelError: If its attributes are not trees, or do not fit its input.
-        UnsupportedOperatorError: If this form of it can not be written so.
-    """
-    forms = {"TreeEnsemble": _ensemble, "TreeEnsembleRegressor": _regressor, "TreeEnsembleClassifier": _classifier}
-    return forms[node.op_type](Rewriting(node, scope))  # type: ignore[arg-type]
 
 
 class _Scores:
@@ -83,6 +73,7 @@ class _Scores:
         return self.of.constant(value.astype(self.dtype))
 
 
+@writes("TreeEnsemble", domain=LEARNED)
 def _ensemble(of: Rewriting) -> Sequence[Node]:
     scores = _Scores(of)
     attrs, targets = scores.attrs, int(of.attr("n_targets", 1))
@@ -109,6 +100,7 @@ def _in_float32(of: Rewriting, scores: str, dtype: str) -> str:
     return scores if dtype == "float32" else of("Cast", scores, to="float32")
 
 
+@writes("TreeEnsembleRegressor", domain=LEARNED)
 def _regressor(of: Rewriting) -> Sequence[Node]:
     scores = _Scores(of)
     attrs, targets = scores.attrs, int(of.attr("n_targets", 1))
@@ -132,6 +124,7 @@ def _base(attrs: Attributes, allowed: Sequence[int]) -> Array | None:
 # -- classes -----------------------------------------------------------------------------------------------------------
 
 
+@writes("TreeEnsembleClassifier", domain=LEARNED)
 def _classifier(of: Rewriting) -> Sequence[Node]:
     scores = _Scores(of)
     attrs = scores.attrs

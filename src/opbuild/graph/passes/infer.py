@@ -12,6 +12,7 @@ from opbuild.graph import (  # noqa: F401 - importing a module registers its rul
     shape_rules_collective,
     shape_rules_creation,
     shape_rules_elementwise,
+    shape_rules_host,
     shape_rules_movement,
     shape_rules_quantized,
     shape_rules_quantized_window,

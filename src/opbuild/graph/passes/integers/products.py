@@ -132,16 +132,17 @@ def _gemm(to: IntegerRewriter, node: Node) -> bool:
 
 @rewrites("MatMulNBits", domain=MICROSOFT)
 def _few_bits(to: IntegerRewriter, node: Node) -> bool:
-    """Compute a product of float16 numbers in float32: kernels have no other type."""
-    if to.types[node.inputs[0]].dtype != "float16":
+    """Compute a product of halves in float32: kernels have no other type."""
+    kind = to.types[node.inputs[0]].dtype
+    if kind == "float32":
         return False
-    halves = [bool(name) and to.types[name].dtype == "float16" for name in node.inputs]
+    halves = [bool(name) and to.types[name].dtype == kind for name in node.inputs]
     inputs = tuple(
         to.add(node, "Cast", (name,), to="float32") if half else name
         for name, half in zip(node.inputs, halves, strict=True)
     )
     product = to.add(node, "MatMulNBits", inputs, domain=MICROSOFT, **node.attrs)
-    to.add(node, "Cast", (product,), node.outputs[0], to="float16")
+    to.add(node, "Cast", (product,), node.outputs[0], to=kind)
     return True
 
 

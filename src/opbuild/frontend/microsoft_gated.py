@@ -1,0 +1,199 @@
+"""Gates, branches and recurrences of recent language models in ``com.microsoft``, as ONNX's operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from opbuild.frontend.rewriting import Rewriting, writes
+from opbuild.graph.types import Node
+
+
+@writes("ScaledSiLU")
+def _scaled_silu(of: Rewriting) -> Sequence[Node]:
+    scale = of.cast(of.scalar(1), of.dtype(0), of.dtype(1)) if of.has(1) else of.floats(float(of.attr("alpha", 1.0)))
+    value = of("Mul", of.input(0), scale)
+    return of.finish(of("Mul", value, of("Sigmoid", value)))
+
+
+@writes("GatedAdd")
+def _gated_add(of: Rewriting) -> Sequence[Node]:
+    if of.has(3):
+        of.refuse("a gate that is projected is not served")
+    return of.finish(of("Add", of.input(0), of("Mul", of.input(1), of.input(2))))
+
+
+@writes("GatedRMSNorm")
+def _gated_norm(of: Rewriting) -> Sequence[Node]:
+    """RMS normalization times a gate, in float32."""
+    kind, activation = of.dtype(0), of.node.text("activation", "silu")
+    value, scale, gate = (of.cast(of.input(index), "float32", kind) for index in range(3))
+    if activation not in ("none", "sigmoid", "silu", "swish"):
+        of.refuse(f"its activation {activation!r} is not known")
+    value = of("RMSNormalization", value, scale, axis=-1, epsilon=float(of.attr("epsilon", 1e-5)))
+    if activation != "none":
+        opened = of("Sigmoid", gate)
+        gate = opened if activation == "sigmoid" else of("Mul", gate, opened)
+    return of.finish(of.cast(of("Mul", value, gate), kind, "float32"))
+
+
+def _branches(of: Rewriting, index: int) -> tuple[str, tuple[int, ...]]:
+    """Return an input in float32 with an axis of branches, and its shape, ``(..., C, H)``."""
+    shape, count = of.shape(index), int(of.attr("num_branches", 0))
+    value = of.cast(of.input(index), "float32", of.dtype(index))
+    if count:
+        shape = (*shape[:-1], count, shape[-1] // count)
+        value = of.reshape(value, *shape)
+    return value, shape
+
+
+@writes("BranchwiseRMSNorm")
+def _branchwise(of: Rewriting) -> Sequence[Node]:
+    value, shape = _branches(of, 0)
+    ones = of.constant(np.ones(1, np.float32))
+    value = of("RMSNormalization", value, ones, axis=-1, epsilon=float(of.attr("epsilon", 1e-5)))
+    if of.has(1):
+        scale = of.cast(of.input(1), "float32", of.dtype(1))
+        own = of.shape(1)
+        value = of("Mul", value, scale if own == shape[-1:] else of.reshape(scale, *shape[-2:]))
+    return of.finish(of.cast(of.reshape(value, *of.shape(0)), of.dtype(0), "float32"))
+
+
+@writes("HyperConnectionPreMix")
+def _pre_mix(of: Rewriting) -> Sequence[Node]:
+    value, shape = _branches(of, 0)
+    gates = _gates(of, 1, shape)
+    total = of("ReduceSum", of("Mul", value, gates), of.ints(len(shape) - 2), keepdims=0)
+    total = of("Mul", total, of.constant(np.array(of.attr("reduction_scale", 1.0), np.float32)))
+    return of.finish(of.cast(total, of.dtype(0), "float32"))
+
+
+@writes("HyperConnectionPostMix")
+def _post_mix(of: Rewriting) -> Sequence[Node]:
+    value, shape = _branches(of, 0)
+    if of.has(3):
+        mix = of.cast(of.input(3), "float32", of.dtype(3))
+        rank = len(of.shape(3))
+        value = of("MatMul", of("Transpose", mix, perm=(*range(rank - 2), rank - 1, rank - 2)), value)
+    block = of.cast(of.input(1), "float32", of.dtype(1))
+    added = of("Mul", _gates(of, 2, shape), of("Unsqueeze", block, of.ints(-2)))
+    total = of.reshape(of("Add", value, added), *of.shape(0))
+    return of.finish(of.cast(total, of.dtype(0), "float32"))
+
+
+def _gates(of: Rewriting, index: int, shape: tuple[int, ...]) -> str:
+    """Return gates of branches or of their features so that they broadcast to ``(..., C, H)``."""
+    own, value = of.shape(index), of.cast(of.input(index), "float32", of.dtype(index))
+    if len(own) == len(shape):
+        return value
+    return of.reshape(value, *shape[:-1], -1 if own[-1] != shape[-2] else 1)
+
+
+@writes("LinearAttentionGate")
+def _gate(of: Rewriting) -> Sequence[Node]:
+    kind = of.dtype(0)
+    value = of("Softplus", of("Add", of.cast(of.input(0), "float32", kind), of.input(1)))
+    decay = of.cast(of("Mul", value, of.input(2)), kind, "float32")
+    rate = of.cast(of("Sigmoid", of.cast(of.input(3), "float32", kind)), kind, "float32") if of.has(3) else ""
+    return of.finish(decay, rate)
+
+
+@writes("LinearAttention")
+def _linear_attention(of: Rewriting) -> Sequence[Node]:
+    """ONNX's operator with that name, which has no window of states."""
+    if of.attr("state_window", 0):
+        of.refuse("a window of states is not served")
+    attrs = {name: value for name, value in of.node.attrs.items() if name != "state_window"}
+    of.write("LinearAttention", of.node.inputs, of.node.outputs, attrs)
+    return of.nodes
+
+
+@writes("CausalConvWithState")
+def _causal_convolution(of: Rewriting) -> Sequence[Node]:
+    """ONNX's operator with that name, which has one spatial axis, the last one."""
+    unserved = ("state_update_capacity", "state_window", "state_length", "input_channel_offset", "input_channels")
+    if any(of.attr(name, 0) for name in unserved) or of.attr("ndim", 1) != 1:
+        of.refuse("windows of states and more than one spatial axis are not served")
+    if of.attr("dilation", 1) != 1 or of.attr("channels_last", 0):
+        return _dilated(of)
+    attrs = {"activation": of.node.text("activation", "none")}
+    of.write("CausalConvWithState", of.node.inputs, of.node.outputs, attrs)
+    return of.nodes
+
+
+def _dilated(of: Rewriting) -> Sequence[Node]:
+    """The convolution of what was carried over and what is new; the end of both is carried over."""
+    last, shape, apart = bool(of.attr("channels_last", 0)), of.shape(0), int(of.attr("dilation", 1))
+    channels, _, taps = of.shape(1, 3)
+    batch, length = (shape[0], shape[1]) if last else (shape[0], shape[2])
+    carried = (taps - 1) * apart
+
+    def first(value: str, count: int) -> str:
+        """Return a value with channels in front of its positions."""
+        return of("Transpose", of.reshape(value, batch, count, channels), perm=(0, 2, 1)) if last else value
+
+    def back(value: str, count: int) -> str:
+        return of.reshape(of("Transpose", value, perm=(0, 2, 1)), batch, count, *shape[2:]) if last else value
+
+    state = first(of.input(3), carried) if of.has(3) else of("Expand", of.floats(0), of.ints(batch, channels, carried))
+    whole = of("Concat", state, first(of.input(0), length), axis=2)
+    bias = (of.input(2),) if of.has(2) else ()
+    value = of("Conv", whole, of.input(1), *bias, group=channels, dilations=(apart,))
+    if of.node.text("activation", "none") in ("silu", "swish"):
+        value = of("Mul", value, of("Sigmoid", value))
+    kept = of.slice(whole, 2, length, length + carried)
+    return of.finish(back(value, length), back(kept, carried))
+
+
+@writes("EngramGate")
+def _engram(of: Rewriting) -> Sequence[Node]:
+    kind = of.dtype(0)
+    hidden = of.shape(0, 4)[3]
+    epsilon = float(of.attr("epsilon", 1e-5))
+    ones = of.constant(np.ones(1, np.float32))
+
+    def normalized(value: str, scale: int) -> str:
+        found = of("RMSNormalization", value, ones, axis=-1, epsilon=epsilon)
+        return of("Mul", found, of.cast(of.input(scale), "float32", of.dtype(scale)))
+
+    key, query, value = (of.cast(of.input(index), "float32", kind) for index in range(3))
+    product = of("Mul", normalized(key, 3), normalized(query, 4))
+    dot = of("ReduceSum", product, of.ints(3), keepdims=1)
+    dot = of("Mul", dot, of.constant(np.array(hidden**-0.5, np.float32)))
+    size = of("Sqrt", of("Max", of("Abs", dot), of.constant(np.array(1e-6, np.float32))))
+    gate = of("Sigmoid", of("Mul", of("Sign", dot), size))
+    gated = of("Mul", gate, of("Unsqueeze", value, of.ints(2)))
+    normed = of.cast(normalized(gated, 5), kind, "float32") if of.has(5) else ""
+    return of.finish(of.cast(gated, kind, "float32"), normed)
+
+
+@writes("MoEGroupRouter")
+def _group_router(of: Rewriting) -> Sequence[Node]:
+    """Logarithms of the scores of the experts that are chosen, from the groups that are; others get a number."""
+    if of.has(2) or any(of.node.outputs[1:]):
+        of.refuse("a router that projects, or gives all scores, is not served")
+    kind, experts = of.dtype(0), of.shape(0)[-1]
+    names = ("n_group", "topk_group", "group_topk", "top_k")
+    groups, taken, summed, chosen = (int(of.attr(name, 2 if name == "group_topk" else 1)) for name in names)
+    scores = of("Sigmoid", of.cast(of.reshape(of.input(0), -1, experts), "float32", kind))
+    biased = of("Add", scores, of.input(1))
+    if taken < groups:
+        each = experts // groups
+        apart = of.reshape(biased, -1, groups, each)
+        best, _ = of.several("TopK", 2, apart, of.ints(min(summed, each)), axis=2)
+        totals = of("ReduceSum", best, of.ints(2), keepdims=0)
+        hidden = of("Unsqueeze", _outside(of, totals, taken), of.ints(2))
+        biased = of.reshape(of("Where", hidden, of.constant(np.array(-np.inf, np.float32)), apart), -1, experts)
+    least = of.constant(np.array(1e-20, np.float32))
+    sentinel = of.constant(np.array(of.attr("router_sentinel", -10000.0), np.float32))
+    found = of("Where", _outside(of, biased, chosen), sentinel, of("Log", of("Max", scores, least)))
+    return of.finish(of.cast(found, kind, "float32"))
+
+
+def _outside(of: Rewriting, values: str, count: int) -> str:
+    """Return which values of each row are not among so many of the greatest."""
+    _, places = of.several("TopK", 2, values, of.ints(count), axis=1)
+    zero, one = (of.constant(np.array(number, np.int32)) for number in (0, 1))
+    none, all_ = of("Expand", zero, of("Shape", values)), of("Expand", one, of("Shape", places))
+    return of("Equal", of("ScatterElements", none, places, all_, axis=1), zero)

@@ -1,0 +1,96 @@
+"""Every operator of com.microsoft that is served, in random forms: what ONNX Runtime computes, or what its text says.
+
+``OPBUILD_FUZZ=2000`` tries so many nodes.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import opbuild
+from comparison import onnxruntime_outputs
+from fuzzing import CAMPAIGN, SEED
+from generated import (  # noqa: F401  they register what they draw
+    microsoft_attending,
+    microsoft_dense,
+    microsoft_moves,
+    microsoft_whole,
+)
+from generated.microsoft_cases import GENERATORS, MICROSOFT, Array, Case, Draw, model_of
+from opbuild.errors import UnsupportedOperatorError
+from opbuild.frontend.rewritten import MODULES
+from opbuild.graph.shape_rules import RULES
+
+EACH = max(CAMPAIGN // len(GENERATORS), 2)
+"""Nodes of each operator."""
+
+
+def served() -> set[tuple[str, str]]:
+    """Return the operators of ONNX Runtime that are served."""
+    import opbuild.graph.passes.infer  # noqa: F401  it registers the rules
+
+    return {each for each in (*MODULES, *RULES) if each[0] == MICROSOFT or each == ("", "SimplifiedLayerNormalization")}
+
+
+def test_every_operator_that_is_served_is_drawn() -> None:
+    """None is left out, and none is drawn that is not served."""
+    assert served() == set(GENERATORS)
+
+
+def problem(got: Array, right: Array, case: Case) -> str:
+    """Return in what a result differs from what is right; empty if it does not."""
+    right = np.asarray(right)
+    if got.shape != right.shape:
+        return f"shape {got.shape}, not {right.shape}"
+    if case.expected is None and got.dtype != right.dtype:
+        return f"type {got.dtype}, not {right.dtype}"
+    if right.dtype.kind in "iub" or got.dtype.kind not in "f":
+        off = np.abs(got.astype(np.float64) - right.astype(np.float64)).max(initial=0)
+        return f"off by {off}" if off > case.steps else ""
+    same = (got == right) | (np.isnan(got) & np.isnan(right))
+    if same.all():
+        return ""
+    finite = np.isfinite(right)
+    off = np.abs(np.where(same, 0, got.astype(np.float64) - right)).max(initial=0)
+    limit = case.tolerance * max(1.0, np.abs(right[finite]).max(initial=0))
+    return f"off by {off}, at most {limit}" if not off <= limit else ""
+
+
+def tried(domain: str, op_type: str, seed: int, cache: Path) -> str:
+    """Return what became of a node: ``same``, what is wrong with it, or why it was not compared."""
+    case = GENERATORS[domain, op_type](Draw(seed))
+    model, feeds = model_of(case, op_type, domain)
+    wanted = case.expected
+    if wanted is None:
+        try:
+            wanted = onnxruntime_outputs(model, feeds)
+        except Exception as error:  # it names none of its own
+            return f"not ONNX Runtime's: {str(error)[:150]}"
+    shapes = {name: (-1,) * value.ndim for name, value in feeds.items() if value.ndim and seed % 2}  # half are open
+    try:
+        network = opbuild.compile(model, input_shapes=shapes or None, cache_path=cache, num_threads=1)
+        results = list(network.run(feeds).values())
+    except UnsupportedOperatorError as error:
+        return f"refused: {error}"
+    found = (problem(got, right, case) for got, right in zip(results, wanted, strict=True))
+    return next(filter(None, found), "same")
+
+
+@pytest.mark.parametrize(("domain", "op_type"), GENERATORS, ids=lambda each: each or "onnx")
+def test_a_node_computes_what_onnx_runtime_does(domain: str, op_type: str, shared_store: Path) -> None:
+    """In all forms that are drawn; most of them are ONNX Runtime's too, and none is refused."""
+    outcomes = Counter[str]()
+    for number in range(EACH):
+        seed = SEED + zlib.crc32(op_type.encode()) % 10**6 + number
+        outcome = tried(domain, op_type, seed, shared_store)
+        outcomes[outcome if outcome == "same" else f"seed {seed}: {outcome}"] += 1
+    wrong = [each for each in outcomes if each != "same" and "not ONNX Runtime's" not in each]
+    assert not wrong
+    assert outcomes["same"], outcomes
+    if CAMPAIGN:
+        print(op_type, dict(outcomes))
