@@ -17,6 +17,7 @@ from opbuild.frontend.microsoft_attention import (
     quantized_attention,
     rotated,
 )
+from opbuild.frontend.microsoft_experts import mixture, quantized_mixture
 from opbuild.frontend.microsoft_recurrent import dynamic_quantize_lstm
 from opbuild.frontend.rewriting import Rewriting, Scope
 from opbuild.graph.types import Node
@@ -184,10 +185,12 @@ REWRITES: dict[str, Rewrite] = {
     "Gelu": _gelu("none"),
     "GroupQueryAttention": grouped_query_attention,
     "LayerNormalization": _with_attributes("LayerNormalization"),
+    "MoE": mixture,
     "MultiHeadAttention": multi_head_attention,
     "NhwcConv": _nhwc_conv,
     "NhwcFusedConv": _nhwc_conv,
     "QAttention": quantized_attention,
+    "QMoE": quantized_mixture,
     "QuickGelu": _quick_gelu,
     "RotaryEmbedding": _rotary_embedding,
     "SimplifiedLayerNormalization": _rms_normalization,

@@ -50,14 +50,20 @@ class Rewriting:
 
     def __call__(self, op_type: str, *inputs: str, **attrs: Any) -> str:
         """Write an operator with one output, and return that output's name."""
-        name = self._scope.fresh(f"{self.node.name}/{op_type}_{len(self.nodes)}")
+        name = self.fresh(op_type)
         self.write(op_type, inputs, (name,), attrs)
         return name
 
-    def write(self, op_type: str, inputs: Sequence[str], outputs: Sequence[str], attrs: Mapping[str, Any]) -> None:
+    def write(
+        self, op_type: str, inputs: Sequence[str], outputs: Sequence[str], attrs: Mapping[str, Any], domain: str = ""
+    ) -> None:
         """Write an operator whose outputs have these names."""
         name = f"{self.node.name}/{op_type}_{len(self.nodes)}"
-        self.nodes.append(Node(op_type, tuple(inputs), tuple(outputs), dict(attrs), name))
+        self.nodes.append(Node(op_type, tuple(inputs), tuple(outputs), dict(attrs), name, domain))
+
+    def fresh(self, op_type: str) -> str:
+        """Return an unused name for an output of the next operator."""
+        return self._scope.fresh(f"{self.node.name}/{op_type}_{len(self.nodes)}")
 
     def finish(self, *values: str) -> Sequence[Node]:
         """Give values the names of the node's outputs, in order, and return all nodes; empty: there is no such value.
@@ -111,6 +117,10 @@ class Rewriting:
     def dtype(self, index: int = 0) -> str:
         """Return the element type of an input."""
         return self._scope.type_of(self.input(index)).dtype
+
+    def value(self, index: int) -> Array | None:
+        """Return the value of an input if it is known when the network is built."""
+        return self._scope.value_of(self.input(index))
 
     def at_least(self, index: int, other: int, axis: int) -> int:
         """Return the greater of the number in an input, on which shapes depend, and an extent of another input.
