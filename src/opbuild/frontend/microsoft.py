@@ -17,6 +17,7 @@ from opbuild.frontend.microsoft_attention import (
     quantized_attention,
     rotated,
 )
+from opbuild.frontend.microsoft_decoding import decoder_masked_attention
 from opbuild.frontend.microsoft_experts import mixture, quantized_mixture
 from opbuild.frontend.microsoft_recurrent import dynamic_quantize_lstm
 from opbuild.frontend.rewriting import Rewriting, Scope
@@ -176,6 +177,7 @@ def _rotary_embedding(of: Rewriting) -> Sequence[Node]:
 REWRITES: dict[str, Rewrite] = {
     "Attention": attention,
     "BiasGelu": _gelu("none"),
+    "DecoderMaskedMultiHeadAttention": decoder_masked_attention,
     "DynamicQuantizeLSTM": dynamic_quantize_lstm,
     "EmbedLayerNormalization": _embed_layer_normalization,
     "FastGelu": _gelu("tanh"),
