@@ -17,9 +17,11 @@ from opbuild.frontend.microsoft_attention import (
     quantized_attention,
     rotated,
 )
+from opbuild.frontend.microsoft_beams import beam_search
 from opbuild.frontend.microsoft_decoding import decoder_masked_attention
 from opbuild.frontend.microsoft_experts import mixture, quantized_mixture
 from opbuild.frontend.microsoft_recurrent import dynamic_quantize_lstm
+from opbuild.frontend.microsoft_search import greedy_search, sampling
 from opbuild.frontend.rewriting import Rewriting, Scope
 from opbuild.graph.types import Node
 
@@ -176,6 +178,7 @@ def _rotary_embedding(of: Rewriting) -> Sequence[Node]:
 
 REWRITES: dict[str, Rewrite] = {
     "Attention": attention,
+    "BeamSearch": beam_search,
     "BiasGelu": _gelu("none"),
     "DecoderMaskedMultiHeadAttention": decoder_masked_attention,
     "DynamicQuantizeLSTM": dynamic_quantize_lstm,
@@ -185,6 +188,7 @@ REWRITES: dict[str, Rewrite] = {
     "FusedGemm": _fused_gemm,
     "FusedMatMul": _fused_matmul,
     "Gelu": _gelu("none"),
+    "GreedySearch": greedy_search,
     "GroupQueryAttention": grouped_query_attention,
     "LayerNormalization": _with_attributes("LayerNormalization"),
     "MoE": mixture,
@@ -195,6 +199,7 @@ REWRITES: dict[str, Rewrite] = {
     "QMoE": quantized_mixture,
     "QuickGelu": _quick_gelu,
     "RotaryEmbedding": _rotary_embedding,
+    "Sampling": sampling,
     "SimplifiedLayerNormalization": _rms_normalization,
     "SkipLayerNormalization": _skip_normalization(simplified=False),
     "SkipSimplifiedLayerNormalization": _skip_normalization(simplified=True),

@@ -41,12 +41,13 @@ class Rewriting:
 
     Attributes:
         nodes: What was written so far, in order.
+        scope: As given.
     """
 
     def __init__(self, node: Node, scope: Scope) -> None:
         self.node = node
         self.nodes: list[Node] = []
-        self._scope = scope
+        self.scope = scope
 
     def __call__(self, op_type: str, *inputs: str, **attrs: Any) -> str:
         """Write an operator with one output, and return that output's name."""
@@ -63,7 +64,7 @@ class Rewriting:
 
     def fresh(self, op_type: str) -> str:
         """Return an unused name for an output of the next operator."""
-        return self._scope.fresh(f"{self.node.name}/{op_type}_{len(self.nodes)}")
+        return self.scope.fresh(f"{self.node.name}/{op_type}_{len(self.nodes)}")
 
     def finish(self, *values: str) -> Sequence[Node]:
         """Give values the names of the node's outputs, in order, and return all nodes; empty: there is no such value.
@@ -105,7 +106,7 @@ class Rewriting:
         Raises:
             InvalidModelError: If it is not there, or has another rank.
         """
-        shape = self._scope.type_of(self.input(index)).shape
+        shape = self.scope.type_of(self.input(index)).shape
         if ranks and len(shape) not in ranks:
             raise InvalidModelError(
                 f"{self.node.op_type} node {self.node.name!r}: input {index} has rank {len(shape)}, "
@@ -116,11 +117,11 @@ class Rewriting:
 
     def dtype(self, index: int = 0) -> str:
         """Return the element type of an input."""
-        return self._scope.type_of(self.input(index)).dtype
+        return self.scope.type_of(self.input(index)).dtype
 
     def value(self, index: int) -> Array | None:
         """Return the value of an input if it is known when the network is built."""
-        return self._scope.value_of(self.input(index))
+        return self.scope.value_of(self.input(index))
 
     def at_least(self, index: int, other: int, axis: int) -> int:
         """Return the greater of the number in an input, on which shapes depend, and an extent of another input.
@@ -129,10 +130,10 @@ class Rewriting:
             UnknownValueError: If it is known only at run time.
         """
         name, least = self.input(index), self.shape(other)[axis]
-        known = self._scope.bounded_value(name, least)
+        known = self.scope.bounded_value(name, least)
         if known is not None:
             return known
-        call = Call(self.node, [self._scope.type_of(name)] * (index + 1), [self._scope.value_of(name)] * (index + 1))
+        call = Call(self.node, [self.scope.type_of(name)] * (index + 1), [self.scope.value_of(name)] * (index + 1))
         try:
             return max(least, call.ints(index)[0])
         except UnknownValueError as error:
@@ -154,22 +155,30 @@ class Rewriting:
     def floats(self, value: Any) -> str:
         """Return a constant of the element type of the first input that has floats."""
         kinds = (self.dtype(index) for index in range(len(self.node.inputs)) if self.has(index))
-        return self._scope.constant(np.asarray(value, next(kind for kind in kinds if "float" in kind)))
+        return self.scope.constant(np.asarray(value, next(kind for kind in kinds if "float" in kind)))
 
     def ints(self, *values: int) -> str:
         """Return a constant of int64, one-dimensional; open extents stay open."""
-        return self._scope.constant(np.array(values, object if is_open(values) else np.int64))
+        return self.scope.constant(np.array(values, object if is_open(values) else np.int64))
+
+    def number(self, value: int) -> str:
+        """Return a constant of int64 without dimensions."""
+        return self.scope.constant(np.array(value, np.int64))
+
+    def truth(self) -> str:
+        """Return a constant that is true."""
+        return self.scope.constant(np.array(True))
 
     def steps(self, count: int, first: int = 0) -> str:
         """Return so many integers from the first one on; both may be open extents."""
         if not is_open((count, first)):
-            return self._scope.constant(np.arange(first, first + count, dtype=np.int64))
+            return self.scope.constant(np.arange(first, first + count, dtype=np.int64))
         bounds = (np.array(first, object), np.array(first + count, object), np.array(1))
-        return self("Range", *map(self._scope.constant, bounds))
+        return self("Range", *map(self.scope.constant, bounds))
 
     def constant(self, value: Array) -> str:
         """Return a constant."""
-        return self._scope.constant(value)
+        return self.scope.constant(value)
 
     def reshape(self, value: str, *shape: int) -> str:
         """Write a Reshape."""
