@@ -176,6 +176,11 @@ def _rotary_embedding(of: Rewriting) -> Sequence[Node]:
     return of.finish(of.reshape(of("Transpose", value, perm=(0, 2, 1, 3)), *shape))
 
 
+def _tokenizer(of: Rewriting) -> Sequence[Node]:
+    of.write("Tokenizer", of.node.inputs, of.node.outputs, of.node.attrs, "opbuild")
+    return of.nodes
+
+
 REWRITES: dict[str, Rewrite] = {
     "Attention": attention,
     "BeamSearch": beam_search,
@@ -203,6 +208,7 @@ REWRITES: dict[str, Rewrite] = {
     "SimplifiedLayerNormalization": _rms_normalization,
     "SkipLayerNormalization": _skip_normalization(simplified=False),
     "SkipSimplifiedLayerNormalization": _skip_normalization(simplified=True),
+    "Tokenizer": _tokenizer,
 }
 """How each operator is written with ONNX's own."""
 

@@ -22,7 +22,7 @@ __all__ = ["evaluate", "evaluate_native", "is_native"]
 
 _OTHERS = (
     *("arithmetic", "images", "ml", "normalization", "pooling", "quantization", "random", "recurrent", "reduction"),
-    *("sampling", "search", "selection", "sequences", "strings", "terms", "trees"),
+    *("sampling", "search", "selection", "sequences", "strings", "terms", "tokenizer", "trees"),
 )
 """Modules that register implementations when they are loaded, which happens when ``movement`` does not have one: what
 most networks have folded moves elements only."""
