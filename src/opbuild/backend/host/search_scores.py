@@ -44,10 +44,6 @@ def processed(node: Node, scores: Array, sequences: Array, options: Sequence[Arr
         scores /= np.float32(temperature)
     if given["presence_mask"] is not None:
         scores -= given["presence_mask"].astype(np.float32) * np.float32(node.attrs.get("presence_penalty", 0.0))
-    if node.attrs.get("has_timestamps", 0):
-        from opbuild.backend.host.search_timestamps import only_timestamps
-
-        only_timestamps(node, scores, sequences)
 
 
 def _repeated(scores: Array, sequences: Array, penalty: np.float32) -> None:
