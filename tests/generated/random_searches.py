@@ -1,4 +1,4 @@
-"""Random GreedySearch, Sampling and BeamSearch nodes of com.microsoft, with random decoders, encoders and options."""
+"""Random searches of com.microsoft, with random decoders, encoders and options."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from generated.search_networks import Sizes, gpt_decoder, t5_decoder, t5_encoder
+from generated.search_networks import Sizes, gpt_decoder, t5_decoder, t5_encoder, whisper_encoder
 
 Array = npt.NDArray[Any]
 
@@ -44,7 +44,7 @@ class _Drawn:
         self.draw, self.rng = random.Random(seed), np.random.default_rng(seed)
         draw = self.draw
         self.sizes = Sizes(
-            draw.randint(6, 30), draw.randint(1, 2), draw.randint(1, 2), draw.choice((4, 8)), draw.choice((14, 17, 21))
+            draw.randint(8, 30), draw.randint(1, 2), draw.randint(1, 2), draw.choice((4, 8)), draw.choice((14, 17, 21))
         )
         self.batch, self.length = draw.randint(1, 3), draw.randint(1, 5)
         self.pad, self.eos = draw.sample(range(self.sizes.vocabulary), 2)
@@ -95,6 +95,25 @@ class _Drawn:
         self.attrs["decoder"] = t5_decoder(self.sizes, self.rng, has_hidden=has_hidden)
         self.attrs |= {"model_type": 1, "decoder_start_token_id": self.draw.randrange(self.sizes.vocabulary)}
 
+    def whisper(self) -> None:
+        """Draw a network as Whisper's, whose prompt is a sound; its last tokens are timestamps."""
+        size, features = self.sizes.vocabulary, self.draw.randint(1, 4)
+        self.attrs["encoder"] = whisper_encoder(self.sizes, self.rng, features=features)
+        self.attrs["decoder"] = t5_decoder(self.sizes, self.rng, has_mask=False)
+        names = ("no_timestamps_token_id", "start_of_lm_token_id", "translate_token_id", "transcribe_token_id")
+        tokens = self.draw.sample(range(size - 2), 5)
+        self.attrs |= dict(zip(names, tokens, strict=False)) | {"decoder_start_token_id": tokens[-1], "model_type": 2}
+        self.attrs["beginning_timestamp_token_id"] = self.draw.randint(size // 2, size - 1)
+        self.inputs["input_ids"] = self.rng.standard_normal((self.batch, features, self.length)).astype(np.float32)
+        self.inputs["attention_mask"] = None
+        if self.chance(0.5):
+            shape = (self.batch, self.draw.randint(1, 4))
+            self.inputs["decoder_input_ids"] = self.rng.integers(0, size, shape).astype(np.int32)
+        if self.chance(0.6):
+            self.inputs["logits_processor"] = _number(self.draw.randint(0, 1))
+        if self.chance(0.3):
+            self.inputs["temperature"] = _number(self.draw.choice((0.5, 2.0)))
+
 
 INPUTS = {
     "GreedySearch": (
@@ -106,6 +125,10 @@ INPUTS = {
         *("repetition_penalty", "vocab_mask", "prefix_vocab_mask", "attention_mask"),
     ),
 }
+INPUTS["WhisperBeamSearch"] = (
+    *INPUTS["BeamSearch"],
+    *("decoder_input_ids", "logits_processor", "", "", "temperature"),
+)
 INPUTS["Sampling"] = (*INPUTS["GreedySearch"], "presence_mask", "seed")
 
 
@@ -113,19 +136,24 @@ def random_search(seed: int) -> Search:
     """Return the search of a seed."""
     drawn = _Drawn(seed)
     draw = drawn.draw
-    kind = draw.choice(("GreedySearch", "Sampling", "BeamSearch", "BeamSearch", "BeamSearch"))
+    kind = draw.choice(("GreedySearch", "Sampling", "BeamSearch", "BeamSearch", "BeamSearch", "WhisperBeamSearch"))
     is_t5 = kind == "BeamSearch" and drawn.chance(0.5)
-    drawn.t5() if is_t5 else drawn.gpt()
     drawn.prompt()
     drawn.options()
     prompt = 1 if is_t5 else drawn.length
+    if kind == "WhisperBeamSearch":
+        drawn.whisper()
+        begun = drawn.inputs.get("decoder_input_ids")
+        prompt = 1 if begun is None else begun.shape[1]
+    else:
+        drawn.t5() if is_t5 else drawn.gpt()
     # A first step in the encoder leaves one token to the decoder, at least.
     drawn.inputs["max_length"] = _number(prompt + draw.randint(2, 12))
     least = drawn.inputs.get("min_length")
     if least is not None:
         least[:] = np.minimum(least, drawn.inputs["max_length"] - 1)
     outputs = ["sequences"]
-    if kind == "BeamSearch":
+    if kind.endswith("BeamSearch"):
         beams = draw.randint(1, min(4, drawn.sizes.vocabulary // 3))
         drawn.inputs |= {"num_beams": _number(beams), "num_return_sequences": _number(draw.randint(1, beams))}
         drawn.inputs.setdefault("min_length", _number(0))  # ONNX Runtime takes none without
@@ -143,7 +171,7 @@ def random_search(seed: int) -> Search:
     constants = {name for name in feeds if name != "input_ids" and drawn.chance(0.3)}
     model = _model(node, feeds, constants, drawn.sizes.opset)
     given = {name: value for name, value in feeds.items() if name not in constants}
-    return Search(model, given, drawn.pad, prompt, kind == "BeamSearch")
+    return Search(model, given, drawn.pad, prompt, kind.endswith("BeamSearch"))
 
 
 def _model(node: onnx.NodeProto, feeds: dict[str, Array], constants: set[str], opset: int) -> onnx.ModelProto:

@@ -120,10 +120,11 @@ def _pairs(kind: str, when: str, sizes: Sizes, length: str) -> list[Any]:
     return [(f"{when}_{each}_{kind}_{i}", FLOAT, shape) for i in range(sizes.layers) for each in ("key", "value")]
 
 
-def _t5_layers(of: Writer, x: str, cross: Sequence[str], *, has_past: bool) -> str:
+def _t5_layers(of: Writer, x: str, cross: Sequence[str], *, has_past: bool, has_mask: bool = True) -> str:
+    """Write layers; of several new tokens each sees all, as none needs to be hidden from them."""
     sizes = of.sizes
     h = sizes.hidden
-    shown = of.hidden_by("encoder_attention_mask")
+    shown = of.hidden_by("encoder_attention_mask") if has_mask else ""
     for layer in range(sizes.layers):
         new = [of.split(of("MatMul", x, of.weights(h, h))) for _ in range(2)]
         for index, each in enumerate(("key", "value")):
@@ -135,8 +136,10 @@ def _t5_layers(of: Writer, x: str, cross: Sequence[str], *, has_past: bool) -> s
     return x
 
 
-def t5_decoder(sizes: Sizes, rng: np.random.Generator, *, has_hidden: bool = False) -> onnx.GraphProto:
-    """Return a decoder as T5's: keys and values apart, those of the encoder behind those of itself."""
+def t5_decoder(
+    sizes: Sizes, rng: np.random.Generator, *, has_hidden: bool = False, has_mask: bool = True
+) -> onnx.GraphProto:
+    """Return a decoder as T5's: keys and values apart, those of the encoder behind those of itself; or Whisper's."""
     of = Writer(sizes, rng)
     x = of("Gather", of.weights(sizes.vocabulary, sizes.hidden, scale=4), "input_ids")
     cross = [name for name, *_ in _pairs("cross", "past", sizes, "")]
@@ -144,8 +147,10 @@ def t5_decoder(sizes: Sizes, rng: np.random.Generator, *, has_hidden: bool = Fal
     x = of("Add", x, of("Gather", of.weights(sizes.places, sizes.hidden, scale=4), place))
     if has_hidden:
         x = of("Add", x, of("ReduceSum", "encoder_hidden_states", of.ints(1), keepdims=1))
-    of.logits(_t5_layers(of, x, cross, has_past=True))
-    inputs: list[Any] = [("input_ids", INT32, ("batch", 1)), ("encoder_attention_mask", INT32, ("batch", "source"))]
+    of.logits(_t5_layers(of, x, cross, has_past=True, has_mask=has_mask))
+    inputs: list[Any] = [("input_ids", INT32, ("batch", 1))]
+    if has_mask:
+        inputs.append(("encoder_attention_mask", INT32, ("batch", "source")))
     if has_hidden:
         inputs.append(("encoder_hidden_states", FLOAT, ("batch", "source", sizes.hidden)))
     inputs += _pairs("self", "past", sizes, "past") + _pairs("cross", "past", sizes, "source")
@@ -174,3 +179,21 @@ def t5_encoder(sizes: Sizes, rng: np.random.Generator, *, begins: bool) -> onnx.
         outputs += [("encoder_hidden_states", FLOAT, ("batch", "source", h)), *_pairs("self", "present", sizes, "one")]
     outputs += _pairs("cross", "present", sizes, "source")
     return of.graph("encoder", inputs, outputs)
+
+
+def whisper_encoder(sizes: Sizes, rng: np.random.Generator, *, features: int) -> onnx.GraphProto:
+    """Return an encoder of sounds as Whisper's, with the first step of the decoder."""
+    of = Writer(sizes, rng)
+    h = sizes.hidden
+    frames = of("Transpose", "encoder_input_ids", perm=[0, 2, 1])
+    states = of("Tanh", of("MatMul", frames, of.weights(features, h)), outputs=["encoder_hidden_states"])
+    cross = [name for name, *_ in _pairs("cross", "present", sizes, "")]
+    for name in cross:
+        of("Identity", of.split(of("MatMul", states, of.weights(h, h))), outputs=[name])
+    start = of("Gather", of.weights(sizes.vocabulary, h, scale=4), "decoder_input_ids")
+    of.logits(_t5_layers(of, start, cross, has_past=False, has_mask=False))
+    inputs: list[Any] = [("encoder_input_ids", FLOAT, ("batch", features, "frames"))]
+    inputs.append(("decoder_input_ids", INT32, ("batch", "begun")))
+    outputs: list[Any] = [("logits", FLOAT, ("batch", "begun", sizes.vocabulary))]
+    outputs += [("encoder_hidden_states", FLOAT, ("batch", "frames", h)), *_pairs("self", "present", sizes, "begun")]
+    return of.graph("encoder", inputs, outputs + _pairs("cross", "present", sizes, "frames"))

@@ -17,7 +17,7 @@ from opbuild.frontend.microsoft_attention import (
     quantized_attention,
     rotated,
 )
-from opbuild.frontend.microsoft_beams import beam_search
+from opbuild.frontend.microsoft_beams import beam_search, whisper_beam_search
 from opbuild.frontend.microsoft_decoding import decoder_masked_attention
 from opbuild.frontend.microsoft_experts import mixture, quantized_mixture
 from opbuild.frontend.microsoft_recurrent import dynamic_quantize_lstm
@@ -209,6 +209,7 @@ REWRITES: dict[str, Rewrite] = {
     "SkipLayerNormalization": _skip_normalization(simplified=False),
     "SkipSimplifiedLayerNormalization": _skip_normalization(simplified=True),
     "Tokenizer": _tokenizer,
+    "WhisperBeamSearch": whisper_beam_search,
 }
 """How each operator is written with ONNX's own."""
 

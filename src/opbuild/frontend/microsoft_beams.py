@@ -85,34 +85,55 @@ def finish_beams(
     return of.finish(*end_beams(of, choice, last, begun, [*scores, *early] if scores else []))
 
 
+def whisper_beam_search(of: Rewriting) -> Sequence[Node]:
+    """WhisperBeamSearch: as BeamSearch behind an encoder of sounds, with timestamps in order if they are asked for."""
+    if of.attr("decoder_output_cross_qk", 0) or of.has(12) or of.has(13):
+        of.refuse("scores of cross attention are not served")
+    return _behind_encoder(of, sees_prompt=False, options=given(of, 5, 2, 6, 7, 8, -1, 14, 11), begun=given(of, 10))
+
+
 def _of_t5(of: Rewriting) -> Sequence[Node]:
+    return _behind_encoder(of, sees_prompt=True, options=given(of, 5, 2, 6, 7, 8), begun=[""])
+
+
+def _behind_encoder(
+    of: Rewriting, *, sees_prompt: bool, options: Sequence[str], begun: Sequence[str]
+) -> Sequence[Node]:
+    """Write a search whose decoder reads what an encoder made of the prompt.
+
+    Args:
+        of: Where it is written.
+        sees_prompt: Whether encoder and decoder have a mask of the prompt.
+        options: The penalty of the length, and what changes scores.
+        begun: The tokens with which sequences begin, or nothing: one token does.
+    """
     encoder, block = block_of(of, "encoder"), block_of(of, "decoder")
-    names = [each.name for each in block.inputs]
-    first = 2 + (len(names) > 2 and names[2] == "encoder_hidden_states")
-    layers = (len(block.outputs) - 1) // 2
+    names, masks = [each.name for each in block.inputs], int(sees_prompt)
+    first = 1 + masks
+    has_hidden = len(names) > first and names[first] == "encoder_hidden_states"
+    first, layers = first + has_hidden, (len(block.outputs) - 1) // 2
     if layers < 1 or len(names) != first + 4 * layers:
         of.refuse(f"its decoder has {len(names)} inputs, not {first} and 4 caches of each of {layers} layers")
-    begins_there = len(encoder.inputs) == 3
+    begins_there = len(encoder.inputs) == 2 + masks
     attrs = search_attributes(of, steps_before=int(begins_there), is_encoder=1)
-    choice = Choice("ChooseBeams", 5, given(of, 5, 2, 6, 7, 8), attrs, axis=0, whole=_reads_all(block))
+    choice = Choice("ChooseBeams", 5, options, attrs, axis=0, whole=_reads_all(block))
+    asked = [*given(of, 0, 1, 3, 9 if sees_prompt else -1), *begun]
     cache = cache_attributes(of, block.inputs[first], 4, 0)
-    asked = given(of, 0, 1, 3, 9)
-    turns, rows, _, _, mask, begun, following, past = own(of, "BeginSearch", asked, 8, attrs | cache)
-    prompt = (of.input(0), *own(of, "EncoderMask", given(of, 0, 9), 1, attrs))
-    starts = own(of, "FirstTokens", (of.input(0),), 1, attrs) if begins_there else []
+    turns, rows, _, _, mask, sequences, following, past = own(of, "BeginSearch", asked, 8, attrs | cache)
+    prompt = [of.input(0), *(own(of, "EncoderMask", given(of, 0, 9), 1, attrs) if sees_prompt else ())]
+    starts = own(of, "FirstTokens", (of.input(0), *begun), 1, attrs) if begins_there else []
     encoded = called(of, encoder, (*prompt, *starts), "encoder")
-    state = State(begun, "", mask, [past] * 2 * layers, begun, following, begin_beams(of, choice, begun))
-    state = state._replace(places=following)
-    begins, early = of.truth(), list[str]()
     spread = [of("Gather", each, rows, axis=0) for each in (encoded[1:] if begins_there else encoded)]
+    caches = spread[1 : 1 + 2 * layers] if begins_there else [past] * 2 * layers
+    state = State(sequences, following, mask, caches, sequences, following, begin_beams(of, choice, sequences))
+    begins, early = of.truth(), list[str]()
     if begins_there:
-        own_caches = spread[1 : 1 + 2 * layers]
-        begins, state, early = choice.step(of, of.number(-1), encoded[0], own_caches, state)
-    fixed = dict(zip(names[first + 2 * layers :], spread[-2 * layers :], strict=True)) | {names[1]: mask}
-    if first == 3:
-        fixed[names[2]] = spread[0]
+        begins, state, early = choice.step(of, of.number(-1), encoded[0], caches, state)
+    fixed = dict(zip(names[first + 2 * layers :], spread[-2 * layers :], strict=True))
+    fixed |= {names[1]: mask} if sees_prompt else {}
+    fixed |= {names[first - 1]: spread[0]} if has_hidden else {}
     decoder = Decoder(block, names[0], names[first : first + 2 * layers], fixed=fixed)
-    return finish_beams(of, choice, decoder, (turns, begins), state, begun, early)
+    return finish_beams(of, choice, decoder, (turns, begins), state, sequences, early)
 
 
 def _reads_all(block: Block) -> bool:

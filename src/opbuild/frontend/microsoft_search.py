@@ -19,6 +19,8 @@ DOMAIN = "opbuild"
 KEPT = (
     *("eos_token_id", "pad_token_id", "vocab_size", "no_repeat_ngram_size", "early_stopping", "decoder_start_token_id"),
     *("temperature", "top_p", "filter_value", "min_tokens_to_keep", "custom", "presence_penalty"),
+    *("beginning_timestamp_token_id", "no_timestamps_token_id", "start_of_lm_token_id", "translate_token_id"),
+    "transcribe_token_id",
 )
 """Attributes that the host reads."""
 

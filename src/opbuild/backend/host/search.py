@@ -123,8 +123,9 @@ def _encoder_mask(node: Node, inputs: Any) -> Sequence[Array]:
 
 @implements("FirstTokens", domain=DOMAIN)
 def _first_tokens(node: Node, inputs: Any) -> Sequence[Array]:
-    """What a decoder begins with behind an encoder's prompt."""
-    return (_begun(node, inputs[0]),)
+    """What a decoder begins with behind an encoder's prompt: the tokens that are given, or one."""
+    given = inputs[1] if len(inputs) > 1 else None
+    return (_begun(node, inputs[0]) if given is None else given.astype(np.int32),)
 
 
 @implements("EndSearch", domain=DOMAIN)

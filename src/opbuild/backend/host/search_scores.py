@@ -10,9 +10,15 @@ import numpy as np
 
 from opbuild.graph.types import Array, Node
 
+TIMESTAMPS = 1
+"""The value of ``logits_processor`` that lets Whisper's timestamps come in pairs."""
+
 LOWEST = np.finfo(np.float32).min
 
-OPTIONS = ("min_length", "repetition_penalty", "vocab_mask", "prefix_vocab_mask", "presence_mask", "temperature")
+OPTIONS = (
+    *("min_length", "repetition_penalty", "vocab_mask", "prefix_vocab_mask", "presence_mask", "temperature"),
+    "logits_processor",
+)
 """The inputs that decide, in order."""
 
 
@@ -44,6 +50,10 @@ def processed(node: Node, scores: Array, sequences: Array, options: Sequence[Arr
         scores /= np.float32(temperature)
     if given["presence_mask"] is not None:
         scores -= given["presence_mask"].astype(np.float32) * np.float32(node.attrs.get("presence_penalty", 0.0))
+    if number["logits_processor"] == TIMESTAMPS:
+        from opbuild.backend.host.search_timestamps import keep_timestamps_in_order
+
+        keep_timestamps_in_order(node, scores, sequences)
 
 
 def _repeated(scores: Array, sequences: Array, penalty: np.float32) -> None:
