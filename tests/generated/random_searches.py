@@ -170,8 +170,31 @@ def random_search(seed: int) -> Search:
     feeds = {name: value for name, value in drawn.inputs.items() if value is not None}
     constants = {name for name in feeds if name != "input_ids" and drawn.chance(0.3)}
     model = _model(node, feeds, constants, drawn.sizes.opset)
+    model.graph.initializer.extend(_outside(model.graph.node[0], draw))
     given = {name: value for name, value in feeds.items() if name not in constants}
     return Search(model, given, drawn.pad, prompt, kind.endswith("BeamSearch"))
+
+
+def _outside(node: onnx.NodeProto, draw: random.Random) -> list[onnx.TensorProto]:
+    """Move weights of the graphs into the one around them, as exporters do with those that several graphs share.
+
+    Those of Whisper's and of a first step ONNX Runtime does not find there.
+    """
+    moved: list[onnx.TensorProto] = []
+    if node.op_type == "WhisperBeamSearch" or any(attribute.name == "init_decoder" for attribute in node.attribute):
+        return moved
+    for attribute in node.attribute:
+        if attribute.type != onnx.AttributeProto.GRAPH or draw.random() < 0.5:
+            continue
+        graph = attribute.g
+        names = {tensor.name: f"{attribute.name}.{tensor.name}" for tensor in graph.initializer}
+        for tensor in graph.initializer:
+            moved.append(onnx.TensorProto.FromString(tensor.SerializeToString()))
+            moved[-1].name = names[tensor.name]
+        del graph.initializer[:]
+        for inner in graph.node:
+            inner.input[:] = [names.get(name, name) for name in inner.input]
+    return moved
 
 
 def _model(node: onnx.NodeProto, feeds: dict[str, Array], constants: set[str], opset: int) -> onnx.ModelProto:

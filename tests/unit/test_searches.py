@@ -1,4 +1,4 @@
-"""Searches, experts and tokenizers of com.microsoft: what is refused, and what ONNX Runtime's CPU kernels do not tell."""
+"""Searches, experts and tokenizers of com.microsoft: what is refused, and what ONNX Runtime has for GPUs only."""
 
 from __future__ import annotations
 
