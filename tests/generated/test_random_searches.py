@@ -23,7 +23,7 @@ from seeds import try_seeds
 pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
 
 TRIED = CAMPAIGN or 60
-BUILT = CAMPAIGN // 20 or 2
+BUILT = CAMPAIGN // 100 or 2
 
 
 def written(search: Search, sequences: Array) -> int:

@@ -12,7 +12,6 @@ from opbuild.frontend.microsoft_search import (
     block_of,
     cache_attributes,
     called,
-    first_step,
     given,
     gpt_decoders,
     own,
@@ -50,14 +49,14 @@ def wants_scores(of: Rewriting) -> bool:
 
 def _of_gpt(of: Rewriting) -> Sequence[Node]:
     decoder, first = gpt_decoders(of)
-    attrs = search_attributes(of, steps_before=int(first is not None))
+    attrs = search_attributes(of)
     choice = Choice("ChooseBeams", 5, given(of, 5, 2, 6, 7, 8), attrs, axis=1)
     cache = cache_attributes(of, decoder.block.inputs[3], 5, 1)
     asked = given(of, 0, 1, 3, 9)
     turns, _, tokens, places, mask, begun, following, past = own(of, "BeginSearch", asked, 8, attrs | cache)
     found = begin_beams(of, choice, begun)
     state = State(tokens, places, mask, [past] * len(decoder.caches), begun, following, found)
-    begins, state, early = first_step(of, choice, first, state) if first is not None else (of.truth(), state, [])
+    begins, state, early = decoder.begin(of, choice, state, first)
     return finish_beams(of, choice, decoder, (turns, begins), state, begun, early)
 
 
@@ -79,7 +78,7 @@ def finish_beams(
         control: The turns, and whether there is one.
         state: What it begins with.
         begun: The sequences before all.
-        early: The scores of all tokens in a step before the Loop.
+        early: The scores of all tokens in the step before the Loop.
     """
     last, scores = decoder.run(of, choice, *control, state, collects=wants_scores(of))
     return of.finish(*end_beams(of, choice, last, begun, [*scores, *early] if scores else []))
@@ -115,7 +114,7 @@ def _behind_encoder(
     if layers < 1 or len(names) != first + 4 * layers:
         of.refuse(f"its decoder has {len(names)} inputs, not {first} and 4 caches of each of {layers} layers")
     begins_there = len(encoder.inputs) == 2 + masks
-    attrs = search_attributes(of, steps_before=int(begins_there), is_encoder=1)
+    attrs = search_attributes(of, is_encoder=1)
     choice = Choice("ChooseBeams", 5, options, attrs, axis=0, whole=_reads_all(block))
     asked = [*given(of, 0, 1, 3, 9 if sees_prompt else -1), *begun]
     cache = cache_attributes(of, block.inputs[first], 4, 0)
@@ -126,13 +125,14 @@ def _behind_encoder(
     spread = [of("Gather", each, rows, axis=0) for each in (encoded[1:] if begins_there else encoded)]
     caches = spread[1 : 1 + 2 * layers] if begins_there else [past] * 2 * layers
     state = State(sequences, following, mask, caches, sequences, following, begin_beams(of, choice, sequences))
-    begins, early = of.truth(), list[str]()
-    if begins_there:
-        begins, state, early = choice.step(of, of.number(-1), encoded[0], caches, state)
     fixed = dict(zip(names[first + 2 * layers :], spread[-2 * layers :], strict=True))
     fixed |= {names[1]: mask} if sees_prompt else {}
     fixed |= {names[first - 1]: spread[0]} if has_hidden else {}
     decoder = Decoder(block, names[0], names[first : first + 2 * layers], fixed=fixed)
+    if begins_there:
+        begins, state, early = choice.step(of, of.number(-1), encoded[0], caches, state)
+    else:
+        begins, state, early = decoder.begin(of, choice, state)
     return finish_beams(of, choice, decoder, (turns, begins), state, sequences, early)
 
 

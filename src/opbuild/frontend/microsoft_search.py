@@ -105,6 +105,20 @@ class Decoder:
     mask: str = ""
     fixed: Mapping[str, str] | None = None
 
+    def begin(
+        self, of: Rewriting, choice: Choice, state: State, block: Block | None = None
+    ) -> tuple[str, State, list[str]]:
+        """Write the first step, before the Loop: its prompt is longer than what a turn reads.
+
+        The turns' values then differ in one extent only, for which all of them are bound at once. ``block`` is a graph
+        for this step, if it has one of its own.
+        """
+        names = (self.tokens, self.places, self.mask, *self.caches)
+        values = dict(zip(names, state.values, strict=False)) | dict(self.fixed or {})
+        given = [values[each.name] for each in self.block.inputs]
+        logits, *presents = called(of, block or self.block, given, "decoder")
+        return choice.step(of, of.number(-1), logits, presents, state)
+
     def run(
         self, of: Rewriting, choice: Choice, turns: str, begins: str, first: State, *, collects: bool = False
     ) -> tuple[State, list[str]]:
@@ -219,20 +233,13 @@ def _one_token(of: Rewriting, options: Sequence[str], seed: Sequence[str], *, sa
     if int(of.attr("model_type", 0)) != 0:
         of.refuse(f"its model_type is {of.attr('model_type', 0)}, not 0, as GPT-2")
     decoder, first = gpt_decoders(of)
-    before = int(first is not None)
     attrs = search_attributes(of, samples=samples)
-    choice = Choice("ChooseTokens", 2, options, attrs | {"steps_before": before})
+    choice = Choice("ChooseTokens", 2, options, attrs)
     cache = cache_attributes(of, decoder.block.inputs[3], 5, 1)
     asked = given(of, 0, 1, -1, 6)
-    turns, _, tokens, places, mask, begun, following, past = own(of, "BeginSearch", asked, 8, {**choice.attrs, **cache})
+    turns, _, tokens, places, mask, begun, following, past = own(of, "BeginSearch", asked, 8, {**attrs, **cache})
     found = own(of, "BeginSampling", (begun, *seed), 2, attrs)
     state = State(tokens, places, mask, [past] * len(decoder.caches), begun, following, found)
-    begins, state, _ = first_step(of, choice, first, state) if first is not None else (of.truth(), state, [])
+    begins, state, _ = decoder.begin(of, choice, state, first)
     last, _ = decoder.run(of, choice, turns, begins, state)
     return of.finish(*own(of, "EndSearch", (last.sequences, *given(of, 1)), 1, attrs))
-
-
-def first_step(of: Rewriting, choice: Choice, block: Block, state: State) -> tuple[str, State, list[str]]:
-    """Write the first step of a search as GPT-2's, by a decoder of its own."""
-    logits, *presents = called(of, block, (state.tokens, state.places, state.mask, *state.caches), "init_decoder")
-    return choice.step(of, of.number(-1), logits, presents, state)

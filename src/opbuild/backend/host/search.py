@@ -48,7 +48,7 @@ def _begin(node: Node, inputs: Any) -> Sequence[Array]:
     given = prompt[rows] if prompt.dtype.kind == "i" else prompt
     following = shown.sum(axis=1)[rows, None]
     values = (given, places[rows], mask[rows], sequences[rows], following)
-    turns = np.array(most - sequences.shape[1] - int(node.attrs.get("steps_before", 0)), np.int64)
+    turns = np.array(most - sequences.shape[1] - 1, np.int64)  # the first step is before all turns
     cache = [len(rows) if extent < 0 else int(extent) for extent in node.attrs["cache"]]
     typed = (each if each.dtype.kind == "f" else each.astype(np.int32) for each in values)
     return turns, rows, *typed, np.zeros(cache, node.text("cache_type", "float32"))
@@ -89,12 +89,12 @@ def _following(mask: Array, places: Array, step: int) -> tuple[Array, Array]:
 def _choose(node: Node, inputs: Any) -> Sequence[Array]:
     """One token for each sequence, the likeliest or at random.
 
-    Inputs: the turn, logits, sequences, the mask, the next position, which sequences ended, the state of the random
-    numbers, and those of ``processed``. Results: whether to go on, tokens, positions, the mask, the sequences, which
-    ended, and the state.
+    Inputs: the turn, -1 for the first step, logits, sequences, the mask, the next position, which sequences ended, the
+    state of the random numbers, and those of ``processed``. Results: whether to go on, tokens, positions, the mask, the
+    sequences, which ended, and the state.
     """
     turn, logits, sequences, mask, places, ended, state, *options = inputs
-    step = int(turn) + int(node.attrs.get("steps_before", 0))
+    step = int(turn) + 1
     scores = np.array(logits[:, -1, : _size(node, logits)], np.float32)
     processed(node, scores, sequences, options, step)
     if node.attrs.get("samples", 0):
@@ -141,12 +141,12 @@ def _end(node: Node, inputs: Any) -> Sequence[Array]:
 def _choose_beams(node: Node, inputs: Any) -> Sequence[Array]:
     """The likeliest continuations of all beams of a sequence.
 
-    Inputs: the turn, logits, sequences, the mask, the next position, the beams' scores, what was found (``Beams``),
-    the penalty of the length, and those of ``processed``. Results: whether to go on, tokens, positions, the mask, the
-    sequences, scores, what was found, which beam each continues, and the scores of all tokens.
+    Inputs: the turn, -1 for the first step, logits, sequences, the mask, the next position, the beams' scores, what was
+    found (``Beams``), the penalty of the length, and those of ``processed``. Results: whether to go on, tokens,
+    positions, the mask, the sequences, scores, what was found, which beam each continues, and the scores of all tokens.
     """
     turn, logits, sequences, mask, places, scores, *found, penalty = inputs[:11]
-    step = int(turn) + int(node.attrs.get("steps_before", 0))
+    step = int(turn) + 1
     beams = Beams(node, *found, penalty=1.0 if penalty is None else float(np.asarray(penalty).reshape(-1)[0]))
     last = np.repeat(logits[:, -1, : _size(node, logits)], len(sequences) // len(logits), axis=0)
     likely = np.asarray(last, np.float32)
