@@ -12,7 +12,7 @@ from onnx import helper
 
 import opbuild
 from generated.search_networks import Sizes, gpt_decoder, t5_decoder, t5_encoder
-from opbuild.errors import OpbuildError, RunError, UnsupportedOperatorError
+from opbuild.errors import InvalidModelError, OpbuildError, RunError, UnsupportedOperatorError
 from parts_runner import PartsRunner
 
 Array = npt.NDArray[Any]
@@ -101,6 +101,17 @@ def test_searches_of_other_forms_are_refused_when_they_are_read() -> None:
         made, _ = model(op_type, inputs, attrs | changed)
         with pytest.raises(UnsupportedOperatorError, match=f"{op_type} node 'node': .*{said}"):
             opbuild.compile(made)
+
+
+def test_a_search_without_an_end_and_an_operator_with_a_graph_are_refused() -> None:
+    """What is missing, or too much, is named."""
+    decoder = gpt_decoder(SIZES, np.random.default_rng(0))
+    made, _ = model("GreedySearch", [TOKENS, i32(9)], {"decoder": decoder, "pad_token_id": 0})
+    with pytest.raises(InvalidModelError, match="GreedySearch node 'node' lacks the attribute 'eos_token_id'"):
+        opbuild.compile(made)
+    made, _ = model("RotaryEmbedding", [np.zeros((3, 4), np.float32)], {"decoder": decoder})
+    with pytest.raises(InvalidModelError, match="which reads 'i0', has a graph that its operator does not take"):
+        opbuild.compile(made)
 
 
 def _encoder(sizes: Sizes, rng: np.random.Generator) -> onnx.GraphProto:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from opbuild.errors import InvalidModelError
 from opbuild.frontend.block import Block, Declared
 from opbuild.frontend.rewriting import Rewriting
 from opbuild.graph.types import Node
@@ -150,7 +151,16 @@ class Decoder:
 
 
 def search_attributes(of: Rewriting, **more: Any) -> dict[str, Any]:
-    """Return what the host reads of a search's attributes, and more."""
+    """Return what the host reads of a search's attributes, and more.
+
+    Raises:
+        InvalidModelError: If it lacks the token that ends a sequence, or the one that fills it up.
+    """
+    for name in ("eos_token_id", "pad_token_id"):
+        if not isinstance(of.node.attrs.get(name), int):
+            raise InvalidModelError(
+                f"{of.node.op_type} node {of.node.name!r} lacks the attribute {name!r}", "export the model again"
+            )
     return {name: of.node.attrs[name] for name in KEPT if name in of.node.attrs} | more
 
 

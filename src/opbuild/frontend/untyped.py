@@ -7,6 +7,7 @@ from functools import partial
 from itertools import count
 from typing import NoReturn
 
+from opbuild.errors import InvalidModelError
 from opbuild.graph.types import Array, TensorType
 
 
@@ -44,7 +45,10 @@ class Untyped:
         return self._unknown(name)
 
     def _unknown(self, name: str) -> NoReturn:
-        raise LookupError(f"the type of {name!r} is not known yet")
+        raise InvalidModelError(
+            f"node {self._name!r}, which reads {name!r}, has a graph that its operator does not take",
+            "export the model again",
+        )
 
 
 def _itself(value: Array) -> Array:
