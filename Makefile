@@ -50,7 +50,7 @@ campaign: TESTS = tests/generated tests/property tests/conformance tests/system/
   tests/system/test_offline_models.py tests/system/test_cache_modes.py tests/kernels \
   tests/system/test_same_keys_everywhere.py \
   tests/unit/test_onnx_networks.py tests/unit/test_example_models.py
-campaign: $(STAMP) ## Try COUNT=1000 random networks, mutated models, damages, surroundings, expressions; print the counts
+campaign: $(STAMP) ## Try COUNT=1000 random networks, mutated models, damages, surroundings, expressions; print a table of what was wrong
 	OPBUILD_FUZZ=$(COUNT) $(BIN)/python -m pytest -s $(TESTS) $(ARGS)
 
 conformance: $(STAMP) ## Run all of ONNX's own cases and write the page and the golden file that tell what became of them

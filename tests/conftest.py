@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 
 import kept_kernels
+from campaign import Campaign
+from fuzzing import CAMPAIGN
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.config import Config
 from opbuild.runtime.reused import ReusedMemory, Wanted
@@ -95,6 +97,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the folders whose files take longest: what is left for the end is divided evenly among processes."""
     folders = {name: place for place, name in enumerate(_LONGEST_FIRST)}
     items.sort(key=lambda item: folders.get(item.path.parent.name, len(folders)))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Count what a campaign tries."""
+    if CAMPAIGN:
+        config.pluginmanager.register(Campaign())
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

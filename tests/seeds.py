@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import campaign
+
 HANGS_AFTER = 60
 """Seconds in which one seed must be done; most take a tenth of one."""
 
@@ -59,11 +61,18 @@ def try_seeds(name: str, try_one: Callable[[int], tuple[str, str]], seeds: Itera
     """Call a function with each seed and return what became of them.
 
     Args:
-        name: What is tried; printed with the counts.
+        name: What is tried; printed with the counts, and the class in a campaign's table.
         try_one: Takes a seed; returns an outcome in a word, one of ``FAULTS`` if it is one, and what to say of it.
         seeds: What to try.
         processes: How many to try at once.
     """
+    tally = _try(name, try_one, seeds, processes)
+    print(f"{name}: {tally}", file=sys.__stderr__, flush=True)
+    campaign.count(name, tally.outcomes)
+    return tally
+
+
+def _try(name: str, try_one: Callable[[int], tuple[str, str]], seeds: Iterable[int], processes: int = 1) -> Tally:
     tally, todo = Tally(), iter(list(seeds))
     running: dict[int, _Worker] = {}
     shown = time.monotonic()
@@ -83,7 +92,6 @@ def try_seeds(name: str, try_one: Callable[[int], tuple[str, str]], seeds: Itera
         if time.monotonic() - shown > 60:
             shown = time.monotonic()
             print(f"{name}: {tally}", file=sys.__stderr__, flush=True)
-    print(f"{name}: {tally}", file=sys.__stderr__, flush=True)
     return tally
 
 
@@ -158,7 +166,7 @@ class _Worker:
         seed, *rest = self.seeds
         tally.add(seed, "hang" if self.hangs else "crash", f"the process ended with {status:#x}")
         if rest:
-            again = try_seeds("rest of a batch", self.try_one, rest)
+            again = _try("rest of a batch", self.try_one, rest)
             tally.outcomes += again.outcomes
             tally.remarks += again.remarks
             tally.faults += again.faults

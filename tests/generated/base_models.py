@@ -49,11 +49,15 @@ def quick_models() -> tuple[Base, ...]:
 
 @cache
 def all_models() -> tuple[Base, ...]:
-    """Return the small networks, and all one-node models of onnx whose inputs are tensors."""
+    """Return the small networks, searches and experts, and all one-node models of onnx whose inputs are tensors."""
     from conformance.cases import cases
+    from generated.random_experts import random_experts
+    from generated.random_searches import random_search
 
     found = ((case.name, case.model, case.data[0][0]) for case in cases(("node",)))
-    return (*small_networks(), *_from_cases(found))
+    made = [("search", *random_search(seed)[:2]) for seed in range(12)]
+    made += [("experts", each.given, each.feeds) for each in map(random_experts, range(8))]
+    return (*small_networks(), *(Base(*each) for each in made), *_from_cases(found))
 
 
 def _from_cases(cases: Iterable[tuple[str, onnx.ModelProto, Sequence[Any]]]) -> list[Base]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import onnx
 import pytest
 
+import campaign
 from fuzzing import CAMPAIGN
 from generated.base_models import all_models, quick_models, small_networks
 from generated.mutated_models import (
@@ -100,9 +101,11 @@ def test_a_seed_is_the_same_case_in_every_process() -> None:
     assert len({str(case_of(seed, quick_models())) for seed in range(50)}) > 45
 
 
-def test_what_crashes_hangs_or_raises_is_counted_under_its_seed() -> None:
-    """And the seeds after it are tried."""
+def test_what_crashes_hangs_or_raises_is_counted_under_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the seeds after it are tried; a campaign's table has the dead process among what is foreign."""
     import os
+
+    monkeypatch.setattr(campaign, "COUNTS", {})
 
     def one(seed: int) -> tuple[str, str]:
         if seed == 2:
@@ -114,6 +117,9 @@ def test_what_crashes_hangs_or_raises_is_counted_under_its_seed() -> None:
     tally: Tally = try_seeds("a test", one, range(6))
     assert dict(tally.outcomes) == {"agreed": 4, "crash": 1, "foreign": 1}
     assert sorted((seed, outcome) for seed, outcome, _ in tally.faults) == [(2, "crash"), (3, "foreign")]
+    rows = [line.split() for line in campaign.table().splitlines()]
+    assert rows[0] == ["class", "tried", "wrong", "foreign", "hangs"]
+    assert rows[1:] == [["a", "test", "6", "0", "2", "0"], ["all", "6", "0", "2", "0"]]
 
 
 def test_results_that_differ_are_told_from_rounding() -> None:

@@ -151,3 +151,9 @@ def _bias_softmax(of: Rewriting) -> Sequence[Node]:
         return of.finish(of("Softmax", total, axis=-1))
     rows = of("Softmax", of("Flatten", total, axis=axis), axis=-1)
     return of.finish(of.reshape(rows, *shape))
+
+
+@writes("Tokenizer")
+def _tokenizer(of: Rewriting) -> Sequence[Node]:
+    of.write("Tokenizer", of.node.inputs, of.node.outputs, of.node.attrs, "opbuild")
+    return of.nodes

@@ -48,11 +48,11 @@ def _real_transform(of: Rewriting) -> Sequence[Node]:
         of.refuse("transforms along more than one axis, of both sides, or that are normalised are not served")
     if of.node.op_type == "Rfft":
         pairs = of("Unsqueeze", of.input(0), of.ints(-1))
-        return of.finish(of("DFT", pairs, "", of.ints_scalar(-2), onesided=1))
+        return of.finish(of("DFT", pairs, "", of.number(-2), onesided=1))
     count = of.shape(0)[-2]
     mirrored = of("Slice", of.input(0), of.ints(count - 2), of.ints(0), of.ints(-2), of.ints(-1))
     signs = of.floats([1.0, -1.0])
     whole = of("Concat", of.input(0), of("Mul", mirrored, signs), axis=-2)
-    found = of("DFT", whole, "", of.ints_scalar(-2), inverse=1)
+    found = of("DFT", whole, "", of.number(-2), inverse=1)
     real = of("Squeeze", of("Slice", found, of.ints(0), of.ints(1), of.ints(-1)), of.ints(-1))
     return of.finish(of("Mul", real, of.floats(2 * count - 2)))

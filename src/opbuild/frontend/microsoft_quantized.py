@@ -70,7 +70,7 @@ def _gather_blocks(of: Rewriting) -> Sequence[Node]:
         extent *= 8 // bits
     block = int(of.attr("block_size", 128)) or extent
     if taken == blocked:
-        own[2].places = own[3 if 3 in own else 2].places = of("Div", places, of.ints_scalar(block))
+        own[2].places = own[3 if 3 in own else 2].places = of("Div", places, of.number(block))
     scale = own[2].numbers(8)
     zero = own[3].numbers(bits) if 3 in own else ""
     axis = blocked if blocked < taken else blocked + len(indices) - 1
@@ -89,9 +89,9 @@ def _gather_blocks(of: Rewriting) -> Sequence[Node]:
 def _places(of: Rewriting, extent: int) -> tuple[str, str]:
     """Return indices from 0 on, 0 for those that are out of range, and which are not."""
     given = of.cast(of.input(1), "int64", of.dtype(1))
-    places = of("Where", of("Less", given, of.ints_scalar(0)), of("Add", given, of.ints_scalar(extent)), given)
-    inside = of("And", of("GreaterOrEqual", places, of.ints_scalar(0)), of("Less", places, of.ints_scalar(extent)))
-    return of("Where", inside, places, of.ints_scalar(0)), inside
+    places = of("Where", of("Less", given, of.number(0)), of("Add", given, of.number(extent)), given)
+    inside = of("And", of("GreaterOrEqual", places, of.number(0)), of("Less", places, of.number(extent)))
+    return of("Where", inside, places, of.number(0)), inside
 
 
 class _Gathered:

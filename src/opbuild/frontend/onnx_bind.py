@@ -5,7 +5,7 @@ What has no shape rule of opbuild's own is typed by onnx.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from opbuild.frontend.binding import NodeBinder
 from opbuild.frontend.block import Block, Declared, blocks
 from opbuild.frontend.onnx_messages import GraphProto, ModelProto, NodeProto, ValueInfoProto
 from opbuild.frontend.onnx_read import DataFiles, opsets, to_array
+from opbuild.frontend.rewritten import rewrites
 from opbuild.graph.label_tables import MAPPED
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.passes.infer import check_sizes, has_rule
@@ -64,12 +65,25 @@ def to_block(graph: GraphProto, files: DataFiles, versions: Mapping[str, int], p
         UnsupportedOperatorError: If an operator is unknown.
         InvalidModelError: If a node does not fit its schema.
     """
-    tensors = {tensor.name: partial(to_array, tensor, files) for tensor in graph.initializer}
-    nodes = tuple(_node(proto, index, files, versions, prefix) for index, proto in enumerate(graph.node))
+    tensors: dict[str, Callable[[], Array]] = {
+        tensor.name: partial(to_array, tensor, files) for tensor in graph.initializer
+    }
     maps = {value.name: value.type.map_type for value in graph.input if value.type.HasField("map_type")}
-    nodes = tuple(_with_map(node, maps) for node in nodes) if maps else nodes
     inputs = tuple(_declared(value) for value in graph.input if value.name not in tensors)
-    return Block(nodes, tensors, inputs, tuple(map(_declared, graph.output)))
+    nodes = [_node(proto, index, files, versions, prefix) for index, proto in enumerate(graph.node)]
+    nodes = [_with_map(node, maps) for node in nodes] if maps else nodes
+    written = tuple(other for node in nodes for other in _written(node, tensors))
+    return Block(written, tensors, inputs, tuple(map(_declared, graph.output)))
+
+
+def _written(node: Node, tensors: dict[str, Callable[[], Array]]) -> Sequence[Node]:
+    """Return the nodes that are written in place of one, if it has graphs; others are where types are known."""
+    if not any(blocks(node)) or not rewrites(node.domain, node.op_type):
+        return (node,)
+    from opbuild.frontend.rewriting import rewrite
+    from opbuild.frontend.untyped import Untyped
+
+    return rewrite(node, Untyped(node.name, tensors))
 
 
 def _node(proto: NodeProto, index: int, files: DataFiles, versions: Mapping[str, int], prefix: str) -> Node:

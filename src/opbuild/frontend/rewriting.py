@@ -57,28 +57,31 @@ class Rewriting:
 
     def __call__(self, op_type: str, *inputs: str, **attrs: Any) -> str:
         """Write an operator with one output, and return that output's name."""
-        name = self.scope.fresh(f"{self.node.name}/{op_type}_{len(self.nodes)}")
+        name = self.fresh(op_type)
         self.write(op_type, inputs, (name,), attrs)
         return name
 
     def in_range(self, indices: str, table: str) -> str:
         """Refuse indices of the rows of one of the inputs that are negative or too large."""
-        count = self.scope.type_of(table).shape[0]
-        output = self.scope.fresh(f"{self.node.name}/{IN_RANGE}_{len(self.nodes)}")
-        attrs = {"counts": (count,), "negative": False}
-        self.nodes.append(Node(IN_RANGE, (indices,), (output,), attrs, self.node.name, DOMAIN))
-        return output
+        counts = (self.scope.type_of(table).shape[0],)
+        return self.own(IN_RANGE, indices, counts=counts, negative=False)
 
     def own(self, op_type: str, *inputs: str, **attrs: Any) -> str:
         """Write an operator of opbuild's own with one output, and return that output's name."""
-        name = self(op_type, *inputs, **attrs)
-        self.nodes[-1] = self.nodes[-1].with_(domain=DOMAIN)
+        name = self.fresh(op_type)
+        self.write(op_type, inputs, (name,), attrs, DOMAIN)
         return name
 
-    def write(self, op_type: str, inputs: Sequence[str], outputs: Sequence[str], attrs: Mapping[str, Any]) -> None:
+    def write(
+        self, op_type: str, inputs: Sequence[str], outputs: Sequence[str], attrs: Mapping[str, Any], domain: str = ""
+    ) -> None:
         """Write an operator whose outputs have these names."""
         name = f"{self.node.name}/{op_type}_{len(self.nodes)}"
-        self.nodes.append(Node(op_type, tuple(inputs), tuple(outputs), dict(attrs), name))
+        self.nodes.append(Node(op_type, tuple(inputs), tuple(outputs), dict(attrs), name, domain))
+
+    def fresh(self, op_type: str) -> str:
+        """Return an unused name for an output of the next operator."""
+        return self.scope.fresh(f"{self.node.name}/{op_type}_{len(self.nodes)}")
 
     def itself(self) -> Sequence[Node]:
         """Return the node as it is: kernels or the host serve this form of it."""
@@ -148,6 +151,10 @@ class Rewriting:
         """Return the element type of an input."""
         return self.scope.type_of(self.input(index)).dtype
 
+    def value(self, index: int) -> Array | None:
+        """Return the value of an input if it is known when the network is built."""
+        return self.scope.value_of(self.input(index))
+
     def at_least(self, index: int, other: int, axis: int) -> int:
         """Return the greater of the number in an input, on which shapes depend, and an extent of another input.
 
@@ -195,9 +202,13 @@ class Rewriting:
         """Return a constant of int64, one-dimensional; open extents stay open."""
         return self.scope.constant(np.array(values, object if is_open(values) else np.int64))
 
-    def ints_scalar(self, value: int) -> str:
+    def number(self, value: int) -> str:
         """Return a constant of int64 without dimensions; an open extent stays open."""
         return self.scope.constant(np.array(value, object if is_open((value,)) else np.int64))
+
+    def truth(self) -> str:
+        """Return a constant that is true."""
+        return self.scope.constant(np.array(True))
 
     def steps(self, count: int, first: int = 0) -> str:
         """Return so many integers from the first one on; both may be open extents."""

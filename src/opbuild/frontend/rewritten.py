@@ -16,12 +16,17 @@ _MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         MICROSOFT: (
             *("FusedConv", "NhwcConv", "NhwcFusedConv", "FusedGemm", "FusedMatMul", "TransposeMatMul", "GemmFastGelu"),
             *("BiasAdd", "BiasGelu", "BiasSoftmax", "BiasSplitGelu", "FastGelu", "Gelu", "QuickGelu"),
+            "Tokenizer",
         )
     },
     "microsoft_attention": {
         MICROSOFT: ("Attention", "MultiHeadAttention", "QAttention"),
     },
     "microsoft_bits": {MICROSOFT: ("MatMulBnb4", "MatMulNBits")},
+    "microsoft_beams": {MICROSOFT: ("BeamSearch", "WhisperBeamSearch")},
+    "microsoft_decoding": {MICROSOFT: ("DecoderMaskedMultiHeadAttention",)},
+    "microsoft_experts": {MICROSOFT: ("MoE", "QMoE")},
+    "microsoft_search": {MICROSOFT: ("GreedySearch", "Sampling")},
     "microsoft_gated": {
         MICROSOFT: (
             *("BranchwiseRMSNorm", "CausalConvWithState", "EngramGate", "GatedAdd", "GatedRMSNorm", "MoEGroupRouter"),

@@ -220,7 +220,7 @@ class _Walk:
                 return [first]
             beside = [name for name in node.inputs[1:] if self._is_list(name, frame)]
             return [first, *(name for name in dict.fromkeys(beside) if name != first)]
-        if node.op_type in BY_DATA or isinstance(error, NoTensorError):
+        if node.op_type in BY_DATA or node.domain == "opbuild" or isinstance(error, NoTensorError):
             return []
         return list(dict.fromkeys(name for name in node.inputs if self._is_list(name, frame)))
 

@@ -1,0 +1,211 @@
+"""Mixtures of experts of domain ``com.microsoft``: a router chooses some of many pairs of layers for each token.
+
+Every expert computes every token, and what was not chosen is left out of the sum: its kernels know all weights, and
+nothing is cut. Of a few tokens in float the chosen experts' weights are gathered instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import numpy as np
+
+from opbuild.frontend.microsoft_expert_weights import Weights, float_weights, quantized_layers
+from opbuild.frontend.rewriting import Rewriting, writes
+from opbuild.graph.extents import is_open
+from opbuild.graph.types import Node
+
+FLOAT32 = 1
+LEAST_WEIGHT = 1e-8
+"""What a quantised expert's weight must exceed, or it is left out."""
+
+GATED = "swiglu"
+
+
+@writes("MoE")
+def mixture(of: Rewriting) -> Sequence[Node]:
+    """MoE: experts of floats.
+
+    ``use_sparse_mixer`` changes nothing, as in ONNX Runtime's kernel for CPUs.
+    """
+    layers = {1: float_weights(of, 2, 3), 2: float_weights(of, 4, 5)}
+    if of.has(6):
+        layers[3] = float_weights(of, 6, 7)
+    return _mix(of, layers, quantized=False)
+
+
+@writes("QMoE")
+def quantized_mixture(of: Rewriting) -> Sequence[Node]:
+    """QMoE: experts of integers of few bits, each row or block of which has a scale."""
+    kind = of.node.text("quant_type", "int")
+    if kind != "int":
+        of.refuse(f"weights of quant_type {kind!r} are not served")
+    places = {1: (2, 11), 2: (5, 12), **({3: (8, 13)} if of.has(8) else {})}
+    return _mix(of, quantized_layers(of, places), quantized=True)
+
+
+def _mix(of: Rewriting, layers: dict[int, Weights], *, quantized: bool) -> Sequence[Node]:
+    shape = of.shape(0, 2, 3)
+    tokens, experts = of.shape(1, 2)
+    wide = of.input(0) if of.dtype() == "float32" else of("Cast", of.input(0), to=FLOAT32)
+    x = wide if len(shape) == 2 else of.reshape(wide, tokens, shape[-1])
+    count = int(of.attr("k", 1))
+    if not 0 < count <= experts:
+        of.refuse(f"it chooses k = {count} of {experts} experts")
+    places, shares = _quantized_route(of, count) if quantized else _route(of, count)
+    of_few = not is_open((tokens,)) and tokens * count < experts and not _are_apart(layers)
+    if of_few:
+        found = _gathered(of, x, layers, places, shares)
+    else:
+        none = of("ConstantOfShape", of.ints(tokens, experts), value=np.zeros(1, np.float32))
+        chosen = of("ScatterElements", none, places, shares, axis=1)
+        found = _apart(of, x, layers, chosen) if _are_apart(layers) else _batched(of, x, layers, chosen)
+    if len(shape) != 2:
+        found = of.reshape(found, *shape)
+    return of.finish(found if of.dtype() == "float32" else of("Cast", found, to=_number(of)))
+
+
+def _number(of: Rewriting) -> int:
+    return {"float16": 10, "bfloat16": 16, "float64": 11}[of.dtype()]
+
+
+# Who computes which token
+
+
+def _top(of: Rewriting, scores: str, count: int) -> tuple[str, str]:
+    """Return the greatest scores and their experts; of equal ones the last come first, as in ONNX Runtime."""
+    experts = of.shape(1)[1]
+    backwards = of("Gather", scores, of.constant(np.arange(experts - 1, -1, -1)), axis=1)
+    best, places = (of.fresh(each) for each in ("best", "places"))
+    of.write("TopK", (backwards, of.ints(count)), (best, places), {"axis": 1})
+    return of("Sub", of.ints(experts - 1), places), best
+
+
+def _scores(of: Rewriting, index: int) -> str:
+    return of.input(index) if of.dtype(index) == "float32" else of("Cast", of.input(index), to=FLOAT32)
+
+
+def _part(of: Rewriting, shares: str) -> str:
+    """Return shares of which all of a token are 1."""
+    return of("Div", shares, of("ReduceSum", shares, of.ints(1), keepdims=1))
+
+
+def _route(of: Rewriting, count: int) -> tuple[str, str]:
+    """Return each token's experts and their shares, ``(tokens, k)``."""
+    places, shares = _top(of, of("Softmax", _scores(of, 1), axis=-1), count)
+    return places, _part(of, shares) if of.attr("normalize_routing_weights", 0) else shares
+
+
+def _quantized_route(of: Rewriting, count: int) -> tuple[str, str]:
+    """Return each token's experts and their shares, those of a tensor of their own if it is given."""
+    places, best = _top(of, _scores(of, 1), count)
+    if not of.has(14):
+        return places, _unless_small(of, of("Softmax", best, axis=-1))
+    shares = of("GatherElements", _scores(of, 14), places, axis=1)
+    if of.attr("normalize_routing_weights", 0):
+        shares = _part(of, shares)  # of nothing but zeros none is above the least one
+    return places, _unless_small(of, shares)
+
+
+def _unless_small(of: Rewriting, shares: str) -> str:
+    least, none = (of.constant(np.array(value, np.float32)) for value in (LEAST_WEIGHT, 0.0))
+    return of("Where", of("Greater", shares, least), shares, none)
+
+
+# What they compute
+
+
+def _are_apart(layers: dict[int, Weights]) -> bool:
+    return all(each.one is not None for each in layers.values())
+
+
+def _both(of: Rewriting, x: str, layers: dict[int, Weights], product: Callable[[Weights, str], str]) -> str:
+    """Write both layers; ``product`` writes that with one of them."""
+    value = _activated(of, *(product(layers[each], x) for each in (1, 3) if each in layers))
+    return product(layers[2], value)
+
+
+def _every(of: Rewriting, x: str, layers: dict[int, Weights], at: str = "") -> str:
+    def product(weights: Weights, x: str) -> str:
+        return cast("Callable[[str, str], str]", weights.every)(x, at)
+
+    return _both(of, x, layers, product)
+
+
+def _one(of: Rewriting, x: str, layers: dict[int, Weights], expert: int) -> str:
+    def product(weights: Weights, x: str) -> str:
+        return cast("Callable[[str, int], str]", weights.one)(x, expert)
+
+    return _both(of, x, layers, product)
+
+
+def _weighed(of: Rewriting, value: str, shares: str) -> str:
+    """Return values times their shares; nothing of what has none, which may be infinite."""
+    none = of.constant(np.array(0.0, np.float32))
+    return of("Where", of("Greater", shares, none), of("Mul", value, shares), none)
+
+
+def _batched(of: Rewriting, x: str, layers: dict[int, Weights], chosen: str) -> str:
+    shares = of("Unsqueeze", of("Transpose", chosen, perm=(1, 0)), of.ints(2))
+    every = _every(of, of("Unsqueeze", x, of.ints(0)), layers)
+    return of("ReduceSum", _weighed(of, every, shares), of.ints(0), keepdims=0)
+
+
+def _gathered(of: Rewriting, x: str, layers: dict[int, Weights], places: str, shares: str) -> str:
+    tokens, count = of.shape(1)[0], int(of.attr("k", 1))
+    rows = of.constant(np.repeat(np.arange(tokens), count))
+    each = of("Unsqueeze", of("Gather", x, rows, axis=0), of.ints(1))
+    value = _every(of, each, layers, of.reshape(places, tokens * count))
+    weighed = _weighed(of, value, of.reshape(shares, tokens * count, 1, 1))
+    split = of.reshape(weighed, tokens, count, of.shape(0)[-1])
+    return of("ReduceSum", split, of.ints(1), keepdims=0)
+
+
+def _apart(of: Rewriting, x: str, layers: dict[int, Weights], chosen: str) -> str:
+    total = ""
+    for expert in range(of.shape(1)[1]):
+        own = _weighed(of, _one(of, x, layers, expert), of.slice(chosen, 1, expert, expert + 1))
+        total = of("Add", total, own) if total else own
+    return total
+
+
+def _activated(of: Rewriting, value: str, linear: str = "") -> str:
+    """Write the activation; ``linear`` is what a third layer makes to multiply it by."""
+    kind = of.node.text("activation_type", "relu")
+    if kind == GATED:
+        return _gate(of, value, linear)
+    if kind not in ("relu", "gelu", "silu", "identity"):
+        of.refuse(f"its activation {kind!r} is not served")
+    if kind == "silu":
+        value = of("Mul", value, of("Sigmoid", value))
+    elif kind != "identity":
+        value = of("Relu", value) if kind == "relu" else of("Gelu", value, approximate="tanh")
+    return of("Mul", value, linear) if linear else value
+
+
+def _gate(of: Rewriting, value: str, linear: str) -> str:
+    fusion = int(of.attr("swiglu_fusion", 0))
+    if not linear:
+        value, linear = _halves(of, value, fusion)
+    elif fusion:
+        of.refuse("swiglu_fusion says that both layers are one, and there is a third")
+    alpha, beta, limit = (
+        of.constant(np.array(of.attr(name, default), np.float32))
+        for name, default in (("activation_alpha", 1.0), ("activation_beta", 0.0), ("swiglu_limit", np.inf))
+    )
+    if "swiglu_limit" in of.node.attrs:
+        value = of("Min", value, limit)
+        linear = of("Clip", linear, of("Neg", limit), limit)
+    gate = of("Mul", value, of("Sigmoid", of("Mul", alpha, value)))
+    return of("Mul", gate, of("Add", linear, beta))
+
+
+def _halves(of: Rewriting, value: str, fusion: int) -> tuple[str, str]:
+    if fusion not in (1, 2):
+        of.refuse("swiglu needs swiglu_fusion 1 or 2, or a third layer")
+    size = of.shape(2)[1] // 2
+    if fusion == 2:
+        return of.slice(value, -1, 0, size), of.slice(value, -1, size, 2 * size)
+    first, second = (of("Slice", value, of.ints(begin), of.ints(2 * size), of.ints(-1), of.ints(2)) for begin in (0, 1))
+    return first, second

@@ -1,0 +1,257 @@
+"""Searches of domain ``com.microsoft``: a Loop over the decoder that an attribute holds.
+
+In each turn the host chooses tokens behind the decoder (``backend/host/search.py``), and everything else is the
+network's own operators. So a search is cut and bound as any loop is. Types are not known where this is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from opbuild.errors import InvalidModelError
+from opbuild.frontend.block import Block, Declared
+from opbuild.frontend.rewriting import Rewriting, writes
+from opbuild.graph.types import Node
+from opbuild.platform.records import NamedTuple, dataclass
+
+DOMAIN = "opbuild"
+
+KEPT = (
+    *("eos_token_id", "pad_token_id", "vocab_size", "no_repeat_ngram_size", "early_stopping", "decoder_start_token_id"),
+    *("temperature", "top_p", "filter_value", "min_tokens_to_keep", "custom", "presence_penalty"),
+    *("beginning_timestamp_token_id", "no_timestamps_token_id", "start_of_lm_token_id", "translate_token_id"),
+    "transcribe_token_id",
+)
+"""Attributes that the host reads."""
+
+
+class State(NamedTuple):
+    """What a search carries from turn to turn, or what these values are called.
+
+    Attributes:
+        tokens, places, mask: What the decoder reads of the new tokens.
+        caches: Its earlier keys and values.
+        sequences: All tokens so far.
+        following: The position of the next token.
+        found: What the choice remembers.
+    """
+
+    tokens: str
+    places: str
+    mask: str
+    caches: Sequence[str]
+    sequences: str
+    following: str
+    found: Sequence[str]
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """All, in one order."""
+        first = (self.tokens, self.places, self.mask, *self.caches)
+        return (*first, self.sequences, self.following, *self.found)
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """How tokens are chosen: by an operator of the host.
+
+    Attributes:
+        op_type: The operator.
+        remembered: How many values it remembers.
+        options: The inputs that change scores.
+        attrs: Its attributes.
+        axis: The axis of caches along which the beams lie that go on; None if there are no beams.
+        whole: Whether the decoder reads all tokens each time.
+    """
+
+    op_type: str
+    remembered: int
+    options: Sequence[str]
+    attrs: Mapping[str, Any]
+    axis: int | None = None
+    whole: bool = False
+
+    def step(
+        self, to: Rewriting, turn: str, logits: str, presents: Sequence[str], state: State
+    ) -> tuple[str, State, list[str]]:
+        """Write the choice behind a decoder: whether to go on, what follows, and the scores of all tokens."""
+        inputs = (turn, logits, state.sequences, state.mask, state.following, *state.found, *self.options)
+        beside = 0 if self.axis is None else 2
+        goes_on, tokens, places, mask, sequences, *more = own(
+            to, self.op_type, inputs, 5 + self.remembered + beside, self.attrs
+        )
+        found, beside_them = more[: self.remembered], more[self.remembered :]
+        if self.axis is not None:
+            presents = [to("Gather", present, beside_them[0], axis=self.axis) for present in presents]
+        read = sequences if self.whole else tokens
+        return goes_on, State(read, places, mask, presents, sequences, places, found), beside_them[1:]
+
+
+@dataclass(frozen=True, eq=False)
+class Decoder:
+    """A decoder, and which of its inputs are what.
+
+    Attributes:
+        block: The graph.
+        tokens, places, mask: The names of inputs, empty for one that it lacks.
+        caches: Those of earlier keys and values.
+        fixed: Values of the inputs that are the same in all turns.
+    """
+
+    block: Block
+    tokens: str
+    caches: Sequence[str]
+    places: str = ""
+    mask: str = ""
+    fixed: Mapping[str, str] | None = None
+
+    def begin(
+        self, of: Rewriting, choice: Choice, state: State, block: Block | None = None
+    ) -> tuple[str, State, list[str]]:
+        """Write the first step, before the Loop: its prompt is longer than what a turn reads.
+
+        The turns' values then differ in one extent only, for which all of them are bound at once. ``block`` is a graph
+        for this step, if it has one of its own.
+        """
+        names = (self.tokens, self.places, self.mask, *self.caches)
+        values = dict(zip(names, state.values, strict=False)) | dict(self.fixed or {})
+        given = [values[each.name] for each in self.block.inputs]
+        logits, *presents = called(of, block or self.block, given, "decoder")
+        return choice.step(of, of.number(-1), logits, presents, state)
+
+    def run(
+        self, of: Rewriting, choice: Choice, turns: str, begins: str, first: State, *, collects: bool = False
+    ) -> tuple[State, list[str]]:
+        """Write the Loop: the last state, and the scores of all turns if they are to be collected."""
+        body = Rewriting(of.node.with_(name=f"{of.node.name}/turn"), of.scope)
+        turn, begun = of.fresh("turn"), of.fresh("begun")
+        names = State(
+            self.tokens,
+            self.places or of.fresh("places"),
+            self.mask or of.fresh("mask"),
+            self.caches,
+            of.fresh("sequences"),
+            of.fresh("following"),
+            [of.fresh("found") for _ in first.found],
+        )
+        logits, *presents = (each.name for each in self.block.outputs)
+        goes_on, following, scores = choice.step(body, turn, logits, presents, names)
+        collected = scores if collects else []
+        fixed = self.fixed or {}
+        nodes = (*bound([*fixed], [*fixed.values()]), *self.block.nodes, *body.nodes)
+        inputs, outputs = (turn, begun, *names.values), (goes_on, *following.values, *collected)
+        inner = Block(nodes, self.block.tensors, tuple(map(Declared, inputs)), tuple(map(Declared, outputs)))
+        found = [of.fresh("last") for _ in outputs[1:]]
+        of.write("Loop", (turns, begins, *first.values), found, {"body": inner})
+        tokens, places, mask, *last = found[: len(found) - len(collected)]
+        caches, (all_tokens, after, *choice_found) = last[: len(self.caches)], last[len(self.caches) :]
+        state = State(tokens, places, mask, caches, all_tokens, after, choice_found)
+        return state, found[len(found) - len(collected) :]
+
+
+def search_attributes(of: Rewriting, **more: Any) -> dict[str, Any]:
+    """Return what the host reads of a search's attributes, and more.
+
+    Raises:
+        InvalidModelError: If it lacks the token that ends a sequence, or the one that fills it up.
+    """
+    for name in ("eos_token_id", "pad_token_id"):
+        if not isinstance(of.node.attrs.get(name), int):
+            raise InvalidModelError(
+                f"{of.node.op_type} node {of.node.name!r} lacks the attribute {name!r}", "export the model again"
+            )
+    return {name: of.node.attrs[name] for name in KEPT if name in of.node.attrs} | more
+
+
+def given(of: Rewriting, *indices: int) -> list[str]:
+    """Return the names of inputs, empty for one that is not there."""
+    return [of.input(index) if index >= 0 and of.has(index) else "" for index in indices]
+
+
+def own(of: Rewriting, op_type: str, inputs: Sequence[str], count: int, attrs: Mapping[str, Any]) -> list[str]:
+    """Write an operator of the host and return its outputs."""
+    names = [of.fresh(op_type) for _ in range(count)]
+    of.write(op_type, inputs, names, attrs, DOMAIN)
+    return names
+
+
+def block_of(of: Rewriting, name: str) -> Block:
+    """Return a graph among the attributes."""
+    found = of.node.attrs.get(name)
+    if not isinstance(found, Block):
+        of.refuse(f"it has no graph {name!r}")
+    return found
+
+
+def bound(names: Sequence[str], values: Sequence[str]) -> list[Node]:
+    """Return nodes that give values the names of a graph's inputs."""
+    return [Node("Identity", (value,), (name,), {}, name) for name, value in zip(names, values, strict=True)]
+
+
+def called(of: Rewriting, block: Block, values: Sequence[str], where: str) -> list[str]:
+    """Write a graph with values for its inputs, and return its outputs: a branch that is always taken."""
+    names = [each.name for each in block.inputs]
+    if len(names) != len(values):
+        of.refuse(f"its {where} has {len(names)} inputs, not {len(values)}")
+    results = [of.fresh(each.name) for each in block.outputs]
+    branch = Block((*bound(names, values), *block.nodes), block.tensors, (), block.outputs)
+    of.write("If", (of.truth(),), results, {"then_branch": branch})
+    return results
+
+
+def cache_attributes(of: Rewriting, declared: Declared, rank: int, axis: int) -> dict[str, Any]:
+    """Return the shape of a cache without keys: as a decoder declares it, with any rows at an axis."""
+    shape = declared.shape
+    if shape is None or len(shape) != rank or shape[-1] < 1 or shape[-3] < 1:
+        of.refuse(f"its decoder does not declare heads and their size: {declared.name} is {shape}")
+    found = list(shape)
+    found[axis], found[-2] = -1, 0
+    return {"cache": tuple(found), "cache_type": declared.dtype or "float32"}
+
+
+def gpt_decoders(of: Rewriting) -> tuple[Decoder, Block | None]:
+    """Return the decoder, and the graph of the first step if it is another one, of a search as GPT-2's.
+
+    Raises:
+        UnsupportedOperatorError: If they have other inputs and outputs.
+    """
+    block = block_of(of, "decoder")
+    first = block_of(of, "init_decoder") if "init_decoder" in of.node.attrs else None
+    for each in filter(None, (block, first)):
+        if len(each.inputs) < 4 or len(each.inputs) != len(each.outputs) + 2:
+            of.refuse(
+                f"its decoder has {len(each.inputs)} inputs and {len(each.outputs)} outputs, not tokens, positions, "
+                "a mask and caches, and logits and caches; buffers that past and present share are not served"
+            )
+    tokens, places, mask, *caches = (each.name for each in block.inputs)
+    return Decoder(block, tokens, caches, places, mask), first
+
+
+@writes("GreedySearch")
+def greedy_search(of: Rewriting) -> Sequence[Node]:
+    """GreedySearch: the likeliest token each time."""
+    return _one_token(of, given(of, 2, 3, 4, 5), [], samples=0)
+
+
+@writes("Sampling")
+def sampling(of: Rewriting) -> Sequence[Node]:
+    """Sampling: a token at random among the likeliest each time, by ONNX Runtime's random numbers."""
+    return _one_token(of, given(of, 2, 3, 4, 5, 7), given(of, 8), samples=1)
+
+
+def _one_token(of: Rewriting, options: Sequence[str], seed: Sequence[str], *, samples: int) -> Sequence[Node]:
+    """Write a search that follows one sequence for each prompt."""
+    if int(of.attr("model_type", 0)) != 0:
+        of.refuse(f"its model_type is {of.attr('model_type', 0)}, not 0, as GPT-2")
+    decoder, first = gpt_decoders(of)
+    attrs = search_attributes(of, samples=samples)
+    choice = Choice("ChooseTokens", 2, options, attrs)
+    cache = cache_attributes(of, decoder.block.inputs[3], 5, 1)
+    asked = given(of, 0, 1, -1, 6)
+    turns, _, tokens, places, mask, begun, following, past = own(of, "BeginSearch", asked, 8, {**attrs, **cache})
+    found = own(of, "BeginSampling", (begun, *seed), 2, attrs)
+    state = State(tokens, places, mask, [past] * len(decoder.caches), begun, following, found)
+    begins, state, _ = decoder.begin(of, choice, state, first)
+    last, _ = decoder.run(of, choice, turns, begins, state)
+    return of.finish(*own(of, "EndSearch", (last.sequences, *given(of, 1)), 1, attrs))
