@@ -89,6 +89,7 @@ METHODS = {"expanduser", "expandvars", "home"}
 
 REVIEWED = {
     ("backend/fake.py", "os.getpid"): "a compile that crashes, for tests",
+    ("backend/host/search_scores.py", "time.time_ns"): "what is drawn at a call by a search without a seed",
     ("builder/build.py", "time.perf_counter"): "how long a build took",
     ("builder/server.py", "sys.platform"): "whether a child can be told to end with its parent",
     ("builder/client.py", "os.getpid"): "a fork leaves its parent's server alone",
@@ -111,6 +112,8 @@ REVIEWED = {
     ("files/private.py", "os.getpid"): "names of temporary files",
     ("files/private.py", "os.urandom"): "names of temporary files",
     ("files/private.py", "time.time"): "whether a temporary file is old",
+    ("frontend/microsoft_layout.py", "platform"): "the blocks in which ONNX Runtime writes weights on such a machine",
+    ("frontend/microsoft_layout.py", "platform.machine"): "the same; kernels are the same ones",
     ("kernel/host.py", "platform"): "the level, which is in the key",
     ("kernel/host.py", "platform.machine"): "the level, which is in the key",
     ("kernel/host.py", "platform.system"): "the level, which is in the key",

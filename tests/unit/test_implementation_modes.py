@@ -27,7 +27,7 @@ from opbuild.pipeline.stores import Stores
 
 CONV = {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)}
 IMAGE = np.zeros((1, 32, 20, 20), np.float32)
-WEIGHTS = np.zeros((32, 32, 3, 3), np.float32)
+WEIGHTS = np.ones((32, 32, 3, 3), np.float32)
 CHANNEL = np.ones((1, 32, 1, 1), np.float32)
 
 Step = tuple[str, str, dict[str, Any]]

@@ -38,7 +38,9 @@ WITHOUT: dict[tuple[str, str], str] = {
 
 WITHOUT_RULES = {
     ("", "ConvInteger"): "of integers",
+    ("opbuild", "InRange"): "of integers",
     ("opbuild", "IntegerMatMul"): "of integers",
+    ("opbuild", "TreeEnsemble"): "it is constant but for steps",
     ("com.microsoft", "MatMulNBits"): "its weights are integers of few bits, for networks that do not train",
     ("opbuild", "Attention"): "passes write it behind the gradients",
     ("opbuild", "ChannelShuffle"): "passes write it behind the gradients",
