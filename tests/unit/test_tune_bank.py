@@ -332,8 +332,8 @@ def test_every_family_that_can_be_tuned_is_tried() -> None:
 
 
 BY_ROOM = {
-    "arg_reduce", "copy", "from_blocked", "gather", "grid_sample", "resize", "scan", "scatter", "top_k", "tree_ensemble",
-    "window",
+    "arg_reduce", "copy", "from_blocked", "gather", "grid_sample", "resize", "scan", "scatter", "top_k",
+    "tree_ensemble", "window",
 }  # fmt: skip
 """Families whose variant is all that fits: one element at a time where rows are too short for a vector."""
 
