@@ -70,7 +70,8 @@ def _by_trees(definition: Definition) -> None:
     group, within, task = variables("group within task")
     trees = definition.inputs[2].dim(1).extent()
     functions["key"].compute_root()
-    reached.compute_root()  # without vectors: with 16 of them, calls of one row to ten trees ended in a fault
+    # Without vectors: they round the extent up, for the update too, which would walk trees that there are not.
+    reached.compute_root()
     wanted = hl.select(definition.tasks == 1, 1, RANGES * definition.tasks)
     length = share((trees + GROUP - 1) // GROUP, wanted)
     stage = reached.update().split(t, group, within, GROUP, hl.TailStrategy.GuardWithIf)
