@@ -15,10 +15,10 @@ def spell_out_batchnorm(graph: Graph) -> Graph:
         is_batchnorm = node.op_type == "BatchNormalization" and not node.domain
         with blaming(node):
             step = batchnorm_step(node, graph.constants) if is_batchnorm else None
-        dtype = graph.types[node.inputs[0]].dtype
-        if step is None or not step.fits(dtype):
+        if step is None or not step.fits(graph.types[node.inputs[0]].dtype):
             rewriter.nodes.append(node)
             continue
+        dtype = graph.types[node.inputs[0]].dtype
         shape = (-1,) + (1,) * (len(graph.types[node.inputs[0]].shape) - 2)
         names = [
             rewriter.constant(f"{node.outputs[0]}/{part}", value.astype(dtype).reshape(shape))
