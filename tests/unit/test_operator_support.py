@@ -15,7 +15,8 @@ import opbuild
 from fuzzing import CAMPAIGN
 from opbuild.cli.main import main
 from opbuild.cli.operators import row, short, summary
-from opbuild.errors import OptionError
+from opbuild.config import Config
+from opbuild.errors import OptionError, UnsupportedOperatorError
 from opbuild.frontend import microsoft_examples
 from opbuild.frontend.expansion import has_body
 from opbuild.frontend.onnx_examples import Example, operator_types
@@ -58,6 +59,28 @@ def test_what_is_said_of_each_operator_and_type_is_what_happens(tmp_path: Path) 
         if said != happened:
             wrong.append((example.op_type, example.label, example.dtype, said, happened))
     assert wrong == []
+
+
+@pytest.mark.parametrize("op_type", ["Loop", "NonZero", "RoiAlign", "SplitToSequence", "com.microsoft.GreedySearch"])
+def test_what_is_not_in_offline_models_is_said(op_type: str, tmp_path: Path) -> None:
+    """A network that is cut there is in a file as any other, unless the onnx package runs what is on the host."""
+    config = Config(cache_path=tmp_path, workers=1, num_threads=1)
+    for record in opbuild.operators(op_type):
+        example = next(
+            each
+            for each in all_examples()
+            if each[0] == op_type
+            and each.dtype == "float32"
+            and (not record.form or each.label in record.form.split(", "))
+        )
+        assert example.model is not None
+        try:
+            built = opbuild.load(opbuild.build_offline(example.model, tmp_path / "net", config=config))
+        except UnsupportedOperatorError:
+            assert not record.offline
+        else:
+            built.run(feeds_of(example.model))
+            assert record.offline
 
 
 def test_every_operator_is_asked_about_in_a_form_that_onnx_allows() -> None:

@@ -39,6 +39,8 @@ WITHOUT: dict[tuple[str, str], str] = {
 WITHOUT_RULES = {
     ("", "ConvInteger"): "of integers",
     ("opbuild", "IntegerMatMul"): "of integers",
+    ("opbuild", "InRange"): "of integers",
+    ("opbuild", "TreeEnsemble"): STEP,
     ("com.microsoft", "MatMulNBits"): "its weights are integers of few bits, for networks that do not train",
     ("opbuild", "Attention"): "passes write it behind the gradients",
     ("opbuild", "ChannelShuffle"): "passes write it behind the gradients",

@@ -107,7 +107,7 @@ _POOLED: dict[str, Any] = {"kernel_shape": [2, 2]}
 _BITS: dict[str, Any] = {"K": 32, "N": 16, "block_size": 32}
 _PROMPT, _SOUND = _x(2, 3, dtype="int32"), _x(2, 4, 3)
 _TURNS, _NONE, _BEAMS = (_w(1, dtype="int32", value=value) for value in (6, 0, 2))
-_SCALE_1 = _w(1, dtype="float32")
+_PENALTY = _w(1, dtype="float32")
 _ROUTED = _x(4, 4)
 _TOKEN, _KEYS = _x(2, 1, 16), _x(2, 2, 4, 8)
 
@@ -116,8 +116,8 @@ EXAMPLES: Mapping[str, Examples] = {
     "BeamSearch": Examples(
         SEARCHED,
         (
-            Form("as GPT-2", (_PROMPT, _TURNS, _NONE, _BEAMS, _BEAMS, _SCALE_1), searches.GPT, 2),
-            Form("as T5", (_PROMPT, _TURNS, _NONE, _BEAMS, _BEAMS, _SCALE_1), searches.T5, 2),
+            Form("as GPT-2", (_PROMPT, _TURNS, _NONE, _BEAMS, _BEAMS, _PENALTY), searches.GPT, 2),
+            Form("as T5", (_PROMPT, _TURNS, _NONE, _BEAMS, _BEAMS, _PENALTY), searches.T5, 2),
         ),
     ),
     "BiasAdd": _one(FLOATS, _ROWS, _WIDE, _ROWS),
@@ -234,7 +234,7 @@ EXAMPLES: Mapping[str, Examples] = {
     "Trilu": _one(MOVED, _x(4, 4)),
     "UnfoldTensor": _one(MOVED, _x(2, 16), size=4, step=2),
     "Unique": _one(("float32",), _x(8), outputs=3),
-    "WhisperBeamSearch": _one(SEARCHED, _SOUND, _TURNS, _NONE, _BEAMS, _BEAMS, _SCALE_1, outputs=2, **searches.WHISPER),
+    "WhisperBeamSearch": _one(SEARCHED, _SOUND, _TURNS, _NONE, _BEAMS, _BEAMS, _PENALTY, outputs=2, **searches.WHISPER),
     "com.microsoft.nchwc.Conv": _one(("float32",), _IMAGE, _FILTERS, _WIDE, **_CONV),
     **dict.fromkeys(
         ("com.microsoft.nchwc.AveragePool", "com.microsoft.nchwc.MaxPool"), _one(("float32",), _IMAGE, **_POOLED)

@@ -88,6 +88,9 @@ WHISPER: dict[str, Any] = {
     "model_type": 2,
     "encoder": _Graph(_WHISPER_ENCODER),
     "decoder": _Graph(_DECODER),
-    **{"beginning_timestamp_token_id": 6, "no_timestamps_token_id": 2, "start_of_lm_token_id": 3},
-    **{"translate_token_id": 4, "transcribe_token_id": 5},
+    "no_timestamps_token_id": 2,
+    "start_of_lm_token_id": 3,
+    "translate_token_id": 4,
+    "transcribe_token_id": 5,
+    "beginning_timestamp_token_id": 6,
 }
