@@ -177,7 +177,7 @@ EXAMPLES: Mapping[str, Examples] = {
     "SimplifiedLayerNormalization": _one(FLOATS, _ROWS, _WIDE),
     "SkipLayerNormalization": _one(FLOATS, _ROWS, _ROWS, _WIDE),
     "SkipSimplifiedLayerNormalization": _one(FLOATS, _ROWS, _ROWS, _WIDE),
-    "LinearAttention": _one(FLOATS, _ROWS, _ROWS, _ROWS, outputs=2, q_num_heads=2, kv_num_heads=2,
+    "LinearAttention": _one(UP_TO_32_BITS, _ROWS, _ROWS, _ROWS, outputs=2, q_num_heads=2, kv_num_heads=2,
                             update_rule="linear"),
     "LinearAttentionGate": _one(FLOATS, _ROWS, _w(16, dtype="float32"), _w(16, dtype="float32")),
     "MRotaryEmbedding": _one(FLOATS, _ROWS, _x(3, 2, 4, dtype="int64"), _w(9, 4), _w(9, 4), mrope_section=[2, 1, 1]),
