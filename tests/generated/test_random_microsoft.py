@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import opbuild
@@ -22,6 +24,10 @@ from generated import (  # noqa: F401  they register what they draw
     microsoft_whole,
 )
 from generated.microsoft_cases import GENERATORS, MICROSOFT, Array, Case, Draw, model_of
+from generated.random_experts import random_experts
+from generated.random_searches import random_search
+from generated.test_random_decoding import random_node
+from generated.test_random_tokenizers import random_tokenizer
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.frontend.rewritten import MODULES
 from opbuild.graph.shape_rules import RULES
@@ -37,9 +43,25 @@ def served() -> set[tuple[str, str]]:
     return {each for each in (*MODULES, *RULES) if each[0] == MICROSOFT or each == ("", "SimplifiedLayerNormalization")}
 
 
+MODELS: tuple[Callable[[int], onnx.ModelProto], ...] = (
+    lambda seed: random_search(seed).model,
+    lambda seed: random_experts(seed).model,
+    lambda seed: random_node(seed)[0],
+    lambda seed: random_tokenizer(seed)[0],
+)
+"""What draws operators that have tests of their own: they need a decoder or text, or are compared in their own way."""
+
+
+def drawn_elsewhere() -> set[tuple[str, str]]:
+    """Return the operators that tests of their own draw."""
+    nodes = (draw(seed).graph.node[0] for draw in MODELS for seed in range(SEED, SEED + 30))
+    return {(node.domain, node.op_type) for node in nodes}
+
+
 def test_every_operator_that_is_served_is_drawn() -> None:
     """None is left out, and none is drawn that is not served."""
-    assert served() == set(GENERATORS)
+    assert served() == {*GENERATORS} | drawn_elsewhere()
+    assert {*GENERATORS}.isdisjoint(drawn_elsewhere())
 
 
 def problem(got: Array, right: Array, case: Case) -> str:

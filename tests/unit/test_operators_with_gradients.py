@@ -40,7 +40,7 @@ WITHOUT_RULES = {
     ("", "ConvInteger"): "of integers",
     ("opbuild", "InRange"): "of integers",
     ("opbuild", "IntegerMatMul"): "of integers",
-    ("opbuild", "TreeEnsemble"): "it is constant but for steps",
+    ("opbuild", "TreeEnsemble"): STEP,
     ("com.microsoft", "MatMulNBits"): "its weights are integers of few bits, for networks that do not train",
     ("opbuild", "Attention"): "passes write it behind the gradients",
     ("opbuild", "ChannelShuffle"): "passes write it behind the gradients",

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from opbuild.frontend import microsoft_search_examples as searches
 from opbuild.frontend.onnx_examples import Example, Form, Operand
 from opbuild.frontend.rewritten import MICROSOFT, MODULES, NCHWC
 from opbuild.graph.passes import infer  # noqa: F401 - it registers the rules
@@ -26,7 +27,7 @@ class Examples(NamedTuple):
     """The examples of an operator.
 
     Attributes:
-        dtypes: Element types that are asked about.
+        dtypes: Element types that are asked about; none if it is given text.
         forms: Ways to use it.
     """
 
@@ -46,6 +47,8 @@ def examples(name: str) -> Iterator[Example]:
     domain, _, op_type = name.rpartition(".")
     found = EXAMPLES[op_type if domain == MICROSOFT else name]
     for form in found.forms:
+        if not found.dtypes:
+            yield Example(name, form.label, "", None)
         for dtype in found.dtypes:
             yield Example(name, form.label, dtype, _model(domain, op_type, form, dtype))
 
@@ -62,7 +65,8 @@ def _model(domain: str, op_type: str, form: Form, dtype: str) -> onnx.ModelProto
         else:
             constants.append(numpy_helper.from_array(np.full(operand.shape, operand.value).astype(kind), names[-1]))
     outputs = [f"y{number}" for number in range(form.outputs)]
-    node = helper.make_node(op_type, names, outputs, name="node", domain=domain, **form.attrs)
+    attrs = {name: value(dtype) if callable(value) else value for name, value in form.attrs.items()}
+    node = helper.make_node(op_type, names, outputs, name="node", domain=domain, **attrs)
     results = [helper.make_tensor_value_info(name, 0, None) for name in outputs]
     graph = helper.make_graph([node], op_type, inputs, results, constants)
     versions = [helper.make_opsetid("", 21), helper.make_opsetid(domain, 1)]
@@ -72,6 +76,8 @@ def _model(domain: str, op_type: str, form: Form, dtype: str) -> onnx.ModelProto
 # -- what operators need -----------------------------------------------------------------------------------------------
 
 FLOATS = ("float16", "float32", "float64", "bfloat16")
+UP_TO_32_BITS = ("float16", "float32", "bfloat16")
+SEARCHED = ("float16", "float32")
 BYTES = ("uint8", "int8")
 MOVED = ("bool", "uint8", "uint32", "uint64", "int8", "int32", "int64", *FLOATS)
 
@@ -99,9 +105,21 @@ _LAST = _x(1, 8, 8, 16)
 _CONV: dict[str, Any] = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
 _POOLED: dict[str, Any] = {"kernel_shape": [2, 2]}
 _BITS: dict[str, Any] = {"K": 32, "N": 16, "block_size": 32}
+_PROMPT, _SOUND = _x(2, 3, dtype="int32"), _x(2, 4, 3)
+_TURNS, _NONE, _BEAMS = (_w(1, dtype="int32", value=value) for value in (6, 0, 2))
+_PENALTY = _w(1, dtype="float32")
+_ROUTED = _x(4, 4)
+_TOKEN, _KEYS = _x(2, 1, 16), _x(2, 2, 4, 8)
 
 EXAMPLES: Mapping[str, Examples] = {
     "Attention": _one(FLOATS, _ROWS, _w(16, 48), _w(48), num_heads=2),
+    "BeamSearch": Examples(
+        SEARCHED,
+        (
+            Form("as GPT-2", (_PROMPT, _TURNS, _NONE, _BEAMS, _BEAMS, _PENALTY), searches.GPT, 2),
+            Form("as T5", (_PROMPT, _TURNS, _NONE, _BEAMS, _BEAMS, _PENALTY), searches.T5, 2),
+        ),
+    ),
     "BiasAdd": _one(FLOATS, _ROWS, _WIDE, _ROWS),
     **dict.fromkeys(("BiasGelu", "BiasSplitGelu", "FastGelu"), _one(FLOATS, _ROWS, _WIDE)),
     "BiasSoftmax": _one(FLOATS, _ROWS, _ROWS, axis=2, is_inner_broadcast=0),
@@ -113,7 +131,10 @@ EXAMPLES: Mapping[str, Examples] = {
     "CropAndResize": _one(FLOATS, _IMAGE, _x(2, 4), _w(2, dtype="int32", value=0), _w(2, dtype="int32", value=4)),
     "ConvTransposeWithDynamicPads": _one(FLOATS, _IMAGE, _FILTERS, _w(4, dtype="int64")),
     "WordConvEmbedding": _one(FLOATS, _x(3, 8, dtype="int32"), _w(5, 1, 3, 4), _w(5), _w(9, 4)),
+    "MoE": _one(UP_TO_32_BITS, _x(4, 32), _ROUTED, _w(4, 32, 32), None, _w(4, 32, 32), k=2),
     "MoEGroupRouter": _one(FLOATS, _x(4, 16), _w(16, dtype="float32"), top_k=2, n_group=4, topk_group=2),
+    "DecoderMaskedMultiHeadAttention": _one(FLOATS, _TOKEN, _TOKEN, _TOKEN, None, None, _KEYS, _KEYS,
+                                            _w(1, dtype="int32"), num_heads=2, past_present_share_buffer=1, outputs=3),
     "DequantizeLinear": _one(("uint8", "int8", "uint16", "int16", "int32"), _ROWS, *_QUANTIZED),
     "QuantizeLinear": Examples(
         ("uint8", "int8", "uint16", "int16", "uint4", "int4"),
@@ -139,6 +160,7 @@ EXAMPLES: Mapping[str, Examples] = {
     "GatherND": _one(MOVED, _ROWS, _x(3, 1, dtype="int64")),
     **dict.fromkeys(("Gelu", "QuickGelu", "ScaledSiLU", "SampleOp"), _one(FLOATS, _ROWS)),
     "GemmFastGelu": _one(FLOATS, _ROWS, _w(16, 8), _w(8)),
+    "GreedySearch": _one(SEARCHED, _PROMPT, _TURNS, **searches.GPT),
     "GridSample": _one(FLOATS, _IMAGE, _x(1, 4, 4, 2)),
     "GroupNorm": _one(FLOATS, _LAST, _w(16, dtype="float32"), _w(16, dtype="float32"), groups=4, activation=1),
     "SkipGroupNorm": _one(FLOATS, _LAST, _w(16, dtype="float32"), _w(16, dtype="float32"), _LAST, groups=4,
@@ -155,7 +177,7 @@ EXAMPLES: Mapping[str, Examples] = {
     "SimplifiedLayerNormalization": _one(FLOATS, _ROWS, _WIDE),
     "SkipLayerNormalization": _one(FLOATS, _ROWS, _ROWS, _WIDE),
     "SkipSimplifiedLayerNormalization": _one(FLOATS, _ROWS, _ROWS, _WIDE),
-    "LinearAttention": _one(FLOATS, _ROWS, _ROWS, _ROWS, outputs=2, q_num_heads=2, kv_num_heads=2,
+    "LinearAttention": _one(UP_TO_32_BITS, _ROWS, _ROWS, _ROWS, outputs=2, q_num_heads=2, kv_num_heads=2,
                             update_rule="linear"),
     "LinearAttentionGate": _one(FLOATS, _ROWS, _w(16, dtype="float32"), _w(16, dtype="float32")),
     "MRotaryEmbedding": _one(FLOATS, _ROWS, _x(3, 2, 4, dtype="int64"), _w(9, 4), _w(9, 4), mrope_section=[2, 1, 1]),
@@ -166,7 +188,7 @@ EXAMPLES: Mapping[str, Examples] = {
     "MatMulInteger16": _one(("int16",), _ROWS, _w(16, 8)),
     "MatMulIntegerToFloat": _one(BYTES, _ROWS, _w(16, 8, dtype="int8"), _SCALE, _SCALE),
     "MatMulNBits": Examples(
-        ("float16", "float32", "bfloat16"),
+        UP_TO_32_BITS,
         tuple(
             Form(f"{bits} bits", (_x(4, 32), _w(16, 1, 4 * bits, dtype="uint8"), _w(16, 1)), {**_BITS, "bits": bits})
             for bits in (2, 4, 8)
@@ -196,12 +218,23 @@ EXAMPLES: Mapping[str, Examples] = {
     "QLinearReduceMean": _one(BYTES, _ROWS, *_QUANTIZED, *_QUANTIZED, axes=[1], keepdims=1),
     "QLinearSoftmax": _one(BYTES, _ROWS, *_QUANTIZED, *_QUANTIZED, axis=-1, opset=13),
     "QLinearWhere": _one(BYTES, _x(2, 4, 16, dtype="bool"), _ROWS, *_QUANTIZED, _ROWS, *_QUANTIZED, *_QUANTIZED),
+    "QMoE": Examples(
+        UP_TO_32_BITS,
+        tuple(
+            Form(f"{bits} bits", (_x(4, 32), _ROUTED, *(_w(4, 32, 4 * bits, dtype="uint8"), _w(4, 32), None) * 2),
+                 {"k": 2, "expert_weight_bits": bits})
+            for bits in (2, 4, 8)
+        ),
+    ),
     "Range": _one(("int16", "int32", "int64", "float32", "float64"), _w(value=0), _w(value=8)),
     "ReduceSumInteger": _one(BYTES, _ROWS, axes=[1], keepdims=1),
+    "Sampling": _one(SEARCHED, _PROMPT, _TURNS, **searches.GPT),
+    "Tokenizer": _one((), _x(2, dtype="str")),
     "TorchEmbedding": _one(FLOATS, _w(9, 16), _x(4, dtype="int64")),
     "Trilu": _one(MOVED, _x(4, 4)),
     "UnfoldTensor": _one(MOVED, _x(2, 16), size=4, step=2),
     "Unique": _one(("float32",), _x(8), outputs=3),
+    "WhisperBeamSearch": _one(SEARCHED, _SOUND, _TURNS, _NONE, _BEAMS, _BEAMS, _PENALTY, outputs=2, **searches.WHISPER),
     "com.microsoft.nchwc.Conv": _one(("float32",), _IMAGE, _FILTERS, _WIDE, **_CONV),
     **dict.fromkeys(
         ("com.microsoft.nchwc.AveragePool", "com.microsoft.nchwc.MaxPool"), _one(("float32",), _IMAGE, **_POOLED)

@@ -17,6 +17,7 @@ import numpy as np
 from opbuild.api import plan_graphs
 from opbuild.arguments import checks_arguments
 from opbuild.backend.evaluate import evaluate
+from opbuild.backend.host.evaluate import is_native
 from opbuild.config import Config
 from opbuild.errors import ModelError, OptionError, RunError
 from opbuild.events import ignore
@@ -161,13 +162,13 @@ def outcome(example: Example) -> _Outcome:
 def _outcome_of_cut(graph: Graph, cut: Cut) -> _Outcome:
     """Return what becomes of an operator for which a network is cut: the host computes it, or only chooses kernels."""
     if cut.kind != "data":
-        return _Outcome("kernel", False)
+        return _Outcome("kernel")
     types = {**graph.types, **{name: type_of_value(value) for name, value in cut.constants.items()}}
     constants = {**graph.constants, **cut.constants}
     for node in cut.nodes:
         if _results(node, [types[name] if name else None for name in node.inputs], constants, cut.opset) is None:
             return _Outcome("refused", False, "the onnx package does not evaluate it")
-    return _Outcome("host", False, "what it gives decides the shapes behind it")
+    return _Outcome("host", all(map(is_native, cut.nodes)), "what it gives decides the shapes behind it")
 
 
 def _evaluates(call: HostCall, graph: Graph) -> bool:
