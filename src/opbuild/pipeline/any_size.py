@@ -233,6 +233,7 @@ class AnySize(Ahead):
     def _report(
         self, template: Template, decision: Decision, arena: int, clock: Clock, made: Mapping[str, OperatorReport]
     ) -> Report:
+        from opbuild.graph.indices import is_check
         from opbuild.runtime.template import OpenKernel
 
         nodes: dict[int, dict[str, None]] = {}
@@ -240,7 +241,7 @@ class AnySize(Ahead):
         for step in template.steps:
             if isinstance(step, OpenKernel):
                 nodes.setdefault(step.decided, {}).update(dict.fromkeys(step.nodes))
-            else:
+            elif not is_check(step.node):
                 host[step.node.op_type] = host.get(step.node.op_type, 0) + 1
         served: dict[tuple[str, str], dict[str, None]] = {}
         for number, each in enumerate(decision.chosen):
