@@ -19,7 +19,7 @@ NF4 = (
 )
 """Bitsandbytes' sixteen numbers whose places are those of a normal distribution."""
 
-WITH_KERNELS = (2, 4, 8)
+SERVED, WITH_KERNELS = (2, 4, 8), (4, 8)
 
 
 def unpacked(of: Rewriting, value: str, shape: Sequence[int], bits: int, *, high_first: bool = False) -> str:
@@ -37,14 +37,14 @@ def unpacked(of: Rewriting, value: str, shape: Sequence[int], bits: int, *, high
 def _matmul(of: Rewriting) -> Sequence[Node]:
     """Keep what has a kernel: known weights whose blocks lie in order; write the weights out otherwise."""
     k, n, bits, block = (int(of.attr(name, 4)) for name in ("K", "N", "bits", "block_size"))
-    if bits not in WITH_KERNELS:
+    if bits not in SERVED:
         of.refuse(f"weights of {bits} bits are not served, those of 2, 4 and 8 are")
     if of.attr("weight_prepacked", 0):
         of.refuse("its weights are arranged for a GPU")
     if 0 in of.shape(1):
         return of.finish(_nothing(of, n))
     known = [of.is_known(index) for index in (1, 2, 3) if of.has(index)]
-    if all(known) and not of.has(4):
+    if bits in WITH_KERNELS and all(known) and not of.has(4):
         return of.itself()
     blocks, kind = -(-k // block), of.dtype(0)
     codes = unpacked(of, of.input(1), (n, blocks, block * bits // 8), bits)

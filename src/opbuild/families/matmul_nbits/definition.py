@@ -3,14 +3,14 @@
 ``out[n, m] = epilogue(sum over k of lhs[k, m] * scale[n, k / block] * (w[n, k] - zero[n, k / block]))`` in float32. The
 weights stay as they are stored: what is summed up in a block is multiplied by its scale once. Attributes:
 
-* ``bits``: 2, 4 or 8, of a weight, which is unsigned.
+* ``bits``: 4 or 8, of a weight, which is unsigned.
 * ``block``: neighbours along K that share a scale and a zero point.
 * ``zeros``: the type of the zero points; none: they are half of the range.
 * ``epilogue``: an expression over the sum and the operands after these, each of the output's rank; a stride of 0
   repeats.
 
-``rhs`` lies as ``(panel, bytes of K, N/panel)``: with less than 8 bits a byte holds neighbours of K, the first one in
-its lowest bits. ``scale`` and ``zero`` lie as ``(panel, blocks, N/panel)``. What lies beyond K and N is never seen.
+``rhs`` lies as ``(panel, bytes of K, N/panel)``: with 4 bits a byte holds two neighbours along K, the first one in its
+low half. ``scale`` and ``zero`` lie as ``(panel, blocks, N/panel)``. What lies beyond K and N is never looked at.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ def define(desc: OpDesc) -> Definition:
 
     def weight(byte: Any, part: Any) -> Any:
         bits = rhs[n % panel, byte, n // panel]
-        if each > 1:
-            bits = (bits >> hl.cast(hl.UInt(8), part * desc.attrs["bits"])) & hl.u8((1 << desc.attrs["bits"]) - 1)
+        bits = bits if each == 1 else (bits >> hl.cast(hl.UInt(8), part * 4)) & hl.u8(15)
         return hl.f32(hl.i32(bits))
 
     def scaled(total: Any, beside: Any, number: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Lowering of com.microsoft's MatMulNBits: weights of 2, 4 or 8 bits in blocks of one scale."""
+"""Lowering of com.microsoft's MatMulNBits: weights of 4 or 8 bits in blocks of one scale."""
 
 from __future__ import annotations
 
@@ -20,12 +20,8 @@ def matmul_nbits(lowering: Lowering, node: Node) -> None:
     """Lower a product with weights of few bits, which are packed when the network is built; they stay few bits."""
     x, weights, scale, zeros, order, bias = (*node.inputs, "", "", "")[:6]
     k, n, bits, block = (int(node.attrs.get(name, 4)) for name in ("K", "N", "bits", "block_size"))
-    if (
-        order
-        or bits not in (2, 4, 8)
-        or any(not lowering.is_constant(name) for name in (weights, scale, zeros) if name)
-    ):
-        raise NotServedError("MatMulNBits has kernels for known weights of 2, 4 or 8 bits in the order of K")
+    if order or bits not in (4, 8) or any(not lowering.is_constant(name) for name in (weights, scale, zeros) if name):
+        raise NotServedError("MatMulNBits has kernels for known weights of 4 or 8 bits in the order of K")
     if {lowering.type(name).dtype for name in (x, scale, bias) if name} != {"float32"}:
         raise NotServedError("MatMulNBits has kernels for float32")
     out = lowering.new_plain(node.outputs[0])
