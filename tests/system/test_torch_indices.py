@@ -28,7 +28,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], list[int], list[list[int]]]] = {
     "scatter": (lambda i: TABLE.scatter(0, i.view(1, 2), 3.0), [0, 4], [[1, 5], [-2, 0]]),
     "scatter_add": (lambda i: TABLE.scatter_add(0, i.view(1, 2), torch.ones(1, 2)), [4, 4], [[1, 5], [-2, 0]]),
     "index_put": (lambda i: TABLE.index_put((i,), torch.ones(4)), [-5, 4], [[1, 5], [-6, 0]]),
-    "take": (TABLE.take, [-20, 19], [[1, 20], [-21, 0]]),
+    "take": (lambda i: torch.take(TABLE, i), [-20, 19], [[1, 20], [-21, 0]]),
     "cross_entropy": (lambda i: functional.cross_entropy(SCORES, i), [2, -100], [[1, 3], [-1, 0]]),
     "nll_loss": (lambda i: functional.nll_loss(SCORES, i, ignore_index=7), [2, 7], [[1, 3], [-100, 0]]),
 }

@@ -18,6 +18,7 @@ from opbuild.graph.cut import HOST_VALUE
 from opbuild.graph.label_tables import label_table
 from opbuild.graph.passes.infer import is_text
 from opbuild.graph.types import Array, Node
+from opbuild.text.plural import counted
 
 MOST_KEYS = 512
 """Keys of a dictionary with all of which each number is compared; the host looks for it among more."""
@@ -98,7 +99,7 @@ def _features(of: Learned) -> Sequence[Node]:
     """Join inputs to rows; each is cut or filled with zeros to the width that is stated for it."""
     widths = of.attr("inputdimensions", ()) or [of.shape(index)[-1] for index in range(len(of.node.inputs))]
     if len(widths) != len(of.node.inputs):
-        of.refuse(f"it has {len(of.node.inputs)} inputs and {len(widths)} inputdimensions")
+        of.refuse(f"it has {counted(len(of.node.inputs), 'input')}, and its inputdimensions are {len(widths)}")
     return of.finish(of("Concat", *(_to_width(of, index, int(width)) for index, width in enumerate(widths)), axis=1))
 
 

@@ -19,6 +19,7 @@ from opbuild.frontend.microsoft_search import (
 )
 from opbuild.frontend.rewriting import Rewriting, writes
 from opbuild.graph.types import Node
+from opbuild.text.plural import counted
 
 GPT, T5 = 0, 1
 
@@ -114,7 +115,9 @@ def _behind_encoder(
     has_hidden = len(names) > first and names[first] == "encoder_hidden_states"
     first, layers = first + has_hidden, (len(block.outputs) - 1) // 2
     if layers < 1 or len(names) != first + 4 * layers:
-        of.refuse(f"its decoder has {len(names)} inputs, not {first} and 4 caches of each of {layers} layers")
+        of.refuse(
+            f"its decoder has {counted(len(names), 'input')}, not {first} and 4 caches of each of {layers} layers"
+        )
     begins_there = len(encoder.inputs) == 2 + masks
     attrs = search_attributes(of, is_encoder=1)
     choice = Choice("ChooseBeams", 5, options, attrs, axis=0, whole=_reads_all(block))

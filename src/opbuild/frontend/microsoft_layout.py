@@ -17,6 +17,7 @@ from opbuild.frontend.rewriting import Rewriting, writes
 from opbuild.frontend.rewritten import NCHWC
 from opbuild.graph.types import Node
 from opbuild.kernel.host import host_flags
+from opbuild.text.plural import counted
 
 POOL = ("auto_pad", "ceil_mode", "count_include_pad", "dilations", "kernel_shape", "pads", "strides")
 
@@ -78,7 +79,8 @@ def _weights(of: Rewriting) -> str:
     block = channels_of_block()
     if outputs % block:
         of.refuse(
-            f"its weights have {outputs} outputs: the model was optimised for a machine where blocks have not {block} "
+            f"its weights have {counted(outputs, 'output')}: the model was optimised for a machine "
+            f"where blocks have not {block} "
             "channels, as they have here"
         )
     size = tuple(window)

@@ -14,6 +14,7 @@ from opbuild.frontend.block import Block, Declared
 from opbuild.frontend.rewriting import Rewriting, writes
 from opbuild.graph.types import Node
 from opbuild.platform.records import NamedTuple, dataclass
+from opbuild.text.plural import counted
 
 DOMAIN = "opbuild"
 
@@ -193,7 +194,7 @@ def called(of: Rewriting, block: Block, values: Sequence[str], where: str) -> li
     """Write a graph with values for its inputs, and return its outputs: a branch that is always taken."""
     names = [each.name for each in block.inputs]
     if len(names) != len(values):
-        of.refuse(f"its {where} has {len(names)} inputs, not {len(values)}")
+        of.refuse(f"its {where} has {counted(len(names), 'input')}, not {len(values)}")
     results = [of.fresh(each.name) for each in block.outputs]
     branch = Block((*bound(names, values), *block.nodes), block.tensors, (), block.outputs)
     of.write("If", (of.truth(),), results, {"then_branch": branch})
@@ -221,7 +222,8 @@ def gpt_decoders(of: Rewriting) -> tuple[Decoder, Block | None]:
     for each in filter(None, (block, first)):
         if len(each.inputs) < 4 or len(each.inputs) != len(each.outputs) + 2:
             of.refuse(
-                f"its decoder has {len(each.inputs)} inputs and {len(each.outputs)} outputs, not tokens, positions, "
+                f"its decoder has {counted(len(each.inputs), 'input')} and {counted(len(each.outputs), 'output')}, "
+                "not tokens, positions, "
                 "a mask and caches, and logits and caches; buffers that past and present share are not served"
             )
     tokens, places, mask, *caches = (each.name for each in block.inputs)

@@ -8,6 +8,7 @@ import numpy as np
 
 from opbuild.errors import InvalidModelError
 from opbuild.graph.types import Array, Node
+from opbuild.text.plural import counted
 
 MAPPED = "mapped_type"
 """The attribute of a node that reads a map of the network's: the element type of the map's values."""
@@ -38,7 +39,8 @@ def label_table(node: Node, dtype: str) -> tuple[Array, Array]:
         keys, values = _column(node, "keys"), _column(node, "values")
     if len(keys) != len(values):
         raise InvalidModelError(
-            f"LabelEncoder node {node.name!r} has {len(keys)} keys and {len(values)} values", "export the model again"
+            f"LabelEncoder node {node.name!r} has {counted(len(keys), 'key')} and {counted(len(values), 'value')}",
+            "export the model again",
         )
     return keys, np.concatenate([_default(node, values.dtype), values])
 

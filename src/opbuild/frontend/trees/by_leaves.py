@@ -8,6 +8,7 @@ import numpy as np
 
 from opbuild.frontend.trees.ensemble import MEMBER, Attributes, Ensemble
 from opbuild.graph.types import Array
+from opbuild.text.plural import counted
 
 
 def read(attrs: Attributes, targets: int) -> Ensemble:
@@ -61,6 +62,7 @@ def _members(attrs: Attributes, modes: Array) -> Mapping[int, Array]:
         sets.pop()
     if len(sets) != len(nodes):
         attrs.fail(
-            f"attribute 'membership_values' has {len(sets)} sets, and 'nodes_modes' {len(nodes)} nodes of members"
+            f"attribute 'membership_values' has {len(sets)} sets, "
+            f"and 'nodes_modes' {counted(len(nodes), 'node')} of members"
         )
     return dict(zip(nodes.tolist(), sets, strict=True))

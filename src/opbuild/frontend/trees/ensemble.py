@@ -10,6 +10,7 @@ import numpy as np
 from opbuild.errors import InvalidModelError
 from opbuild.graph.types import Array, Node
 from opbuild.platform.records import dataclass, replace
+from opbuild.text.plural import counted
 
 LEQ, LT, GTE, GT, EQ, NEQ, MEMBER = range(7)
 """Comparisons, by the numbers that TreeEnsemble gives them."""
@@ -111,7 +112,7 @@ class Attributes:
         (first, count), *others = lengths.items()
         for name, length in others:
             if length != count:
-                self.fail(f"attribute {name!r} has {length} values, and {first!r} {count}")
+                self.fail(f"attribute {name!r} has {counted(length, 'value')}, and {first!r} {count}")
 
     def within(self, name: str, values: Array, count: int, what: str) -> None:
         """Check that indices are within what they count."""

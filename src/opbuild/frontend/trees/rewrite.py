@@ -17,6 +17,7 @@ from opbuild.frontend.trees.ensemble import Attributes, Ensemble
 from opbuild.frontend.trees.packed import Packed, pack
 from opbuild.frontend.trees.transforms import LOGISTIC, NAMES, NONE, PROBIT, transformed
 from opbuild.graph.types import Array, Node
+from opbuild.text.plural import counted
 
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 _ROWS = ("float32", "float64", "float16", "int32", "int64")
@@ -117,7 +118,7 @@ def _base(attrs: Attributes, allowed: Sequence[int]) -> Array | None:
     found = attrs.optional("base_values")
     if found is not None and len(found) not in allowed:
         wanted = " or ".join(map(str, sorted(set(allowed))))
-        attrs.fail(f"attribute 'base_values' has {len(found)} values, not {wanted}")
+        attrs.fail(f"attribute 'base_values' has {counted(len(found), 'value')}, not {wanted}")
     return found
 
 
