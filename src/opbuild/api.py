@@ -250,7 +250,7 @@ def compile_model(
         made: dict[Shapes, Signatures] = {}
 
         def signatures(called: Shapes = ()) -> Signatures:
-            """Return what makes the model ready for inputs of such ranks, where it leaves them open."""
+            """Return the binder of input signatures of such ranks, where the model leaves them open."""
             ranked = of_ranks(inputs, called)
             known = tuple(each.shape for each in ranked)
             if known not in made:

@@ -152,7 +152,7 @@ ON_TEXT = frozenset(("ArrayFeatureExtractor",))
 
 
 def _of_numbers(write: Rewrite) -> Callable[[Rewriting], Sequence[Node]]:
-    """Return what writes an operator if it reads numbers; the host is to take one that reads text."""
+    """Return the rewrite of an operator that reads numbers; the host is to take one that reads text."""
 
     def written(of: Rewriting) -> Sequence[Node]:
         types = [of.scope.type_of(name) for name in of.node.inputs if name]

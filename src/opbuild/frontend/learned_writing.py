@@ -9,12 +9,9 @@ import numpy as np
 
 from opbuild.frontend.rewriting import Rewriting, Scope
 from opbuild.graph.label_tables import as_texts
-from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import Array, Node
 
 FLOAT = "float32"
-
-_NUMBERS = {dtype: number for number, dtype in ONNX_DTYPES.items()}
 
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
@@ -77,7 +74,7 @@ class Learned(Rewriting):
         return value if kind == "float64" else self.cast(value, "float64")
 
     def rows(self, value: str) -> str:
-        """Return what follows from the first input, as rows; a vector is one."""
+        """Return a value made of the first input as rows; a vector is one."""
         shape = self.shape(0, 1, 2)
         if len(shape) == 2:
             return value

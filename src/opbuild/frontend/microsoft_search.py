@@ -152,7 +152,7 @@ class Decoder:
 
 
 def search_attributes(of: Rewriting, **more: Any) -> dict[str, Any]:
-    """Return what the host reads of a search's attributes, and more.
+    """Return the attributes of a search that the host reads, and more.
 
     Raises:
         InvalidModelError: If it lacks the token that ends a sequence, or the one that fills it up.

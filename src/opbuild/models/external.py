@@ -50,7 +50,7 @@ class ExternalData:
             return self._first(inside(self._model.parent, location, self._model)).digest
 
     def reader(self) -> Callable[[Path], Array]:
-        """Return what reads each file once, and holds it until ``release``."""
+        """Return the reader of files, which reads each once and holds it until ``release``."""
         found: dict[Path, Array] = {}
 
         def read(path: Path) -> Array:
@@ -111,7 +111,7 @@ class ExternalData:
             ) from error
 
     def _first(self, path: Path) -> Known:
-        """Return what was read of a file when it was first needed."""
+        """Return the contents of a file as they were when it was first needed."""
         return self._known.get(path) or self._known.setdefault(path, self._memory.digest(path, _digest_file))
 
     def _compare(self, path: Path, mapped: Array | None) -> None:

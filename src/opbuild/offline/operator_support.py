@@ -94,7 +94,7 @@ def operators(name: str | Sequence[str] | None = None) -> tuple[OperatorSupport,
 
 @cache
 def _known() -> Mapping[str, Callable[[str], Iterator[Example]]]:
-    """Return what yields the examples of each operator."""
+    """Return the functions that yield the examples of each operator."""
     from opbuild.frontend import microsoft_examples, onnx_examples
 
     others = dict.fromkeys(microsoft_examples.operator_types(), microsoft_examples.examples)

@@ -26,7 +26,7 @@ class _Typed(Protocol):
 
 
 def check_symbol(node: Node, indices: _Typed | None) -> str:
-    """Return what a network's library has that refuses a node's indices; empty if it has nothing."""
+    """Return the symbol in a network's library that refuses a node's indices; empty if it has none."""
     if not is_check(node) or indices is None or indices.dtype not in ("int32", "int64"):
         return ""
     return CHECKS[bool(node.attrs["negative"])]

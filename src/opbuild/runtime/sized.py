@@ -133,7 +133,7 @@ class Layout:
         return check_symbol(step.node, step.types[0][0]) if self.template.decided and step.types[0] else ""
 
     def _arguments(self, index: int, step: OpenKernel | OpenHost) -> list[_Operand]:
-        """Return what a step is called with; nothing if the host backend evaluates it."""
+        """Return the operands of a step; none if the host backend evaluates it."""
         if isinstance(step, OpenKernel):
             desc = self.template.decided[step.decided].desc
             any_rank, inputs = find(desc.family).any_rank, len(desc.inputs)

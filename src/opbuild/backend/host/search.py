@@ -55,7 +55,7 @@ def _begin(node: Node, inputs: Any) -> Sequence[Array]:
 
 
 def _shown(node: Node, prompt: Array) -> Array:
-    """Return what is no padding."""
+    """Return the mask of the tokens that are no padding."""
     if prompt.dtype.kind != "i":
         return np.ones(prompt.shape[:2], bool)
     return np.asarray(prompt != int(node.attrs["pad_token_id"]))
@@ -116,14 +116,14 @@ def _size(node: Node, logits: Array) -> int:
 
 @implements("EncoderMask", domain=DOMAIN)
 def _encoder_mask(node: Node, inputs: Any) -> Sequence[Array]:
-    """What an encoder sees of a prompt: as a mask says, if one is given, or what is no padding."""
+    """The mask of an encoder's prompt: the one that is given, or of the tokens that are no padding."""
     given = inputs[1] if len(inputs) > 1 else None
     return (_mask(node, inputs[0]) if given is None else np.asarray(given, np.int32),)
 
 
 @implements("FirstTokens", domain=DOMAIN)
 def _first_tokens(node: Node, inputs: Any) -> Sequence[Array]:
-    """What a decoder begins with behind an encoder's prompt: the tokens that are given, or one."""
+    """The first tokens of a decoder behind an encoder's prompt: those that are given, or one."""
     given = inputs[1] if len(inputs) > 1 else None
     return (_begun(node, inputs[0]) if given is None else given.astype(np.int32),)
 

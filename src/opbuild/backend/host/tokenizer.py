@@ -87,7 +87,7 @@ def _matched(text: str, find: Find, least: int) -> Iterator[str]:
 
 
 def _separated(text: str, finds: Sequence[Find], least: int) -> list[str]:
-    """Return what stands between separators, which are taken one after the other."""
+    """Return the texts between separators, which are taken one after the other."""
     tokens = [text]
     for find in finds:
         tokens = [part for each in tokens for part in _parts(each, find) if len(part) >= least]
