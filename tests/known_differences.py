@@ -262,9 +262,9 @@ DIFFERENCES: tuple[Difference, ...] = (
         _single,
     ),
     Difference(
-        ("Gemm", "MatMul"),
+        ("Gemm", "MatMul", "MatMulInteger"),
         "a sum of no terms is 0; ONNX Runtime leaves out the factor of Gemm's third operand, and of MatMul by a vector "
-        "returns what memory held",
+        "and of MatMulInteger returns what memory held",
         _no_terms,
     ),
     Difference(
