@@ -240,7 +240,7 @@ def _read(found: Any, known: Collection[str]) -> Any:
         return _device(value)
     if kind == "torch":
         return _NAMED[value]
-    raise ValueError(f"there is no argument {str(found):.200}")
+    raise ValueError(f"there is no argument {found!s:.200}")
 
 
 def _device(text: str) -> torch.device:
