@@ -83,7 +83,7 @@ def left_to_torch(content: Any) -> Any:
 def test_a_file_calls_operators_that_compute_results_and_nothing_else(
     changed: Callable[[Callable[[Any], None]], Path], target: str
 ) -> None:
-    """Functions and attributes of torch, files, in-place operators and other libraries' are refused when it is loaded."""
+    """Functions and attributes of torch, files, operators in place and of libraries are refused when it is loaded."""
 
     def change(content: Any) -> None:
         left_to_torch(content)[0] = target

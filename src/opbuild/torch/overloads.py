@@ -22,7 +22,7 @@ _NAME = re.compile(r"([a-zA-Z]\w{0,99})\.(\w{1,199})\.([a-zA-Z]\w{0,99})", re.AS
 """A namespace, an operator and its overload."""
 
 _OUTSIDE = frozenset(("filename", "s"))
-"""Texts that name a file (``from_file``), or are printed (``_print``); all others of torch's operators choose a mode."""
+"""Texts that name a file (``from_file``), or are printed (``_print``); all others of torch's choose a mode."""
 
 
 def overload(target: str, namespaces: Collection[str] | None = TORCHS) -> Any:
@@ -53,7 +53,7 @@ def overload(target: str, namespaces: Collection[str] | None = TORCHS) -> Any:
 
 
 def _is_registered(name: str, kind: str) -> bool:
-    """Return whether the dispatcher has an operator: those of TorchScript alone, such as ``aten::save``, do not count."""
+    """Return whether the dispatcher has an operator; those of TorchScript alone, as ``aten::save``, do not count."""
     try:
         torch._C._dispatch_find_schema_or_throw(name, kind)
     except RuntimeError:
