@@ -20,6 +20,7 @@ from typing import Any
 
 from opbuild.files.trust import OBJECT, Trust, parse_json
 from opbuild.kernel.key import CompilerIdentity, Key, key_digest
+from opbuild.kernel.level import BY_NAME
 from opbuild.platform.digest import sha256
 from opbuild.platform.records import NamedTuple
 from opbuild.text.canonical import canonical_json
@@ -105,8 +106,10 @@ class PackFile:
             raise ValueError("its list is not what was written")
         content = parse_json(_decompressed(listed, _LIST))
         self.level, self.family = str(content["level"]), str(content["family"])
-        self.compiler = CompilerIdentity(**content["compiler"])
-        self.sources = Sources(**content["sources"])
+        if self.level not in BY_NAME:
+            raise ValueError(f"there is no level {self.level!r:.100}")
+        self.compiler = CompilerIdentity(**_texts(content["compiler"]))
+        self.sources = Sources(**_texts(content["sources"]))
         self._data = data
         self._blocks: list[_Block] = []
         self._sizes: list[int] = []
@@ -119,7 +122,8 @@ class PackFile:
             self._blocks.append(_Block(end, _size(nbytes), digest))
             self._sizes.append(_size(start))
             end += nbytes
-        self._descriptors = _Block(end, *content["descriptors"])
+        nbytes, digest = content["descriptors"]
+        self._descriptors = _Block(end, _size(nbytes), digest)
         self._unpacked: dict[int, bytes] = {}
 
     def __len__(self) -> int:
@@ -259,6 +263,12 @@ def _decompressed(data: bytes, most: int) -> bytes:
         raise ValueError("a part of it is not what was written") from error
     if len(found) > most or not unpacking.eof or unpacking.unused_data:
         raise ValueError("a part of it is not what was written")
+    return found
+
+
+def _texts(found: Any) -> Mapping[str, str]:
+    if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
+        raise ValueError("its list is not what was written")
     return found
 
 
