@@ -143,7 +143,7 @@ def _read(form: Format) -> str:
         return form.read()
     except OpbuildError as error:
         said = str(error)
-    assert 0 < len(said) < 20_000, f"a message of {len(said)} letters"
+    assert 0 < len(said) < 20_000, f"a message of {len(said)} letters: {said[:300]}"
     return "refused"
 
 
@@ -200,9 +200,12 @@ def _watch(roots: Sequence[Path], seen: list[str]) -> None:
         if event == "open":
             return isinstance(args[2], int) and bool(args[2] & _WRITES) and is_outside(args[0])
         if event in _CHANGES:
-            return any(map(is_outside, args[:2]))
+            in_a_folder = isinstance(args[-1], int) and args[-1] >= 0  # which is open: the name is one in it
+            return not in_a_folder and any(map(is_outside, args[:2]))
         if event == "ctypes.dlopen":
             return bool(args[0]) and is_outside(args[0]) and not _is_installed(str(args[0]))
+        if event == "subprocess.Popen" and Path(str(args[0])).name.startswith("ld"):
+            return False  # a network that is built is linked
         return event in _RUNS or (event == "import" and str(args[0]).startswith(CANARY))
 
     def hook(event: str, args: Any) -> None:

@@ -10,6 +10,7 @@ import json
 import lzma
 import os
 import struct
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -560,7 +561,11 @@ def saved_module(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def test_fields_of_saved_torch_modules(
-    saved_module: tuple[Path, Path], tmp_path: Path, user_store: Path, kept_objects: None
+    saved_module: tuple[Path, Path],
+    tmp_path: Path,
+    user_store: Path,
+    kept_objects: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Names of operators, trees, sizes and constants of ``.obt``; loaded, and called without compiling."""
     import torch
@@ -574,6 +579,7 @@ def test_fields_of_saved_torch_modules(
 
     folder = tmp_path / "modules"
     folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))  # where networks are linked
     sound, store = saved_module
     content, path, graph = unseal(sound.read_bytes(), _FORM), folder / "net.obt", folder / "graph"
     options = {"cache_path": str(store), "num_threads": 1, "forbid_compile": True}

@@ -86,7 +86,7 @@ class Storable(SerializableCallable):
             content = unseal(data, _FORM)
             flat, options = Flat.from_json(content["graph"]), dict(content["options"])
         except REFUSED as error:
-            raise InvalidModelError(f"this is no stored graph: {error}", "compile it again") from error
+            raise InvalidModelError(f"this is no stored graph: {error!s:.500}", "compile it again") from error
         return cls(Runner(flat, read_settings(options), None), flat, options)  # torch's pickle has run before it
 
 

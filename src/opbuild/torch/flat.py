@@ -145,7 +145,7 @@ def _called(call: Callable[..., Any], step: FlatStep, values: Mapping[str, Any])
         raise
     except Exception as error:  # what torch raises here is of every kind
         hint = "look at the arguments of the call; if they are right, save the module again"
-        raise RunError(f"{step.target} fails at {step.name!r:.200}: {error}", hint) from error
+        raise RunError(f"{step.target} fails at {step.name!r:.200}: {error!s:.500}", hint) from error
 
 
 def flat_of(module: torch.fx.GraphModule, programs: Mapping[str, Program]) -> Flat:

@@ -85,7 +85,7 @@ class Loaded:
             constants = {name: _constant(*each) for name, each in saved.constants.items()}
             self._sources = [_source(each, model, constants) for each in saved.given]
         except REFUSED as error:
-            raise InvalidModelError(f"the saved module can not be used: {error}", "save it again") from error
+            raise InvalidModelError(f"the saved module can not be used: {error!s:.500}", "save it again") from error
         if model.training != saved.training:
             mode = "train" if saved.training else "eval"
             raise InvalidModelError(f"the module was saved in the mode of {mode}()", f"call {mode}() of this one")
@@ -125,7 +125,7 @@ class Loaded:
         try:
             return pytree.tree_unflatten(outputs, self._returned)
         except Exception as error:  # of a class of the process's own, which the file tells its fields
-            raise InvalidModelError(f"the results can not be made: {error}", "save the module again") from error
+            raise InvalidModelError(f"the results can not be made: {error!s:.500}", "save the module again") from error
 
 
 def check_leaves(saved: Saved, leaves: Sequence[Any]) -> None:

@@ -134,7 +134,7 @@ def read_saved(path: Path, trust: Trust = PRIVATE) -> Saved:
         hint = "save it again with this key (OPBUILD_SIGNING_KEY), or load it without one"
         raise InvalidModelError(f"{path} is not used: {error}", hint) from None
     except REFUSED as error:
-        what = "was saved by an older opbuild" if _is_old(data) else f"is no saved module: {error}"
+        what = "was saved by an older opbuild" if _is_old(data) else f"is no saved module: {error!s:.500}"
         raise InvalidModelError(f"{path} {what}", "save the module again") from error
 
 
