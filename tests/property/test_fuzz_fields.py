@@ -17,7 +17,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import parser
 
+import opbuild
 from fields import Format, try_fields
 from fuzzing import CAMPAIGN, INPUTS, to_bytes
 from handmade import build, chain, image_store
@@ -26,6 +28,7 @@ from opbuild.builder.wire import Unpacker
 from opbuild.cache.bundling import _unpack
 from opbuild.cache.folder import check_network
 from opbuild.cli.run_model import read_inputs
+from opbuild.config import Config
 from opbuild.files.mapping import digest_of, map_file
 from opbuild.files.sealed import seal, seal_text, unseal
 from opbuild.files.trust import PRIVATE
@@ -37,7 +40,7 @@ from opbuild.kernel.networks import ImageKey, StoredNetwork, Weight
 from opbuild.mindspore import load_checkpoint
 from opbuild.models.declaration import read_declaration
 from opbuild.offline.file import PackedWeights, write_offline
-from opbuild.offline.format import LIBRARY, WEIGHTS, Section, open_container, write_container
+from opbuild.offline.format import GRAPH, LIBRARY, WEIGHTS, Section, open_container, write_container
 from opbuild.offline.load import load
 from opbuild.platform.digest import blake3_of, sha256
 from opbuild.ranks.progress import FOLDER, Snapshot, read_snapshot, write_snapshot
@@ -413,6 +416,61 @@ def test_fields_of_files_that_are_given_to_others(tmp_path: Path, monkeypatch: p
         folder.mkdir()
     makers = (offline, bundles, packs, banks, arrays)
     check([form for make, folder in zip(makers, folders, strict=True) for form in make(folder)], tmp_path)
+
+
+# Networks of open sizes
+
+OPEN = """<ir_version: 9, opset_import: ["" : 21]>
+g (float[n,8] x) => (float[n,4] y) <float[8,4] w = {%s}, float[4] b = {1, 2, 3, 4}> {
+    s = Softmax <axis = 1> (x)
+    m = MatMul(s, w)
+    a = Add(m, b)
+    y = Relu(a)
+}"""
+
+
+def test_fields_of_networks_of_open_sizes(tmp_path: Path, kept_objects: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Formulas, buffers and kernels of a stored template and of an offline model with ranges, bound to two sizes."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    model = parser.parse_model(OPEN % ", ".join(str(number / 16) for number in range(32)))
+    folder = tmp_path / "open"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    options = {"cache_path": folder / "cache", "num_threads": 1}
+    network = opbuild.compile(model, **options)
+    inputs = [np.random.default_rng(rows).standard_normal((rows, 8)).astype(np.float32) for rows in (3, 5)]
+    right = [network(each) for each in inputs]
+    sound, path = folder / "sound.om", folder / "model.om"
+    opbuild.build_offline(model, sound, ranges={"x": ((1, 9), 8)}, config=Config(**options))
+    marks = [each for each in folder.rglob("*.json") if b'"template"' in each.read_bytes()]
+    container = open_container(sound)
+    sections = {place: container.section(*place).tobytes() for place in container.places}
+
+    def write(content: Any) -> None:
+        data = to_bytes(content)
+        write_container(
+            path, [Section(*each, [data if each == (GRAPH, 0) else whole]) for each, whole in sections.items()]
+        )
+
+    def outcome(network: Any) -> str:
+        found = [network(each) for each in inputs]
+        return "read" if all(np.allclose(*pair) for pair in zip(found, right, strict=True)) else "another"
+
+    def read_stored() -> str:
+        return outcome(opbuild.compile(model, forbid_compile=True, **options))
+
+    formats = [
+        Format(
+            f"networks of open sizes ({n})", unseal(mark.read_bytes(), mark.name), sealed(mark), read_stored, (folder,)
+        )
+        for n, mark in enumerate(sorted(marks))
+    ]
+    formats.append(
+        Format(
+            "offline models (section 7)", json.loads(sections[GRAPH, 0]), write, lambda: outcome(load(path)), (folder,)
+        )
+    )
+    check(formats, tmp_path)
 
 
 # Objects of a remote store

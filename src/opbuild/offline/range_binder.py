@@ -22,6 +22,7 @@ from opbuild.graph.cut import Answer, Cut
 from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.kernel.host import compared
 from opbuild.kernel.opdesc import FREE, OpDesc
+from opbuild.kernel.stored_desc import desc_from_json
 from opbuild.models.endpoints import outputs_of_any
 from opbuild.models.sizes import Sizes, make_sizes
 from opbuild.offline.file import OfflineModel
@@ -72,7 +73,7 @@ class RangeBinder:
             if self._model.inputs != offline.inputs:
                 raise ValueError("its network has other inputs")
             self.sizes = _sizes([name for name, _ in self._model.inputs], content["ranges"])
-            kernels = [(OpDesc.from_components(parts), str(symbol)) for parts, symbol in content["kernels"]]
+            kernels = [(desc_from_json(parts), str(symbol)) for parts, symbol in content["kernels"]]
             given: dict[str, Any] = {
                 name: tuple(value) if isinstance(value, list) else value for name, value in content["options"].items()
             }
