@@ -185,7 +185,7 @@ class Template:
         Raises:
             ValueError: If they are more than can be run.
         """
-        found = []
+        found: list[tuple[int, int]] = []
         for indices in self.runs():
             repetition = _repetition_of(self.steps[indices[0]])
             times = 1 if repetition == NONE else int(numbers[self.repetitions[repetition]])
