@@ -11,6 +11,7 @@ import lzma
 import os
 import struct
 import tempfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,12 +33,14 @@ from opbuild.config import Config
 from opbuild.files.mapping import digest_of, map_file
 from opbuild.files.sealed import seal, seal_text, unseal
 from opbuild.files.trust import PRIVATE
+from opbuild.frontend.wire import delimited, varint
 from opbuild.kernel.host import host_level
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.key import key_digest
 from opbuild.kernel.networks import ImageKey, StoredNetwork, Weight
 from opbuild.mindspore import load_checkpoint
+from opbuild.mindspore.checkpoint_file import _values
 from opbuild.models.declaration import read_declaration
 from opbuild.offline.file import PackedWeights, write_offline
 from opbuild.offline.format import GRAPH, LIBRARY, WEIGHTS, Section, open_container, write_container
@@ -583,11 +586,32 @@ def test_fields_of_objects_of_a_remote_store(tmp_path: Path) -> None:
 # Checkpoints and torch
 
 
+def message(value: Any, number: int = 1) -> bytes:
+    """Return a field of protobuf: an object is a message whose keys are fields' numbers, a list a repeated field."""
+    if isinstance(value, list):
+        return b"".join(message(each, number) for each in value)
+    if isinstance(value, dict):
+        return delimited(number, b"".join(message(each, int(name)) for name, each in value.items()))
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value % 2**64)
+    text = value if isinstance(value, str) else repr(value)
+    return delimited(number, text.encode("latin-1" if max(text, default="") < "\u0100" else "utf-8", "surrogatepass"))
+
+
+def parameters(content: bytes) -> Any:
+    """Return the parameters of a checkpoint as ``message`` takes them."""
+    found = []
+    for record in _values(memoryview(content)):
+        data = b"".join(record.pieces).decode("latin-1")
+        found.append({"1": record.tag, "2": {"1": list(record.shape), "2": record.label, "3": data}})
+    return found
+
+
 def test_fields_of_checkpoints(tmp_path: Path) -> None:
-    """The header of safetensors; what is behind it is numbers."""
+    """The header of safetensors, and the messages of MindSpore's own form, with their checksum."""
     folder = tmp_path / "checkpoints"
     folder.mkdir()
-    path = folder / "x.safetensors"
+    path, own = folder / "x.safetensors", folder / "x.ckpt"
     content = sorted(DATA.glob("*.safetensors"))[0].read_bytes()
     length = int.from_bytes(content[:8], "little")
 
@@ -599,7 +623,21 @@ def test_fields_of_checkpoints(tmp_path: Path) -> None:
         load_checkpoint(str(path), format="safetensors")
         return "read"
 
-    check([Format("safetensors", json.loads(content[8 : 8 + length]), write, read, (folder,))], tmp_path)
+    def write_own(found: Any) -> None:
+        data = message(found)
+        own.write_bytes(data + b"crc_num" + zlib.crc32(data).to_bytes(10, "big"))
+
+    def read_own() -> str:
+        load_checkpoint(str(own), crc_check=True)
+        return "read"
+
+    check(
+        [
+            Format("safetensors", json.loads(content[8 : 8 + length]), write, read, (folder,)),
+            Format("checkpoints", parameters((DATA / "kinds.ckpt").read_bytes()), write_own, read_own, (folder,)),
+        ],
+        tmp_path,
+    )
 
 
 @pytest.fixture(scope="module")
