@@ -292,16 +292,17 @@ def bundles(folder: Path) -> list[Format]:
     path = folder / "bundle"
     _, entry = entry_of(conv())
     store = image_store(folder / "networks")
+    key = ImageKey(KEY.network, {**KEY.components, "target": LEVEL.name}, KEY.installed)
     weights = store.packer()
     built = build(chain(SIZE), weights)
-    store.save(KEY, built.record, built.library, built.constants, weights)
+    store.save(key, built.record, built.library, built.constants, weights)
     files = {f"kernel_meta/{name}": data for name, data in entry.files()}
     files |= {
         f"network_meta/{each.relative_to(folder / 'networks')}": each.read_bytes()
         for each in (folder / "networks").rglob("*")
         if each.is_file() and each.suffix != ".seen" and (each.suffix != ".json" or each.parent.name != "weights")
     }
-    mark = f"network_meta/{KEY.stem}.json"
+    mark = f"network_meta/{key.stem}.json"
     write_bundle(path, LEVEL.name, [IDENTITY], files.items())
     header, _, rest = path.read_bytes().partition(b"\n")
     length = int(header.split()[-1])
@@ -312,7 +313,7 @@ def bundles(folder: Path) -> list[Format]:
         path.write_bytes(f"opbuild bundle 2 {blake3_of(body)} {len(body)}\n".encode() + body + data)
 
     def write_mark(content: Any) -> None:
-        changed = seal_text(to_bytes(content), f"{KEY.stem}.json")
+        changed = seal_text(to_bytes(content), f"{key.stem}.json")
         write_bundle(path, LEVEL.name, [IDENTITY], (files | {mark: changed}).items())
 
     def read() -> str:
@@ -323,7 +324,7 @@ def bundles(folder: Path) -> list[Format]:
 
     return [
         Format("bundles", listing, write, read, (folder,)),
-        Format("networks in bundles", unseal(files[mark], f"{KEY.stem}.json"), write_mark, read, (folder,)),
+        Format("networks in bundles", unseal(files[mark], f"{key.stem}.json"), write_mark, read, (folder,)),
     ]
 
 

@@ -154,7 +154,9 @@ def reason_of(error: Exception, what: str = "", *, missing: str = "incomplete") 
     if isinstance(error, OSError) and error.errno is not None:
         code = "damaged" if error.errno == errno.EFBIG else "unreadable"
         return Reason(code, f"{what} can not be read: {error.strerror}")
-    return Reason("damaged", str(error) if isinstance(error, (OSError, ValueError)) else "it is not what was written")
+    return Reason(
+        "damaged", str(error)[:500] if isinstance(error, (OSError, ValueError)) else "it is not what was written"
+    )
 
 
 KNOWN_SECONDS = 600.0
