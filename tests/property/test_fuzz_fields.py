@@ -30,6 +30,7 @@ from opbuild.cache.bundling import _unpack
 from opbuild.cache.folder import check_network
 from opbuild.cli.run_model import read_inputs
 from opbuild.config import Config
+from opbuild.families.knowledge import Question
 from opbuild.files.mapping import digest_of, map_file
 from opbuild.files.sealed import seal, seal_text, unseal
 from opbuild.files.trust import PRIVATE
@@ -45,6 +46,7 @@ from opbuild.models.declaration import read_declaration
 from opbuild.offline.file import PackedWeights, write_offline
 from opbuild.offline.format import GRAPH, LIBRARY, WEIGHTS, Section, open_container, write_container
 from opbuild.offline.load import load
+from opbuild.pipeline.tuned import BankKnowledge
 from opbuild.platform.digest import blake3_of, sha256
 from opbuild.ranks.progress import FOLDER, Snapshot, read_snapshot, write_snapshot
 from opbuild.runtime.executor import Executor
@@ -57,6 +59,7 @@ from opbuild.store.claims import _holder
 from opbuild.store.counters import FILE, check_counters, count_build, read_counters
 from opbuild.store.disk import DiskStore
 from opbuild.store.inventory import survey
+from opbuild.store.machine_class import machine_file, read_measured, system_class
 from opbuild.store.networks import DiskNetworks
 from opbuild.store.pack import Pack
 from opbuild.store.pack import _read as forget_packs
@@ -376,7 +379,22 @@ def packs(folder: Path) -> list[Format]:
 def banks(folder: Path) -> list[Format]:
     """A line of a tuning bank."""
     record = Record(
-        "conv", "{}", "x86-64-v3", "m", "s", 2, "0" * 64, {"tile": 1}, {"tile": 2}, 2.0, 1.0, 0.5, 0.1, 9, "2026", "n"
+        "conv",
+        "[3,4]",
+        "x86-64-v3",
+        "m",
+        "s",
+        2,
+        "0" * 64,
+        {"tile": 1},
+        {"tile": 2},
+        2.0,
+        1.0,
+        0.5,
+        0.1,
+        9,
+        "2026",
+        "n",
     )
     line = line_of(record, PRIVATE)
     path = folder / "bank"
@@ -387,10 +405,28 @@ def banks(folder: Path) -> list[Format]:
 
     def read() -> str:
         bank = parse_bank(path.read_bytes(), PRIVATE)
-        bank.latest()
-        return "read" if bank.records else "damaged"
+        asked = {Question(each.family, each.arguments): each for each in bank.latest().values()}
+        known = BankKnowledge(asked, lambda family: "0" * 64)
+        known.digest()
+        found = [
+            *known.answers(Question("conv", "[3,4]"), {"tile": 1}),
+            *known.answers(Question("conv", "[2,5]"), None),
+        ]
+        return "read" if found else "nothing" if bank.records else "damaged"
 
-    return [Format("tuning banks", json.loads(line.partition(b" ")[2]), write, read, (folder,))]
+    config = Config(cache_path=folder / "cache")
+    machine = machine_file(config)
+    machine.parent.mkdir(parents=True)
+    sound = {"system": system_class(), "peak": {host_level().name: 100.0}, "waking": 5000}
+
+    def read_machine() -> str:
+        found = read_measured(config, PRIVATE)
+        return "nothing" if found is None else "read" if found.name(host_level().name, 2) else "unnamed"
+
+    return [
+        Format("tuning banks", json.loads(line.partition(b" ")[2]), write, read, (folder,)),
+        Format("machine.json", sound, memo(machine), read_machine, (folder,)),
+    ]
 
 
 def arrays(folder: Path) -> list[Format]:

@@ -170,11 +170,12 @@ class RangeBinder:
         from opbuild.pipeline.stages import Built
         from opbuild.pipeline.steps import assemble, pack
 
-        with clock("lower"):
+        with self._sound(), clock("lower"):  # what is said of kernels may not be what their families say
             program = self._lowered(walked.graph)
         packed = pack(program, self._packer, clock)
         with clock("start"):
-            network = assemble(packed, Built(self._symbols, operators=self._operators(program)))
+            with self._sound():
+                network = assemble(packed, Built(self._symbols, operators=self._operators(program)))
             executor = Executor(network.record, self._library, network.constants.arrays, evaluate, self._blocks)
         return Binding(executor, stored_report(network.record, clock, compared(self._offline.level)))
 
@@ -208,7 +209,7 @@ class RangeBinder:
             yield
         except (ModelError, RunError):
             raise
-        except (ValueError, LookupError, TypeError, AttributeError, OverflowError, BuildError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, BuildError) as error:
             where = repr(str(self._offline.container.path))
             raise InvalidModelError(f"{where} is no sound offline model: {error!r}", "write it again") from error
 
