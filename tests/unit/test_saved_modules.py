@@ -66,7 +66,13 @@ def left_to_torch(content: Any) -> Any:
             "aten.relu.op",
             "os.system.x",
         ),
-        *("aten.from_file.default", "aten.from_file.out", "aten.save.default", "aten._print.default"),
+        *(
+            "aten.from_file.default",
+            "aten.from_file.out",
+            "aten.save.default",
+            "aten._print.default",
+            "aten._backward.default",
+        ),
         *(
             "aten.relu_.default",
             "aten.add.out",

@@ -24,6 +24,17 @@ _NAME = re.compile(r"([a-zA-Z]\w{0,99})\.(\w{1,199})\.([a-zA-Z]\w{0,99})", re.AS
 _OUTSIDE = frozenset(("filename", "s"))
 """Texts that name a file (``from_file``), or are printed (``_print``); all others of torch's choose a mode."""
 
+_CHECKS = frozenset(
+    (
+        "_assert_async",
+        "_assert_scalar",
+        "_assert_tensor_metadata",
+        "sym_constrain_range",
+        "sym_constrain_range_for_size",
+    )
+)
+"""Operators that have no result, and fail where something is not as it was when the module was saved."""
+
 
 def overload(target: str, namespaces: Collection[str] | None = TORCHS) -> Any:
     """Return the overload that a text names, such as ``aten.add.Tensor``.
@@ -47,7 +58,7 @@ def overload(target: str, namespaces: Collection[str] | None = TORCHS) -> Any:
     found = getattr(getattr(getattr(torch.ops, space), name), kind)  # which is registered, so these are no others
     if not isinstance(found, torch._ops.OpOverload):
         raise InvalidModelError(f"{target!r} is no operator", "save the module again")
-    if found._schema.is_mutable or (space in TORCHS and _names_outside(found._schema)):
+    if found._schema.is_mutable or (space in TORCHS and _reaches_outside(name, found._schema)):
         raise InvalidModelError(f"{target!r} does more than to compute a result", "save the module again")
     return found
 
@@ -61,8 +72,10 @@ def _is_registered(name: str, kind: str) -> bool:
     return True
 
 
-def _names_outside(schema: Any) -> bool:
-    return any(each.name in _OUTSIDE and str(each.type) == "str" for each in schema.arguments)
+def _reaches_outside(name: str, schema: Any) -> bool:
+    return (not schema.returns and name not in _CHECKS) or any(
+        each.name in _OUTSIDE and str(each.type) == "str" for each in schema.arguments
+    )
 
 
 def _listed(namespaces: Collection[str]) -> str:
