@@ -6,6 +6,7 @@ Digests fit what was changed, as if whoever changed it had made them: so what is
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import lzma
 import os
@@ -29,6 +30,7 @@ from opbuild.builder.wire import Unpacker
 from opbuild.cache.bundling import _unpack
 from opbuild.cache.folder import check_network
 from opbuild.cli.run_model import read_inputs
+from opbuild.cli.show_offline import show, write_json
 from opbuild.config import Config
 from opbuild.families.knowledge import Question
 from opbuild.files.mapping import digest_of, map_file
@@ -280,6 +282,9 @@ def offline(folder: Path) -> list[Format]:
         )
 
     def read() -> str:
+        with contextlib.redirect_stdout(io.StringIO()):
+            show(path)
+        write_json(path, None, folder / "said.json")
         network = load(path)
         return "read" if network.inputs else "nothing"
 
