@@ -29,6 +29,7 @@ from opbuild.backend.fake import fake_object
 from opbuild.builder.wire import Unpacker
 from opbuild.cache.bundling import _unpack
 from opbuild.cache.folder import check_network
+from opbuild.cli.main import main
 from opbuild.cli.run_model import read_inputs
 from opbuild.cli.show_offline import show, write_json
 from opbuild.config import Config
@@ -79,7 +80,7 @@ from opbuild.store.weights import DiskWeights
 from samples import IDENTITY, LEVEL, conv, entry_of, key_of
 
 SIZE = 64 * 1024
-KEY = ImageKey("chain", {"model": "m", "inputs": [["x", "float32", [SIZE]]]}, lambda: "halide-1")
+KEY = ImageKey("chain", {"model": "m", "target": LEVEL.name, "inputs": [["x", "float32", [SIZE]]]}, lambda: "halide-1")
 DATA = Path(__file__).resolve().parents[1] / "data"
 
 pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
@@ -260,6 +261,30 @@ def test_fields_of_a_cache(tmp_path: Path) -> None:
     check(entries(folders[0]) + networks(folders[1]) + notes(folders[2]), tmp_path)
 
 
+def shown(cache: Path) -> list[Format]:
+    """The same records, as the commands show them."""
+    operators, built = cache / "rank_0" / "kernel_meta", cache / "rank_0" / "network_meta"
+    for folder in (operators, built):
+        folder.mkdir(parents=True)
+    names = [entry_of(conv())[1].name, KEY.stem]
+
+    def read() -> str:
+        codes = []
+        for words in (["ls"], ["stats"], ["verify"], *(["show", name] for name in names)):
+            with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.redirect_stderr(said):
+                codes.append(main(["cache", *words, "--cache_path", str(cache)]))
+            assert "Traceback" not in said.getvalue()
+        return "read" if not any(codes) else "told"
+
+    formats = [*entries(operators), *networks(built)[:1]]
+    return [Format(f"{each.name}, shown", each.sound, each.write, read, (cache,)) for each in formats]
+
+
+def test_fields_that_commands_show(tmp_path: Path) -> None:
+    """``cache ls``, ``show``, ``stats`` and ``verify`` tell what is wrong, and end with a code."""
+    check(shown(tmp_path / "cache"), tmp_path)
+
+
 # Files that are given to others
 
 
@@ -300,17 +325,16 @@ def bundles(folder: Path) -> list[Format]:
     path = folder / "bundle"
     _, entry = entry_of(conv())
     store = image_store(folder / "networks")
-    key = ImageKey(KEY.network, {**KEY.components, "target": LEVEL.name}, KEY.installed)
     weights = store.packer()
     built = build(chain(SIZE), weights)
-    store.save(key, built.record, built.library, built.constants, weights)
+    store.save(KEY, built.record, built.library, built.constants, weights)
     files = {f"kernel_meta/{name}": data for name, data in entry.files()}
     files |= {
         f"network_meta/{each.relative_to(folder / 'networks')}": each.read_bytes()
         for each in (folder / "networks").rglob("*")
         if each.is_file() and each.suffix != ".seen" and (each.suffix != ".json" or each.parent.name != "weights")
     }
-    mark = f"network_meta/{key.stem}.json"
+    mark = f"network_meta/{KEY.stem}.json"
     write_bundle(path, LEVEL.name, [IDENTITY], files.items())
     header, _, rest = path.read_bytes().partition(b"\n")
     length = int(header.split()[-1])
@@ -321,7 +345,7 @@ def bundles(folder: Path) -> list[Format]:
         path.write_bytes(f"opbuild bundle 2 {blake3_of(body)} {len(body)}\n".encode() + body + data)
 
     def write_mark(content: Any) -> None:
-        changed = seal_text(to_bytes(content), f"{key.stem}.json")
+        changed = seal_text(to_bytes(content), f"{KEY.stem}.json")
         write_bundle(path, LEVEL.name, [IDENTITY], (files | {mark: changed}).items())
 
     def read() -> str:
@@ -332,7 +356,7 @@ def bundles(folder: Path) -> list[Format]:
 
     return [
         Format("bundles", listing, write, read, (folder,)),
-        Format("networks in bundles", unseal(files[mark], f"{key.stem}.json"), write_mark, read, (folder,)),
+        Format("networks in bundles", unseal(files[mark], f"{KEY.stem}.json"), write_mark, read, (folder,)),
     ]
 
 
