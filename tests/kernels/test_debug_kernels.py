@@ -113,7 +113,9 @@ def call(object_: bytes, *operands: Guarded | np.ndarray) -> int:
 
 def test_level_one_delivers_the_object_that_every_build_gets(tmp_path: Path) -> None:
     """What is read is what runs: dumping changes no byte of the object, and each dump is the same (F54)."""
-    plain = in_child(tmp_path / "plain", lambda: {".o": HalideCompiler.compile(DOUBLE, "double__kernel0", host_level())})
+    plain = in_child(
+        tmp_path / "plain", lambda: {".o": HalideCompiler.compile(DOUBLE, "double__kernel0", host_level())}
+    )
     first, second = (inspect(DOUBLE, tmp_path / name, LEVELS[1]) for name in ("first", "second"))
     assert set(first) == {".o", ".stmt", ".ll"}
     assert first == second
