@@ -25,6 +25,9 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+_LONGEST = 10_000
+"""Letters of a message at most: what it repeats of a file may have any length."""
+
 
 class OpbuildError(Exception):
     """Base of all errors of opbuild.
@@ -40,6 +43,7 @@ class OpbuildError(Exception):
     in_python = False
 
     def __init__(self, message: str, hint: str = "", *, command: str = "") -> None:
+        message = message if len(message) <= _LONGEST else f"{message[:_LONGEST]} ... and {len(message)} letters in all"
         super().__init__(message)
         self.message = message
         self.hint = hint

@@ -28,6 +28,13 @@ def write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
+def _header(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("a message's header is nested too deeply") from None
+
+
 class Unpacker:
     """Cuts a stream of bytes into messages."""
 
@@ -48,7 +55,7 @@ class Unpacker:
             if len(self._buffer) < end:
                 break
             middle = _LENGTHS.size + header_size
-            header = json.loads(bytes(self._buffer[_LENGTHS.size : middle]))
+            header = _header(bytes(self._buffer[_LENGTHS.size : middle]))
             if not isinstance(header, dict):
                 raise ValueError("a message's header is not a JSON object")
             messages.append((header, bytes(self._buffer[middle:end])))

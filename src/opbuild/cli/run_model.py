@@ -144,10 +144,10 @@ def read_inputs(options: tuple[str, ...]) -> dict[str, Array]:
             raise OptionError(f"--input gives {repr(name) if name else 'a file without a name'} twice", INPUT_FORM)
         try:
             require_kind(Path(file), ARRAY)
-            arrays[name] = np.load(file, allow_pickle=False)
+            arrays[name] = np.array(np.load(file, "r", allow_pickle=False))  # mapped: its size is the file's
         except FileError as error:
             raise OptionError(f"--input {option}: {error.message}", INPUT_FORM) from error
-        except (OSError, ValueError, EOFError) as error:
+        except (OSError, ValueError, EOFError, OverflowError, TypeError, MemoryError) as error:
             raise OptionError(
                 f"--input {option}: {file!r} is not {ARRAY} of numbers, or it is damaged",
                 "save one: numpy.save(FILE, array)",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from opbuild.errors import InvalidModelError, OpbuildError
 from opbuild.events import Watch, unwatched
@@ -236,10 +236,15 @@ def read_offline(path: Path, *, verify: bool = True, trust: Trust = PRIVATE, cop
             inputs=inputs,
             outputs=tuple(map(str, about["outputs"])),
             signatures=signatures,
-            build=cast("Mapping[str, Any]", dict(about["build"])),
+            build=_build(about["build"]),
         )
     except (OpbuildError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise InvalidModelError(f"{str(path)!r} is no sound offline model: {error!r}", "write it again") from error
+
+
+def _build(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a file says of its build, its operators with their nodes by names."""
+    return {**found, "operators": [[str(name), [*map(str, nodes)]] for name, nodes in found.get("operators", ())]}
 
 
 def _watched(parts: Sequence[memoryview], watch: Watch) -> Iterator[memoryview]:

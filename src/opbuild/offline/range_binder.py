@@ -22,6 +22,7 @@ from opbuild.graph.cut import Answer, Cut
 from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.kernel.host import compared
 from opbuild.kernel.opdesc import FREE, OpDesc
+from opbuild.kernel.stored_desc import desc_from_json
 from opbuild.models.endpoints import outputs_of_any
 from opbuild.models.sizes import Sizes, make_sizes
 from opbuild.offline.file import OfflineModel
@@ -72,7 +73,7 @@ class RangeBinder:
             if self._model.inputs != offline.inputs:
                 raise ValueError("its network has other inputs")
             self.sizes = _sizes([name for name, _ in self._model.inputs], content["ranges"])
-            kernels = [(OpDesc.from_components(parts), str(symbol)) for parts, symbol in content["kernels"]]
+            kernels = [(desc_from_json(parts), str(symbol)) for parts, symbol in content["kernels"]]
             given: dict[str, Any] = {
                 name: tuple(value) if isinstance(value, list) else value for name, value in content["options"].items()
             }
@@ -169,11 +170,12 @@ class RangeBinder:
         from opbuild.pipeline.stages import Built
         from opbuild.pipeline.steps import assemble, pack
 
-        with clock("lower"):
+        with self._sound(), clock("lower"):  # what is said of kernels may not be what their families say
             program = self._lowered(walked.graph)
         packed = pack(program, self._packer, clock)
         with clock("start"):
-            network = assemble(packed, Built(self._symbols, operators=self._operators(program)))
+            with self._sound():
+                network = assemble(packed, Built(self._symbols, operators=self._operators(program)))
             executor = Executor(network.record, self._library, network.constants.arrays, evaluate, self._blocks)
         return Binding(executor, stored_report(network.record, clock, compared(self._offline.level)))
 
@@ -207,7 +209,7 @@ class RangeBinder:
             yield
         except (ModelError, RunError):
             raise
-        except (ValueError, LookupError, TypeError, AttributeError, OverflowError, BuildError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, BuildError) as error:
             where = repr(str(self._offline.container.path))
             raise InvalidModelError(f"{where} is no sound offline model: {error!r}", "write it again") from error
 

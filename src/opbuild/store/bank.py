@@ -9,7 +9,6 @@ A line is ``<16 hexadecimal digits> <JSON object>``, the digits of the object's 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 
 from opbuild.errors import OptionError
 from opbuild.families.knowledge import Variant
-from opbuild.files.trust import SignatureError, Trust
+from opbuild.files.trust import SignatureError, Trust, parse_json
 from opbuild.files.writing import append, make_folder
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.records import NamedTuple, dataclass
@@ -128,7 +127,7 @@ def parse_bank(data: bytes, trust: Trust) -> Bank:
             records.append(_parse_line(line, trust))
         except SignatureError:
             unsigned += 1
-        except (ValueError, TypeError, RecursionError):
+        except (ValueError, TypeError):
             damaged += 1
     return Bank(tuple(records), damaged, unsigned)
 
@@ -169,7 +168,7 @@ def _parse_line(line: bytes, trust: Trust) -> Record:
     digits, _, text = line.partition(b" ")
     if blake3_of(text)[:_DIGITS].encode() != digits:
         raise ValueError("it is torn or was changed")
-    whole = json.loads(text)
+    whole = parse_json(text)
     if not isinstance(whole, dict):
         raise ValueError("it is no object")
     content = trust.unsigned(_NAME, whole)

@@ -20,6 +20,7 @@ import stat
 from functools import lru_cache
 from pathlib import Path
 
+from opbuild.files.trust import parse_json
 from opbuild.files.writing import make_folder
 from opbuild.kernel.interfaces import UNCLAIMED, Claim, Holder
 from opbuild.kernel.key import Key
@@ -198,9 +199,9 @@ def sweep_claims(folder: Path) -> None:
 def _holder(descriptor: int) -> Holder:
     """Return who says to hold a claim."""
     try:
-        said = json.loads(os.pread(descriptor, _LENGTH, 0))
+        said = parse_json(os.pread(descriptor, _LENGTH, 0))
         return Holder(int(said["process"]), str(said["host"])[:255], int(said["rank"]))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError):
         return Holder()  # it has not said so yet
 
 

@@ -25,6 +25,10 @@ REMEMBERED: frozenset[Kind] = frozenset({"reference", "note"})
 """Kinds of what is only remembered of the rest, and has no age of its own."""
 
 
+LONGEST = 200
+"""Letters of a name without suffix at most; a file system takes 255, and opbuild's own have half of that."""
+
+
 class Form(NamedTuple):
     """How the files of one kind of item are named: ``<stem><suffix>``, all of an item with one stem.
 
@@ -45,7 +49,8 @@ class Form(NamedTuple):
     def fits(self, stem: str, suffixes: Collection[str]) -> bool:
         """Return whether files of one stem are such an item."""
         return (
-            any(suffix in suffixes for suffix in self.suffixes)
+            len(stem) <= LONGEST
+            and any(suffix in suffixes for suffix in self.suffixes)
             and (self.stem is None or re.fullmatch(self.stem, stem) is not None)
             and (not self.needs or not self.needs.isdisjoint(suffixes))
         )
@@ -149,7 +154,9 @@ def reason_of(error: Exception, what: str = "", *, missing: str = "incomplete") 
     if isinstance(error, OSError) and error.errno is not None:
         code = "damaged" if error.errno == errno.EFBIG else "unreadable"
         return Reason(code, f"{what} can not be read: {error.strerror}")
-    return Reason("damaged", str(error) if isinstance(error, (OSError, ValueError)) else "it is not what was written")
+    return Reason(
+        "damaged", str(error)[:500] if isinstance(error, (OSError, ValueError)) else "it is not what was written"
+    )
 
 
 KNOWN_SECONDS = 600.0

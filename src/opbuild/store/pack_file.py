@@ -12,14 +12,15 @@ block is small enough that one object is had in a millisecond. Equal contents gi
 
 from __future__ import annotations
 
-import json
 import lzma
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from opbuild.files.trust import OBJECT, Trust, parse_json
 from opbuild.kernel.key import CompilerIdentity, Key, key_digest
+from opbuild.kernel.level import BY_NAME
 from opbuild.platform.digest import sha256
 from opbuild.platform.records import NamedTuple
 from opbuild.text.canonical import canonical_json
@@ -35,8 +36,17 @@ _BLOCK = 160_000
 _KEY_DIGITS = 32
 """Of a key's 64: 128 bits tell a million objects apart, and nothing in a pack wants to be taken for another."""
 
+_PACK, _LIST = 2**28, 2**26
+"""Bytes of a pack, and of its list or descriptors, at most; those of releases have one million, and a third of it."""
+
+_PUBLIC = Trust(shared=True)
+"""A release's files may be anybody's, as its code is."""
+
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
 
+
+_MEMORY = 128 * 2**20
+"""Bytes that unpacking may take beside its result: its filter remembers 64 MiB."""
 
 Object = tuple[Mapping[str, Any], str, bytes]
 """A descriptor's components, its key's SHA-256, and the object."""
@@ -94,21 +104,26 @@ class PackFile:
         listed = data[header.end() : end]
         if sha256(listed) != header[2].decode():
             raise ValueError("its list is not what was written")
-        content = json.loads(_decompressed(listed))
+        content = parse_json(_decompressed(listed, _LIST))
         self.level, self.family = str(content["level"]), str(content["family"])
-        self.compiler = CompilerIdentity(**content["compiler"])
-        self.sources = Sources(**content["sources"])
+        if self.level not in BY_NAME:
+            raise ValueError(f"there is no level {self.level!r:.100}")
+        self.compiler = CompilerIdentity(**_texts(content["compiler"]))
+        self.sources = Sources(**_texts(content["sources"]))
         self._data = data
         self._blocks: list[_Block] = []
+        self._sizes: list[int] = []
         self._places: dict[str, _Place] = {}
         for nbytes, digest, objects in content["blocks"]:
             start = 0
             for key, size in objects:
-                self._places[key] = _Place(len(self._blocks), start, size)
+                self._places[key] = _Place(len(self._blocks), start, _size(size))
                 start += size
-            self._blocks.append(_Block(end, nbytes, digest))
+            self._blocks.append(_Block(end, _size(nbytes), digest))
+            self._sizes.append(_size(start))
             end += nbytes
-        self._descriptors = _Block(end, *content["descriptors"])
+        nbytes, digest = content["descriptors"]
+        self._descriptors = _Block(end, _size(nbytes), digest)
         self._unpacked: dict[int, bytes] = {}
 
     def __len__(self) -> int:
@@ -143,7 +158,7 @@ class PackFile:
             return None
         block = self._unpacked.get(place.block)
         if block is None:
-            block = self._unpacked[place.block] = self._read(self._blocks[place.block])
+            block = self._unpacked[place.block] = self._block(place.block)
         return block[place.start : place.start + place.nbytes]
 
     def descriptors(self) -> list[Mapping[str, Any]]:
@@ -152,14 +167,22 @@ class PackFile:
         Raises:
             ValueError: If they are damaged.
         """
-        found: list[Mapping[str, Any]] = json.loads(self._read(self._descriptors))
+        found = parse_json(self._read(self._descriptors, _LIST))
+        if not isinstance(found, list):
+            raise ValueError("its descriptors are no list")
         return found
 
-    def _read(self, block: _Block) -> bytes:
+    def _block(self, number: int) -> bytes:
+        data = self._read(self._blocks[number], self._sizes[number])
+        if len(data) != self._sizes[number]:
+            raise ValueError("a part of it has another size")
+        return data
+
+    def _read(self, block: _Block, most: int) -> bytes:
         data = self._data[block.start : block.start + block.nbytes]
         if sha256(data) != block.sha256:
             raise ValueError("a part of it is not what was written")
-        return _decompressed(data)
+        return _decompressed(data, most)
 
 
 def pack_bytes(
@@ -205,8 +228,8 @@ def read_pack(path: Path) -> PackFile:
         ValueError: If it is damaged, or of another format.
     """
     try:
-        return PackFile(path.read_bytes())
-    except (KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+        return PackFile(_PUBLIC.read(path, _PACK))
+    except (KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError("its list is not what was written") from error
 
 
@@ -227,8 +250,30 @@ def _compressed(data: bytes) -> bytes:
     return lzma.compress(data, lzma.FORMAT_XZ, lzma.CHECK_NONE, None, _FILTERS)
 
 
-def _decompressed(data: bytes) -> bytes:
+def _decompressed(data: bytes, most: int) -> bytes:
+    """Return what was compressed; nothing beyond ``most`` bytes is unpacked.
+
+    Raises:
+        ValueError: If it is damaged, or has more.
+    """
+    unpacking = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MEMORY)
     try:
-        return lzma.decompress(data)
+        found = unpacking.decompress(data, most + 1)
     except lzma.LZMAError as error:
         raise ValueError("a part of it is not what was written") from error
+    if len(found) > most or not unpacking.eof or unpacking.unused_data:
+        raise ValueError("a part of it is not what was written")
+    return found
+
+
+def _texts(found: Any) -> Mapping[str, str]:
+    if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
+        raise ValueError("its list is not what was written")
+    return found
+
+
+def _size(found: Any) -> int:
+    """Return a number of bytes that an object or a block can have."""
+    if type(found) is not int or not 0 <= found <= OBJECT:
+        raise ValueError(f"a part of it has {found!r:.100} bytes")
+    return found

@@ -12,7 +12,7 @@ from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of, is_digest
 from opbuild.store.networks import DiskNetworks
-from opbuild.store.remote.contents import InFile, InMemory
+from opbuild.store.remote.contents import Contents, InFile, InMemory, room_in, room_in_memory
 from opbuild.store.remote.failures import ABSENT
 from opbuild.store.remote.manifest import Manifest
 from opbuild.store.remote.networks import RemoteNetworks
@@ -82,18 +82,20 @@ class Place:
         near: Whose file it is to be.
         digest: BLAKE3 of the bytes.
         nbytes: Their number.
+        in_file: Whether its file has room.
     """
 
-    def __init__(self, near: DiskWeights, digest: str, nbytes: int) -> None:
+    def __init__(self, near: DiskWeights, digest: str, nbytes: int, *, in_file: bool) -> None:
         self.digest, self.nbytes = digest, nbytes
         self._memory = anonymous(0)
         self._near = near
         self.target: InFile | InMemory
-        try:
-            self.target = InFile(near.folder / f"{digest}.bin", nbytes, near.trust)
-        except OSError:
-            self._memory = anonymous(nbytes)
-            self.target = InMemory(self._memory)
+        if in_file:
+            with contextlib.suppress(OSError):
+                self.target = InFile(near.folder / f"{digest}.bin", nbytes, near.trust)
+                return
+        self._memory = anonymous(nbytes)
+        self.target = InMemory(self._memory)
 
     def finish(self) -> Weight | Reason:
         """Return the weights, which are whole, or why they are not what their digest says."""
@@ -107,6 +109,25 @@ class Place:
             return self._near.get(self.digest, self.nbytes)
         except OSError as error:
             return Reason("damaged", error.strerror or str(error))
+
+
+def _places(near: DiskWeights, lacking: Mapping[str, Contents]) -> list[tuple[Contents, Place]] | Reason:
+    """Return where weights are put, files as long as there is room, then memory; or why there is none for all."""
+    on_disk, in_memory = room_in(near.folder), room_in_memory()
+    places = []
+    for digest, contents in lacking.items():
+        in_file = contents.nbytes <= on_disk
+        if not in_file and contents.nbytes > in_memory:
+            return Reason("unwritable", f"there is no room for {contents.nbytes} bytes")
+        try:
+            place = Place(near, digest, contents.nbytes, in_file=in_file)
+        except OSError as error:
+            return Reason("unwritable", error.strerror or str(error))
+        is_in_memory = isinstance(place.target, InMemory)
+        on_disk -= 0 if is_in_memory else contents.nbytes
+        in_memory -= contents.nbytes if is_in_memory else 0
+        places.append((contents, place))
+    return places
 
 
 class TieredNetworks:
@@ -170,8 +191,9 @@ class TieredNetworks:
         lacking = {d: c for d, c in manifest.weights.items() if isinstance(self._weights.get(d, c.nbytes), Reason)}
         if any(not is_digest(digest) for digest in lacking):
             return Reason("damaged", "it names weights by what is no digest")
-        near = self._weights.near
-        places = [(contents, Place(near, digest, contents.nbytes)) for digest, contents in lacking.items()]
+        places = _places(self._weights.near, lacking)
+        if isinstance(places, Reason):
+            return places
         network = self._remote.fetch(manifest, [(contents, place.target) for contents, place in places], turn.came)
         if isinstance(network, Reason):
             return network
