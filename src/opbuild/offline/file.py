@@ -225,6 +225,9 @@ def read_offline(path: Path, *, verify: bool = True, trust: Trust = PRIVATE, cop
         inputs = tuple((str(name), str(dtype)) for name, dtype in about["inputs"])
         if not signatures or any(dtype not in DTYPES for _, dtype in inputs):
             raise ValueError("it serves nothing")
+        if len({name for name, _ in inputs}) < len(inputs):
+            raise ValueError("two inputs have one name")
+        _require_sections(container, len(signatures))
         if any([len(shape) for shape in shapes] != [len(shape) for shape in signatures[0]] for shapes in signatures):
             raise ValueError("its signatures differ in more than extents")
         if len(signatures[0]) != len(inputs):
@@ -240,6 +243,17 @@ def read_offline(path: Path, *, verify: bool = True, trust: Trust = PRIVATE, cop
         )
     except (OpbuildError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise InvalidModelError(f"{str(path)!r} is no sound offline model: {error!r}", "write it again") from error
+
+
+def _require_sections(container: Container, signatures: int) -> None:
+    """Refuse a file without what the machine needs, or with plans and tables of other signatures than it serves.
+
+    Raises:
+        ValueError: If it is one.
+    """
+    of = {kind: {index for own, index in container.places if own == kind} for kind in (MACHINE, PLAN, PROGRAM)}
+    if 0 not in of[MACHINE] or any(of[kind] != set(range(signatures)) for kind in (PLAN, PROGRAM)):
+        raise ValueError("it has the sections of other signatures")
 
 
 def _watched(parts: Sequence[memoryview], watch: Watch) -> Iterator[memoryview]:

@@ -106,8 +106,10 @@ class _Loaded:
         clock = Clock()
         with clock("load"):
             record = self._model.record(self._model.signatures.index(shapes))
-            executor = Executor(record, self._library, self._model.constants(record), evaluate, self._blocks)
+            constants = self._model.constants(record)
         try:
+            with clock("load"):
+                executor = Executor(record, self._library, constants, evaluate, self._blocks)
             binding = Binding(executor, stored_report(record, clock, compared(self._model.level)))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             where = repr(str(self._model.container.path))
