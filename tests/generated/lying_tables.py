@@ -1,4 +1,4 @@
-"""Tables of offline models that lie: each field of each record changed, and the same lie as a plan for Python's reader."""
+"""Tables of offline models that lie: each field of each record changed, and a plan with the same lie for Python."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VALUES = (0, 1, -1, 2, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**56, 2**63 - 1, 2**
 MOST_ARGUMENTS = 32
 
 
-class Malformed(Exception):  # noqa: N818 - it is what the test expects
+class Malformed(Exception):
     """Tables that no plan can say: C refuses them."""
 
 
@@ -206,7 +206,7 @@ Lie = tuple[Any, ...]
 
 
 def lies(tables: Tables) -> Iterator[Lie]:
-    """Yield each single lie: a field with each value, or with another record's; records swapped, doubled and left out."""
+    """Yield each single lie: fields with other values or with another record's; records swapped, doubled, left out."""
     for field, width in (("arena", 8), ("problem", 4), ("zero", 4)):
         yield from (("head", field, value) for value in _fitting(width))
     for place in range(8):

@@ -1,7 +1,8 @@
-"""Offline models that lie under digests that fit, for both readers: C's under the address and undefined-behaviour sanitizers.
+"""Offline models that lie under digests that fit, read by both readers, C's under sanitizers.
 
 Each field of each record of C's tables is changed, alone and with others, and Python's plan says the same lie. What one
-reader refuses, the other refuses; what both run gives the same bits. The suite tries some; ``OPBUILD_FUZZ=20000`` so many.
+reader refuses, the other refuses; what both run gives the same bits. The suite tries some; ``OPBUILD_FUZZ=20000`` so
+many.
 """
 
 from __future__ import annotations
@@ -18,17 +19,32 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
-from fuzzing import CAMPAIGN, INPUTS, Change, changed_json, fuzz
+from fuzzing import CAMPAIGN, INPUTS, Change, changed_json, fuzz, to_bytes
 from fuzzing import SEED as FIRST_SEED
 from generated.lying_tables import Malformed, Tables, drawn, lies, plan_of
 from opbuild import native
+from opbuild.config import Config
+from opbuild.dtypes import numpy_dtype
 from opbuild.errors import OpbuildError, RunError
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.host import host_level
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.offline.build import build_offline
 from opbuild.offline.file import PackedWeights, read_offline, write_offline
-from opbuild.offline.format import ABOUT, GRAPH, LIBRARY, MACHINE, PLAN, PROGRAM, WEIGHTS
-from opbuild.offline.format import Section, open_container, write_container
+from opbuild.offline.format import (
+    ABOUT,
+    GRAPH,
+    LIBRARY,
+    MACHINE,
+    PLAN,
+    PROGRAM,
+    VERSION,
+    Section,
+    open_container,
+    write_container,
+)
 from opbuild.offline.load import load
 from opbuild.platform.digest import blake3_of
 from opbuild.program import Port, View
@@ -66,7 +82,11 @@ class Reader:
     kernels: bytes
 
     def run(self, model: Path, flags: int) -> tuple[bool, str, bytes]:
-        """Return whether a model was run, what was said, and its outputs; a process that did not end well is an error."""
+        """Return whether a model was run, what was said, and its outputs.
+
+        Raises:
+            Crash: If the process did not end well.
+        """
         ask, answer = self.process.stdin, self.process.stdout
         assert ask is not None
         assert answer is not None
@@ -79,7 +99,7 @@ class Reader:
         return code == "0", said.strip(), Path(f"{model}.out").read_bytes() if code == "0" else b""
 
 
-class Crash(Exception):  # noqa: N818 - it is what the test looks for
+class Crash(Exception):
     """The reader in C did not end well."""
 
 
@@ -96,7 +116,9 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     folder = tmp_path_factory.mktemp("reader")
     (folder / "empty.c").write_text("int main(void) { return 0; }\n")
     empty = ["cc", *SANITIZERS, str(folder / "empty.c"), "-o", str(folder / "empty")]
-    if any(subprocess.run(each, check=False, capture_output=True).returncode for each in (empty, [str(folder / "empty")])):
+    if any(
+        subprocess.run(each, check=False, capture_output=True).returncode for each in (empty, [str(folder / "empty")])
+    ):
         pytest.skip("the C compiler has no sanitizers that run here")
     sources = [str(HERE / "lying_calls.c"), *map(str, sorted(NATIVE.glob("*.c")))]
     _compiled(*SANITIZERS, *sources, "-o", str(folder / "calls"), "-ldl", "-lpthread", "-lm")
@@ -112,7 +134,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
 
 
 def record_of(rows: int, constants: Places) -> Record:
-    """A record with every kind of buffer, strides of all signs, a kernel of two results, and indices that are looked at."""
+    """A record with every kind of buffer, strides of all signs, a kernel of two results, and a check of indices."""
     size, wide = 6 * rows, 8 * rows
     buffers = [
         Storage("input", "float32", size, 0), Storage("input", "int64", 3, 1), Storage("constant", "float32", 16, 0),
@@ -193,8 +215,6 @@ def feeds(types: Sequence[TensorType], call: int) -> list[Array]:
         array = np.zeros(type_.nbytes, np.uint8)
         item = type_.nbytes // type_.size if type_.size else 1
         array[::item] = (np.arange(type_.size) * 5 + index + call) % 4
-        from opbuild.dtypes import numpy_dtype
-
         found.append(array.view(numpy_dtype(type_.dtype)).reshape(type_.shape))
     return found
 
@@ -265,10 +285,10 @@ def _programs(tables: Sequence[Tables]) -> Sections:
     return {(PROGRAM, index): each.write() for index, each in enumerate(tables)}
 
 
-def may_run(tables: Sequence[Tables]) -> bool:
+def may_run(tables: Sequence[Tables], kernels: Mapping[str, tuple[int, int]] = KERNELS) -> bool:
     """Return whether each kernel is called with as many arguments as it has."""
     steps = [(each, row) for each in tables for row in each.rows["steps"].tolist()]
-    return all(KERNELS.get(each.string(row[0]), (row[2], row[5])) == (row[2], row[5]) for each, row in steps)
+    return all(kernels.get(each.string(row[0]), (row[2], row[5])) == (row[2], row[5]) for each, row in steps)
 
 
 def test_tables_say_what_plans_say(reader: Reader, sound: Sections, tmp_path: Path) -> None:
@@ -283,7 +303,7 @@ def test_tables_say_what_plans_say(reader: Reader, sound: Sections, tmp_path: Pa
 
 
 def test_both_readers_refuse_the_same_tables(reader: Reader, sound: Sections, tmp_path: Path) -> None:
-    """Every field of every record set to what it can not be, alone or with others; nothing is read or written beside."""
+    """Every field of every record set to what it can not be, alone or with others: no access is out of bounds."""
     base = [Tables.read(sound[PROGRAM, index]) for index in range(2)]
     singles = [(index, lie) for index, tables in enumerate(base) for lie in lies(tables)]
     singles = [singles[place] for place in np.random.default_rng(0).permutation(len(singles))]
@@ -308,3 +328,190 @@ def test_both_readers_refuse_the_same_tables(reader: Reader, sound: Sections, tm
     tally = try_seeds("lying tables", one, range(FIRST_SEED, FIRST_SEED + INPUTS))
     assert not tally.faults, tally.faults[0]
     assert min(tally.outcomes["both refuse"], tally.outcomes["both run"]) > INPUTS // 50
+
+
+# -- the container ----------------------------------------------------------------------------------------------------
+
+HEADER, LINE = struct.Struct("<8sIIQQ"), struct.Struct("<IIQQQ32s")
+OF_PYTHON, OF_C = frozenset((ABOUT, PLAN, GRAPH)), frozenset((MACHINE, PROGRAM))
+"""Sections whose contents one of the readers does not look at."""
+
+
+def with_table(data: bytes, changes: Sequence[Change]) -> tuple[bytes, frozenset[int]]:
+    """Return a file whose table lies under digests that fit, and the kinds of sections whose bytes are others."""
+    head, lines = list(HEADER.unpack_from(data)), [list(LINE.unpack_from(data, at)) for at in _lines(data)]
+    before = {line[0]: _bytes(data, line) for line in lines}
+    for what, where, value in changes:
+        line, field = lines[where % len(lines)] if lines else head, where // 7 % 5
+        lie = _LIES[value % len(_LIES)]
+        if what == 0 and lines:
+            lines.insert(value % (len(lines) + 1), list(line))
+        elif what == 1 and lines:
+            lines.remove(line)
+        elif what == 2 and lines:
+            lines[where % len(lines)], lines[value % len(lines)] = lines[value % len(lines)], line
+        elif what == 3 and lines:
+            line[field] = lines[value % len(lines)][field]
+        elif what == 4:
+            head[1 + where % 4] = lie % 2 ** (32 if where % 4 < 2 else 64)
+        elif lines:
+            line[field] = (line[field] + lie if what > 6 else lie) % 2 ** (32 if field < 2 else 64)
+    for line in lines:
+        line[5] = bytes.fromhex(blake3_of(_bytes(data, line)))
+    if not any(what == 4 and where % 4 == 1 for what, where, _ in changes):
+        head[2] = len(lines)
+    table, known = b"".join(LINE.pack(*line) for line in lines), HEADER.pack(*head)
+    signed = (table + data[64 + len(table) :])[: head[2] * LINE.size]
+    made = known + bytes.fromhex(blake3_of(known + signed)) + table
+    others = frozenset(kind for kind, *rest in lines if _bytes(data, [kind, *rest]) != before.get(kind))
+    return made + data[len(made) :], others
+
+
+_LIES = (0, 1, 2, 63, 64, 4096, 2**31, 2**32 - 1, 2**32, 2**63, 2**64 - 64, 2**64 - 1)
+
+
+def _lines(data: bytes) -> range:
+    return range(64, 64 + LINE.size * HEADER.unpack_from(data)[2], LINE.size)
+
+
+def _bytes(data: bytes, line: Sequence[int]) -> bytes:
+    return data[line[2] : line[2] + line[3]]
+
+
+def test_both_readers_refuse_the_same_containers(reader: Reader, sound: Sections, tmp_path: Path) -> None:
+    """Places, sizes, kinds and numbers of sections under digests that fit; but for what only one of them reads."""
+    one = [Tables.read(sound[PROGRAM, 0])]
+    kept = {place: content for place, content in sound.items() if place[1] == 0}
+    write(tmp_path / "sound.om", with_tables(kept, one))
+    data = (tmp_path / "sound.om").read_bytes()
+
+    def read(changes: list[Change], pick: int) -> str:
+        path = tmp_path / f"{os.getpid()}.om"
+        content, others = with_table(data, changes)
+        path.write_bytes(content)
+        outcome, said = compared(reader, path, copies=bool(pick % 2))
+        if content[8] < VERSION and not any(content[9:12]):
+            assert outcome != "both run"
+            return "an older version, which C does not read"
+        if outcome == "wrong":
+            alone = OF_PYTHON if said.startswith("C runs it") else OF_C
+            assert others & alone, f"{said} {others}"
+            return "one refuses what only it reads"
+        assert outcome != "crash", said
+        return outcome
+
+    outcomes = fuzz("lying containers", read)
+    assert min(outcomes["both refuse"], outcomes["both run"]) > INPUTS // 100
+
+
+# -- ranges of sizes, and files that change ---------------------------------------------------------------------------
+
+SIZES = (2, 5, 8)
+
+
+@pytest.fixture(scope="module")
+def ranged(reader: Reader, shared_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Sections:
+    """A model for ranges of sizes, with the test's kernels in the place of its own."""
+    folder = tmp_path_factory.mktemp("ranged")
+    rows = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 24]) for name in "xy"]
+    bias = numpy_helper.from_array(np.arange(24, dtype=np.float32), "b")
+    nodes = [helper.make_node("Add", ["x", "b"], ["t"]), helper.make_node("Relu", ["t"], ["y"])]
+    graph = helper.make_graph(nodes, "rows", rows[:1], rows[1:], [bias])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    config = Config(cache_path=shared_store, workers=2)
+    path = build_offline(model, folder / "ranged", config=config, ranges={"x": [(2, 8), 24]})
+    sections = sections_of(path)
+    own = {symbol: OpDesc.from_components(parts) for parts, symbol in json.loads(sections[GRAPH, 0])["kernels"]}
+    (folder / "own.c").write_text("".join(_standing_in(symbol, len(desc.operands)) for symbol, desc in own.items()))
+    sources = [str(HERE / "lying_kernels.c"), str(folder / "own.c")]
+    _compiled("-shared", "-fPIC", *sources, "-o", str(folder / "kernels.so"))
+    return {**sections, (LIBRARY, 0): (folder / "kernels.so").read_bytes()}
+
+
+def _standing_in(symbol: str, arguments: int) -> str:
+    """Return a kernel in C that adds the first and the last of what it reads."""
+    taken = ", ".join(f"argument *a{place}" for place in range(arguments))
+    added = f"add__kernel0(tasks, a0, a{max(arguments - 2, 0)}, a{arguments - 1})"
+    declared = "int add__kernel0(int32_t, argument *, argument *, argument *);"
+    made = f"int {symbol}(int32_t tasks, {taken});\nint {symbol}(int32_t tasks, {taken}) {{ return {added}; }}"
+    return f'#include "opbuild_argument.h"\n{declared}\n{made}\n'
+
+
+def at_sizes(path: Path) -> dict[int, bytes | None]:
+    """Return what Python's reader gives at some sizes; None where it refuses."""
+    found: dict[int, bytes | None] = {}
+    for size in SIZES:
+        try:
+            (x,) = feeds([TensorType("float32", (size, 24))], 0)
+            found[size] = load(path, num_threads=1)(x).tobytes()
+        except OpbuildError:
+            found[size] = None
+    return found
+
+
+def test_tables_of_a_model_of_ranges_may_lie(reader: Reader, ranged: Sections, tmp_path: Path) -> None:
+    """Other sizes than the one that tables are for are what they were, or refused."""
+    write(tmp_path / "sound.om", ranged)
+    expected = at_sizes(tmp_path / "sound.om")
+    assert None not in expected.values()
+    base = [Tables.read(ranged[PROGRAM, 0])]
+    (step,) = base[0].rows["steps"].tolist()
+    symbol, own = base[0].string(step[0]), (step[2], step[5])
+    singles = [(0, lie) for lie in lies(base[0])]
+
+    def one(seed: int) -> tuple[str, str]:
+        path = tmp_path / f"{os.getpid()}.om"
+        changed, told = drawn(seed, base, singles)
+        try:
+            written = [Tables.read(changed[0].write())]
+            sections = with_tables(ranged, written)
+        except Malformed:
+            return "no plan says it", ""
+        if not may_run(written, {symbol: own}):
+            return "other code", ""
+        write(path, sections)
+        outcome, said = compared(reader, path, copies=bool(seed % 2))
+        if outcome == "wrong" and said.startswith("C runs it") and _inputs(sections) != _inputs(ranged):
+            outcome, said = "one refuses what only it reads", ""
+        at = at_sizes(path)
+        other = [size for size in SIZES if at[size] not in (None, expected[size]) and size not in _stored(sections)]
+        return ("wrong", f"{told}: sizes {other}") if other else (outcome, f"{told}: {said}" if said else "")
+
+    tally = try_seeds("lying tables of ranges", one, range(FIRST_SEED, FIRST_SEED + INPUTS // 3))
+    assert not tally.faults, tally.faults[0]
+    assert min(tally.outcomes["both refuse"], tally.outcomes["both run"]) > INPUTS // 100
+
+
+def _inputs(sections: Sections) -> Any:
+    return json.loads(sections[ABOUT, 0])["inputs"]
+
+
+def _stored(sections: Sections) -> list[int]:
+    """Return the sizes that are stored whole."""
+    return [shape[0] for ((shape),) in json.loads(sections[ABOUT, 0])["signatures"] if shape]
+
+
+def test_what_is_stored_for_ranges_may_lie(ranged: Sections, tmp_path: Path) -> None:
+    """The network, its kernels, tensors and ranges: Python refuses it, or runs it within its memory."""
+    graph = json.loads(ranged[GRAPH, 0])
+
+    def read(changes: list[Change], pick: int) -> str:
+        path = tmp_path / f"{os.getpid()}.om"
+        write(path, {**ranged, (GRAPH, 0): to_bytes(changed_json(graph, changes))})
+        return "refused" if None in at_sizes(path).values() else "run"
+
+    assert fuzz("lying ranges", read, inputs=INPUTS // 3)["refused"] > 0
+
+
+@pytest.mark.parametrize("flags", [0, COPY])
+def test_a_file_that_is_written_over_changes_numbers_and_nothing_else(
+    reader: Reader, sound: Sections, tmp_path: Path, flags: int
+) -> None:
+    """What is written in the place of an open file reaches no table and no code, and copied weights neither."""
+    path = tmp_path / "model.om"
+    write(path, sound)
+    expected = run_in_python(path, copies=True)
+    assert expected is not None
+    ran, said, found = reader.run(path, flags | OVERWRITE)
+    assert (ran, said) == (True, "")
+    assert (found == b"".join(expected)) == bool(flags)

@@ -41,6 +41,10 @@ from opbuild.runtime.record_json import from_json, to_json
 from opbuild.text.canonical import canonical_json
 
 
+UNSOUND = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+"""What values raise that a file says and that are not what they should be."""
+
+
 @dataclass
 class PackedWeights:
     """The section of weights while it is put together.
@@ -241,7 +245,7 @@ def read_offline(path: Path, *, verify: bool = True, trust: Trust = PRIVATE, cop
             signatures=signatures,
             build=cast("Mapping[str, Any]", dict(about["build"])),
         )
-    except (OpbuildError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except (OpbuildError, *UNSOUND) as error:
         raise InvalidModelError(f"{str(path)!r} is no sound offline model: {error!r}", "write it again") from error
 
 
