@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import random
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -222,6 +224,19 @@ def lies(tables: Tables) -> Iterator[Lie]:
     yield ("cut", 0, 0)
 
 
+def in_turn(tables: Sequence[Tables]) -> list[tuple[int, Lie]]:
+    """Return all single lies with their signatures, in an order in which no field comes again before all others."""
+    draw, by_field = random.Random(0), defaultdict[Any, list[tuple[int, Lie]]](list)
+    for signature, each in enumerate(tables):
+        for lie in lies(each):
+            what, name, *rest = lie
+            by_field[what, name if isinstance(name, str) else "", str(rest[1:2])].append((signature, lie))
+    for own in by_field.values():
+        draw.shuffle(own)
+    turns = [(place, draw.random(), lie) for own in by_field.values() for place, lie in enumerate(own)]
+    return [lie for *_, lie in sorted(turns, key=itemgetter(0, 1))]
+
+
 def _fitting(width: int) -> list[int]:
     return [*dict.fromkeys(value % 2 ** (8 * width) for value in VALUES)]
 
@@ -266,11 +281,11 @@ def _changed(old: int, value: Any, width: int) -> int:
 
 
 def drawn(seed: int, tables: Sequence[Tables], singles: Sequence[tuple[int, Lie]]) -> tuple[list[Tables], str]:
-    """Return the tables of all signatures with the lies of a seed: one in turn, or two or three at random."""
+    """Return the tables of all signatures with the lies of a seed: one in turn, or two or three at random, by turns."""
     found = list(tables)
     draw = random.Random(seed)
-    turn = seed % (2 * len(singles))
-    chosen = [singles[turn]] if turn < len(singles) else draw.sample(singles, draw.choice((2, 2, 3)))
+    half = seed // 2 % len(singles)
+    chosen = draw.sample(singles, draw.choice((2, 2, 3))) if seed % 2 else [singles[half]]
     for signature, lie in chosen:
         found[signature] = with_lie(found[signature], lie)
     return found, " and ".join(f"{signature}: {lie}" for signature, lie in chosen)

@@ -3,6 +3,7 @@
 #include "opbuild_om.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -285,10 +286,25 @@ static void share_threads(opbuild_model *model) {
     use_pool(opbuild_pool_run, model->threads);
 }
 
+/* Whether all that is loaded of a library is there: the system's loader would write behind its end. */
+static int is_whole(const section *code) {
+    Elf64_Ehdr head;
+    Elf64_Phdr segment;
+    if (code->bytes < sizeof head) return 0;
+    memcpy(&head, code->data, sizeof head);
+    for (uint64_t i = 0, at = head.e_phoff; i < head.e_phnum; i++, at += head.e_phentsize) {
+        if (!opbuild_inside(at, sizeof segment, code->bytes)) return 0;
+        memcpy(&segment, code->data + at, sizeof segment);
+        if (segment.p_type == PT_LOAD && !opbuild_inside(segment.p_offset, segment.p_filesz, code->bytes)) return 0;
+    }
+    return 1;
+}
+
 /* The library is loaded from the bytes that were checked, not from a file that others could replace. */
 static int load_library(opbuild_model *model, const char *path, int threads, char *message, size_t size) {
     section *code = find(model, LIBRARY, 0);
     if (!code || code->bytes == 0) return 0;
+    if (!is_whole(code)) return fail(message, size, "%s is not sound: its library is cut", path);
     char name[64];
     dlopen("libm.so.6", RTLD_NOW | RTLD_GLOBAL); /* kernels call its functions */
     model->descriptor = memfd_create("opbuild-model", MFD_CLOEXEC);

@@ -5,6 +5,7 @@ All signatures share one linked library and one section of packed weights, in wh
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
@@ -39,7 +40,6 @@ from opbuild.runtime.endpoint import Endpoint, common
 from opbuild.runtime.record import ALIGNMENT, Constant, Pieces, Places, Record
 from opbuild.runtime.record_json import from_json, to_json
 from opbuild.text.canonical import canonical_json
-
 
 UNSOUND = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 """What values raise that a file says and that are not what they should be."""
@@ -173,8 +173,15 @@ class OfflineModel:
 
     @property
     def library(self) -> bytes:
-        """The linked kernels; empty if the network has none."""
-        return self.container.section(LIBRARY).tobytes()
+        """The linked kernels; empty if the network has none.
+
+        Raises:
+            InvalidModelError: If they are cut.
+        """
+        library = self.container.section(LIBRARY).tobytes()
+        if library and not _is_whole(library):
+            raise self._invalid("its library is cut")
+        return library
 
     def record(self, index: int) -> Record:
         """Return how a signature runs.
@@ -258,6 +265,20 @@ def _require_sections(container: Container, signatures: int) -> None:
     of = {kind: {index for own, index in container.places if own == kind} for kind in (MACHINE, PLAN, PROGRAM)}
     if 0 not in of[MACHINE] or any(of[kind] != set(range(signatures)) for kind in (PLAN, PROGRAM)):
         raise ValueError("it has the sections of other signatures")
+
+
+_ELF_HEADER, _ELF_SEGMENT = struct.Struct("<32xQ14xHH"), struct.Struct("<I4xQ16xQ16x")
+_LOADED = 1
+
+
+def _is_whole(library: bytes) -> bool:
+    """Return whether all that is loaded of a library is there: the system's loader would write behind its end."""
+    try:
+        start, size, count = _ELF_HEADER.unpack_from(library)
+        segments = [_ELF_SEGMENT.unpack_from(library, start + size * index) for index in range(count)]
+    except (struct.error, OverflowError):
+        return False
+    return all(kind != _LOADED or offset + nbytes <= len(library) for kind, offset, nbytes in segments)
 
 
 def _watched(parts: Sequence[memoryview], watch: Watch) -> Iterator[memoryview]:
