@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import struct
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +25,7 @@ from onnx import TensorProto, helper, numpy_helper
 from fuzzing import CAMPAIGN, INPUTS, Change, changed_json, fuzz, to_bytes
 from fuzzing import SEED as FIRST_SEED
 from generated.lying_tables import Lie, Malformed, Tables, drawn, in_turn, number_of, plan_of, with_lie
-from opbuild import native
+from generated.sanitized import NATIVE, build, compiled
 from opbuild.config import Config
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import OpbuildError, RunError
@@ -57,10 +56,7 @@ from seeds import try_seeds
 
 pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
 
-NATIVE = Path(native.__file__).parent
 HERE = Path(__file__).parent
-FLAGS = ["-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-Wconversion", "-Werror", f"-I{NATIVE}"]
-SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 LARGEST = 2**28
 """Bytes that either reader gets of one piece."""
 OPTIONS = f"allocator_may_return_null=1:max_allocation_size_mb={LARGEST >> 20}:abort_on_error=0"
@@ -105,30 +101,16 @@ class Crash(Exception):
     """The reader in C did not end well."""
 
 
-def _compiled(*arguments: str) -> None:
-    done = subprocess.run(["cc", *FLAGS, *arguments], check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     """The programs, compiled, and the first one started: workers may use too little memory for sanitizers."""
-    if shutil.which("cc") is None:
-        pytest.skip("there is no C compiler")
     folder = tmp_path_factory.mktemp("reader")
-    (folder / "empty.c").write_text("int main(void) { return 0; }\n")
-    empty = ["cc", *SANITIZERS, str(folder / "empty.c"), "-o", str(folder / "empty")]
-    if any(
-        subprocess.run(each, check=False, capture_output=True).returncode for each in (empty, [str(folder / "empty")])
-    ):
-        pytest.skip("the C compiler has no sanitizers that run here")
-    sources = [str(HERE / "lying_calls.c"), *map(str, sorted(NATIVE.glob("*.c")))]
-    _compiled(*SANITIZERS, *sources, "-o", str(folder / "calls"), "-ldl", "-lpthread", "-lm")
-    kernels = [str(HERE / "lying_kernels.c"), str(NATIVE / "support" / "indices.c")]
-    _compiled("-shared", "-fPIC", '-DSOURCE_DIGEST="test"', *kernels, "-o", str(folder / "kernels.so"))
+    program = compiled(folder / "calls", [HERE / "lying_calls.c", *sorted(NATIVE.glob("*.c"))])
+    sources = [HERE / "lying_kernels.c", NATIVE / "support" / "indices.c"]
+    build(folder / "kernels.so", sources, "-shared", "-fPIC", '-DSOURCE_DIGEST="test"')
     environment = {**os.environ, "ASAN_OPTIONS": OPTIONS, "UBSAN_OPTIONS": "print_stacktrace=1"}
     pipe = subprocess.PIPE
-    with subprocess.Popen([str(folder / "calls")], stdin=pipe, stdout=pipe, env=environment) as process:
+    with subprocess.Popen([str(program)], stdin=pipe, stdout=pipe, env=environment) as process:
         yield Reader(process, (folder / "kernels.so").read_bytes())
 
 
@@ -142,7 +124,7 @@ def record_of(rows: int, constants: Places) -> Record:
         Storage("input", "float32", size, 0), Storage("input", "int64", 3, 1), Storage("constant", "float32", 16, 0),
         Storage("temporary", "float32", wide, 0), Storage("temporary", "float32", size, 64 * rows),
         Storage("temporary", "float32", size, 128 * rows), Storage("output", "float32", size, 0),
-        Storage("output", "float32", 3, 1),
+        Storage("output", "float32", 3, 1), Storage("input", "float32", size, 2),
     ]  # fmt: skip
     each, padded = ((6, 1), (rows, 6)), ((6, 1), (rows, 8))
     three, looked = View(1, 0, ((3, 1),)), View(3, 0, ((4, 1),))
@@ -153,12 +135,13 @@ def record_of(rows: int, constants: Places) -> Record:
         KernelStep("both__kernel0", (View(3, 0, padded), View(4, 0, each), View(5, 0, each)), ("b", "c"), writes=2),
         KernelStep("opbuild_indices", (three, looked), ("d",), writes=0),
         KernelStep("pick__kernel0", (looked, three, View(7, 0, ((3, 1),))), ("d",), ("uint32", "int64", "uint32")),
-        KernelStep("add__kernel0", (flat, View(5, size - 1, ((size, -1),)), View(6, 0, ((size, 1),))), ("e",)),
+        KernelStep("add__kernel0", (flat, View(8, size - 1, ((size, -1),)), View(6, 0, ((size, 1),))), ("e",)),
     ]  # fmt: skip
-    x, places = (Port("x", TensorType("float32", (rows, 6)), 0), Port("places", TensorType("int64", (3,)), 1))
+    x, v = (Port(name, TensorType("float32", (rows, 6)), buffer) for name, buffer in (("x", 0), ("v", 8)))
+    places = Port("places", TensorType("int64", (3,)), 1)
     y, z = (Port("y", TensorType("float32", (rows, 6)), 6), Port("z", TensorType("float32", (3,)), 7))
     arena, notes = 192 * rows, {"operators": [], "lowering": {}}
-    return Record("lies", Storages.of(buffers), Steps.of(steps), (x, places), (y, z), arena, constants, notes,
+    return Record("lies", Storages.of(buffers), Steps.of(steps), (x, places, v), (y, z), arena, constants, notes,
                   zeroed=arena)  # fmt: skip
 
 
@@ -358,9 +341,9 @@ RULES: dict[str, list[tuple[int, Lie]]] = {
     "an output is not written": [(0, ("set", "dims", 19, "extent", 1))],
     "two inputs have one name": [(0, ("copy", "ports", 1, "name", 0)), (1, ("copy", "ports", 1, "name", 0))],
     "it has other inputs or outputs": [
-        (1, ("drop", "ports", 3)), (1, ("set", "buffers", 7, "kind", 3)), (1, ("set", "buffers", 7, "place", 0)),
+        (1, ("drop", "ports", 4)), (1, ("set", "buffers", 7, "kind", 3)), (1, ("set", "buffers", 7, "place", 0)),
     ],
-    "its inputs or outputs have other names": [(1, ("copy", "ports", 2, "name", 0))],
+    "its inputs or outputs have other names": [(1, ("copy", "ports", 3, "name", 0))],
     "its inputs have other types": [(1, ("set", "ports", 1, "type", number_of("uint64")))],
 }  # fmt: skip
 """What C says of tables that are not sound, and the lies of which it says that."""
@@ -482,8 +465,7 @@ def ranged(reader: Reader, shared_store: Path, tmp_path_factory: pytest.TempPath
     sections = sections_of(path)
     own = {symbol: OpDesc.from_components(parts) for parts, symbol in json.loads(sections[GRAPH, 0])["kernels"]}
     (folder / "own.c").write_text("".join(_standing_in(symbol, len(desc.operands)) for symbol, desc in own.items()))
-    sources = [str(HERE / "lying_kernels.c"), str(folder / "own.c")]
-    _compiled("-shared", "-fPIC", *sources, "-o", str(folder / "kernels.so"))
+    build(folder / "kernels.so", [HERE / "lying_kernels.c", folder / "own.c"], "-shared", "-fPIC")
     return {**sections, (LIBRARY, 0): (folder / "kernels.so").read_bytes()}
 
 
