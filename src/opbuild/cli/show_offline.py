@@ -100,7 +100,7 @@ def write_report(content: Mapping[str, Any], option: str, target: Path) -> None:
         OptionError: If it can not be written.
     """
     try:
-        target.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        target.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8", "backslashreplace")
     except OSError as error:
         raise OptionError(
             f"--{option} is {str(target)!r}, which can not be written: {error.strerror}",
@@ -109,7 +109,7 @@ def write_report(content: Mapping[str, Any], option: str, target: Path) -> None:
 
 
 def _describe(model: OfflineModel) -> dict[str, Any]:
-    plans = [json.loads(model.container.section(PLAN, index).tobytes()) for index in range(len(model.signatures))]
+    plans = [model.plan(index) for index in range(len(model.signatures))]
     return {
         "name": model.name,
         "target": model.level.name,

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from opbuild.errors import InvalidModelError, OpbuildError
 from opbuild.events import Watch, unwatched
@@ -183,6 +183,17 @@ class OfflineModel:
             raise self._invalid("its library is cut")
         return library
 
+    def plan(self, index: int) -> Any:
+        """Return the JSON of how a signature runs, of which only ``record`` says that it is sound.
+
+        Raises:
+            InvalidModelError: If it is no JSON.
+        """
+        try:
+            return parse_json(self.container.section(PLAN, index).tobytes())
+        except ValueError as error:
+            raise self._invalid(str(error)) from error
+
     def record(self, index: int) -> Record:
         """Return how a signature runs.
 
@@ -190,7 +201,7 @@ class OfflineModel:
             InvalidModelError: If the file's record can not be run safely.
         """
         try:
-            record = from_json(parse_json(self.container.section(PLAN, index).tobytes()))
+            record = from_json(self.plan(index))
         except ValueError as error:
             raise self._invalid(str(error)) from error
         ports = tuple((port.name, port.type.dtype) for port in record.inputs)
@@ -250,10 +261,18 @@ def read_offline(path: Path, *, verify: bool = True, trust: Trust = PRIVATE, cop
             inputs=inputs,
             outputs=tuple(map(str, about["outputs"])),
             signatures=signatures,
-            build=cast("Mapping[str, Any]", dict(about["build"])),
+            build=_build(about["build"]),
         )
     except (OpbuildError, *UNSOUND) as error:
         raise InvalidModelError(f"{str(path)!r} is no sound offline model: {error!r}", "write it again") from error
+
+
+def _build(parts: Any) -> dict[str, Any]:
+    """Return what the build did."""
+    build = dict(parts)
+    if "operators" in build:
+        build["operators"] = [[str(name), [*map(str, nodes)]] for name, nodes in build["operators"]]
+    return build
 
 
 def _require_sections(container: Container, signatures: int) -> None:
