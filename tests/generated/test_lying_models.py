@@ -13,7 +13,7 @@ import os
 import re
 import struct
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ from opbuild.offline.format import (
     PLAN,
     PROGRAM,
     VERSION,
+    WEIGHTS,
     Section,
     open_container,
     write_container,
@@ -379,41 +380,52 @@ OF_PYTHON, OF_C = frozenset((ABOUT, PLAN, GRAPH)), frozenset((MACHINE, PROGRAM))
 """Sections whose contents one of the readers does not look at."""
 
 
-def with_table(data: bytes, changes: Sequence[Change]) -> tuple[bytes, frozenset[int]]:
-    """Return a file whose table lies under digests that fit, and the kinds of sections whose bytes are others."""
-    head, lines = list(HEADER.unpack_from(data)), [list(LINE.unpack_from(data, at)) for at in _lines(data)]
-    before = {line[0]: _bytes(data, line) for line in lines}
-    for what, where, value in changes:
-        line, field = lines[where % len(lines)] if lines else head, where // 7 % 5
-        lie = _LIES[value % len(_LIES)]
-        if what == 0 and lines:
-            lines.insert(value % (len(lines) + 1), list(line))
-        elif what == 1 and lines:
-            lines.remove(line)
-        elif what == 2 and lines:
-            lines[where % len(lines)], lines[value % len(lines)] = lines[value % len(lines)], line
-        elif what == 3 and lines:
-            line[field] = lines[value % len(lines)][field]
-        elif what == 4:
-            head[1 + where % 4] = lie % 2 ** (32 if where % 4 < 2 else 64)
-        elif lines:
-            line[field] = (line[field] + lie if what > 6 else lie) % 2 ** (32 if field < 2 else 64)
+Table = tuple[list[Any], list[list[Any]]]
+"""The fields of a file's header, and of each line of its table."""
+
+
+def table_of(data: bytes) -> Table:
+    """Return a file's header and table."""
+    lines = range(64, 64 + LINE.size * HEADER.unpack_from(data)[2], LINE.size)
+    return list(HEADER.unpack_from(data)), [list(LINE.unpack_from(data, at)) for at in lines]
+
+
+def sealed(data: bytes, table: Table) -> bytes:
+    """Return a file with another header and table, and digests that fit them."""
+    head, lines = table
     for line in lines:
         line[5] = bytes.fromhex(blake3_of(_bytes(data, line)))
-    if not any(what == 4 and where % 4 == 1 for what, where, _ in changes):
-        head[2] = len(lines)
-    table, known = b"".join(LINE.pack(*line) for line in lines), HEADER.pack(*head)
-    signed = (table + data[64 + len(table) :])[: head[2] * LINE.size]
-    made = known + bytes.fromhex(blake3_of(known + signed)) + table
+    packed, known = b"".join(LINE.pack(*line) for line in lines), HEADER.pack(*head)
+    signed = (packed + data[64 + len(packed) :])[: head[2] * LINE.size]
+    made = known + bytes.fromhex(blake3_of(known + signed)) + packed
+    return made + data[len(made) :]
+
+
+def with_table(data: bytes, changes: Sequence[Change]) -> tuple[bytes, frozenset[int]]:
+    """Return a file whose table lies under digests that fit, and the kinds of sections whose bytes are others."""
+    head, lines = table_of(data)
+    before = {line[0]: _bytes(data, line) for line in lines}
+    for what, where, value in changes:
+        place, other, field = where % len(lines), value % len(lines), where // 7 % 5
+        line, lie = lines[place], _LIES[value % len(_LIES)]
+        if what == 0:
+            lines[other] = list(line)
+        elif what == 1 and len(lines) > 1:
+            lines.remove(line)
+            head[2] = len(lines)
+        elif what == 2:
+            lines[place], lines[other] = lines[other], line
+        elif what == 3:
+            line[field] = lines[other][field]
+        elif what == 4:
+            head[1 + where % 4] = lie % 2 ** (32 if where % 4 < 2 else 64)
+        else:
+            line[field] = (line[field] + lie if what > 6 else lie) % 2 ** (32 if field < 2 else 64)
     others = frozenset(kind for kind, *rest in lines if _bytes(data, [kind, *rest]) != before.get(kind))
-    return made + data[len(made) :], others
+    return sealed(data, (head, lines)), others
 
 
 _LIES = (0, 1, 2, 63, 64, 4096, 2**31, 2**32 - 1, 2**32, 2**63, 2**64 - 64, 2**64 - 1)
-
-
-def _lines(data: bytes) -> range:
-    return range(64, 64 + LINE.size * HEADER.unpack_from(data)[2], LINE.size)
 
 
 def _bytes(data: bytes, line: Sequence[int]) -> bytes:
@@ -444,6 +456,44 @@ def test_both_readers_refuse_the_same_containers(reader: Reader, sound: Sections
 
     outcomes = fuzz("lying containers", read)
     assert min(outcomes["both refuse"], outcomes["both run"]) > INPUTS // 100
+
+
+def _changed_line(kind: int, field: int, value: Callable[[Table, int], int]) -> Callable[[Table], None]:
+    """Return what changes a field of the first line of a kind; the value may depend on the table and the old one."""
+
+    def change(table: Table) -> None:
+        line = next(line for line in table[1] if line[0] == kind)
+        line[field] = value(table, line[field])
+
+    return change
+
+
+CONTAINERS = {
+    "its library is cut": _changed_line(LIBRARY, 3, lambda table, size: size // 8),
+    "behind the one before": _changed_line(PLAN, 2, lambda table, offset: table[1][0][2]),
+    "is there twice": _changed_line(PLAN, 0, lambda table, kind: ABOUT),
+    "does not say what it needs": _changed_line(MACHINE, 0, lambda table, kind: 99),
+    "sections of others": _changed_line(PLAN, 0, lambda table, kind: 99),
+    "its tables are not there": _changed_line(PROGRAM, 1, lambda table, index: 2**32 - 1),
+    "is not inside": _changed_line(WEIGHTS, 3, lambda table, size: 2**64 - 64),
+}
+"""What C says of sections that are not sound, and how they are made so."""
+
+
+@pytest.mark.parametrize("rule", CONTAINERS)
+def test_both_readers_hold_each_rule_of_sections(reader: Reader, sound: Sections, tmp_path: Path, rule: str) -> None:
+    """C says which rule it is, and Python refuses the file too."""
+    path = tmp_path / "lying.om"
+    kept = {place: content for place, content in sound.items() if place[1] == 0}
+    write(path, with_tables(kept, [Tables.read(sound[PROGRAM, 0])]))
+    data = path.read_bytes()
+    table = table_of(data)
+    CONTAINERS[rule](table)
+    path.write_bytes(sealed(data, table))
+    ran, said, _ = reader.run(path, 0)
+    assert not ran
+    assert rule in said
+    assert run_in_python(path, copies=False) is None
 
 
 # -- ranges of sizes, and files that change ---------------------------------------------------------------------------
