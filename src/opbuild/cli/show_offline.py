@@ -110,11 +110,7 @@ def write_report(content: Mapping[str, Any], option: str, target: Path) -> None:
 
 
 def _describe(model: OfflineModel) -> dict[str, Any]:
-<<<<<<< HEAD
     plans = [to_json(model.record(index)) for index in range(len(model.signatures))]
-=======
-    plans = [model.plan(index) for index in range(len(model.signatures))]
->>>>>>> reader
     return {
         "name": model.name,
         "target": model.level.name,

@@ -267,11 +267,6 @@ def read_offline(path: Path, *, verify: bool = True, trust: Trust = PRIVATE, cop
         raise InvalidModelError(f"{str(path)!r} is no sound offline model: {error!r}", "write it again") from error
 
 
-<<<<<<< HEAD
-def _build(found: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what a file says of its build, its operators with their nodes by names."""
-    return {**found, "operators": [[str(name), [*map(str, nodes)]] for name, nodes in found.get("operators", ())]}
-=======
 def _build(parts: Any) -> dict[str, Any]:
     """Return what the build did."""
     build = dict(parts)
@@ -303,7 +298,6 @@ def _is_whole(library: bytes) -> bool:
     except (struct.error, OverflowError):
         return False
     return all(kind != _LOADED or offset + nbytes <= len(library) for kind, offset, nbytes in segments)
->>>>>>> reader
 
 
 def _watched(parts: Sequence[memoryview], watch: Watch) -> Iterator[memoryview]:

@@ -171,21 +171,12 @@ class RangeBinder:
         from opbuild.pipeline.stages import Built
         from opbuild.pipeline.steps import assemble, pack
 
-<<<<<<< HEAD
         with self._sound(), clock("lower"):  # what is said of kernels may not be what their families say
-            program = self._lowered(walked.graph)
-        packed = pack(program, self._packer, clock)
-        with clock("start"):
-            with self._sound():
-                network = assemble(packed, Built(self._symbols, operators=self._operators(program)))
-=======
-        with self._sound(), clock("lower"):
             program = self._lowered(walked.graph)
         with self._sound():
             packed = pack(program, self._packer, clock)
         with self._sound(), clock("start"):
             network = assemble(packed, Built(self._symbols, operators=self._operators(program)))
->>>>>>> reader
             executor = Executor(network.record, self._library, network.constants.arrays, evaluate, self._blocks)
         return Binding(executor, stored_report(network.record, clock, compared(self._offline.level)))
 
@@ -219,11 +210,7 @@ class RangeBinder:
             yield
         except (ModelError, RunError):
             raise
-<<<<<<< HEAD
-        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, BuildError) as error:
-=======
         except (BuildError, *UNSOUND) as error:
->>>>>>> reader
             where = repr(str(self._offline.container.path))
             raise InvalidModelError(f"{where} is no sound offline model: {error!r}", "write it again") from error
 
