@@ -39,6 +39,8 @@ Edit = Callable[[str, random.Random], str]
 def renamed(text: str, rng: random.Random) -> str:
     """Return a text with a local variable under another name, everywhere in its function."""
     functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
+    if not functions:
+        return text
     function = rng.choice(functions)
     inside = list(ast.walk(function))
     names = sorted(

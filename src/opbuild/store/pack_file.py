@@ -148,6 +148,11 @@ class PackFile:
         place = self._places.get(key.operator[:_OPERATOR_DIGITS])
         return None if place is None else place.pipeline
 
+    def has_compiled(self, pipelines: Mapping[str, str]) -> bool:
+        """Return whether operators, by their names (``Key.operator_stem``), were compiled from just these pipelines."""
+        known = {int(operator[:16], 16): place.pipeline for operator, place in self._places.items()}
+        return all(known.get(int(stem.rpartition("_")[2])) == pipeline for stem, pipeline in pipelines.items())
+
     def object(self, key: Key) -> bytes | None:
         """Return the object of a key of this file; None if it has none.
 
