@@ -86,8 +86,8 @@ def stored(folder: Path, level: Level, tile: int = 1) -> str:
     return entry.name
 
 
-def delivered(request: Mapping[str, Any], object_: bytes) -> tuple[dict[str, Any], bytes]:
+def delivered(request: Mapping[str, Any], object_: bytes, pipeline: str = "0" * 32) -> tuple[dict[str, Any], bytes]:
     """Return the answer of a compile server that has compiled what a request asks for."""
     files = [[".o", len(object_)]]
-    done = {"kind": "done", "id": request["id"], "milliseconds": 1.0, "changed": "", "pipeline": "0" * 32}
+    done = {"kind": "done", "id": request["id"], "milliseconds": 1.0, "changed": "", "pipeline": pipeline}
     return {**done, "files": files}, object_

@@ -85,7 +85,7 @@ EDITS: dict[str, tuple[Edit, set[str]]] = {
     ),
     "another pipeline of one family": (appended("opbuild.families.softmax.schedule", OTHERWISE % 64), {"softmax"}),
     "the first pipeline of that family again": (
-        replaced("opbuild.families.softmax.schedule", "output_buffer().dim(0).set_estimate(0, 64)", "args()")"),
+        replaced("opbuild.families.softmax.schedule", "output_buffer().dim(0).set_estimate(0, 64)", "args()"),
         set(),
     ),
 }
