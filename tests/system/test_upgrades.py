@@ -68,14 +68,14 @@ def schedule(definition, desc, machine):
 DEFINITION = "opbuild.backend.halide.definition"
 EDITS: dict[str, tuple[Edit, set[str]]] = {
     "a comment in what all families import": (appended(DEFINITION, "# as Halide has them"), set()),
-    "a variable renamed there": (replaced(DEFINITION, "operand.dims", "operand .dims"), set()),
+    "a variable renamed there": (replaced(DEFINITION, "constraint", "limits"), set()),
     "a helper function there": (
         appended(
             DEFINITION, "_constrain_before = _constrain\n\ndef _constrain(*given):\n    _constrain_before(*given)"
         ),
         set(),
     ),
-    "the order of constraints there": (
+    "an idle line there": (
         replaced(DEFINITION, "    param = hl.ImageParam", "    _ = operand.format\n    param = hl.ImageParam"),
         set(),
     ),
