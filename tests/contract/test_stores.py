@@ -10,7 +10,7 @@ import pytest
 
 from opbuild.config import Config
 from opbuild.files.trust import PRIVATE
-from opbuild.kernel.interfaces import Found, Missing, Store
+from opbuild.kernel.interfaces import Found, Missing, Store, origins
 from opbuild.store.disk import DiskStore
 from opbuild.store.memory import MemoryStore
 from opbuild.store.remote.objects import Objects
@@ -86,6 +86,28 @@ def test_publishing_again_replaces(store: Store, listed: Listed) -> None:
     assert isinstance(answer, Found)
     assert answer.entry.object == second.object
     assert store.names() == listed((second.name,))
+
+
+def test_what_an_operator_was_compiled_from_is_remembered(store: Store) -> None:
+    """Whatever the sources are now, the store says by pipeline from which ones there are entries."""
+    one, first = entry_of(conv(1), pipeline="1" * 32, sources="one")
+    _, second = entry_of(conv(1), pipeline="2" * 32, sources="two")
+    other, third = entry_of(conv(2), pipeline="3" * 32, sources="one")
+    nobody, unknown = entry_of(conv(3))
+    for entry in (first, second, third, unknown):
+        assert store.publish(entry) is None
+    asked = [one.of_sources("new"), other, nobody]
+    assert origins(store, asked) == [{"1" * 32: "one", "2" * 32: "two"}, {"3" * 32: "one"}, {}]
+    found = store.lookup(asked[0].of_sources("two"))
+    assert isinstance(found, Found)
+    assert found.entry.pipeline == "2" * 32
+
+
+def test_the_latest_sources_of_a_pipeline_are_remembered(store: Store) -> None:
+    """What was stored again under other sources is found under those."""
+    for sources in ("one", "two"):
+        store.publish(entry_of(conv(1), pipeline="1" * 32, sources=sources)[1])
+    assert origins(store, [key_of(conv(1))]) == [{"1" * 32: "two"}]
 
 
 def test_another_devices_entry_is_found(store: Store) -> None:

@@ -365,7 +365,7 @@ def packs(folder: Path) -> list[Format]:
     descs = [conv(tile) for tile in range(3)]
     keys = [key_of(desc, LEVEL, IDENTITY, "code") for desc in descs]
     objects = [
-        (desc.components(), key.sha256, fake_object(b"code", (key.symbol,)))
+        pack_file.Object(desc.components(), key.operator, "pipeline", fake_object(b"code", (key.symbol,)))
         for desc, key in zip(descs, keys, strict=True)
     ]
     data = pack_file.pack_bytes(LEVEL.name, "conv", IDENTITY, pack_file.Sources("code", "text"), objects)
@@ -380,7 +380,7 @@ def packs(folder: Path) -> list[Format]:
 
     def written(head: Any, body: bytes) -> None:
         text = lzma.compress(to_bytes(head), preset=1)
-        path.write_bytes(f"opbuild pack 1 {sha256(text)} {len(text)}\n".encode() + text + body)
+        path.write_bytes(f"opbuild pack 2 {sha256(text)} {len(text)}\n".encode() + text + body)
 
     def write_descriptors(found: Any) -> None:
         text = lzma.compress(to_bytes(found), preset=1)

@@ -59,11 +59,11 @@ def packed(list_: bytes | None = None, block: bytes | None = None, descriptors: 
     content = {
         "level": LEVEL.name, "family": "conv", "compiler": IDENTITY.components(),
         "sources": {"code": "code", "text": "text"},
-        "blocks": [[len(block), sha256(block), [[KEY.sha256[:32], len(CODE)]]]],
+        "blocks": [[len(block), sha256(block), [[KEY.operator[:32], len(CODE), "pipeline"]]]],
         "descriptors": [len(descriptors), sha256(descriptors)],
     }  # fmt: skip
     list_ = list_ or lzma.compress(pack_file.canonical_json(content).encode())
-    head = f"opbuild pack 1 {sha256(list_)} {len(list_)}\n".encode()
+    head = f"opbuild pack 2 {sha256(list_)} {len(list_)}\n".encode()
     return head + list_ + block + descriptors
 
 

@@ -19,7 +19,7 @@ from opbuild.families.knowledge import Variant
 from opbuild.files.trust import SignatureError, Trust, parse_json
 from opbuild.files.writing import append, make_folder
 from opbuild.platform.digest import blake3_of
-from opbuild.platform.records import NamedTuple, dataclass
+from opbuild.platform.records import NamedTuple, dataclass, field
 from opbuild.text.canonical import canonical_json
 
 LARGEST = 64 * 2**20
@@ -43,7 +43,7 @@ class Record:
         machine: The machine's class as it was measured; empty if it was not.
         system: The machine's class as the system describes it.
         threads: Threads that ran the network.
-        sources: Digest of the family's sources.
+        sources: Digest of the family's sources that were measured.
         default: The family's own answer.
         choice: The fastest; the default if nothing was faster beyond noise.
         before: Microseconds that the default took, the median.
@@ -53,6 +53,8 @@ class Record:
         pairs: How many pairs of runs these are of.
         date: When, in UTC: ``2026-11-23T22:10:05Z``.
         network: Where it was measured, for readers.
+        kernels: Digests of the pipelines of the kernels that were measured, of the default and of the choice, by the
+            operators' names; empty: they are not known.
     """
 
     family: str
@@ -71,6 +73,7 @@ class Record:
     pairs: int
     date: str
     network: str = ""
+    kernels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def place(self) -> tuple[str, str, str, str, str, int]:
@@ -171,7 +174,7 @@ def _parse_line(line: bytes, trust: Trust) -> Record:
     whole = parse_json(text)
     if not isinstance(whole, dict):
         raise ValueError("it is no object")
-    content = trust.unsigned(_NAME, whole)
+    content = {"kernels": {}, **trust.unsigned(_NAME, whole)}
     if content.pop("format", None) != FORMAT:
         raise ValueError("it is of another release")
     return _record(content)
@@ -180,6 +183,7 @@ def _parse_line(line: bytes, trust: Trust) -> Record:
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "threads": (int,),
     "pairs": (int,),
+    "kernels": (dict,),
     **dict.fromkeys(("default", "choice"), (dict, type(None))),
     **dict.fromkeys(("before", "after", "bound", "spread"), (int, float)),
 }

@@ -22,6 +22,7 @@ from opbuild.store import counters, measured
 from opbuild.store.disk import ENTRIES, ENTRIES_BESIDE_NETWORKS
 from opbuild.store.items import Form, Item
 from opbuild.store.networks import MODELS, NETWORKS
+from opbuild.store.origins import ORIGINS
 from opbuild.store.weights import REFERENCES, WEIGHTS
 
 LOOKED_AT = 10_000
@@ -38,7 +39,7 @@ def folders_of(kernel_meta: Path, network_meta: Path) -> tuple[tuple[Path, tuple
     """Return the folders of a cache, and the forms of what the stores keep in each; earlier ones take files first."""
     return (
         (kernel_meta, (ENTRIES,)),
-        (network_meta, (*_NOTES, ENTRIES_BESIDE_NETWORKS, MODELS, NETWORKS)),
+        (network_meta, (*_NOTES, ENTRIES_BESIDE_NETWORKS, ORIGINS, MODELS, NETWORKS)),
         (network_meta / "weights", (WEIGHTS, REFERENCES)),
     )
 

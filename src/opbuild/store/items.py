@@ -19,7 +19,7 @@ from opbuild.kernel.reason import Reason
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 
-Kind = Literal["operator", "image", "memo", "weight", "reference", "note", "private", "settings"]
+Kind = Literal["operator", "image", "memo", "weight", "reference", "note", "origin", "private", "settings"]
 
 REMEMBERED: frozenset[Kind] = frozenset({"reference", "note"})
 """Kinds of what is only remembered of the rest, and has no age of its own."""
@@ -61,8 +61,9 @@ class Item(NamedTuple):
 
     Attributes:
         kind: ``operator``; ``image``, a network's; ``memo``, what is known of a model; ``weight``, packed weights;
-            ``reference``, which weights a source packs to; ``note``, what is known of the folder itself;
-            ``private``, a file that somebody is writing or was killed writing; ``settings``, which are its user's.
+            ``origin``, from which sources an operator was compiled; ``reference``, which weights a source packs to;
+            ``note``, what is known of the folder itself; ``private``, a file that somebody is writing or was killed
+            writing; ``settings``, which are its user's.
         name: The files' name without suffix.
         files: Paths of its files, the commit mark first if it is there.
         nbytes: What they take on the disk: small files take more than they hold.

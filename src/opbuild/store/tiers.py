@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
 from opbuild.kernel.entry import Entry
-from opbuild.kernel.interfaces import Found, Missing, Store, look_up
+from opbuild.kernel.interfaces import Found, Missing, Store, look_up, origins
 from opbuild.kernel.key import Key
 
 
@@ -53,6 +54,11 @@ class TieredStore:
                 if isinstance(answer, Found) and answer.is_kept:
                     self._kept[answer.entry.sha256] = answer.source
         return answers
+
+    def origins(self, keys: Sequence[Key]) -> list[Mapping[str, str]]:
+        """Return what the near store and the tiers remember of operators."""
+        known = [origins(store, keys) for store in (self.near, *self.tiers)]
+        return [dict(ChainMap(*map(dict, each))) for each in zip(*known, strict=True)]
 
     def publish(self, entry: Entry) -> str | None:
         """Add or replace an entry in the near store, and offer it; return None, or why it could not be stored."""

@@ -17,6 +17,8 @@ from opbuild.errors import BuildError, RunError
 from opbuild.families.knowledge import Answer, Question, Variant
 from opbuild.files.mapping import anonymous
 from opbuild.graph.types import Array, Graph
+from opbuild.kernel.interfaces import Found, look_up
+from opbuild.kernel.key import Key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.lower import lower
 from opbuild.lowering.tuned import Asked, Tuned
@@ -142,6 +144,19 @@ class Forms:
         library = Library(code, self._setup.config.num_threads) if code else None
         executor = Executor(network.record, library, network.constants.arrays, evaluate)
         return Form(executor, asked, self._inputs)
+
+    def kernels(self, question: Question, variants: Sequence[Variant | None]) -> dict[str, str]:
+        """Return the digests of the pipelines of kernels of some variants, which are built, by the operators' names."""
+        found: dict[str, str] = {}
+        with make_builder(self._setup, self._stores) as builder:
+            for variant in variants:
+                asked, program = self._lowered({question: variant})
+                sites = sites_of(asked, question)
+                mine = [d for d, nodes in program.descriptors().items() if not sites.isdisjoint(nodes)]
+                keys = [builder.key(desc) for desc in mine if desc.family == question.family]
+                built = [each.entry for each in look_up(builder.store, keys) if isinstance(each, Found)]
+                found |= {Key(each.info["key"]["components"], "").operator_stem: each.pipeline for each in built}
+        return found
 
     def _lowered(self, choices: Choices) -> tuple[dict[Question, Asked], Program]:
         found = Tuned(Chosen(choices))

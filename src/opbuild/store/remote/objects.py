@@ -1,6 +1,7 @@
 """Objects of a remote store: sealed by SHA-256 and, where there is a key, by a signature of that and of their place.
 
     opbuild/<formats>/operators/<optype>_<number>    one operator
+    opbuild/<formats>/origins/<optype>_<number>      from which sources an operator was compiled, see ``store.origins``
     opbuild/<formats>/groups/<SHA-256 of keys>       several operators that a network needs, see ``groups``
     opbuild/<formats>/networks/<name>_<number>       one network, see ``manifest``
     opbuild/<formats>/blobs/<SHA-256>                bytes that a network names
@@ -27,8 +28,8 @@ FORMAT = 2
 """Raised whenever the meaning of what only remote stores hold changes."""
 
 NAMESPACE = f"opbuild/{FORMAT}.{KEY_FORMAT}.{NETWORK_FORMAT}/"
-OPERATORS, GROUPS, NETWORKS, BLOBS, CLAIMS = (
-    f"{NAMESPACE}{name}/" for name in ("operators", "groups", "networks", "blobs", "claims")
+OPERATORS, ORIGINS, GROUPS, NETWORKS, BLOBS, CLAIMS = (
+    f"{NAMESPACE}{name}/" for name in ("operators", "origins", "groups", "networks", "blobs", "claims")
 )
 BANK = f"{NAMESPACE}bank"
 
