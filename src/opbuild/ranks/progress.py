@@ -64,7 +64,7 @@ def read_snapshot(folder: Path, rank: int) -> Snapshot | None:
         content = parse_json(Trust(shared=True).read(folder / FOLDER / f"{rank}.json", MEMO))
         found = {name: type(usual)(content[name]) for name, usual in vars(Snapshot()).items()}
         return Snapshot(**{**found, "compiling": tuple(map(str, found["compiling"]))})
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, OverflowError):
         return None
 
 
