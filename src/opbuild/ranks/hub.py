@@ -14,6 +14,8 @@ import errno
 import os
 import selectors
 import socket
+import stat
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,16 +60,26 @@ def short_path(path: Path) -> Iterator[str]:
         os.close(folder)
 
 
+def has_hub(folder: Path) -> bool:
+    """Return whether a job's folder has a hub's socket, or something in its place."""
+    return os.path.lexists(folder / SOCKET)
+
+
 def connect(folder: Path) -> socket.socket:
     """Connect to the hub of a job.
 
     Raises:
-        OSError: If there is none.
+        OSError: If there is none, or it is another user's.
     """
     link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        if not stat.S_ISSOCK((folder / SOCKET).lstat().st_mode):
+            raise OSError(errno.ENOTSOCK, f"{folder / SOCKET} is no socket")
         with short_path(folder / SOCKET) as path:
             link.connect(path)
+        _, user, _ = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+        if user not in (0, os.geteuid()):
+            raise OSError(errno.EPERM, f"{folder / SOCKET} is user {user}'s")
     except OSError:
         link.close()
         raise

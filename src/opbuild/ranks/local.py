@@ -8,6 +8,7 @@ reading what was written before the meeting that preceded it, so the first file 
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
 import select
@@ -18,6 +19,7 @@ import numpy as np
 
 from opbuild.config import Config
 from opbuild.errors import RankError
+from opbuild.files.meeting import open_met, planted_in
 from opbuild.graph.types import Array
 from opbuild.ranks.collective import SAME_EVERYWHERE, Collective, combine
 from opbuild.ranks.hub import CHUNK, GO, LOST, NO, connect
@@ -49,6 +51,8 @@ class LocalTransport:
         self._count = 0
         self._unread = b""
         self._lock = threading.Lock()
+        if problem := planted_in(self._folder):
+            raise RankError(f"rank {self.rank} can not exchange data: {problem}", "give each job a folder of its own")
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             self._link = connect(folder)
@@ -103,12 +107,14 @@ class LocalTransport:
         path = self._folder / f"{rank}.{slot}"
         own = rank == self.rank
         try:
-            file = os.open(path, os.O_RDWR | os.O_CREAT if own else os.O_RDONLY, 0o600)
+            file = open_met(path, os.O_RDWR | os.O_CREAT if own else os.O_RDONLY)
             try:
                 if own:
                     os.posix_fallocate(file, 0, nbytes)  # a full disk is an error here, not a signal when it is written
                 access = mmap.ACCESS_WRITE if own else mmap.ACCESS_READ
                 mapped = mmap.mmap(file, os.fstat(file).st_size, access=access)
+                if len(mapped) < nbytes:
+                    raise OSError(errno.EINVAL, f"it has {len(mapped)} bytes")
             finally:
                 os.close(file)
         except (OSError, ValueError) as error:
