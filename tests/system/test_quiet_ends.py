@@ -14,12 +14,11 @@ import sys
 import time
 from pathlib import Path
 
-import onnx
 import pytest
-from onnx import TensorProto, helper
 
 import kept_kernels
 from fuzzing import CAMPAIGN, SEED
+from open_rows import model
 from processes import environment
 from seeds import try_seeds
 from until import children_of, is_gone, until
@@ -30,9 +29,8 @@ PROGRAM = """
 import atexit, os, signal, sys, threading, time
 
 def call(network, number=0):
-    import numpy as np
-    x = np.ones((1 + 7 * number % 40, 8, 12, 12), np.float32)
-    return network(x)[0, 0]
+
+    return network(np.ones(((20, 3, 4, 2, 33, 1, 16)[number % 7], 24), np.float32))[0, 0]
 
 def serve():
     own = opbuild.compile(path)
@@ -61,6 +59,12 @@ def end(way, count):
     for number in range(count):
         call(network, number // 2)
     time.sleep(float(sys.argv[4]))
+    if sys.argv[6]:  # while something is made behind calls
+        for _ in range(100):
+            if any(each.name == "opbuild-improve" for each in threading.enumerate()):
+                time.sleep(0.3)
+                break
+            time.sleep(0.01)
     if way == "_exit":
         os._exit(0)
     if way == "sys.exit":
@@ -89,7 +93,7 @@ if way == "handler of SIGTERM":
 if way == "handler of SIGTERM that leaves at once":
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 try:
-    import opbuild
+    import numpy as np, opbuild
     from opbuild.backend.halide.driver import HalideCompiler
     if sys.argv[5] == "slow":
         HalideCompiler.import_string = "slow_compiler:SlowCompiler"
@@ -113,34 +117,14 @@ BY_ITSELF = (
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
-    """A network of some operators whose kernels take long to compile."""
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["a"], pads=[1] * 4),
-        helper.make_node("Relu", ["a"], ["b"]),
-        helper.make_node("Conv", ["b", "v"], ["c"]),
-        helper.make_node("Softmax", ["c"], ["y"]),
-    ]
-    draw = random.Random(0)
-
-    def weights(name: str, *shape: int) -> onnx.TensorProto:
-        return helper.make_tensor(
-            name, TensorProto.FLOAT, shape, [draw.random() for _ in range(onnx.numpy_helper.np.prod(shape))]
-        )
-
-    graph = helper.make_graph(
-        nodes,
-        "ending",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ("n", 8, 12, 12))],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [weights("w", 16, 8, 3, 3), weights("v", 8, 16, 1, 1)],
-    )
+def path(tmp_path: Path) -> Path:
+    """A network whose other sizes have kernels that are better than those that are there at first."""
     path = tmp_path / "ending.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    path.write_bytes(model().SerializeToString())
     return path
 
 
-def _ending(model: Path, folder: Path, seed: int) -> tuple[str, str]:
+def _ending(path: Path, folder: Path, seed: int) -> tuple[str, str]:
     """Let one program end; return what it said as a fault."""
     draw = random.Random(seed)
     way = draw.choice((*BY_SIGNAL, *BY_ITSELF))
@@ -151,11 +135,12 @@ def _ending(model: Path, folder: Path, seed: int) -> tuple[str, str]:
             sys.executable,
             "-c",
             PROGRAM,
-            str(model),
+            str(path),
             way,
             str(draw.randrange(9)),
             str(draw.random()),
             draw.choice(("slow", "")),
+            draw.choice(("improving", "")),
         ],
         env=environment(XDG_CACHE_HOME=str(store), MS_BUILD_PROCESS_NUM="2", PYTHONPATH=search),
         stdout=subprocess.PIPE,
@@ -177,7 +162,69 @@ def _ending(model: Path, folder: Path, seed: int) -> tuple[str, str]:
     return "quiet", way
 
 
-def test_programs_end_without_a_word(model: Path, tmp_path: Path) -> None:
+def test_programs_end_without_a_word(path: Path, tmp_path: Path) -> None:
     """No warning, no traceback, no process that goes on: what was not finished is finished by the next program."""
-    tally = try_seeds("ends", lambda seed: _ending(model, tmp_path, seed), range(SEED, SEED + (CAMPAIGN or 12)), 2)
+    tally = try_seeds("ends", lambda seed: _ending(path, tmp_path, seed), range(SEED, SEED + (CAMPAIGN or 12)), 2)
     assert not tally.faults, tally.faults[0]
+
+
+FAULTS = """
+import atexit, glob, os, signal, sys, threading, time
+
+def improving():
+    return any(each.name == "opbuild-improve" for each in threading.enumerate())
+
+def wait_at_the_end():  # behind what was registered later
+    while sys.argv[2] == "ends" and improving():
+        time.sleep(0.01)
+
+atexit.register(wait_at_the_end)
+import numpy as np
+import opbuild
+from opbuild.backend.halide.driver import HalideCompiler
+
+network = opbuild.compile(sys.argv[1])
+network(np.ones((20, 24), np.float32))
+while any(each.name == "opbuild-any-size" for each in threading.enumerate()):
+    time.sleep(0.01)
+HalideCompiler.import_string = "slow_compiler:SlowCompiler"
+for _ in range(2):
+    network(np.ones((3, 24), np.float32))
+def servers():
+    for children in glob.glob("/proc/self/task/*/children"):
+        for child in open(children).read().split():
+            if b"opbuild.builder.server" in open(f"/proc/{child}/cmdline", "rb").read():
+                yield int(child)
+
+while improving():
+    if sys.argv[2] == "ends" and any(open(f"/proc/{each}/task/{each}/children").read() for each in servers()):
+        sys.exit(0)  # something is being compiled
+    for server in servers() if sys.argv[2] == "kills" else ():
+        os.kill(server, signal.SIGKILL)
+    time.sleep(0.05)
+"""
+
+
+def _faults(path: Path, way: str) -> str:
+    search = os.pathsep.join((kept_kernels.search_path(), str(kept_kernels.TESTS)))
+    done = subprocess.run(
+        [sys.executable, "-c", FAULTS, str(path), way],
+        env=environment(XDG_CACHE_HOME=str(path.parent), PYTHONPATH=search),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_what_is_built_behind_while_the_program_ends_is_no_fault(path: Path) -> None:
+    """The program's own functions at its end take seconds, in which the threads behind it go on."""
+    assert _faults(path, "ends") == ""
+
+
+def test_a_server_that_is_killed_while_the_program_runs_is_told(path: Path) -> None:
+    """Somebody who kills it again and again, as a lack of memory does: the size is served as before, and it is said."""
+    said = _faults(path, "kills")
+    assert "better kernels for ending at [(3, 24)] were not built" in said
+    assert "the compile server ended with code -9" in said

@@ -77,6 +77,7 @@ class CompileServer:
         self._unpacker = Unpacker()
         self._waiting: list[tuple[dict[str, Any], bytes]] = []
         self._end = weakref.finalize(self, _end_process, self._process, os.getpid())
+        self.rest(resting=False)
         if not is_urgent:
             self._give_way()
 
@@ -84,6 +85,14 @@ class CompileServer:
     def alive(self) -> bool:
         """Whether the server runs."""
         return self._end.alive and self._process.poll() is None
+
+    def rest(self, *, resting: bool) -> None:
+        """Say whether the server has nothing to do, so that it is ended where the program begins to end.
+
+        One that works ends with the program itself, when nobody is left who could write requests: threads of the
+        program, which go on until then, would take it for a fault.
+        """
+        self._end.atexit = resting
 
     def _give_way(self) -> None:
         """Let others have the processor first; what the server starts from now on, too."""
