@@ -39,7 +39,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from opbuild.builder.wire import Unpacker, pack, write_all
+from opbuild.builder.wire import Unpacker, check_answer, pack, write_all
 from opbuild.errors import OpbuildError
 from opbuild.kernel.identity import FilesState, files_state
 from opbuild.kernel.interfaces import Compiler
@@ -73,6 +73,7 @@ class _Child:
     deadline: float
     unpacker: Unpacker = field(default_factory=Unpacker)
     expired: bool = False
+    garbled: bool = False
 
 
 class Server:
@@ -204,7 +205,11 @@ class Server:
     def _read_child(self, descriptor: int) -> None:
         child = self._children[descriptor]
         data = os.read(descriptor, _CHUNK)
-        result = _result(child.unpacker, data)
+        try:
+            result = None if child.garbled else _result(child.unpacker, data)
+        except ValueError:
+            result, child.garbled = None, True
+            _kill(child.pid)
         if data and result is None:
             return
         self._selector.unregister(descriptor)
@@ -221,6 +226,8 @@ class Server:
         self, child: _Child, result: tuple[dict[str, Any], bytes] | None, status: int, milliseconds: float
     ) -> tuple[dict[str, Any], bytes]:
         request = child.request
+        if child.garbled:
+            return _failure(request, "compile", "the compiler wrote what is no object where its object goes"), b""
         if result is None and child.expired:
             return _failure(request, "compile", f"it took more than {request['timeout']:g} s and was ended"), b""
         if result is None:
@@ -241,12 +248,18 @@ class Server:
 
 
 def _result(unpacker: Unpacker, data: bytes) -> tuple[dict[str, Any], bytes] | None:
-    """Return a child's message if these bytes complete it."""
-    try:
-        messages = unpacker.feed(data)
-    except ValueError:
+    """Return a child's message if these bytes complete it.
+
+    Raises:
+        ValueError: If they are of none.
+    """
+    messages = unpacker.feed(data)
+    if not messages:
         return None
-    return messages[0] if messages else None
+    check_answer(*messages[0])
+    if messages[0][0]["kind"] not in ("object", "error"):
+        raise ValueError("it is the answer of a server")
+    return messages[0]
 
 
 def _failure(request: dict[str, Any], step: str, text: str) -> dict[str, Any]:
