@@ -31,6 +31,8 @@ pytestmark = [pytest.mark.usefixtures("kept_objects")]
 Make = Callable[[Path], object]
 FEATURES = 256
 NETWORKS = 20
+FEW = {"torch module": 4}
+"""Of what takes long to make."""
 
 
 def _rows(count: int) -> np.ndarray:
@@ -130,6 +132,27 @@ def _wrong_model(folder: Path) -> None:
         opbuild.compile(_model([helper.make_node("Conv", ["x", "w"], ["y"])], 3, w=weights))
 
 
+def _torch_module(folder: Path) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed (the extra [torch])")
+    torch._dynamo.reset()
+    module = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+    compiled = torch.compile(module, backend="opbuild")
+    with torch.no_grad():
+        for count in (3, 5):
+            compiled(torch.ones(count, 8))
+    torch._dynamo.reset()  # torch keeps what it has compiled until then
+
+
+def _training(folder: Path) -> None:
+    import opbuild.mindspore as ms
+    from opbuild.mindspore import nn
+
+    network = nn.WithLossCell(nn.Dense(8, 4), nn.MSELoss())
+    step = nn.TrainOneStepCell(network, nn.SGD(network.trainable_params(), 0.1))
+    for _ in range(2):
+        step(ms.Tensor(np.ones((3, 8), np.float32)), ms.Tensor(np.zeros((3, 4), np.float32)))
+
+
 WAYS: dict[str, Make] = {
     "one size": _one_size,
     "open sizes": _open_sizes,
@@ -140,6 +163,8 @@ WAYS: dict[str, Make] = {
     "wrong input": _wrong_input,
     "not a model": _not_a_model,
     "wrong model": _wrong_model,
+    "torch module": _torch_module,
+    "training": _training,
 }
 
 
@@ -151,24 +176,25 @@ def test_a_dropped_network_waits_for_no_collector(way: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("way", WAYS)
 def test_dropped_networks_hold_no_descriptors_maps_or_threads(way: str, tmp_path: Path) -> None:
-    """Of twenty networks, made and dropped with the collector off, each would leave one; the process may have more."""
+    """Of many networks, made and dropped with the collector off, each would leave one; the process may have more."""
+    networks = FEW.get(way, NETWORKS)
     WAYS[way](tmp_path)
     WAYS[way](tmp_path)
     gc.collect()
     gc.disable()
     try:
         before = held()
-        for _ in range(NETWORKS):
+        for _ in range(networks):
             WAYS[way](tmp_path)
-        until(lambda: not _grown(before))  # what began beside a build may go on behind it
-        grown = _grown(before)
+        until(lambda: not _grown(before, networks))  # what began beside a build may go on behind it
+        grown = _grown(before, networks)
     finally:
         gc.enable()
     assert grown == {}
 
 
-def _grown(before: dict[str, int]) -> dict[str, int]:
-    return {name: count - before[name] for name, count in held().items() if count >= before[name] + NETWORKS}
+def _grown(before: dict[str, int], networks: int) -> dict[str, int]:
+    return {name: count - before[name] for name, count in held().items() if count >= before[name] + networks}
 
 
 def test_a_build_that_may_compile_nothing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
