@@ -32,7 +32,7 @@ Make = Callable[[Path], object]
 FEATURES = 256
 NETWORKS = 20
 KEPT_BY_OTHERS = {"torch module"}
-"""Made by what refers to networks itself, beyond the reset of its caches: their descriptors are counted for no other."""
+"""Made by what refers to its networks itself, also when its caches were reset."""
 
 
 def _rows(count: int) -> np.ndarray:
