@@ -40,7 +40,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from opbuild.builder.wire import Unpacker, pack, write_all
+from opbuild.builder.wire import Unpacker, check_answer, pack, write_all
 from opbuild.errors import OpbuildError
 from opbuild.kernel.identity import FilesState, files_state
 from opbuild.kernel.interfaces import Compiler
@@ -74,6 +74,7 @@ class _Child:
     deadline: float
     unpacker: Unpacker = field(default_factory=Unpacker)
     expired: bool = False
+    garbled: bool = False
 
 
 class Server:
@@ -206,7 +207,11 @@ class Server:
     def _read_child(self, descriptor: int) -> None:
         child = self._children[descriptor]
         data = os.read(descriptor, _CHUNK)
-        messages = _messages(child.unpacker, data)
+        try:
+            messages = [] if child.garbled else _messages(child.unpacker, data)
+        except ValueError:
+            messages, child.garbled = [], True
+            _kill(child.pid)
         if any(header["kind"] == "compiling" for header, _ in messages):
             self._answer({"kind": "started", "id": child.request["id"]}, b"")
         result = next((each for each in messages if each[0]["kind"] != "compiling"), None)
@@ -226,6 +231,8 @@ class Server:
         self, child: _Child, result: tuple[dict[str, Any], bytes] | None, status: int, milliseconds: float
     ) -> tuple[dict[str, Any], bytes]:
         request = child.request
+        if child.garbled:
+            return _failure(request, "compile", "the compiler wrote what is no object where its object goes"), b""
         if result is None and child.expired:
             return _failure(request, "compile", f"it took more than {request['timeout']:g} s and was ended"), b""
         if result is None:
@@ -246,11 +253,17 @@ class Server:
 
 
 def _messages(unpacker: Unpacker, data: bytes) -> list[tuple[dict[str, Any], bytes]]:
-    """Return the messages of a child that these bytes complete."""
-    try:
-        return unpacker.feed(data)
-    except ValueError:
-        return []
+    """Return the messages of a child that these bytes complete.
+
+    Raises:
+        ValueError: If they are of none.
+    """
+    messages = unpacker.feed(data)
+    for header, payload in messages:
+        check_answer(header, payload)
+        if header["kind"] not in ("compiling", "object", "error"):
+            raise ValueError("it is the answer of a server")
+    return messages
 
 
 def _failure(request: dict[str, Any], step: str, text: str) -> dict[str, Any]:

@@ -192,6 +192,8 @@ class Stores:
         if not config.uses_cache:
             return None
         near = FolderClaims(claims_folder(config), config.rank_id)
+        if problem := near.problem:
+            self.setup.observer(Warned(f"others may compile the same at the same time: {problem}"))
         if self.remote is None or not self.remote.writes:
             return near
         from opbuild.store.fleet import FleetClaims
