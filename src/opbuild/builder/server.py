@@ -240,6 +240,8 @@ class Server:
         header, payload = result
         if header["kind"] != "object":
             return _failure(request, header["step"], header["text"]), b""
+        if not header["files"] and request["compiles"] and header["pipeline"] not in request["known"]:
+            return _failure(request, "compile", "the compiler delivered no object"), b""
         answer = {"kind": "done", "id": request["id"], "milliseconds": milliseconds, "changed": child.changed}
         return answer | {"pipeline": header["pipeline"], "files": header["files"]}, payload
 
