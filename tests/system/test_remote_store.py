@@ -49,7 +49,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         patch.setenv("OPBUILD_REMOTE", url)
         net = opbuild.compile(model, cache_path=folder / "own")
     assert net.report.built > 0
-    _uploads(service_at(url)).finish()
+    _uploads(service_at(url)).wait()
     return model, folder / "shared"
 
 

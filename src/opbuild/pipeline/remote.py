@@ -200,7 +200,7 @@ class Remote:
         if self.writes and not self.operators.lent(entry):
             uploads = _uploads(self.service)
             store = RemoteStore(self._sent)
-            uploads.add(lambda: store.publish(entry) if uploads.goes_on() else None)
+            uploads.add(lambda: store.publish(entry))
             self.operators.built(entry)
 
     def _offer_group(self, name: str, entries: Sequence[Entry], claim: Claim | None) -> None:
@@ -208,7 +208,7 @@ class Remote:
         uploads = _uploads(self.service)
 
         def write() -> str | None:
-            problem = write_group(self._sent, name, entries, claim) if uploads.goes_on() else None
+            problem = write_group(self._sent, name, entries, claim)
             return problem and described(problem)
 
         uploads.add(write)
@@ -217,5 +217,5 @@ class Remote:
         """Write a network in the background, unless nothing is written."""
         if self.writes:
             uploads = _uploads(self.service)
-            store = RemoteNetworks(self._sent, uploads.goes_on)
+            store = RemoteNetworks(self._sent)
             uploads.add(lambda: store.publish(key, network, weights))

@@ -29,12 +29,10 @@ class RemoteNetworks:
 
     Args:
         objects: The remote store's objects.
-        goes_on: Returns whether what is being written is still to be written.
     """
 
-    def __init__(self, objects: Objects, goes_on: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, objects: Objects) -> None:
         self.objects = objects
-        self._goes_on = goes_on
 
     def lookup(self, key: ImageKey) -> StoredNetwork | Reason:
         """Return the network of ``key`` without its weights, or why there is none.
@@ -98,7 +96,7 @@ class RemoteNetworks:
         own = len(contents["library"].pieces) + len(contents["constants"].pieces)
         held = to_hold(pieces[:own] + sorted(pieces[own:], key=lambda piece: piece[1].nbytes))
         blobs = [(digest, piece) for digest, piece in pieces if digest not in held]
-        with closing(at_once(blobs, self._put)) as answers:
+        with closing(at_once(blobs, lambda piece: self.objects.put_blob(*piece))) as answers:
             problem = next((each for _, each in answers if each is not None), None)
         body = manifest_bytes(key, network, contents, held)
         problem = problem or self.objects.put(NETWORKS + key.stem, body)
@@ -106,11 +104,6 @@ class RemoteNetworks:
 
     def note(self, key: ImageKey, states: Mapping[str, Any]) -> None:
         """Do nothing: states are those of one machine's files."""
-
-    def _put(self, piece: tuple[str, memoryview]) -> Reason | None:
-        if not self._goes_on():
-            return Reason("abandoned", "it was not written in time")
-        return self.objects.put_blob(*piece)
 
 
 def fetch_all(

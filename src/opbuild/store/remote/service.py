@@ -15,7 +15,8 @@ from opbuild.kernel.reason import Reason
 from opbuild.platform.records import dataclass
 from opbuild.store.remote.address import Address
 from opbuild.store.remote.breaker import Breaker
-from opbuild.store.remote.failures import ABSENT, EXISTS, REFUSED, SLOW, UNKNOWN, failure_of
+from opbuild.store.remote.ending import ENDING, Ending
+from opbuild.store.remote.failures import ABANDONED, ABSENT, EXISTS, REFUSED, SLOW, UNKNOWN, failure_of
 
 if TYPE_CHECKING:
     import opendal
@@ -31,6 +32,8 @@ LEAST_RATE = 2**20
 _PIECE = 2**20
 _PAUSE = 0.1
 """Seconds after which what a busy server refused is asked for once more."""
+
+_TOO_LATE = Reason(ABANDONED, "the program has ended")
 
 
 @dataclass
@@ -49,6 +52,7 @@ class Service:
         address: Where it is.
         secrets: Credentials, as options of OpenDAL.
         seconds: How long a connection, and each answer or piece of one, may take; None: ``SECONDS``.
+        ending: How much time is left once the program has ended.
 
     Attributes:
         address: The same.
@@ -58,12 +62,17 @@ class Service:
     """
 
     def __init__(
-        self, address: Address, secrets: Mapping[str, str] | None = None, seconds: float | None = None
+        self,
+        address: Address,
+        secrets: Mapping[str, str] | None = None,
+        seconds: float | None = None,
+        ending: Ending = ENDING,
     ) -> None:
         self.address = address
         self.traffic = Traffic()
         self._secrets = dict(secrets or {})
         self._seconds = SECONDS if seconds is None else seconds
+        self._ending = ending
         self.reading, self.writing = Breaker(self._seconds), Breaker(self._seconds)
         self._lock = threading.Lock()
         self._operators: dict[bool, opendal.Operator] = {}
@@ -147,7 +156,7 @@ class Service:
     def writes_only_new(self) -> bool:
         """Return whether it can write an object only if that is not there: of many writers one succeeds."""
         with contextlib.suppress(Exception):  # then nothing can be written either
-            return bool(self._opened(exclusive=True).capability().write_with_if_not_exists)
+            return bool(self._opened(self._seconds, exclusive=True).capability().write_with_if_not_exists)
         return False
 
     def distrust(self, reason: Reason) -> None:
@@ -164,19 +173,19 @@ class Service:
         settles: bool = True,
     ) -> T | Reason:
         """Return what a request returns, or why it failed; it is repeated once where that may pass."""
-        refused = breaker.refuses()
-        if refused is not None:
-            return refused
+        refused, limit = breaker.refuses(), self._ending.limit(self._seconds, SECONDS)
+        if refused is not None or not limit:
+            return refused or _TOO_LATE
         started = time.monotonic()
         failure = None
         for pause in (_PAUSE, 0.0):
             try:
-                operator = self._opened(exclusive=exclusive)
+                operator = self._opened(limit, exclusive=exclusive)
                 self._count(requests=1)
                 answer = request(operator)
             except Exception as error:  # OpenDAL's errors have no base of their own, and some are OSError
                 failure = failure_of(error)
-                if not failure.passes or not pause:
+                if not failure.passes or not pause or self._ending.has_begun:
                     break
                 time.sleep(pause)
             else:
@@ -201,19 +210,19 @@ class Service:
         A pool of connections waits for a server that is not there, and OpenDAL does not always say what it met. A
         server that breaks off has often said before why.
         """
-        if reason == UNKNOWN or (reason.code == SLOW and self._has_pool):
+        if (reason == UNKNOWN or (reason.code == SLOW and self._has_pool)) and not self._ending.has_begun:
             try:
-                self._knock()
+                self._knock(self._seconds)
             except OSError as error:
                 return failure_of(error).reason
         before = self._untold
         return before if reason == UNKNOWN and before is not None and before.code == REFUSED else reason
 
-    def _knock(self) -> None:
+    def _knock(self, seconds: float) -> None:
         """Raise what connecting raises, or that Redis wants other credentials: a pool tries them again and again."""
         if not self.address.host:
             return
-        with socket.create_connection((self.address.host, self.address.port), self._seconds) as plain:
+        with socket.create_connection((self.address.host, self.address.port), seconds) as plain:
             if self.address.is_encrypted:
                 import ssl
 
@@ -245,23 +254,24 @@ class Service:
             self.traffic.bytes_read += bytes_read
             self.traffic.bytes_written += bytes_written
 
-    def _opened(self, *, exclusive: bool = False) -> opendal.Operator:
-        """Return the operator; ``exclusive``: files are made where they are to be, so that one writer is first.
+    def _opened(self, seconds: float, *, exclusive: bool = False) -> opendal.Operator:
+        """Return the operator, with so much time for each step of a request.
 
-        Else they are renamed once they are whole.
+        ``exclusive``: files are made where they are to be, so that one writer is first. Else they are renamed once they
+        are whole.
         """
+        from opendal.layers import TimeoutLayer
+
         if exclusive not in self._operators:
             import opendal
-            from opendal.layers import TimeoutLayer
 
             if self._has_pool:  # else it waits for a server that is not there, or does not want these credentials
-                self._knock()
+                self._knock(seconds)
             options = {**self.address.options, **self._secrets}
             if exclusive:
                 options.pop("atomic_write_dir", None)
-            operator = opendal.Operator(self.address.service, **options)
-            self._operators[exclusive] = operator.layer(TimeoutLayer(timeout=self._seconds, io_timeout=self._seconds))
-        return self._operators[exclusive]
+            self._operators[exclusive] = opendal.Operator(self.address.service, **options)
+        return self._operators[exclusive].layer(TimeoutLayer(timeout=seconds, io_timeout=seconds))
 
 
 def described(reason: Reason) -> str:
