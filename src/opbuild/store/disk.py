@@ -28,7 +28,7 @@ from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
 from opbuild.platform.lazily import lazily
 from opbuild.store.inspect import read
-from opbuild.store.items import Form, mark_used
+from opbuild.store.items import Form, mark_used, remove_files
 from opbuild.store.publish import publish_files
 
 OTHER_DEVICES = 16
@@ -133,10 +133,8 @@ class DiskStore:
         return components if isinstance(components, Mapping) else None
 
     def evict(self, name: str) -> None:
-        """Remove an entry if it is there; the commit mark first, so that a reader finds all of it or nothing."""
-        for suffix in reversed(SUFFIXES):
-            with contextlib.suppress(OSError):
-                (self.folder / (name + suffix)).unlink()
+        """Remove an entry if it is there."""
+        remove_files([f"{self.folder}/{name}{suffix}" for suffix in ENTRIES.suffixes])
 
     @lazily
     def _problem(self) -> str | None:
