@@ -61,7 +61,7 @@ class _Run:
     def step(self, name: str, path: Any) -> None:
         """Wait for one's turn to take a step, if an actor is to take it."""
         number = self._numbers.get(threading.get_ident())
-        file = os.path.basename(os.fspath(path)) if isinstance(path, (str, os.PathLike)) else ""
+        file = os.fspath(path).rpartition("/")[2] if isinstance(path, (str, os.PathLike)) else ""
         if number is not None and "." in file and not is_private(file):
             self._stop(number)
             self.trace.append(f"{number} {name} {file}")

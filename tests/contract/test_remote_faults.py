@@ -202,7 +202,7 @@ def from_moment(
     def counted(self: Service, path: str, most: int) -> bytes | Reason:
         if next(numbers) == moment:
             strike()
-            self._seconds = seconds
+            self.seconds = seconds
             self._operators.clear()
         return read(self, path, most)
 

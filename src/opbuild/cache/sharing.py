@@ -28,6 +28,7 @@ from opbuild.platform.records import dataclass
 from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
 from opbuild.runtime.record_json import from_json
+from opbuild.store import inspect
 from opbuild.store.at_once import at_once
 from opbuild.store.disk import DiskStore
 from opbuild.store.networks import DiskNetworks
@@ -53,6 +54,7 @@ class Moved:
         left_out: What did not go or come, and why.
         warnings: What the user should know.
         nbytes: Bytes that were sent and received.
+        replaced: Objects that were damaged there and are written again.
     """
 
     operators: int
@@ -62,6 +64,7 @@ class Moved:
     left_out: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
     nbytes: int = 0
+    replaced: int = 0
 
 
 _BOUND = (
@@ -113,7 +116,8 @@ def push(models: Sequence[Path], url: str, config: Config, level: Level, shapes:
             raise _refused(remote, problem)
     records = _pushed_records(setup, remote)
     nbytes = remote.service.traffic.bytes_written
-    return Moved(len(entries) - present, present, len(networks), records, tuple(left_out), nbytes=nbytes)
+    replaced = len(remote.service.mended)
+    return Moved(len(entries) - present, present, len(networks), records, tuple(left_out), (), nbytes, replaced)
 
 
 def pull(url: str, models: Sequence[Path], config: Config, level: Level, shapes: InputShapes | None = None) -> Moved:
@@ -141,8 +145,7 @@ def pull(url: str, models: Sequence[Path], config: Config, level: Level, shapes:
         stems, manifests = _everything(remote, level, left_out)
     entries = _fetched(stems, remote, level, left_out)
     near = DiskStore(setup.config.kernel_meta, trust=setup.trust)
-    there = set(near.names())
-    added = [entry for entry in entries if entry.name not in there]
+    added = [entry for entry in entries if isinstance(inspect.read(near.folder, entry.name, setup.trust), Reason)]
     for entry in added:
         if problem := near.publish(entry):
             raise _unwritable(problem)
@@ -208,7 +211,7 @@ def _stored(key: ImageKey, setup: Setup) -> tuple[StoredNetwork, dict[str, Bytes
 
 def _push(entry: Entry, remote: Remote) -> bool:
     """Write an operator; return whether it was there."""
-    if isinstance(remote.operators.entry(entry.name.rpartition("_")[0]), Entry):
+    if remote.operators.holds(entry):
         return True
     if problem := remote.operators.publish(entry):
         raise _refused(remote, problem)

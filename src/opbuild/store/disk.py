@@ -117,6 +117,11 @@ class DiskStore:
                     found.append(item.name[: -len(SUFFIXES[-1])])
         return tuple(sorted(name for name in found if ENTRIES.fits(name, SUFFIXES)))
 
+    def names_of(self, stem: str) -> list[str]:
+        """Return the names of the entries that devices have of a name without device, one's own first."""
+        devices = [self.device_id, *(each for each in range(OTHER_DEVICES) if each != self.device_id)]
+        return [name for name in (f"{stem}_{each}" for each in devices) if os.path.lexists(self._mark(name))]
+
     def last_use(self, name: str) -> float:
         """Return when an entry was last used, in seconds since the epoch; 0 if it is gone."""
         try:

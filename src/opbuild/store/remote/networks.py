@@ -47,7 +47,8 @@ class RemoteNetworks:
         manifest = self.named(key.stem)
         if isinstance(manifest, Manifest):
             if canonical_json(dict(manifest.key.components)) != canonical_json(dict(key.components)):
-                manifest = Reason("other-key", "it was made from something else")
+                reason = Reason("other-key", "it was made from something else")
+                manifest = self.objects.damaged(NETWORKS + key.stem, reason)
             elif not key.suits(manifest.compiler):
                 manifest = Reason("other-compiler", "another compiler made it")
         return manifest._replace(elsewhere=told(manifest)) if isinstance(manifest, Reason) else manifest
@@ -60,7 +61,7 @@ class RemoteNetworks:
         try:
             return parse_manifest(stem, body)
         except REFUSED:
-            return Reason("damaged", "it says nothing of a network")
+            return self.objects.damaged(NETWORKS + stem, Reason("damaged", "it says nothing of a network"))
 
     def fetch(
         self,
@@ -86,7 +87,7 @@ class RemoteNetworks:
     def publish(self, key: ImageKey, network: StoredNetwork, weights: Mapping[str, Bytes] | None = None) -> str | None:
         """Add or replace a network with its weights, by BLAKE3; return None, or why it could not be stored."""
         parts = {"library": memoryview(network.library), "constants": network.constants.data}
-        parts |= {digest: array.data for digest, array in (weights or {}).items()}
+        parts |= {digest: array.data for digest, array in sorted((weights or {}).items())}  # alike, whoever writes it
         contents = {name: Contents.of(data) for name, data in parts.items()}
         pieces = [
             (digest, piece)
@@ -94,7 +95,7 @@ class RemoteNetworks:
             for digest, piece in zip(contents[name].pieces, split(data), strict=True)
         ]
         own = len(contents["library"].pieces) + len(contents["constants"].pieces)
-        held = to_hold(pieces[:own] + sorted(pieces[own:], key=lambda piece: piece[1].nbytes))
+        held = to_hold(pieces[:own] + sorted(pieces[own:], key=lambda piece: (piece[1].nbytes, piece[0])))
         blobs = [(digest, piece) for digest, piece in pieces if digest not in held]
         with closing(at_once(blobs, lambda piece: self.objects.put_blob(*piece))) as answers:
             problem = next((each for _, each in answers if each is not None), None)
