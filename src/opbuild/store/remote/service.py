@@ -301,6 +301,8 @@ class Service:
             if self._has_pool:  # else it waits for a server that is not there, or does not want these credentials
                 self._knock(seconds)
             options = {**self.address.options, **self._secrets}
+            if self.folder:  # else OpenDAL makes it, as the umask says
+                _make_folders(self.address.options["atomic_write_dir"])
             if exclusive:
                 options.pop("atomic_write_dir", None)
             self._operators[exclusive] = opendal.Operator(self.address.service, **options)
