@@ -162,7 +162,7 @@ def _upload(chance: random.Random, objects: Objects) -> Callable[[], str | None]
 
 @pytest.mark.usefixtures("small_pieces")
 def test_a_program_that_has_ended_is_kept_no_longer_than_the_guide_says() -> None:
-    """Whatever services do and whenever the program ends, also in the midst of a request; with all retries."""
+    """Whatever services do and whenever the program ends, also in the midst of a request; with all retries (F67)."""
 
     def one(seed: int) -> tuple[str, str]:
         kept, _, _ = _ended(seed)

@@ -65,7 +65,7 @@ def far(tmp_path: Path) -> Service:
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("who", CHANGES)
 def test_what_others_can_write_to_is_not_used(far: Service, place: str, who: str) -> None:
-    """Whether the folder, one on the way to it or the file: the warning says who can, and what to do."""
+    """Whether the folder, one on the way to it or the file: the warning says who can, and what to do (F59)."""
     change, said = CHANGES[who]
     change(Path(far.folder, PLACES[place]))
     told: list[str] = []

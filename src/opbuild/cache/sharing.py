@@ -33,6 +33,7 @@ from opbuild.store.at_once import at_once
 from opbuild.store.disk import DiskStore
 from opbuild.store.networks import DiskNetworks
 from opbuild.store.remote.failures import ABSENT
+from opbuild.store.remote.groups import mend_group
 from opbuild.store.remote.manifest import Manifest
 from opbuild.store.remote.objects import NETWORKS
 from opbuild.store.remote.service import described
@@ -92,7 +93,7 @@ def push(models: Sequence[Path], url: str, config: Config, level: Level, shapes:
     setup, remote = _opened(url, config, level)
     entries: dict[str, Entry] = {}
     networks: dict[str, tuple[ImageKey, StoredNetwork, dict[str, Bytes]]] = {}
-    left_out = []
+    left_out, groups = [], list[list[Entry]]()
     for model in models:
         stores, source, signature = _model(model, setup, shapes)
         key = stores.images.key(source.declaration.name, source.digest, source.types(signature))
@@ -100,8 +101,9 @@ def push(models: Sequence[Path], url: str, config: Config, level: Level, shapes:
         if isinstance(stored, Reason) and stored.code == "absent" and _serves_any_size(source, stores):
             left_out.append((model.name, _BOUND))  # it may lack the operators that suit this size best
             continue
-        needed = _planned(source, signature, setup)
-        entries |= {entry.name: entry for entry in entries_of(needed, deciding_builder(setup, stores))}
+        needed = entries_of(_planned(source, signature, setup), deciding_builder(setup, stores))
+        entries |= {entry.name: entry for entry in needed}
+        groups.append([entry for entry in needed if (setup.config.kernel_meta / f"{entry.name}.json").exists()])
         if isinstance(stored, Reason):
             left_out.append((f"the network of {model.name}", stored.text))
         else:
@@ -114,6 +116,9 @@ def push(models: Sequence[Path], url: str, config: Config, level: Level, shapes:
         problem = remote.networks.publish(key, network, weights)
         if problem is not None:
             raise _refused(remote, problem)
+    for group in groups:
+        if (wrong := mend_group(remote.objects, group)) is not None:
+            raise _refused(remote, described(wrong))
     records = _pushed_records(setup, remote)
     nbytes = remote.service.traffic.bytes_written
     replaced = len(remote.service.mended)

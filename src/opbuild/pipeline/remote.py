@@ -21,7 +21,7 @@ from opbuild.platform.lazily import lazily
 from opbuild.platform.records import dataclass
 from opbuild.store.networks import DiskNetworks
 from opbuild.store.remote.address import Address, parse_address
-from opbuild.store.remote.groups import write_group
+from opbuild.store.remote.groups import mend_group, write_group
 from opbuild.store.remote.leases import Leases
 from opbuild.store.remote.networks import RemoteNetworks
 from opbuild.store.remote.objects import CLAIMS, Objects
@@ -233,6 +233,16 @@ class Remote:
         if self.writes and self.service.is_first_told(f"operator {entry.name}"):
             store = RemoteStore(self._sent)
             _uploads(self.service).add(lambda: store.publish(entry))
+
+    def check_group(self, entries: Sequence[Entry]) -> None:
+        """Write the group of all operators of a network in the background, if it is there and damaged."""
+        if self.writes:
+
+            def write() -> str | None:
+                problem = mend_group(self._sent, entries)
+                return problem and described(problem)
+
+            _uploads(self.service).add(write)
 
     def _send_network(self, key: ImageKey, network: StoredNetwork, weights: Mapping[str, Bytes] | None) -> str | None:
         """Write one's own network; one whose weights are not sound here is put together again, and comes then."""

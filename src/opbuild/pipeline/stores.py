@@ -117,11 +117,14 @@ class Stores:
         if self.remote is None:
             return
         operators, runtimes = (self._on_disk(each) for each in (self._config.kernel_meta, self._config.network_meta))
-        named = [(operators, name) for stem in operators_of(network.record) for name in operators.names_of(stem)]
+        named = [(operators, name) for stem in operators_of(network.record) for name in operators.names_of(stem)[:1]]
+        found = list[Entry]()
         for store, name in [*named, *((runtimes, name) for name in runtimes.names())]:
             entry = read(store.folder, name, self.setup.trust)
             if isinstance(entry, Entry):
                 self.remote.check_operator(entry)
+                found += [entry] if store is operators else []
+        self.remote.check_group(found)
 
     @property
     def _turns(self) -> Turns:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from opbuild.files.trust import parse_json
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import UNCLAIMED, Claim, Holder
-from opbuild.kernel.key import Key
+from opbuild.kernel.key import Key, key_digest
 from opbuild.kernel.reason import Reason
 from opbuild.store.items import REFUSED
 from opbuild.store.remote.leases import Leases
@@ -225,12 +225,26 @@ def write_group(objects: Objects, name: str, entries: Sequence[Entry], claim: Cl
     return problem
 
 
+def mend_group(objects: Objects, entries: Sequence[Entry]) -> Reason | None:
+    """Write again the group that some operators are, if it is there and damaged; return None, or why not."""
+    if len(entries) < LEAST:
+        return None
+    components = [entry.info["key"]["components"] for entry in entries]
+    keys = [Key(each, key_digest(each)) for each in components]
+    name = Group({key.stem: key for key in keys}).name
+    problem = problem_of_group(objects, name)
+    is_damaged = problem is not None and problem.code == "damaged"
+    return write_group(objects, name, entries, None) if is_damaged else None
+
+
 def problem_of_group(objects: Objects, name: str) -> Reason | None:
     """Return what is wrong with a group, whatever is in it."""
     body = objects.get(GROUPS + name, _MOST)
     if isinstance(body, Reason):
         return body
-    return None if _entries(body, None)[1] else Reason("damaged", "it holds what is no operator")
+    if _entries(body, None)[1]:
+        return None
+    return objects.damaged(GROUPS + name, Reason("damaged", "it holds what is no operator"))
 
 
 def _entries(body: bytes, keys: Mapping[str, Key] | None) -> tuple[dict[str, Entry], bool]:
