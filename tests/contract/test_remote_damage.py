@@ -29,7 +29,7 @@ from opbuild.store.turns import Turns
 from opbuild.store.weights import DiskWeights
 from remote_servers import KINDS, Servers, servers, service
 from samples import conv, entry_of
-from seeds import try_seeds
+from seeds import Tally
 
 __all__ = ["servers"]
 
@@ -209,7 +209,11 @@ def test_whatever_is_damaged_and_however_it_is_mended(tmp_path: Path) -> None:
         lacking = unsound(url, folder / "new")
         return ("wrong", f"{way}: {lacking} after {hows} of {hit}") if lacking else (f"mended by {way}", "")
 
-    tally = try_seeds("damages of a remote store", one, range(SEED, SEED + (CAMPAIGN or 60)))
+    tally = Tally()  # in this process: in a fork of one that used it OpenDAL waits for ever
+    for seed in range(SEED, SEED + (CAMPAIGN or 24)):
+        tally.add(seed, *one(seed))
+    if CAMPAIGN:
+        print(f"damages of a remote store: {tally}")
     assert not tally.faults, tally.faults[:3]
     assert len(tally.outcomes) == len(WAYS)
 
