@@ -27,10 +27,14 @@ def verify(repair: bool, as_json: bool, **place: Any) -> int:
 
     Exits with 1 if something is damaged and stays.
     """
+    return verify_place(locate_place(**place), repair=repair, as_json=as_json)
+
+
+def verify_place(config: Config, *, repair: bool, as_json: bool) -> int:
+    """Look at everything in a cache, remove what is damaged if that is wanted, and tell; return the exit code."""
     from opbuild.cache.folder import Cache
     from opbuild.cli.count_progress import count_progress
 
-    config = locate_place(**place)
     cache = Cache.of(config)
     found, removed = [], 0
     with count_progress("checking", "checked", "the rest was not looked at") as count:

@@ -29,7 +29,7 @@ def details_of(cache: Cache, item: Item) -> dict[str, Any]:
     details: dict[str, Any] = {
         "name": item.name,
         "state": "sound" if problem is None else problem.text,
-        "files": [Path(file).name for file in item.files],
+        "files": [Path(file).name for file in item.files if Path(file).exists()],
         "bytes": item.nbytes,
         "last use": datetime.fromtimestamp(item.last_use, timezone.utc).isoformat(timespec="seconds"),
     }

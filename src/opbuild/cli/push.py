@@ -32,7 +32,7 @@ def push(models: tuple[Path, ...], url: str, input_shapes: dict[str, tuple[int, 
     if as_json:
         print_json({"operators": done.operators, "present": done.present, "networks": done.networks,
                     "records": done.records, "left_out": dict(done.left_out), "bytes": done.nbytes,
-                    "target": level.name})  # fmt: skip
+                    "replaced": done.replaced, "target": level.name})  # fmt: skip
         return
     for name, why in done.left_out:
         click.echo(f"left out {name}: {why}")
@@ -40,4 +40,5 @@ def push(models: tuple[Path, ...], url: str, input_shapes: dict[str, tuple[int, 
     if done.records:
         operators = f"{counted(done.records, 'record')} of tuning, {operators}"
     present = f"{counted(done.present, 'operator')} {verb(done.present, 'was', 'were')}"
-    click.echo(f"{operators} written, {present} there, {size(done.nbytes)} sent, for {level}")
+    damaged = f"{counted(done.replaced, 'damaged object')} replaced, " if done.replaced else ""
+    click.echo(f"{operators} written, {present} there, {damaged}{size(done.nbytes)} sent, for {level}")

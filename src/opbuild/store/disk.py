@@ -28,7 +28,7 @@ from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
 from opbuild.platform.lazily import lazily
 from opbuild.store.inspect import read
-from opbuild.store.items import Form, mark_used
+from opbuild.store.items import Form, mark_used, remove_files
 from opbuild.store.origins import known_origins, note_origin
 from opbuild.store.publish import publish_files
 
@@ -123,6 +123,11 @@ class DiskStore:
                     found.append(item.name[: -len(SUFFIXES[-1])])
         return tuple(sorted(name for name in found if ENTRIES.fits(name, SUFFIXES)))
 
+    def names_of(self, stem: str) -> list[str]:
+        """Return the names of the entries that devices have of a name without device, one's own first."""
+        devices = [self.device_id, *(each for each in range(OTHER_DEVICES) if each != self.device_id)]
+        return [name for name in (f"{stem}_{each}" for each in devices) if os.path.lexists(self._mark(name))]
+
     def last_use(self, name: str) -> float:
         """Return when an entry was last used, in seconds since the epoch; 0 if it is gone."""
         try:
@@ -139,10 +144,8 @@ class DiskStore:
         return components if isinstance(components, Mapping) else None
 
     def evict(self, name: str) -> None:
-        """Remove an entry if it is there; the commit mark first, so that a reader finds all of it or nothing."""
-        for suffix in reversed(SUFFIXES):
-            with contextlib.suppress(OSError):
-                (self.folder / (name + suffix)).unlink()
+        """Remove an entry if it is there."""
+        remove_files([f"{self.folder}/{name}{suffix}" for suffix in ENTRIES.suffixes])
 
     @lazily
     def _problem(self) -> str | None:

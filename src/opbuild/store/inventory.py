@@ -194,4 +194,7 @@ def _item(form: Form, stem: str, group: dict[str, _File]) -> Item:
     marked = form.marked and form.suffixes[0] in group
     files = [group.pop(suffix) for suffix in form.suffixes if suffix in group]
     last_use = files[0].accessed if marked else max(file.used for file in files)
-    return Item(form.kind, stem, tuple(file.path for file in files), sum(file.nbytes for file in files), last_use)
+    paths = [file.path for file in files]
+    if form.marked and not marked:
+        paths.insert(0, f"{os.path.splitext(paths[0])[0]}{form.suffixes[0]}")  # noqa: PTH122  50,000 names
+    return Item(form.kind, stem, tuple(paths), sum(file.nbytes for file in files), last_use)

@@ -131,7 +131,13 @@ class RemoteStore:
         body = self._objects.get(OPERATORS + stem, _MOST)
         if isinstance(body, Reason):
             return body
-        return unpacked(body, stem, key)
+        entry = unpacked(body, stem, key)
+        return self._objects.damaged(OPERATORS + stem, entry) if isinstance(entry, Reason) else entry
+
+    def holds(self, entry: Entry) -> bool:
+        """Return whether an entry's object is there, with sound records, whoever wrote them."""
+        there = self.entry(entry.name.rpartition("_")[0])
+        return isinstance(there, Entry) and there.sha256 == entry.sha256
 
     def publish(self, entry: Entry) -> str | None:
         """Add or replace an entry; return None, or why it could not be stored."""
@@ -139,6 +145,8 @@ class RemoteStore:
         body = packed(entry)
         if len(body) > _MOST:
             return f"{entry.name} has {len(body)} bytes, more than a look-up reads"
+        if self._objects.checks and self.holds(entry):
+            return None
         problem = self._objects.put(OPERATORS + stem, body)
         if problem is None:
             self._note(entry)

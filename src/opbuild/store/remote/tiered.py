@@ -11,7 +11,7 @@ from opbuild.files.mapping import anonymous
 from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of, is_digest
-from opbuild.store.networks import DiskNetworks
+from opbuild.store.networks import DiskNetworks, digests_in
 from opbuild.store.remote.contents import Contents, InFile, InMemory, room_in, room_in_memory
 from opbuild.store.remote.failures import ABSENT
 from opbuild.store.remote.manifest import Manifest
@@ -63,6 +63,17 @@ class TieredWeights:
         """Return those of some weights that passed here and are in use."""
         known = {digest: self._used.get(digest) for digest in digests}
         return {digest: array for digest, array in known.items() if array is not None}
+
+    def stored(self, network: StoredNetwork) -> dict[str, Bytes] | None:
+        """Return the weights of one's own network, compared with their digests; None if some are not sound."""
+        found: dict[str, Bytes] = {}
+        for digest in {*network.states, *digests_in(network.record)}:
+            weight = self.near.whole(digest)
+            if isinstance(weight, Weight):
+                found[digest] = weight.array
+            elif digest in network.states or weight.code != ABSENT:  # a record has other digests, too
+                return None
+        return found
 
     def hold(self, weight: Weight) -> None:
         """Keep weights that were fetched, if they could not be put on the disk."""
@@ -142,6 +153,7 @@ class TieredNetworks:
         offer: Told of networks that were built here.
         filled: Called when something came.
         turns: Whose turn it is to fetch; None: nobody else is asked.
+        known: Told of networks that are one's own already.
     """
 
     def __init__(
@@ -152,7 +164,9 @@ class TieredNetworks:
         offer: Offer | None = None,
         filled: Callable[[], None] = lambda: None,
         turns: Turns | None = None,
+        known: Callable[[ImageKey, StoredNetwork], None] | None = None,
     ) -> None:
+        self._known = known
         self._near, self._weights, self._remote = near, weights, remote
         self._offer, self._filled, self._turns = offer, filled, turns
 
@@ -160,6 +174,8 @@ class TieredNetworks:
         """Return one's own network, else the remote store's; else why there is no own one, and no remote one."""
         own = self._near.lookup(key)
         if isinstance(own, StoredNetwork):
+            if self._known is not None:
+                self._known(key, own)
             return own
         with contextlib.nullcontext(Turn()) if self._turns is None else self._turns.turn(f"fetch_{key.stem}") as turn:
             found = self._found(key, turn)
