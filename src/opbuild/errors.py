@@ -25,6 +25,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from opbuild.text.visible import visible
+
 
 class OpbuildError(Exception):
     """Base of all errors of opbuild.
@@ -40,10 +42,11 @@ class OpbuildError(Exception):
     in_python = False
 
     def __init__(self, message: str, hint: str = "", *, command: str = "") -> None:
+        message = visible(message)
         super().__init__(message)
         self.message = message
-        self.hint = hint
-        self.command_hint = command or hint
+        self.hint = visible(hint)
+        self.command_hint = visible(command or hint)
 
     def __str__(self) -> str:
         return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message

@@ -65,7 +65,9 @@ def same_output(n: int) -> ModelProto:
 
 def shadowed(n: int) -> ModelProto:
     """Return a model whose outputs have the names of values in a branch."""
-    inner = [node("Elu", ["x"], [f"y{i}"], alpha=1.0 + i) for i in range(n)] + [node("Sum", [f"y{i}" for i in range(n)], ["r"])]
+    inner = [node("Elu", ["x"], [f"y{i}"], alpha=1.0 + i) for i in range(n)] + [
+        node("Sum", [f"y{i}" for i in range(n)], ["r"])
+    ]
     branch = helper.make_graph(inner, "b", [], [helper.make_tensor_value_info("r", TensorProto.FLOAT, SHAPE)])
     nodes = [node("If", ["c"], ["v"], then_branch=branch, else_branch=branch)]
     nodes += [node("Elu", ["v"], [f"y{i}"], alpha=1.0 + i) for i in range(n)]
@@ -88,7 +90,11 @@ def diamonds(n: int) -> ModelProto:
     """Return a model in which two branches part and meet again and again."""
     nodes, value = [], "x"
     for i in range(n // 3):
-        nodes += [node("Sin", [value], [f"a{i}"]), node("Cos", [value], [f"b{i}"]), node("Mul", [f"a{i}", f"b{i}"], [f"c{i}"])]
+        nodes += [
+            node("Sin", [value], [f"a{i}"]),
+            node("Cos", [value], [f"b{i}"]),
+            node("Mul", [f"a{i}", f"b{i}"], [f"c{i}"]),
+        ]
         value = f"c{i}"
     return model([*nodes, node("Relu", [value], ["y"])], ["y"])
 
@@ -125,7 +131,11 @@ def products(n: int) -> ModelProto:
     """Return a model of matrix products with their biases and activations."""
     nodes: list[NodeProto] = []
     for i in range(n // 3):
-        nodes += [node("MatMul", [f"v{i}", "w"], [f"m{i}"]), node("Add", [f"m{i}", "b"], [f"a{i}"]), node("Relu", [f"a{i}"], [f"v{i + 1}"])]
+        nodes += [
+            node("MatMul", [f"v{i}", "w"], [f"m{i}"]),
+            node("Add", [f"m{i}", "b"], [f"a{i}"]),
+            node("Relu", [f"a{i}"], [f"v{i + 1}"]),
+        ]
     tensors = [tensor("w", np.eye(3)), tensor("b", np.ones(3))]
     return model([node("Relu", ["x"], ["v0"]), *nodes], [f"v{n // 3}"], tensors=tensors)
 
@@ -153,7 +163,9 @@ def slices(n: int) -> ModelProto:
     """Return a model that reads a value in slices."""
     nodes = [node("Slice", ["x", f"a{i}", f"b{i}"], [f"v{i}"]) for i in range(n)]
     tensors = [tensor(f"{c}{i}", [(i + k) % 2 + k], "int64") for i in range(n) for k, c in enumerate("ab")]
-    return model([*nodes, node("Concat", [f"v{i}" for i in range(n)], ["y"], axis=0)], ["y"], tensors=tensors, shape=None)
+    return model(
+        [*nodes, node("Concat", [f"v{i}" for i in range(n)], ["y"], axis=0)], ["y"], tensors=tensors, shape=None
+    )
 
 
 def equal_names(n: int) -> ModelProto:
@@ -208,7 +220,15 @@ def deep(n: int, kind: str) -> ModelProto:
         own = [node("Elu", ["x"], [f"u{level}_{i}"], alpha=1.0 + i) for i in range(width)]
         if kind == "If":
             body = helper.make_graph(inner, f"b{level}", [], [value])
-            outer = node("If", ["c"], ["q" + name], then_branch=body, else_branch=body if level < 3 else helper.make_graph([node("Sin", ["x"], [value.name])], "e", [], [value]))
+            outer = node(
+                "If",
+                ["c"],
+                ["q" + name],
+                then_branch=body,
+                else_branch=body
+                if level < 3
+                else helper.make_graph([node("Sin", ["x"], [value.name])], "e", [], [value]),
+            )
         else:
             given = [
                 helper.make_tensor_value_info("i", TensorProto.INT64, []),
@@ -232,7 +252,9 @@ def _carrying(body: Any) -> Any:
 
 def calls(n: int) -> ModelProto:
     """Return a model that calls a function of its own many times."""
-    function = helper.make_function("own", "F", ["a"], ["b"], [node("Sin", ["a"], ["t"]), node("Cos", ["t"], ["b"])], OPSETS)
+    function = helper.make_function(
+        "own", "F", ["a"], ["b"], [node("Sin", ["a"], ["t"]), node("Cos", ["t"], ["b"])], OPSETS
+    )
     nodes = chain(n // 2, "F")
     for each in nodes:
         each.domain = "own"
@@ -273,7 +295,10 @@ def shuffled(n: int) -> ModelProto:
 
 def circle(n: int) -> ModelProto:
     """Return a model, not a valid one, in which nodes read each other in a circle."""
-    return model([node("Add", [f"v{i}", f"v{(i + 1) % n}"], [f"v{(i + 1) % n}" if i + 1 < n else "v0"]) for i in range(n)], ["v0"])
+    return model(
+        [node("Add", [f"v{i}", f"v{(i + 1) % n}"], [f"v{(i + 1) % n}" if i + 1 < n else "v0"]) for i in range(n)],
+        ["v0"],
+    )
 
 
 def constants(n: int) -> ModelProto:
@@ -287,7 +312,11 @@ def known_shapes(n: int) -> ModelProto:
     """Return a model that computes shapes."""
     nodes: list[NodeProto] = []
     for i in range(n // 3):
-        nodes += [node("Shape", [f"v{i}"], [f"s{i}"]), node("Reshape", [f"v{i}", f"s{i}"], [f"r{i}"]), node("Sin", [f"r{i}"], [f"v{i + 1}"])]
+        nodes += [
+            node("Shape", [f"v{i}"], [f"s{i}"]),
+            node("Reshape", [f"v{i}", f"s{i}"], [f"r{i}"]),
+            node("Sin", [f"r{i}"], [f"v{i + 1}"]),
+        ]
     return model([node("Relu", ["x"], ["v0"]), *nodes], [f"v{n // 3}"])
 
 
@@ -308,10 +337,15 @@ def twins(n: int) -> ModelProto:
 
 
 def doubling(n: int) -> ModelProto:
-    """Return a model in which a constant is doubled again and again, up to 2^n elements, and then many times negated."""
+    """Return a model in which a constant is doubled ten times, and then many times negated."""
     nodes = [node("Concat", [f"c{i}"] * 2, [f"c{i + 1}"], axis=0) for i in range(10)]
     nodes += [node("Neg", [f"c{i}"], [f"c{i + 1}"]) for i in range(10, n)]
-    return model([*nodes, node("ReduceSum", [f"c{n}"], ["s"]), node("Add", ["x", "s"], ["y"])], ["y"], tensors=[tensor("c0", [1])], shape=None)
+    return model(
+        [*nodes, node("ReduceSum", [f"c{n}"], ["s"]), node("Add", ["x", "s"], ["y"])],
+        ["y"],
+        tensors=[tensor("c0", [1])],
+        shape=None,
+    )
 
 
 UNARY = ("Relu", "Sin", "Neg", "Softmax", "Identity", "Sigmoid", "Transpose", "Cast", "Gelu")
@@ -319,10 +353,16 @@ BINARY = ("Add", "Mul", "Max", "Sub")
 
 
 def mixed(seed: int) -> Make:
-    """Return a shape of random operators, each of which reads what a random rule says: near or far, few values or many."""
+    """Return a shape of random operators, which read what random rules say: near or far, few values or many."""
     draw = random.Random(seed)
     op_types = draw.sample(UNARY, draw.randint(1, 4)) + draw.sample(BINARY, draw.randint(0, 3))
-    rules: list[Callable[[random.Random, int], int]] = [lambda _, i: i, lambda _, i: 0, lambda _, i: max(i - 1, 0), lambda d, i: d.randint(0, i), lambda _, i: i // 2]
+    rules: list[Callable[[random.Random, int], int]] = [
+        lambda _, i: i,
+        lambda _, i: 0,
+        lambda _, i: max(i - 1, 0),
+        lambda d, i: d.randint(0, i),
+        lambda _, i: i // 2,
+    ]
     first, second, named = draw.choice(rules), draw.choice(rules), draw.choice(("", "same", "long" * 9))
     many = draw.random() < 0.3
 

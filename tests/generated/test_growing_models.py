@@ -92,12 +92,11 @@ def test_functions_that_double_at_each_level_are_refused_before_they_are_expande
     data = growing.nested_functions(levels).SerializeToString()
     with pytest.raises(InvalidModelError, match="function 'F18' of domain 'own' becomes 262144 nodes"):
         load_model(data)
-    assert steps(lambda: pytest.raises(InvalidModelError, load_model, data)) < 3000 * levels
+    assert steps(lambda: build(data)) < 3000 * levels
 
 
 def test_calls_of_a_function_count_together() -> None:
-    """A function may be called so often as to become no more nodes than one may have; the node that is one too many is
-    named."""
+    """What many calls of one function become counts as what one call becomes; the node that is too many is named."""
     function = growing.nested_functions(11)
     nodes = growing.chain(129, "F10")
     for each in nodes:

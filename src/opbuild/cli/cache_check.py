@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from opbuild.cli.cache_options import json_option, locate, print_json, target_options
+from opbuild.cli.echoing import echo
 from opbuild.cli.options import remote_option
 from opbuild.errors import BuildError, OptionError
 from opbuild.kernel.reason import Reason
@@ -48,9 +49,9 @@ def check(as_json: bool, **place: Any) -> None:
         print_json({"remote": service.address.url, "mode": config.remote_mode,
                     "steps": [{"step": n, "answer": w, "milliseconds": ms} for n, w, ms in answers]})  # fmt: skip
     else:
-        click.echo(f"{service.address.url}, mode {config.remote_mode}")
+        echo(f"{service.address.url}, mode {config.remote_mode}")
         for name, word, milliseconds in answers:
-            click.echo(f"{name:<7} {word} ({milliseconds:.1f} ms)")
+            echo(f"{name:<7} {word} ({milliseconds:.1f} ms)")
     if failed:
         name, word = failed[0]
         raise BuildError(f"the remote store can not be used to {name}: {word}", "builds go on without it")

@@ -357,9 +357,9 @@ class NodeBinder(OpenBinder):
         moved = self._moved([output for output, value in wanted.items() if value != output and output in self._types])
         for output, value in wanted.items():
             if value != output:  # else it is made under its name, or is perhaps an input or a constant
-                value = moved.get(value, value)
-                self._types[output] = self._types[value]
-                self._nodes.append(Node("Identity", (value,), (output,), {}, f"{output}/output"))
+                source = moved.get(value, value)
+                self._types[output] = self._types[source]
+                self._nodes.append(Node("Identity", (source,), (output,), {}, f"{output}/output"))
         graph = Graph(name, tuple(self._nodes), tuple(inputs), outputs, self._types, self._constants, self.opset)
         return eliminate_dead(graph)
 

@@ -34,8 +34,8 @@ MAX_OPERATIONS = 40
 """Operations of a fused chain; the names of its files list them."""
 
 MAX_PARTS = 256
-"""Parts of a fused chain's expression, those that are shared counted wherever they stand: a chain in which each value is
-read twice has 2^40 of them in 40 operations."""
+"""Parts of a fused chain's expression, what is shared counted wherever it stands: a chain in which each value is read
+twice has 2^40 of them in 40 operations."""
 
 PRODUCTS = {"Conv": 3, "ConvTranspose": 3, "MatMul": 2, "Gemm": 3}
 """Operators with an epilogue, and the number of their own inputs."""
@@ -142,7 +142,7 @@ class _Fusion:
                 continue
             if self._reads_sums(chain) and self._reads_sums(producer.chain):
                 continue  # each is the epilogue of its own product: bytes are less to write and to read than sums
-            parts = _parts_with(item, name, producer)
+            parts = _parts_with(item, chain, name, producer)
             if parts > MAX_PARTS or self._too_many_operands(chain, name, producer.chain):
                 continue
             merged = _merged(chain, name, producer.chain)
@@ -275,11 +275,10 @@ def _is_cheap(expression: Expression) -> bool:
     return all(cost(part) == Cost.CHEAP for part in parts_of(expression))
 
 
-def _parts_with(item: _Item, name: str, producer: _Item) -> int:
-    """Return the most parts that a chain has once it computes the value ``name`` itself."""
-    assert item.chain is not None
-    place = arg(item.chain.inputs.index(name))
-    return item.parts + (producer.parts - 1) * parts_of(item.chain.expression).count(place)
+def _parts_with(item: _Item, chain: Elementwise, name: str, producer: _Item) -> int:
+    """Return the most parts that an item's chain has once it computes the value ``name`` itself."""
+    place = arg(chain.inputs.index(name))
+    return item.parts + (producer.parts - 1) * parts_of(chain.expression).count(place)
 
 
 def _merged(outer: Elementwise, name: str, inner: Elementwise) -> Elementwise:
