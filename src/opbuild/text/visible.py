@@ -14,10 +14,5 @@ def visible(text: str) -> str:
     return "".join(each if each == "\n" or each.isprintable() else _escaped(each) for each in text)
 
 
-def visible_line(text: str) -> str:
-    """Return a text as ``visible`` does, in one line."""
-    return visible(text).replace("\n", r"\n")
-
-
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
