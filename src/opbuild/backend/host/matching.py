@@ -104,7 +104,8 @@ class Pattern:
         if tree[0] == "one":
             return self._step("split", None, tuple(self._written(part, onward) for part in tree[1]))
         if tree[0] == "repeat":
-            return self._repeated(*tree[1:], onward)
+            _, part, least, most = tree
+            return self._repeated(part, least, most, onward)
         return self._step(tree[0], tree[1], (onward,))
 
     def _repeated(self, tree: Tree, least: int, most: int | None, onward: int) -> int:
