@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opbuild.cli.cache_options import json_option, locate, print_json, target_options
+from opbuild.cli.echoing import echo
 from opbuild.cli.options import remote_option
 from opbuild.errors import BuildError, OptionError
 from opbuild.kernel.reason import Reason
@@ -64,9 +65,9 @@ def check(repair: bool, as_json: bool, **place: Any) -> int:
         print_json({"remote": service.address.url, "mode": config.remote_mode,
                     "steps": [{"step": n, "answer": w, "milliseconds": ms} for n, w, ms in answers]})  # fmt: skip
     else:
-        click.echo(f"{service.address.url}, mode {config.remote_mode}")
+        echo(f"{service.address.url}, mode {config.remote_mode}")
         for name, word, milliseconds in answers:
-            click.echo(f"{name:<7} {word} ({milliseconds:.1f} ms)")
+            echo(f"{name:<7} {word} ({milliseconds:.1f} ms)")
     if failed:
         name, word = failed[0]
         raise BuildError(f"the remote store can not be used to {name}: {word}", "builds go on without it")
@@ -85,12 +86,12 @@ def _repair(remote: Remote, as_json: bool) -> int:
             found.append(problem)
             removed += checked.repair(problem)
             if not as_json:
-                click.echo(f"{problem.path.removeprefix(NAMESPACE)}: {problem.reason.text}")
+                echo(f"{problem.path.removeprefix(NAMESPACE)}: {problem.reason.text}")
     total = count.total or 0
     if as_json:
         damaged = [{"path": each.path, "code": each.reason.code, "why": each.reason.text} for each in found]
         print_json({"remote": remote.service.address.url, "checked": total, "damaged": damaged, "removed": removed})
     else:
         left = f", {len(found) - removed} not removed" if removed < len(found) else " and removed" if removed else ""
-        click.echo(f"{remote.service.address.url}: {total} checked, {len(found)} damaged{left}")
+        echo(f"{remote.service.address.url}: {total} checked, {len(found)} damaged{left}")
     return 1 if removed < len(found) else 0

@@ -101,7 +101,8 @@ def write_report(content: Mapping[str, Any], option: str, target: Path) -> None:
         OptionError: If it can not be written.
     """
     try:
-        target.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8", "backslashreplace")
+        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+        target.write_text(text, "utf-8", "backslashreplace")  # names of files may be no UTF-8
     except OSError as error:
         raise OptionError(
             f"--{option} is {str(target)!r}, which can not be written: {error.strerror}",

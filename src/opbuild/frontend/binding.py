@@ -352,37 +352,38 @@ class NodeBinder(OpenBinder):
         self, name: str, inputs: Mapping[str, TensorType], outputs: tuple[str, ...], scope: Mapping[str, str]
     ) -> Graph:
         """Return the graph; an output that has another name in the model's scope is assigned by a node."""
-        names = dict(scope)
-        for output in dict.fromkeys(outputs):
-            self._finish(output, names)
+        wanted = {output: self._assigned(output, scope) for output in outputs}
+        # A value inside a branch may have had an output's name before.
+        moved = self._moved([output for output, value in wanted.items() if value != output and output in self._types])
+        for output, value in wanted.items():
+            if value != output:  # else it is made under its name, or is perhaps an input or a constant
+                source = moved.get(value, value)
+                self._types[output] = self._types[source]
+                self._nodes.append(Node("Identity", (source,), (output,), {}, f"{output}/output"))
         graph = Graph(name, tuple(self._nodes), tuple(inputs), outputs, self._types, self._constants, self.opset)
         return eliminate_dead(graph)
 
-    def _finish(self, output: str, scope: Names) -> None:
+    def _assigned(self, output: str, scope: Mapping[str, str]) -> str:
+        """Return what the value of an output is called, which is known from now on."""
         value = scope.get(output)
         if value is None:
             raise InvalidModelError(f"output {output!r} is not assigned by any node", "export the model again")
         self._load(value)
-        if value == output:  # perhaps an input or a constant
-            return
-        if output in self._types:  # a value inside a branch had the name before
-            self._rename(output, scope)
-        self._types[output] = self._types[value]
-        self._nodes.append(Node("Identity", (value,), (output,), {}, f"{output}/output"))
+        return value
 
-    def _rename(self, value: str, scope: Names) -> None:
-        """Give a value another name, wherever it is named."""
-        moved = self.fresh(value)
-        scope.update({name: moved for name, each in scope.items() if each == value})
-        self._types[moved] = self._types[value]
-        if value in self._constants:
-            self._constants[moved] = self._constants.pop(value)
-        for index, node in enumerate(self._nodes):
-            if value in node.inputs or value in node.outputs:
-                inputs, outputs = (
-                    tuple(moved if name == value else name for name in names) for names in (node.inputs, node.outputs)
-                )
+    def _moved(self, values: Sequence[str]) -> dict[str, str]:
+        """Give values other names, wherever they are named, and return those."""
+        moved: dict[str, str] = {}
+        for value in values:
+            moved[value] = other = self.fresh(value)
+            self._types[other] = self._types[value]
+            if value in self._constants:
+                self._constants[other] = self._constants.pop(value)
+        for index, node in enumerate(self._nodes if moved else ()):
+            inputs, outputs = (tuple(moved.get(name, name) for name in names) for names in (node.inputs, node.outputs))
+            if (inputs, outputs) != (node.inputs, node.outputs):
                 self._nodes[index] = node.with_(inputs=inputs, outputs=outputs)
+        return moved
 
 
 def _contents(node: Node) -> Array:

@@ -71,8 +71,9 @@ def check_node(proto: NodeProto, name: str, opsets: Mapping[str, int]) -> None:
         )
     for missing in sorted(found.required - set(given)):
         raise InvalidModelError(f"{where} lacks the attribute {missing!r}", "export the model again")
+    is_doubled = len(given) > len(set(given))
     for attribute in proto.attribute:
-        if given.count(attribute.name) > 1:
+        if is_doubled and given.count(attribute.name) > 1:
             raise InvalidModelError(f"{where} has the attribute {attribute.name!r} twice", "export the model again")
         _check_kind(attribute, found.attributes[attribute.name], where)
     _check_graphs(proto, name, opsets)

@@ -265,7 +265,7 @@ def _signed_texts(entry: Entry) -> tuple[str, ...]:
 
 def record_bytes(record: Mapping[str, Any]) -> bytes:
     """Return a record as the text of its file."""
-    return (json.dumps(record, indent=4, ensure_ascii=False) + "\n").encode()
+    return (json.dumps(record, indent=4, ensure_ascii=False) + "\n").encode(errors="backslashreplace")
 
 
 def _operand(operand: Operand) -> dict[str, Any]:
