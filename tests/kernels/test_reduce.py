@@ -139,11 +139,11 @@ def test_shapes_share_kernels() -> None:
     """The extents of rows and columns, and how many axes they were, are no part of the key."""
     descs = set()
     for shape, axes in [
-        ((4, 5, 6), (2,)),
+        ((4, 5, 60), (2,)),
         ((30, 99), (1,)),
-        ((2, 3, 4, 5), (2, 3)),
+        ((2, 3, 4, 50), (2, 3)),
         ((7, 8), (0, 1)),
-        ((2, 3, 4), (0, 2)),
+        ((2, 3, 40), (0, 2)),
     ]:
         node = Node("ReduceMean", ("x",), ("y",), {"axes": axes}, "reduce")
         kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))

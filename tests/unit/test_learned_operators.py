@@ -154,15 +154,25 @@ def test_elements_of_text_are_extracted() -> None:
     assert found.tolist() == [["c", "a"], ["f", "d"]]
 
 
-@pytest.mark.parametrize("rows", [np.array([[0, 3]]), np.array([["a", "?"]], object)])
-def test_a_category_that_there_is_not_is_an_error_where_the_model_says_so(rows: Any) -> None:
+@pytest.mark.parametrize(
+    ("rows", "categories", "said"),
+    [
+        ([[0, 3]], [0, 1], r"the OneHotEncoder/.*index 3 is out of range: it must be from 0 to 1"),
+        ([[4, 3]], [4, 1], r"'the OneHotEncoder'.*3 is none of its categories"),
+        ([["a", "?"]], ["a", "b"], r"'the OneHotEncoder'.*'\?' is none of its categories"),
+    ],
+)
+def test_a_category_that_there_is_not_is_an_error_where_the_model_says_so(
+    rows: Any, categories: list[Any], said: str
+) -> None:
     """With ``zeros=0`` the message names the value."""
-    kind = TensorProto.STRING if rows.dtype == object else TensorProto.INT64
-    attrs = {"cats_strings": ["a", "b"]} if rows.dtype == object else {"cats_int64s": [0, 1]}
+    is_text = isinstance(categories[0], str)
+    kind = TensorProto.STRING if is_text else TensorProto.INT64
+    attrs = {"cats_strings" if is_text else "cats_int64s": categories}
     x = helper.make_tensor_value_info("x", kind, [1, 2])
     model = model_of(learned_node("OneHotEncoder", ["x"], ["y"], zeros=0, **attrs), inputs=[x], outputs=["y"])
-    with pytest.raises(RunError, match=r"'the OneHotEncoder'.*(3|'\?') is none of its categories"):
-        PartsRunner(model)(x=rows)
+    with pytest.raises(RunError, match=said):
+        PartsRunner(model)(x=np.array(rows, object if is_text else np.int64))
 
 
 def test_names_of_the_first_operator_set_count_from_zero() -> None:

@@ -14,7 +14,7 @@ from opbuild.graph.types import Array, Node
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.rules.matmul import epilogue_of
-from opbuild.lowering.strided import dense_as, merge, padded, viewed_as, with_inner_stride
+from opbuild.lowering.strided import dense_as, is_short, merge, padded, transposed, viewed_as, with_inner_stride
 
 
 @rule("Softmax", "LogSoftmax")
@@ -31,11 +31,14 @@ def softmax(lowering: Lowering, node: Node) -> None:
     else:
         x = dense_as(lowering.dense(node.inputs[0]), (prod(type_.shape[:axis]), type_.shape[axis], inner))
     out = dense_as(lowering.new_plain(node.outputs[0]), x.shape)
-    log = node.op_type == "LogSoftmax"
-    variant = lowering.choose(softmaxes.choose, log, inner == 1, inner, type_.shape[axis])
-    zeros = str(node.attrs.get("zeros", ""))
-    desc = softmaxes.describe(log, inner == 1, _rounding(node), zeros, variant, lowering.impl_mode(node))
-    lowering.emit(desc, (with_inner_stride(x, 1), with_inner_stride(out, 1)), node)
+    is_turned = inner == 1 and is_short(x.shape[-1])
+    if is_turned:
+        x, out = (transposed(each, (0, 2, 1)) for each in (x, out))
+    log, is_inner = node.op_type == "LogSoftmax", inner == 1 and not is_turned
+    variant = lowering.choose(softmaxes.choose, log, is_inner, x.shape[-1], x.shape[-1 if is_inner else 1])
+    zeros, mode = str(node.attrs.get("zeros", "")), lowering.impl_mode(node)
+    desc = softmaxes.describe(log, is_inner, _rounding(node), zeros, variant, mode, is_turned=is_turned)
+    lowering.emit(desc, [each if is_turned else with_inner_stride(each, 1) for each in (x, out)], node)
 
 
 @rule("LayerNormalization", "RMSNormalization")

@@ -16,7 +16,7 @@ from opbuild.lowering.operands import Plain
 from opbuild.lowering.rules.gather import emit_gather
 from opbuild.lowering.rules.movement import integers
 from opbuild.lowering.rules.pool import pool_planes
-from opbuild.lowering.strided import broadcast, dense_as, transposed, viewed_as
+from opbuild.lowering.strided import broadcast, dense_as, is_short, transposed, viewed_as
 from opbuild.platform.records import dataclass
 
 _NAMES = {
@@ -78,31 +78,36 @@ class _Plan:
         layout: ``inner`` or ``outer``.
         x: The input, its dimensions in the kernel's order.
         kept: The output's shape in these dimensions.
+        is_turned: Whether short rows are reduced as columns.
     """
 
     layout: str
     x: Plain
     kept: tuple[int, ...]
+    is_turned: bool
 
 
 def _plan(x: Plain, reduced: set[int]) -> _Plan | None:
     """Return how to reduce ``x``, or None if its elements do not lie right for any kernel."""
     groups = _groups(x, reduced)
     groups.reverse()  # innermost first
+    is_turned = len(groups) > 1 and groups[0][1:] == (1, True) and is_short(groups[0][0])
+    if is_turned:
+        groups[:2] = groups[1::-1]
     layout = "inner" if groups and groups[0][2] else "outer"
     pattern = (True, False, True, False) if layout == "inner" else (False, True, False, True, False)
     dims: list[tuple[int, int]] = []
     for wanted in pattern:
         found = groups.pop(0) if groups and groups[0][2] == wanted else (1, 1 if not dims else 0, wanted)
         dims.append(found[:2])
-    if groups or dims[0][1] != 1:
+    if groups or (dims[0][1] != 1 and not is_turned):
         return None
     # The kernel's order: reduced dimensions together, then the kept ones; outermost first here.
     order = (3, 1, 2, 0) if layout == "inner" else (4, 2, 3, 1, 0)
     ordered = [dims[index] for index in order]
     kept = [ordered[0][0], ordered[1][0], *([] if layout == "inner" else [ordered[-1][0]])]
     view = viewed_as(x, [extent for extent, _ in ordered], [stride for _, stride in ordered])
-    return _Plan(layout, view, tuple(kept))
+    return _Plan(layout, view, tuple(kept), is_turned)
 
 
 def _groups(x: Plain, reduced: set[int]) -> list[tuple[int, int, bool]]:
@@ -124,7 +129,7 @@ def _emit_reduction(lowering: Lowering, node: Node, name: str, plan: _Plan, out:
     variant = lowering.choose(reduces.choose, plan.layout, x.shape[-1])
     mode = lowering.impl_mode(node, differs=dtype == "float32" and name not in ("max", "min"))
     ranks = len(x.shape), len(out.shape)
-    desc = reduces.describe(node.op_type, name, plan.layout, dtype, ranks, variant, mode)
+    desc = reduces.describe(node.op_type, name, plan.layout, dtype, ranks, variant, mode, is_turned=plan.is_turned)
     lowering.emit(desc, (plan.x, out), node)
 
 
@@ -143,10 +148,14 @@ def arg_reduce(lowering: Lowering, node: Node) -> None:
     if inner == 1:
         layout, shape, kept = "inner", (1, shape[0], shape[1]), (1, shape[0])
     x = dense_as(lowering.dense(node.inputs[0]), shape)
+    is_turned = inner == 1 and is_short(shape[-1])
+    if is_turned:
+        layout, x, inner = "outer", transposed(x, (0, 2, 1)), kept[1]
     out = dense_as(lowering.new_plain(node.outputs[0]), kept)
     variant = lowering.choose(arg_reduces.choose, layout, inner)
     last = bool(node.attrs.get("select_last_index", 0))
-    lowering.emit(arg_reduces.describe(node.op_type, layout, last, type_.dtype, variant), (x, out), node)
+    desc = arg_reduces.describe(node.op_type, layout, last, type_.dtype, variant, is_turned=is_turned)
+    lowering.emit(desc, (x, out), node)
 
 
 def _axes(lowering: Lowering, node: Node, rank: int) -> tuple[int, ...]:
