@@ -63,6 +63,16 @@ def test_every_reduction_along_rows_and_across_columns(op_type: str, axes: tuple
     check(op_type, abs(random(2, 3, 5, 77, dtype=dtype)) + 0.1, axes)
 
 
+@pytest.mark.parametrize(("dtype", "op_type"), crossed(2, ("float32", "float64"), sorted(REFERENCES)))
+def test_short_rows_side_by_side(op_type: str, dtype: str) -> None:
+    """Fewer rows than a vector has lanes, and more, of one axis and of two; NaN stays in its row."""
+    for shape, axes in (((3, 2), (1,)), ((70, 31), (1,)), ((5, 40, 7), (0, 2)), ((2, 3, 50, 1, 3), (1, 4))):
+        x = abs(random(*shape, dtype=dtype)) + 0.1
+        check(op_type, x, axes)
+        x[(-1,) * len(shape)] = np.nan
+        check(op_type, x, axes)
+
+
 AXES = [axes for count in range(1, 5) for axes in combinations(range(4), count)]
 
 

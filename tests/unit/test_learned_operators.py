@@ -175,6 +175,26 @@ def test_a_category_that_there_is_not_is_an_error_where_the_model_says_so(
         PartsRunner(model)(x=np.array(rows, object if is_text else np.int64))
 
 
+def test_names_and_dictionaries_cut_a_classifier_once_behind_its_numbers() -> None:
+    """Whatever stands behind a name in the model: nodes of the host come last, and nothing that has a kernel is one."""
+    attrs = {"classlabels_strings": ["a", "b"], "coefficients": [1.0, 2.0, 3.0, 4.0], "intercepts": [0.0, 0.0]}
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 2])
+    nodes = [
+        learned_node("LinearClassifier", ["x"], ["label", "scores"], post_transform="SOFTMAX", **attrs),
+        helper.make_node("Identity", ["label"], ["name"]),
+        learned_node("Normalizer", ["scores"], ["shares"], norm="L1"),
+        learned_node("ZipMap", ["shares"], ["map"], classlabels_strings=["a", "b"]),
+    ]
+    runner = PartsRunner(model_of(*nodes, inputs=[x], outputs=["name", "map"]))
+    names, maps = runner(x=np.eye(2, dtype=np.float32))
+    walked = runner.model.walk({"x": (2, 2)}, evaluate, None)
+    assert walked.cut is not None
+    assert [each.op_type for each in walked.cut.nodes] == ["ClassNames", "ZipMap"]
+    assert runner.cuts == ["data ZipMap"]
+    assert names.tolist() == ["b", "b"]
+    assert len(maps) == 2
+
+
 def test_names_of_the_first_operator_set_count_from_zero() -> None:
     """LabelEncoder had one list of names, in both directions."""
     node = learned_node("LabelEncoder", ["x"], ["y"], classes_strings=["no", "yes"], default_int64=-7)
