@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -88,8 +89,16 @@ def _of_columns(system: Array) -> Array:
 
 def _slopes(system: list[list[float]], found: list[float]) -> tuple[list[float], float]:
     """Return half the slope along each probability, and the mean of them."""
-    slopes = [sum(a * b for a, b in zip(row, found, strict=True)) for row in system]
-    return slopes, sum(a * b for a, b in zip(found, slopes, strict=True))
+    slopes = [_dot(row, found) for row in system]
+    return slopes, _dot(found, slopes)
+
+
+def _dot(one: list[float], other: list[float]) -> float:
+    """Return a sum of products, each added as it is: ``sum`` keeps what is rounded off, from Python 3.12 on."""
+    total = 0.0
+    for each in map(mul, one, other):
+        total += each
+    return total
 
 
 def _sweep(system: list[list[float]], found: list[float], slopes: list[float], mean: float) -> None:
