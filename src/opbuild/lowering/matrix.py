@@ -25,10 +25,13 @@ from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, HIGH_PRECISION, Dim, Operand
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.operands import Plain
-from opbuild.lowering.strided import broadcast, constant_step, is_short, merge, padded, viewed_as, with_inner_stride
+from opbuild.lowering.strided import broadcast, constant_step, merge, padded, viewed_as, with_inner_stride
 from opbuild.operations.expression import Expression, canonical, operations
 from opbuild.platform.arrange import arrange
 from opbuild.platform.records import dataclass
+
+MOST_SUMMED = 32
+"""Products of a sum from which on a constant column is better multiplied by itself than as one of a panel."""
 
 BATCH_RANK = 2
 """Batch dimensions of kernels whose right operand is no constant."""
@@ -130,7 +133,7 @@ def emit_product(lowering: Lowering, product: Product) -> None:
     product = replace(product, expression=expression, operands=tuple(product.operands[index] for index in order))
     k, n = product.rhs.shape[-2], product.out.shape[-1]
     adjacent = k == 1 or product.rhs.strides[-2] == 1
-    is_packed = product.constant is not None and is_short(k)  # twelve rows at once, not one after the other
+    is_packed = product.constant is not None and 1 < k < MOST_SUMMED  # twelve rows at once, not one after the other
     if n == 1 and adjacent and not is_packed:
         _vector_right(lowering, product)
     elif product.constant is not None:
