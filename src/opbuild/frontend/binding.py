@@ -135,6 +135,10 @@ class NodeBinder(OpenBinder):
         """Return whether a value is a constant."""
         return name in self._constants or name in self._tensors
 
+    def is_no_tensor(self, name: str) -> bool:
+        """Return whether a value is known to be text, or something else that kernels can not read."""
+        return name in self._types and self._types[name].dtype == HOST_VALUE.dtype
+
     def value(self, name: str) -> Array:
         """Return a constant."""
         self._load(name)
@@ -167,7 +171,7 @@ class NodeBinder(OpenBinder):
         if (inputs, outputs) != (node.inputs, node.outputs):
             node = node.with_(inputs=inputs, outputs=outputs)
         if not rewrites(node.domain, node.op_type):
-            return self.add(upgrade(checked(node, self, self._add), self.source_opset, self), outputs)
+            return self.add(upgrade(checked(node, self, self._add), self.source_opset, self))
         try:
             from opbuild.frontend.rewriting import rewrite
 
@@ -175,15 +179,15 @@ class NodeBinder(OpenBinder):
         except UnknownTypeError as error:
             error.stopped = node
             raise
-        return self.add(written, outputs)
+        return self.add(written)
 
-    def add(self, nodes: Sequence[Node], outputs: Sequence[str] = ()) -> Call | None:
+    def add(self, nodes: Sequence[Node]) -> Call | None:
         """Take nodes of the newest operator set that compute one of the model, under the names of the graph.
+
+        Where one reads or makes what is no tensor, that one and what reads its results are all that waits for it.
 
         Args:
             nodes: The nodes.
-            outputs: What they compute of the model. Those of which there are tensors stay where kernels run, if all
-                outputs are made after them.
 
         Returns:
             The function to be taken in the place of a single one, if there is a better one.
@@ -192,14 +196,21 @@ class NodeBinder(OpenBinder):
             UnknownTypeError, ModelError: If the types of one can not be told yet, or one is not valid.
         """
         call = self._function(nodes[0]) if len(nodes) == 1 else None
-        for index, each in enumerate(nodes if call is None else ()):
+        late: list[Node] = []
+        problem: UnknownTypeError | None = None
+        for each in nodes if call is None else ():
             try:
-                self._add(each)
+                if not any(set(each.inputs).intersection(other.outputs) for other in late):
+                    self._add(each)
+                    continue
             except UnknownTypeError as error:
-                later = {name for other in nodes[index:] for name in other.outputs}
-                is_cut = isinstance(error, NoTensorError) and outputs and later.issuperset(filter(None, outputs))
-                error.stopped, error.nodes = each, tuple(nodes[index:] if is_cut else nodes)
-                raise
+                error.stopped, error.nodes, problem = each, tuple(nodes), problem or error
+                if not isinstance(error, NoTensorError):
+                    raise
+            late.append(each)
+        if problem is not None:
+            problem.nodes = tuple(late)
+            raise problem
         return call
 
     def _function(self, node: Node) -> Call | None:

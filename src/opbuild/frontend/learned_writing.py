@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from opbuild.frontend.rewriting import Rewriting, Scope
+from opbuild.graph.indices import DOMAIN
 from opbuild.graph.label_tables import as_texts
+from opbuild.graph.passes.infer import is_text
 from opbuild.graph.types import Array, Node
 
 FLOAT = "float32"
@@ -113,7 +115,7 @@ class Learned(Rewriting):
 
 
 def classified(of: Learned, place: str, labels: Array, scores: str) -> Sequence[Node]:
-    """Give the scores of classes, and the labels that lie at places; text comes last, as it is the host's."""
+    """Give the scores of classes, and the labels that lie at places."""
     if len(labels) == 0:
         of.refuse("it has no labels")
     outputs = (*of.node.outputs, "", "")
@@ -122,6 +124,8 @@ def classified(of: Learned, place: str, labels: Array, scores: str) -> Sequence[
     if outputs[0]:
         if labels.dtype == np.int64 and np.array_equal(labels, np.arange(len(labels))):
             of.write("Identity", (place,), (outputs[0],), {})
+        elif is_text(labels):
+            of.write("ClassNames", (place,), (outputs[0],), {"names": tuple(labels.tolist())}, DOMAIN)
         else:
             of.write("Gather", (of.constant(labels), place), (outputs[0],), {"axis": 0})
     return of.nodes

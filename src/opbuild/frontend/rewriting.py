@@ -104,11 +104,18 @@ class Rewriting:
         for value, output in zip(values, self.node.outputs, strict=False):
             if output and not value:
                 wanted.append(output)
-            elif output:
-                self.write("Identity", (value,), (output,), {})
+            elif output != value:
+                self._give(value, output)
         if wanted:
             self.refuse(f"its output {wanted[0]!r} is not computed")
         return self.nodes
+
+    def _give(self, value: str, output: str) -> None:
+        """Call a value by an output's name."""
+        if self.nodes and self.nodes[-1].outputs == (value,):
+            self.nodes[-1] = self.nodes[-1].with_(outputs=(output,))
+        else:
+            self.write("Identity", (value,), (output,), {})
 
     # What is given
 

@@ -65,6 +65,8 @@ class Form:
         self._arena = executor.prepare(anonymous(executor.arena_size))
         self._outputs = [np.zeros(port.type.shape, numpy_dtype(port.type.dtype)) for port in executor.outputs]
         self._arena.attach(inputs, self._outputs)
+        ports = (*executor.inputs, *executor.outputs)
+        self._given = {port.buffer: each for port, each in zip(ports, (*inputs, *self._outputs), strict=True)}
         self.nodes = [frozenset(step.nodes) for step in executor.record.steps]
         self.nbytes = executor.arena_size + int(executor.record.constants.nbytes.sum())
 
@@ -100,7 +102,8 @@ class Form:
 
     def _written(self, step: KernelStep) -> Array:
         view = step.views[-step.writes]
-        memory = cast("Array", self._arena.array(view.buffer)).reshape(-1)
+        given = self._given.get(view.buffer)
+        memory = cast("Array", self._arena.storage(view.buffer) if given is None else given).reshape(-1)
         strides = [stride * memory.itemsize for _, stride in view.dims]
         shape = [extent for extent, _ in view.dims]
         return np.lib.stride_tricks.as_strided(memory[view.offset :], shape, strides).copy()

@@ -16,6 +16,7 @@ from opbuild.frontend.trees import by_leaves, by_nodes
 from opbuild.frontend.trees.ensemble import Attributes, Ensemble
 from opbuild.frontend.trees.packed import Packed, pack
 from opbuild.frontend.trees.transforms import LOGISTIC, NAMES, NONE, PROBIT, transformed
+from opbuild.graph.indices import DOMAIN
 from opbuild.graph.types import Array, Node
 from opbuild.text.plural import counted
 
@@ -210,7 +211,9 @@ def _always_voted(ensemble: Ensemble, classes: int) -> bool:
 def _label(of: Rewriting, labels: Array | list[str], place: str) -> str:
     """Return the labels at places."""
     if isinstance(labels, list):
-        return of.own("ClassNames", place, names=tuple(labels))
+        output = of.node.outputs[0] or of.fresh("ClassNames")
+        of.write("ClassNames", (place,), (output,), {"names": tuple(labels)}, DOMAIN)
+        return output
     if (labels == np.arange(len(labels))).all():
         return place
     return of("Gather", of.constant(labels), place, axis=0)
