@@ -152,8 +152,12 @@ def _finite(draw: Draw) -> Case:
 
 @draws("MurmurHash3")
 def _hash(draw: Draw) -> Case:
-    kind = draw.one(np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64)
-    x = draw.f(3, 4).astype(kind) if kind in (np.float32, np.float64) else draw.bytes(kind, 3, 4)
+    kind = draw.one(np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64, object, object)
+    if kind is object:
+        words = ["".join(draw.one(*"abc, ", "é", "日", "😀") for _ in range(draw.int(0, 9))) for _ in range(12)]
+        x = np.array(words, object).reshape(3, 4)
+    else:
+        x = draw.f(3, 4).astype(kind) if kind in (np.float32, np.float64) else draw.bytes(kind, 3, 4)
     attrs = {"seed": draw.int(0, 2**31 - 1)} if draw.yes() else {}
     return Case((x,), attrs | ({"positive": draw.int(0, 1)} if draw.yes() else {}))
 

@@ -7,14 +7,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from opbuild.frontend.rewriting import Rewriting, writes
+from opbuild.graph.cut import HOST_VALUE
 from opbuild.graph.types import Node
 
 
 @writes("MurmurHash3")
 def _hash(of: Rewriting) -> Sequence[Node]:
-    """MurmurHash3 of 32 bits, of the bytes of each number."""
+    """MurmurHash3 of 32 bits, of the bytes of each number; the host computes it of text."""
     kind = of.dtype(0)
-    words = {4: 1, 8: 2}.get(np.dtype(kind).itemsize if kind != "object" else 0)
+    if kind == HOST_VALUE.dtype:
+        of.write("MurmurHash3", of.node.inputs, of.node.outputs, of.node.attrs, "opbuild")
+        return of.nodes
+    words = {4: 1, 8: 2}.get(np.dtype(kind).itemsize)
     if words is None:
         of.refuse(f"hashes of {kind} are not served")
     seed = np.uint32(int(of.attr("seed", 0)) & 0xFFFFFFFF)
