@@ -20,6 +20,11 @@ def _floats(d: Draw, count: int) -> list[float]:
     return [float(each) for each in d.array((count,))]
 
 
+def _mostly(d: Draw, value: Any) -> Any:
+    """Return a value without which ONNX Runtime does not run an operator, or seldom nothing."""
+    return d.one_of(*[value] * 7, None)
+
+
 def _case(op_type: str, inputs: list[Any], attrs: dict[str, Any], outputs: int = 1, ml: int = 0) -> Case:
     return Case(op_type, inputs, attrs, outputs, domain=ML, domain_opset=ml)
 
@@ -59,7 +64,7 @@ def _features(d: Draw, op_type: str) -> Case:
 def _scaled(d: Draw, op_type: str) -> Case:
     x = _rows(d)
     count = d.one_of(1, x.shape[-1])
-    return _case(op_type, [x], {"offset": d.maybe(_floats(d, count)), "scale": d.maybe(_floats(d, count))})
+    return _case(op_type, [x], {"offset": _mostly(d, _floats(d, count)), "scale": _mostly(d, _floats(d, count))})
 
 
 @makes("Imputer")
@@ -89,7 +94,7 @@ def _joined(d: Draw, op_type: str) -> Case:
     n, count = d.integer(1, 3), d.integer(1, 3)
     kind, widths = d.one_of(*NUMBERS), d.integers(count, 1, 3)
     given = [d.array((width,) if n == 1 and d.flag() else (n, width), kind) for width in widths]
-    return _case(op_type, given, {"inputdimensions": d.maybe([each + d.integer(-1, 1) for each in widths])})
+    return _case(op_type, given, {"inputdimensions": _mostly(d, [each + d.integer(-1, 1) for each in widths])})
 
 
 @makes("LinearRegressor")
@@ -117,7 +122,7 @@ def _classified(d: Draw, op_type: str) -> Case:
 def _kernel(d: Draw) -> dict[str, Any]:
     kind = d.one_of(None, "LINEAR", "POLY", "RBF", "SIGMOID")
     params = [d.one_of(0.5, 0.1), d.one_of(0.0, 1.0, -0.5), d.one_of(2.0, 3.0, 1.0, 2.5)]
-    return {"kernel_type": kind, "kernel_params": d.maybe(params)}
+    return {"kernel_type": kind, "kernel_params": _mostly(d, params)}
 
 
 @makes("SVMRegressor")
@@ -126,7 +131,7 @@ def _support(d: Draw, op_type: str) -> Case:
     width = x.shape[-1]
     attrs = {
         "support_vectors": _floats(d, width * count), "coefficients": _floats(d, count or width),
-        "n_supports": count or d.maybe(0), "rho": d.maybe(_floats(d, 1)), "one_class": d.one_of(None, 0, 1),
+        "n_supports": count or d.maybe(0), "rho": _mostly(d, _floats(d, 1)), "one_class": d.one_of(None, 0, 1),
         "post_transform": d.one_of(*RESULTS), **_kernel(d),
     }  # fmt: skip
     return _case(op_type, [x], attrs)
