@@ -28,7 +28,7 @@ def _votes(side: str) -> dict[str, Any]:
 
 
 def _tensor(*values: float) -> Any:
-    """Return what makes an attribute of such values, of the element type that is asked about."""
+    """Return the function that makes an attribute of such values, of the element type that is asked about."""
     return lambda dtype: numpy_helper.from_array(np.array(values, dtype))
 
 

@@ -77,7 +77,7 @@ def _hash_runs(of: Rewriting) -> Sequence[Node]:
 
 
 def before_all(of: Rewriting, end: int) -> str:
-    """Return what stands before the first token: the input that is the token at an end, else a number."""
+    """Return the filler before the first token: the input that is the token at an end, else a number."""
     return of.scalar(end) if of.has(end) else of.constant(np.array(of.attr("pad_id", 0), of.dtype(0)))
 
 

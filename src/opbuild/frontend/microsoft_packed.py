@@ -134,7 +134,7 @@ def _hash_runs(of: Rewriting) -> Sequence[Node]:
     capacity = int(of.attr("state_update_capacity", 0))
 
     def with_past(given: str, past: int, missing: str) -> str:
-        """Return what is given behind what was carried over of it, or behind what stands for that."""
+        """Return the table of what was carried over, or of what stands for that, and of what is given."""
         shape = (packed.count, carried)
         before = of.input(past) if of.has(past) else of("Expand", missing, of.ints(*shape))
         return of("Concat", of.reshape(before, packed.count * carried), given, axis=0)

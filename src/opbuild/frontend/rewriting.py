@@ -17,7 +17,7 @@ from opbuild.graph.types import IN_RANGE, Array, Node, TensorType
 
 
 class Scope(Protocol):
-    """What a rewrite may ask of the graph around its node."""
+    """The graph around a node, as far as its rewrite may ask."""
 
     def constant(self, value: Array) -> str:
         """Add a constant and return its name."""
