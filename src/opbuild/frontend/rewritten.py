@@ -89,13 +89,13 @@ MODULES = {
 """By domain and operator type the module that writes it."""
 
 NOT_SERVED: dict[tuple[str, str], tuple[str, str]] = {
-    (MICROSOFT, "AttnLSTM"): ("no exporter writes it", "export the attention and the LSTM apart"),
+    (MICROSOFT, "AttnLSTM"): ("attention inside an LSTM is not written with others", "export both apart"),
     (MICROSOFT, "GatherPacked"): (
-        "its weights lie in blocks of llama.cpp's formats, which are not read",
+        "its weights are packed in formats of ONNX Runtime's own, which are not read",
         "quantise the embeddings with GatherBlockQuantized",
     ),
     (MICROSOFT, "MatMulFpQ4"): (
-        "its weights are packed as one release of ONNX Runtime packed them, and nothing writes it any more",
+        "its weights are packed in a layout that its documentation does not tell",
         "quantise the model anew, with MatMulNBits",
     ),
     (MICROSOFT, "MaxpoolWithMask"): (
