@@ -171,7 +171,7 @@ class NodeBinder(OpenBinder):
         if (inputs, outputs) != (node.inputs, node.outputs):
             node = node.with_(inputs=inputs, outputs=outputs)
         if not rewrites(node.domain, node.op_type):
-            return self.add(upgrade(checked(node, self, self._add), self.source_opset, self))
+            return self.add(upgrade(checked(node, self, self._add), self.source_opset, self), outputs)
         try:
             from opbuild.frontend.rewriting import rewrite
 
@@ -179,15 +179,16 @@ class NodeBinder(OpenBinder):
         except UnknownTypeError as error:
             error.stopped = node
             raise
-        return self.add(written)
+        return self.add(written, outputs)
 
-    def add(self, nodes: Sequence[Node]) -> Call | None:
+    def add(self, nodes: Sequence[Node], outputs: Sequence[str] = ()) -> Call | None:
         """Take nodes of the newest operator set that compute one of the model, under the names of the graph.
 
         Where one reads or makes what is no tensor, that one and what reads its results are all that waits for it.
 
         Args:
             nodes: The nodes.
+            outputs: What they compute of the model, for who takes a function in their place.
 
         Returns:
             The function to be taken in the place of a single one, if there is a better one.

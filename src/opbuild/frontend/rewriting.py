@@ -12,12 +12,12 @@ from opbuild.errors import InvalidModelError, UnsupportedOperatorError
 from opbuild.frontend.rewritten import MICROSOFT, MODULES
 from opbuild.graph.extents import is_open
 from opbuild.graph.indices import DOMAIN
-from opbuild.graph.shape_rules import ONNX_DTYPES, Call, UnknownValueError
+from opbuild.graph.shape_rules import ONNX_NUMBERS, Call, UnknownValueError
 from opbuild.graph.types import IN_RANGE, Array, Node, TensorType
 
 
 class Scope(Protocol):
-    """What a rewrite may ask of the graph around its node."""
+    """The graph around a node, as far as its rewrite may ask."""
 
     def constant(self, value: Array) -> str:
         """Add a constant and return its name."""
@@ -230,11 +230,11 @@ class Rewriting:
 
     def cast(self, value: str, dtype: str, given: str = "") -> str:
         """Write a Cast, unless the value is of that type already."""
-        return value if dtype == given else self("Cast", value, to=_NUMBERS[dtype])
+        return value if dtype == given else self("Cast", value, to=ONNX_NUMBERS[dtype])
 
     def bits(self, value: str, given: str, dtype: str) -> str:
         """Write a BitCast to a type of the same size, unless the value is of that type already."""
-        return value if dtype == given else self("BitCast", value, to=_NUMBERS[dtype])
+        return value if dtype == given else self("BitCast", value, to=ONNX_NUMBERS[dtype])
 
     def scalar(self, index: int) -> str:
         """Return an input that holds one number as a value without dimensions."""
@@ -248,8 +248,6 @@ class Rewriting:
         """Write a Slice along one axis."""
         return self("Slice", value, self.ints(begin), self.ints(end), self.ints(axis))
 
-
-_NUMBERS = {dtype: number for number, dtype in ONNX_DTYPES.items()}
 
 Rewrite = Callable[[Rewriting], Sequence[Node]]
 
