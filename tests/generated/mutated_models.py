@@ -99,7 +99,7 @@ def feeds_of(model: ModelProto, base: Base) -> dict[str, Array]:
             continue
         if given is not None and given.dtype == dtype and given.shape == shape:
             feeds[value.name] = given
-        elif np.prod([*map(float, shape)]) < 1e6:
+        elif min(shape, default=0) >= 0 and np.prod([*map(float, shape)]) < 1e6:
             feeds[value.name] = _numbers(shape, dtype)
     return feeds
 
