@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: demo test check unit campaign conformance bench field bank kernels kernels-check setup format support clean help
+.PHONY: demo test check unit campaign conformance bench field bank kernels kernels-check gpu-check setup format support clean help
 
 demo: $(STAMP) ## Run the main job: a script, then ResNet-50 built cold, again, and with one layer changed
 	@$(BIN)/python examples/demo.py
@@ -48,7 +48,7 @@ campaign: TESTS = tests/generated tests/property tests/conformance tests/system/
   tests/system/test_any_size.py tests/system/test_light_networks.py tests/system/test_stop_points.py \
   tests/system/test_killed_network.py tests/system/test_races.py tests/system/test_interrupts.py \
   tests/system/test_offline_models.py tests/system/test_cache_modes.py tests/kernels \
-  tests/system/test_same_keys_everywhere.py \
+  tests/system/test_same_keys_everywhere.py tests/system/test_many_networks.py tests/system/test_quiet_ends.py \
   tests/unit/test_onnx_networks.py tests/unit/test_example_models.py
 campaign: $(STAMP) ## Try COUNT=1000 random networks, mutated models, damages, surroundings, expressions; print a table of what was wrong
 	OPBUILD_FUZZ=$(COUNT) $(BIN)/python -m pytest -s $(TESTS) $(ARGS)
@@ -77,6 +77,12 @@ kernels: $(STAMP) ## Build the kernels that the package brings (src/opbuild/pack
 
 kernels-check: $(STAMP) ## Build all of them anew, and fail unless the package's have the very same bytes
 	$(BIN)/python -m kernels.make --check
+
+gpu-check: ## Compile the GPU kernels of benchmarks/gpu again and interpret them; installs Triton (750 MB) into build/gpu
+	test -x build/gpu/bin/python || $(PYTHON) -m venv build/gpu
+	build/gpu/bin/python -m pip install --quiet triton==3.6.0 'numpy<2.4'
+	build/gpu/bin/python benchmarks/gpu/build.py --check
+	build/gpu/bin/python benchmarks/gpu/interpreter.py
 
 setup: $(STAMP) ## Make .venv with everything in it; PYTHON=python3.12 chooses the interpreter
 

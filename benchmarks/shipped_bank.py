@@ -20,11 +20,10 @@ from pathlib import Path
 import field_networks
 
 from opbuild.config import TUNE_BANK
-from opbuild.families.catalogue import names
 from opbuild.files.trust import PRIVATE
 from opbuild.kernel.host import host_level
-from opbuild.pipeline.tuned import family_sources
-from opbuild.store.bank import Record, line_of, parse_bank, read_bank
+from opbuild.pipeline.tuned import is_current
+from opbuild.store.bank import line_of, parse_bank, read_bank
 from opbuild.store.shipped import shipped_bank
 from opbuild.tuning.machine import worth_building
 
@@ -106,11 +105,6 @@ def written(level: str, folder: Path) -> None:
         return
     path.write_bytes(b"".join(line_of(each, PRIVATE) + b"\n" for each in records))
     print(f"{len(records)} records in {path}, {len(records) - sum(each.is_tuned for each in found)} of other machines")
-
-
-def is_current(record: Record) -> bool:
-    """Return whether a record is of the sources that its family has now."""
-    return record.family in names() and record.sources == family_sources(record.family)
 
 
 if __name__ == "__main__":

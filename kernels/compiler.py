@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from opbuild.backend.halide.driver import UNDECIDING, HalideCompiler
+from opbuild.backend.halide.driver import UNDECIDING, HalideCompiler, HalidePipeline
+from opbuild.kernel.interfaces import Found
+from opbuild.kernel.key import make_key
+from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.imports import Modules
 from opbuild.platform.release import code
+from opbuild.store.pack import Pack
+from opbuild.store.pack_file import PackFile
 
 
 class PackCompiler(HalideCompiler):
@@ -22,3 +27,20 @@ class PackCompiler(HalideCompiler):
     def text_digest(desc: OpDesc) -> str:
         """Return the digest of the same sources as a checkout has it, which digests comments too."""
         return HalideCompiler().sources_digest(desc)
+
+
+class CheckedCompiler(PackCompiler):
+    """What makes kernels again that the pack has: under the symbols that those have, which are of their time."""
+
+    import_string = f"{__name__}:CheckedCompiler"
+
+    @staticmethod
+    def define(desc: OpDesc, level: Level) -> HalidePipeline:
+        """Return what is compiled, under the pack's symbol."""
+        pipeline, pack = HalidePipeline(desc, level), Pack(level.name)
+        file = pack.file(desc.family)
+        if isinstance(file, PackFile):
+            found = pack.lookup(make_key(desc, level, file.compiler, file.sources.code))
+            if isinstance(found, Found):
+                pipeline.symbol = found.entry.symbol
+        return pipeline

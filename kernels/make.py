@@ -1,6 +1,6 @@
 """Builds the pack: what ``make kernels`` and ``make kernels-check`` run.
 
-A file whose family, compiler and list of kernels are what they were is left as it is; of another, only what it lacks is
+What the pack has is taken where the family's sources are what they were, or define what they defined; only the rest is
 compiled. What was compiled is kept in a store of its own, so a run that was interrupted goes on where it was.
 
     python -m kernels.make [--check] [--levels x86-64-v3,...] [--folder src/opbuild/packs]
@@ -9,11 +9,12 @@ compiled. What was compiled is kept in a store of its own, so a run that was int
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -22,21 +23,23 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from kernels.compiler import PackCompiler
+from kernels.compiler import CheckedCompiler, PackCompiler
 from kernels.models import structures
 from kernels.plan import descriptors, graphs_of, of_every_network
 from kernels.training import trainings
 from opbuild.builder.build import Builder
 from opbuild.config import Config
 from opbuild.events import CompileFinished, Event, Taken
+from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import identify
 from opbuild.kernel.interfaces import Compiler
 from opbuild.kernel.key import make_key
 from opbuild.kernel.level import BY_NAME, Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.store.disk import DiskStore
-from opbuild.store.pack import PACKS
-from opbuild.store.pack_file import SUFFIX, Object, Sources, pack_bytes, read_pack
+from opbuild.store.pack import PACKS, Pack
+from opbuild.store.pack_file import SUFFIX, Object, PackFile, Sources, pack_bytes, read_pack
+from opbuild.store.tiers import TieredStore
 
 ROOT = Path(__file__).resolve().parents[1]
 LEVELS = ("x86-64-v3", "x86-64-v4", "x86-64-v4-bf16", "armv8.2-a-dotprod")
@@ -82,7 +85,7 @@ class Packing:
         compiler: Makes the kernels.
 
     Attributes:
-        compiled: Kernels that were compiled, or taken from the store of an interrupted run.
+        compiled: Kernels that were compiled.
     """
 
     def __init__(
@@ -105,17 +108,10 @@ class Packing:
         families: defaultdict[str, list[OpDesc]] = defaultdict(list)
         for desc in kernels:
             families[desc.family].append(desc)
-        there = {family: self._there(family, descs) for family, descs in families.items()}
-        lacking = {
-            desc: () for family, descs in families.items() for desc in descs if self._key(desc) not in there[family]
-        }
-        compiled = self._compile(lacking)
+        entries = self._built(kernels)
         written = []
         for family, descs in sorted(families.items()):
-            objects: list[Object] = []
-            for desc in descs:
-                key = self._key(desc)
-                objects.append((desc.components(), key, there[family].get(key) or compiled[desc]))
+            objects = [self._packed(desc, entries[desc]) for desc in descs]
             sources = Sources(self.compiler.sources_digest(descs[0]), self.compiler.text_digest(descs[0]))
             data = pack_bytes(self.level.name, family, self.identity, sources, objects)
             path = self.folder / f"{family}{SUFFIX}"
@@ -128,38 +124,50 @@ class Packing:
                 written.append(path.stem)
         return written
 
-    def _there(self, family: str, descs: Sequence[OpDesc]) -> dict[str, bytes]:
-        """Return the objects that the family's file has already, by key: those of these sources and this compiler."""
-        try:
-            file = read_pack(self.folder / f"{family}{SUFFIX}")
-        except (OSError, ValueError):
-            return {}
-        if file.compiler != self.identity:
-            return {}
-        keys = [make_key(desc, self.level, self.identity, self.compiler.sources_digest(desc)) for desc in descs]
-        found = ((key.sha256, file.object(key)) for key in keys)
-        return {key: object_ for key, object_ in found if object_ is not None}
+    def _packed(self, desc: OpDesc, entry: Entry) -> Object:
+        key = make_key(desc, self.level, self.identity, self.compiler.sources_digest(desc))
+        return Object(desc.components(), key.operator, entry.pipeline, entry.object)
 
-    def _key(self, desc: OpDesc) -> str:
-        return make_key(desc, self.level, self.identity, self.compiler.sources_digest(desc)).sha256
-
-    def _compile(self, needed: dict[OpDesc, tuple[str, ...]]) -> dict[OpDesc, bytes]:
-        """Compile kernels, or take those that an interrupted run compiled."""
-        self.compiled += len(needed)
-        if not needed:
-            return {}
-        with _progress(self.console) as progress:
-            task = progress.add_task(self.level.name, total=len(needed))
+    def _built(self, kernels: dict[OpDesc, None]) -> Mapping[OpDesc, Entry]:
+        """Return the entries of kernels: from the pack as it is, from an earlier run, or compiled now."""
+        shipped = Shipped(self.level.name, self.folder.parent)
+        tiers = [shipped] if shipped.compiler() == self.identity else []
+        store = TieredStore(Kept(self.config.kernel_meta), tiers)
+        with _progress(self.console) as progress, Builder(store, self.compiler, self.level, self.config) as builder:
+            task = progress.add_task(self.level.name, total=None)
 
             def observe(event: Event) -> None:
                 if isinstance(event, (CompileFinished, Taken)):
-                    progress.advance(task)
+                    progress.update(task, completed=event.done, total=event.to_compile)
 
-            store = DiskStore(self.config.kernel_meta)
-            with Builder(store, self.compiler, self.level, self.config, observe) as builder:
-                result = builder.build(needed, self.level.name)
-            progress.update(task, completed=len(needed))
-        return {desc: entry.object for desc, entry in result.entries.items()}
+            builder.observer = observe
+            result = builder.build(dict.fromkeys(kernels, ()), self.level.name)
+        self.compiled += result.built
+        return result.entries
+
+
+class Shipped(Pack):
+    """The pack as it is when a file is first asked for; what is written then is not looked at."""
+
+    def __init__(self, level: str, folder: Path) -> None:
+        super().__init__(level, folder)
+        self._files: dict[str, PackFile | None] = {}
+
+    def file(self, family: str) -> PackFile | None:
+        """Return a family's file; None if there is none that can be used."""
+        if family not in self._files:
+            self._files[family] = None
+            with contextlib.suppress(OSError, ValueError):
+                self._files[family] = read_pack(self._path(family))
+        return self._files[family]
+
+
+class Kept(DiskStore):
+    """What was compiled; what the pack has needs no copy, as it is found there the next time."""
+
+    def publish(self, entry: Entry, linked_from: Path | None = None) -> str | None:
+        """Keep what was compiled from just these sources."""
+        return None if "origin" in entry.info else super().publish(entry, linked_from)
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -197,9 +205,15 @@ def main() -> int:
         )
         for name, listed in kernels.items():
             packing = Packing(BY_NAME[name], folder / "packs" if given.check else folder, store, workers, console)
+            if given.check:
+                packing.compiler = CheckedCompiler()
             written = packing.make(listed)
             nbytes = sum(path.stat().st_size for path in packing.folder.glob(f"*{SUFFIX}"))
-            print(f"{name}: {len(listed)} kernels, {nbytes / 1e6:.2f} MB; written: {', '.join(written) or 'nothing'}")
+            print(
+                f"{name}: {len(listed)} kernels, {packing.compiled} compiled, {nbytes / 1e6:.2f} MB, "
+                f"{time.perf_counter() - started:.0f} s; written: {', '.join(written) or 'nothing'}",
+                flush=True,
+            )
         print(f"{time.perf_counter() - started:.0f} s")
         wrong = differing(folder / "packs", given.folder) if given.check else []
     for name in wrong:

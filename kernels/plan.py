@@ -25,8 +25,9 @@ from opbuild.lowering.lower import lower
 from opbuild.lowering.tuned import Tuned
 from opbuild.models.served import host_calls
 from opbuild.pipeline.steps import optimize_graph
-from opbuild.pipeline.tuned import BankKnowledge, family_sources
+from opbuild.pipeline.tuned import BankKnowledge, family_sources, was_measured
 from opbuild.store.bank import Record, parse_bank
+from opbuild.store.pack import Pack
 from opbuild.store.shipped import shipped_banks
 
 SINGLE = 4
@@ -84,7 +85,12 @@ def shipped_knowledge(level: Level) -> list[BankKnowledge]:
             if each.level == level.name:
                 machine = path, each.machine, each.system, each.threads
                 found[machine][Question(each.family, each.arguments)] = each
-    return [BankKnowledge(records, family_sources) for records in found.values()]
+    return [BankKnowledge(records, family_sources, still=_is_of_the_pack) for records in found.values()]
+
+
+def _is_of_the_pack(record: Record) -> bool:
+    """Return whether a record was measured of the pack's kernels, whatever the sources define by now."""
+    return was_measured(record, Pack(record.level).file(record.family))
 
 
 def of_every_network(level: Level) -> dict[OpDesc, None]:

@@ -2,8 +2,8 @@
 
 They lie in the user's cache, so a new clone finds them too. A kernel's name holds everything that decides its bytes:
 its key (what is computed, the level, the compiler's own bytes, the sources of its family), the linker's release, and in
-what way it was compiled. Where a family's source was edited, all its kernels are compiled again; a machine that has
-none compiles all. A campaign takes none.
+what way it was compiled. What builds compile is named by the pipeline that the sources define instead, which is kept
+under their digest. A machine that has nothing compiles all. A campaign takes none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import pwd
 import subprocess
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache, partial
 from inspect import getsource
 from pathlib import Path
 from typing import Any
@@ -95,15 +95,34 @@ class KeptCompiler(HalideCompiler):
             _sources(family)
 
     @staticmethod
-    def compile(desc: OpDesc, symbol: str, level: Level) -> bytes:
-        """Return a kept object, or compile and keep it: the symbol is a part of its name and of its bytes."""
-        if desc.family == "runtime":
-            return HalideCompiler.compile(desc, symbol, level)
+    def define(desc: OpDesc, level: Level) -> Any:
+        """Return what is compiled; its digest is kept under the sources that define it."""
+        return HalideCompiler.define(desc, level) if desc.family == "runtime" else KeptPipeline(desc, level)
+
+
+class KeptPipeline:
+    """What is compiled for an operator, made only where its digest or its object is not kept.
+
+    Args:
+        desc: The operator.
+        level: What to compile for.
+    """
+
+    def __init__(self, desc: OpDesc, level: Level) -> None:
+        self._made = lru_cache(maxsize=1)(partial(HalideCompiler.define, desc, level))
         key = make_key(desc, level, _compiler(), _sources(desc.family))
-        path = FOLDER / f"{key.sha256[:40]}_{symbol}.o"
+        path = FOLDER / f"{key.sha256[:40]}.pipeline"
+        known = kept(path)
+        self.digest = self._made().digest if known is None else known.decode()
+        if known is None:
+            keep(path, self.digest.encode())
+
+    def compile(self, symbol: str) -> bytes:
+        """Return a kept object, or compile and keep it: its name has the symbol, which the compiler is a part of."""
+        path = FOLDER / f"{self.digest}_{symbol}.o"
         found = kept(path)
         if found is None:
-            found = HalideCompiler.compile(desc, symbol, level)
+            found = self._made().compile(symbol)
             keep(path, found)
         return found
 

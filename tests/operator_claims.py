@@ -10,14 +10,16 @@ import onnx
 import opbuild
 from opbuild.errors import ModelError, RunError
 from opbuild.frontend import microsoft_examples, onnx_examples
-from opbuild.frontend.onnx_examples import Example
+from opbuild.frontend.operator_examples import Example
+from opbuild.frontend.rewritten import LEARNED
 from opbuild.graph.shape_rules import ONNX_DTYPES
 
 
 def all_examples() -> list[Example]:
     """Return every small model."""
-    sources = (onnx_examples, microsoft_examples)
-    return [example for each in sources for op_type in each.operator_types() for example in each.examples(op_type)]
+    names = [(each, name) for each in (onnx_examples, microsoft_examples) for name in each.operator_types()]
+    names += [(onnx_examples, name) for name in onnx_examples.operator_types(LEARNED)]
+    return [example for each, name in names for example in each.examples(name)]
 
 
 def claim(example: Example) -> str:

@@ -156,6 +156,7 @@ class SharedService:
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
+        self.folder, self.damaged = "", set[str]()
         self.reading = self.writing = Breaker(PATIENCE, lambda: shared.world.now)
 
     def read(self, path: str, most: int) -> bytes | Reason:

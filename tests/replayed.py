@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
@@ -11,9 +12,17 @@ from unittest import mock
 
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.builder import build
+from opbuild.kernel.key import Key
 from opbuild.platform.digest import blake3_of_file
 from opbuild.runtime.link import link
 from samples import delivered
+
+
+@lru_cache(maxsize=8)
+def compiled_there(folder: Path) -> dict[str, Path]:
+    """Return by the symbol that each operator is compiled with what describes it in a cache's folders."""
+    keys = {path: json.loads(path.read_bytes())["key"] for path in folder.glob("*_meta/*.info")}
+    return {Key(key["components"], key["sha256"]).symbol: path for path, key in keys.items()}
 
 
 class ReplayServer:
@@ -32,10 +41,10 @@ class ReplayServer:
 
     def send(self, header: dict[str, Any]) -> None:
         """Take a request and keep its answer."""
-        name = header["symbol"].removesuffix("__kernel0") + "_0.o"
-        (path,) = (each for each in self._folder.glob(f"*_meta/{name}"))
+        path = compiled_there(self._folder)[header["symbol"]]
+        pipeline = json.loads(path.with_suffix(".json").read_bytes())["pipeline"]
         self._waiting.append(({"kind": "started", "id": header["id"]}, b""))
-        self._waiting.append(delivered(header, path.read_bytes()))
+        self._waiting.append(delivered(header, path.with_suffix(".o").read_bytes(), pipeline))
 
     def receive(self, timeout: float | None = None) -> list[tuple[dict[str, Any], bytes]]:
         """Return the answers kept."""

@@ -39,10 +39,18 @@ def key_of(desc: OpDesc, level: Level = LEVEL, identity: CompilerIdentity = IDEN
     return make_key(desc, level, identity, sources)
 
 
-def entry_of(desc: OpDesc, device_id: int = 0, code: bytes = b"code", milliseconds: float = 1.0) -> tuple[Key, Entry]:
+def entry_of(
+    desc: OpDesc,
+    device_id: int = 0,
+    code: bytes = b"code",
+    milliseconds: float = 1.0,
+    pipeline: str = "",
+    sources: str = "s",
+) -> tuple[Key, Entry]:
     """Return a key and an entry whose object holds ``code``."""
-    key = key_of(desc)
-    return key, make_entry(desc, key, device_id, fake_object(code, (key.symbol,)), milliseconds, nodes=("node",))
+    key = key_of(desc, sources=sources)
+    object_ = fake_object(code, (key.symbol,))
+    return key, make_entry(desc, key, device_id, object_, milliseconds, nodes=("node",), pipeline=pipeline)
 
 
 def needed(*descs: OpDesc) -> dict[OpDesc, tuple[str, ...]]:
@@ -78,7 +86,8 @@ def stored(folder: Path, level: Level, tile: int = 1) -> str:
     return entry.name
 
 
-def delivered(request: Mapping[str, Any], object_: bytes) -> tuple[dict[str, Any], bytes]:
+def delivered(request: Mapping[str, Any], object_: bytes, pipeline: str = "0" * 32) -> tuple[dict[str, Any], bytes]:
     """Return the answer of a compile server that has compiled what a request asks for."""
     files = [[".o", len(object_)]]
-    return {"kind": "done", "id": request["id"], "milliseconds": 1.0, "changed": "", "files": files}, object_
+    done = {"kind": "done", "id": request["id"], "milliseconds": 1.0, "changed": "", "pipeline": pipeline}
+    return {**done, "files": files}, object_

@@ -53,7 +53,11 @@ CLASSIFIERS: dict[str, Spelt] = {
     "CalibratedClassifierCV": ("calibration.CalibratedClassifierCV", {"estimator": LOGISTIC, "cv": 2}),
     "OneVsRestClassifier": ("multiclass.OneVsRestClassifier", {"estimator": LOGISTIC}),
     "OneVsOneClassifier": ("multiclass.OneVsOneClassifier", {"estimator": LOGISTIC}),
+    "TunedThresholdClassifierCV": ("model_selection.TunedThresholdClassifierCV", {"estimator": LOGISTIC, "cv": 2}),
 }
+
+OF_TWO = ("TunedThresholdClassifierCV",)
+"""Those of two classes only."""
 
 NAMED = ("LogisticRegression", "SVC rbf", "SVC linear", "SVC probabilities", "MLPClassifier", "RandomForestClassifier",
          "KNeighborsClassifier", "GaussianNB", "SGDClassifier log", "GradientBoostingClassifier")  # fmt: skip
@@ -79,8 +83,9 @@ REGRESSORS: dict[str, Spelt] = {
     **{name: (f"linear_model.{name}", {}) for name in (
         "LinearRegression", "Ridge", "RidgeCV", "Lasso", "LassoLars", "ElasticNet", "Lars", "BayesianRidge",
         "ARDRegression", "HuberRegressor", "OrthogonalMatchingPursuit", "QuantileRegressor", "TweedieRegressor",
-        "PoissonRegressor", "GammaRegressor",
+        "PoissonRegressor", "GammaRegressor", "LassoLarsIC", "PassiveAggressiveRegressor",
     )},
+    **{name: (f"linear_model.{name}", {"cv": 2}) for name in ("LarsCV", "LassoLarsCV", "OrthogonalMatchingPursuitCV")},
     **{name: (f"linear_model.{name}", SEED) for name in ("TheilSenRegressor", "RANSACRegressor", "SGDRegressor")},
     "LassoCV": ("linear_model.LassoCV", {"cv": 2}),
     "ElasticNetCV": ("linear_model.ElasticNetCV", {"cv": 2}),
@@ -92,6 +97,8 @@ REGRESSORS: dict[str, Spelt] = {
     "NuSVR": ("svm.NuSVR", {}),
     "DecisionTreeRegressor": ("tree.DecisionTreeRegressor", {"max_depth": 4}),
     "RandomForestRegressor": ("ensemble.RandomForestRegressor", FEW),
+    "ExtraTreeRegressor": ("tree.ExtraTreeRegressor", {"max_depth": 4, **SEED}),
+    "CastRegressor": ("skl2onnx.sklapi:CastRegressor", {"estimator": RIDGE}),
     "ExtraTreesRegressor": ("ensemble.ExtraTreesRegressor", FEW),
     "GradientBoostingRegressor": ("ensemble.GradientBoostingRegressor", FEW),
     "AdaBoostRegressor": ("ensemble.AdaBoostRegressor", FEW),
@@ -104,6 +111,15 @@ REGRESSORS: dict[str, Spelt] = {
     "GaussianProcessRegressor": ("gaussian_process.GaussianProcessRegressor", {}),
     "PLSRegression": ("cross_decomposition.PLSRegression", {}),
 }  # fmt: skip
+
+OF_TARGETS: dict[str, Spelt] = {
+    "MultiOutputRegressor": ("multioutput.MultiOutputRegressor", {"estimator": RIDGE}),
+    "MultiTaskElasticNet": ("linear_model.MultiTaskElasticNet", {}),
+    "MultiTaskElasticNetCV": ("linear_model.MultiTaskElasticNetCV", {"cv": 2}),
+    "MultiTaskLasso": ("linear_model.MultiTaskLasso", {}),
+    "MultiTaskLassoCV": ("linear_model.MultiTaskLassoCV", {"cv": 2}),
+}
+"""Those of several numbers for each row."""
 
 TRANSFORMERS: dict[str, Spelt] = {
     "StandardScaler": ("preprocessing.StandardScaler", {}),
@@ -128,6 +144,15 @@ TRANSFORMERS: dict[str, Spelt] = {
     "SelectPercentile": ("feature_selection.SelectPercentile", {"percentile": 60}),
     "VarianceThreshold": ("feature_selection.VarianceThreshold", {}),
     "SelectFromModel": ("feature_selection.SelectFromModel", {"estimator": LOGISTIC}),
+    "RFECV": ("feature_selection.RFECV", {"estimator": LOGISTIC, "cv": 2}),
+    "GenericUnivariateSelect": ("feature_selection.GenericUnivariateSelect", {"mode": "k_best", "param": 2}),
+    **{name: (f"feature_selection.{name}", {}) for name in ("SelectFdr", "SelectFpr", "SelectFwe")},
+    "RandomTreesEmbedding": ("ensemble.RandomTreesEmbedding", {"max_depth": 3, "sparse_output": False, **FEW}),
+    "NeighborhoodComponentsAnalysis": ("neighbors.NeighborhoodComponentsAnalysis", {"n_components": 2, **SEED}),
+    "NearestNeighbors": ("neighbors.NearestNeighbors", {"n_neighbors": 2, "radius": None}),
+    "KernelCenterer": ("preprocessing.KernelCenterer", {}),
+    "CastTransformer": ("skl2onnx.sklapi:CastTransformer", {}),
+    "ReplaceTransformer": ("skl2onnx.sklapi:ReplaceTransformer", {"from_value": 0, "to_value": -1}),
     "RFE": ("feature_selection.RFE", {"estimator": LOGISTIC, "n_features_to_select": 2}),
     "GaussianRandomProjection": ("random_projection.GaussianRandomProjection", {"n_components": 3, **SEED}),
     "KMeans": ("cluster.KMeans", {"n_clusters": 3, "n_init": 1, **SEED}),
@@ -188,8 +213,19 @@ TEXTS: dict[str, Spelt] = {
         {"analyzer": "char", "ngram_range": (1, 2), "lowercase": False},
     ),
     "Text, words": ("feature_extraction.text.TfidfVectorizer", {"lowercase": False}),
+    "Text, weighted": _piped(
+        ("feature_extraction.text.CountVectorizer", {"lowercase": False}),
+        ("feature_extraction.text.TfidfTransformer", {}),
+    ),
     "Text, classified": _piped(("feature_extraction.text.TfidfVectorizer", {"lowercase": False}), LOGISTIC),
 }
+
+HASHERS: dict[str, Spelt] = {
+    "FeatureHasher": ("feature_extraction.FeatureHasher", {"n_features": 8, "input_type": "string"}),
+    "FeatureHasher, positive": (
+        "feature_extraction.FeatureHasher", {"n_features": 16, "input_type": "string", "alternate_sign": False},
+    ),
+}  # fmt: skip
 
 _SMALL: dict[str, Any] = {"n_estimators": 5, "verbose": -1, "min_child_samples": 3}
 
@@ -207,3 +243,16 @@ XGBOOST: dict[str, Spelt] = {
     "XGBRFRegressor": ("xgboost:XGBRFRegressor", {"n_estimators": 5}),
     "XGBRegressor, Poisson": ("xgboost:XGBRegressor", {"n_estimators": 5, "objective": "count:poisson"}),
 }
+
+NOT_MADE: dict[str, str] = {
+    "DictVectorizer": "is given dictionaries, not rows: generated/test_host_operators.py",
+    "FeatureUnion": "'Pipeline, union' has one",
+    "GaussianProcessClassifier": "becomes com.microsoft.Solve, which ONNX Runtime does not have",
+    **dict.fromkeys(
+        ("HistGradientBoostingClassifier", "HistGradientBoostingRegressor"),
+        "skl2onnx 1.20 writes numbers of numpy into attributes, which onnx refuses",
+    ),
+    "Pipeline": "those that 'make_pipeline' makes",
+    "_ConstantPredictor": "'Constant predictor' has one",
+}
+"""Estimators that skl2onnx converts and that are not spelt out here, with the reason."""

@@ -18,10 +18,13 @@ import onnx
 from tabular_lists import (
     CLASSIFIERS,
     ENCODERS,
+    HASHERS,
     IMPUTERS,
     LABELLERS,
     LIGHTGBM,
     NAMED,
+    OF_TARGETS,
+    OF_TWO,
     PIPELINES,
     POSITIVE,
     REGRESSORS,
@@ -187,6 +190,16 @@ def _words() -> Array:
     return np.array(["low", "middle", "high", "none"], object)[draw.integers(0, 4, (ROWS, 2))]
 
 
+def _square() -> tuple[Any, None]:
+    x = numbers()[:FEATURES]
+    return x @ x.T, None
+
+
+def _constantly() -> tuple[Any, Any]:
+    x, labels = _labelled()
+    return x, np.concatenate([labels, np.ones((len(x), 1), np.int64)], 1)
+
+
 def _integers() -> Array:
     return np.random.default_rng(2).integers(0, 4, (ROWS, 3))
 
@@ -218,7 +231,8 @@ def recipes() -> dict[str, Recipe]:
 def _classifiers() -> Iterator[tuple[str, Recipe]]:
     for name, estimator in CLASSIFIERS.items():
         yield name, Recipe(estimator, classed())
-        yield f"{name}, 3 classes", Recipe(estimator, classed(3))
+        if name not in OF_TWO:
+            yield f"{name}, 3 classes", Recipe(estimator, classed(3))
     for name in NAMED:
         for count in (2, 3):
             rows = classed(count, names=True)
@@ -243,8 +257,10 @@ def _others() -> Iterator[tuple[str, Recipe]]:
             yield f"{name}, two targets", Recipe(estimator, targeted(2))
         if name in ("LinearRegression", "GaussianProcessRegressor"):
             yield f"{name}, double", Recipe(estimator, targeted(), double=True)
+    for name, estimator in OF_TARGETS.items():
+        yield name, Recipe(estimator, targeted(2))
     for name, estimator in TRANSFORMERS.items():
-        yield name, Recipe(estimator, classed())
+        yield name, Recipe(estimator, _square if name == "KernelCenterer" else classed())
         if name.endswith(("Scaler", "PCA", "Normalizer", "Binarizer", "KMeans")):
             yield f"{name}, double", Recipe(estimator, classed(), double=True)
     for name, estimator in IMPUTERS.items():
@@ -260,6 +276,9 @@ def _others() -> Iterator[tuple[str, Recipe]]:
         yield name, Recipe(estimator, _columns if name.startswith("Columns") else classed())
     for name, estimator in TEXTS.items():
         yield name, Recipe(estimator, _texts)
+    for name, estimator in HASHERS.items():
+        yield name, Recipe(estimator, lambda: (_words(), None))
+    yield "Constant predictor", Recipe(CLASSIFIERS["OneVsRestClassifier"], _constantly, options={"zipmap": False})
 
 
 def _boosted(package: str, listed: Mapping[str, Spelt]) -> Iterator[tuple[str, Recipe]]:

@@ -21,7 +21,12 @@ def _show(kind: type[BaseException], error: BaseException, trace: TracebackType 
     """Show what ends the program: an interrupt in a line."""
     if issubclass(kind, KeyboardInterrupt):
         _end()
-    sys.__excepthook__(kind, error, trace)
+    from traceback import format_exception
+
+    from opbuild.text.visible import visible
+
+    if sys.stderr is not None:
+        sys.stderr.write(visible("".join(format_exception(kind, error, trace)).expandtabs()))
 
 
 def _show_unraisable(unraisable: sys.UnraisableHookArgs) -> None:

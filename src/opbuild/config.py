@@ -139,6 +139,8 @@ class Config:
         uses_shipped_bank: Whether the bank that the release brings counts below it (``OPBUILD_SHIPPED_BANK``).
         fills_cache: Whether the cache is to hold every operator that is used, as MindSpore's and ATC's do: the pack
             serves only where nothing can be compiled.
+        remote_checks: Whether what one's own store has is looked for in the remote one, and what is damaged there
+            written again.
         warnings: What was wrong with the environment and did not stop the build; told when a session opens.
     """
 
@@ -174,6 +176,7 @@ class Config:
     debug_folder: Path = Path("kernel_meta")
     soc_version: str = ""
     fills_cache: bool = False
+    remote_checks: bool = False
     warnings: tuple[str, ...] = ()
 
     @property

@@ -25,6 +25,11 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from opbuild.text.visible import visible
+
+_LONGEST = 10_000
+"""Letters of a message at most: what it repeats of a file may have any length."""
+
 
 class OpbuildError(Exception):
     """Base of all errors of opbuild.
@@ -40,10 +45,12 @@ class OpbuildError(Exception):
     in_python = False
 
     def __init__(self, message: str, hint: str = "", *, command: str = "") -> None:
+        message = message if len(message) <= _LONGEST else f"{message[:_LONGEST]} ... and {len(message)} letters in all"
+        message = visible(message)
         super().__init__(message)
         self.message = message
-        self.hint = hint
-        self.command_hint = command or hint
+        self.hint = visible(hint)
+        self.command_hint = visible(command or hint)
 
     def __str__(self) -> str:
         return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message

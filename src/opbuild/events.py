@@ -113,8 +113,10 @@ def log_warnings(event: Event) -> None:
     if isinstance(event, Warned) and event.message not in _LOGGED:
         import logging
 
+        from opbuild.text.visible import visible
+
         _LOGGED.add(event.message)
-        logging.getLogger("opbuild").warning(event.message)
+        logging.getLogger("opbuild").warning("%s", visible(event.message))
 
 
 _LOGGED: set[str] = set()

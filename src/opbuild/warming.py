@@ -106,7 +106,7 @@ def warm_models(
     if not config.uses_cache:
         raise OptionError("nothing can be warmed without a store", "leave the mode 'disable' and debugging out")
     if config.remote_mode != "off":
-        config = replace(config, remote_mode="write")
+        config = replace(config, remote_mode="write", remote_checks=True)
     levels = _levels(targets or ["host"])
     setups = [set_up(config, level, observer, runs_elsewhere=True, executor=executor) for level in levels]
     chosen = zip(models, _own_shapes(models, variants, setups[0]), strict=True)

@@ -56,7 +56,8 @@ def records(far: Service, trust: Trust = PRIVATE) -> set[Record]:
 
 
 def _hashable(each: Record) -> Record:
-    return replace(each, default=str(each.default), choice=str(each.choice))  # type: ignore[arg-type]
+    parts = {name: str(getattr(each, name)) for name in ("default", "choice", "kernels")}
+    return replace(each, **parts)  # type: ignore[arg-type]
 
 
 def test_records_of_two_machines_are_merged_and_come_back(far: Service, tmp_path: Path) -> None:

@@ -35,7 +35,6 @@ from opbuild.store.remote.breaker import FAILURES
 from opbuild.store.remote.objects import OPERATORS, Objects
 from opbuild.store.remote.operators import RemoteStore
 from opbuild.store.remote.service import Service
-from opbuild.store.remote.uploads import Uploads
 from opbuild.store.tiers import TieredStore
 from remote_servers import (
     PATIENT,
@@ -203,7 +202,7 @@ def from_moment(
     def counted(self: Service, path: str, most: int) -> bytes | Reason:
         if next(numbers) == moment:
             strike()
-            self._seconds = seconds
+            self.seconds = seconds
             self._operators.clear()
         return read(self, path, most)
 
@@ -416,22 +415,3 @@ def test_a_fork_asks_for_nothing(written: Path) -> None:
     assert os.waitpid(child, 0)[1] == 0
     assert isinstance(store.lookup(key), (Found, Missing))
     assert remote.reading.reason is None
-
-
-def test_uploads_are_finished_or_abandoned_at_exit() -> None:
-    """What is done in time is done in order; what is left then is dropped, and said once."""
-    told: list[str] = []
-    done: list[int] = []
-    uploads = Uploads(told.append, PATIENT)
-    for number in range(20):
-        uploads.add(lambda number=number: done.append(number))  # type: ignore[misc]
-    uploads.finish()
-    assert done == list(range(20))
-    assert told == []
-    stuck, hurried = threading.Event(), Uploads(told.append, 0.05)
-    hurried.add(lambda: stuck.wait(PATIENT))
-    hurried.add(lambda: done.append(99))
-    hurried.finish()
-    stuck.set()
-    assert told == ["uploads to the remote store were abandoned: 2 objects were not written in 0.05 s"]
-    assert 99 not in done

@@ -10,7 +10,7 @@ import pytest
 
 from opbuild.config import Config
 from opbuild.files.trust import PRIVATE
-from opbuild.kernel.interfaces import Found, Missing, Store
+from opbuild.kernel.interfaces import Found, Missing, Store, origins
 from opbuild.store.disk import DiskStore
 from opbuild.store.memory import MemoryStore
 from opbuild.store.remote.objects import Objects
@@ -19,8 +19,6 @@ from opbuild.store.shared import rank_stores
 from opbuild.store.tiers import TieredStore
 from remote_servers import READ_KINDS, Servers
 from samples import conv, entry_of, key_of
-
-Listed = Callable[[tuple[str, ...]], tuple[str, ...]]
 
 KINDS: dict[str, Callable[[Path], Store]] = {
     "disk": lambda folder: DiskStore(folder / "kernel_meta"),
@@ -36,13 +34,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> S
     if request.param in READ_KINDS:
         return RemoteStore(Objects(servers(request.param), PRIVATE))
     return KINDS[request.param](tmp_path)
-
-
-@pytest.fixture
-def listed(request: pytest.FixtureRequest, store: Store) -> Listed:
-    """Return what names a store lists that holds some: OpenDAL can not list what is in Redis."""
-    is_redis = "redis" in request.node.callspec.id
-    return lambda names: () if is_redis else tuple(sorted(names))
 
 
 def test_an_empty_store_answers_absent(store: Store) -> None:
@@ -65,16 +56,16 @@ def test_what_was_published_is_found_byte_for_byte(store: Store) -> None:
     assert (found.info, found.record) == (entry.info, entry.record)
 
 
-def test_entries_are_named_and_described(store: Store, listed: Listed) -> None:
+def test_entries_are_named_and_described(store: Store) -> None:
     """Names are listed sorted, and each entry's key components can be read."""
     published = [entry_of(conv(tile)) for tile in range(3)]
     for _, entry in published:
         store.publish(entry)
-    assert store.names() == listed(tuple(entry.name for _, entry in published))
+    assert store.names() == tuple(sorted(entry.name for _, entry in published))
     assert all(store.components(entry.name) == key.components for key, entry in published)
 
 
-def test_publishing_again_replaces(store: Store, listed: Listed) -> None:
+def test_publishing_again_replaces(store: Store) -> None:
     """The last writer's entry is the one found, whole (F17)."""
     desc = conv()
     key, first = entry_of(desc, code=b"first")
@@ -85,7 +76,29 @@ def test_publishing_again_replaces(store: Store, listed: Listed) -> None:
     answer = store.lookup(key)
     assert isinstance(answer, Found)
     assert answer.entry.object == second.object
-    assert store.names() == listed((second.name,))
+    assert store.names() == (second.name,)
+
+
+def test_what_an_operator_was_compiled_from_is_remembered(store: Store) -> None:
+    """Whatever the sources are now, the store says by pipeline from which ones there are entries."""
+    one, first = entry_of(conv(1), pipeline="1" * 32, sources="one")
+    _, second = entry_of(conv(1), pipeline="2" * 32, sources="two")
+    other, third = entry_of(conv(2), pipeline="3" * 32, sources="one")
+    nobody, unknown = entry_of(conv(3))
+    for entry in (first, second, third, unknown):
+        assert store.publish(entry) is None
+    asked = [one.of_sources("new"), other, nobody]
+    assert origins(store, asked) == [{"1" * 32: "one", "2" * 32: "two"}, {"3" * 32: "one"}, {}]
+    found = store.lookup(asked[0].of_sources("two"))
+    assert isinstance(found, Found)
+    assert found.entry.pipeline == "2" * 32
+
+
+def test_the_latest_sources_of_a_pipeline_are_remembered(store: Store) -> None:
+    """What was stored again under other sources is found under those."""
+    for sources in ("one", "two"):
+        store.publish(entry_of(conv(1), pipeline="1" * 32, sources=sources)[1])
+    assert origins(store, [key_of(conv(1))]) == [{"1" * 32: "two"}]
 
 
 def test_another_devices_entry_is_found(store: Store) -> None:
@@ -107,7 +120,7 @@ def test_other_operators_do_not_disturb(store: Store) -> None:
     assert isinstance(store.lookup(key), Found)
 
 
-def test_evicting_removes_one_entry(store: Store, listed: Listed) -> None:
+def test_evicting_removes_one_entry(store: Store) -> None:
     """An evicted entry is absent, the others stay; evicting nothing is harmless (F22)."""
     key, entry = entry_of(conv(1))
     other_key, other = entry_of(conv(2))
@@ -119,7 +132,7 @@ def test_evicting_removes_one_entry(store: Store, listed: Listed) -> None:
     assert isinstance(answer, Missing)
     assert answer.reason.code == "absent"
     assert isinstance(store.lookup(other_key), Found)
-    assert store.names() == listed((other.name,))
+    assert store.names() == (other.name,)
 
 
 def test_threads_share_a_store(store: Store) -> None:

@@ -28,6 +28,7 @@ class Case:
         known: Which inputs are constants of the model.
         opset: The operator set.
         domain: Its domain; ``opset`` is ONNX's own in any case.
+        domain_opset: The operator set of the domain; 0 for the newest.
     """
 
     op_type: str
@@ -37,6 +38,7 @@ class Case:
     known: Sequence[int] = ()
     opset: int = 21
     domain: str = ""
+    domain_opset: int = 0
 
     def model(self) -> onnx.ModelProto:
         """Return the model of this one node."""
@@ -56,7 +58,7 @@ class Case:
         opsets = [helper.make_opsetid("", self.opset)]
         if self.domain:
             newest = max(each.since_version for each in onnx.defs.get_all_schemas() if each.domain == self.domain)
-            opsets.append(helper.make_opsetid(self.domain, newest))
+            opsets.append(helper.make_opsetid(self.domain, self.domain_opset or newest))
         return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
     def feeds(self) -> dict[str, Any]:
@@ -181,8 +183,8 @@ def cases(op_type: str) -> st.SearchStrategy[Case]:
 
 def _doubled(case: Case) -> Case:
     """Return a case with float64 instead of float32 in all inputs of the first one's type, where its schema has it."""
-    domain_opset = (case.opset,) if not case.domain else ()
-    schema = onnx.defs.get_schema(case.op_type, *domain_opset, case.domain)
+    opset = (case.domain_opset if case.domain else case.opset,)
+    schema = onnx.defs.get_schema(case.op_type, *filter(None, opset), case.domain)
     if not case.inputs or not schema.inputs or any(isinstance(each, dict) for each in case.inputs):
         return case
     ports = [schema.inputs[min(index, len(schema.inputs) - 1)].type_str for index in range(len(case.inputs))]

@@ -20,8 +20,13 @@ def _floats(d: Draw, count: int) -> list[float]:
     return [float(each) for each in d.array((count,))]
 
 
-def _case(op_type: str, inputs: list[Any], attrs: dict[str, Any], outputs: int = 1) -> Case:
-    return Case(op_type, inputs, attrs, outputs, domain=ML)
+def _mostly(d: Draw, value: Any) -> Any:
+    """Return a value without which ONNX Runtime does not run an operator, or seldom nothing."""
+    return d.one_of(*[value] * 7, None)
+
+
+def _case(op_type: str, inputs: list[Any], attrs: dict[str, Any], outputs: int = 1, ml: int = 0) -> Case:
+    return Case(op_type, inputs, attrs, outputs, domain=ML, domain_opset=ml)
 
 
 def _rows(d: Draw, *types: str, most: int = 4) -> Any:
@@ -59,7 +64,7 @@ def _features(d: Draw, op_type: str) -> Case:
 def _scaled(d: Draw, op_type: str) -> Case:
     x = _rows(d)
     count = d.one_of(1, x.shape[-1])
-    return _case(op_type, [x], {"offset": _floats(d, count), "scale": _floats(d, count)})
+    return _case(op_type, [x], {"offset": _mostly(d, _floats(d, count)), "scale": _mostly(d, _floats(d, count))})
 
 
 @makes("Imputer")
@@ -89,7 +94,7 @@ def _joined(d: Draw, op_type: str) -> Case:
     n, count = d.integer(1, 3), d.integer(1, 3)
     kind, widths = d.one_of(*NUMBERS), d.integers(count, 1, 3)
     given = [d.array((width,) if n == 1 and d.flag() else (n, width), kind) for width in widths]
-    return _case(op_type, given, {"inputdimensions": [each + d.integer(-1, 1) for each in widths]})
+    return _case(op_type, given, {"inputdimensions": _mostly(d, [each + d.integer(-1, 1) for each in widths])})
 
 
 @makes("LinearRegressor")
@@ -97,7 +102,7 @@ def _linear(d: Draw, op_type: str) -> Case:
     x, targets = _rows(d), d.integer(1, 3)
     attrs = {
         "coefficients": _floats(d, x.shape[-1] * targets), "intercepts": d.maybe(_floats(d, targets)),
-        "targets": targets, "post_transform": d.one_of(*RESULTS),
+        "targets": d.maybe(targets) if targets == 1 else targets, "post_transform": d.one_of(*RESULTS),
     }  # fmt: skip
     return _case(op_type, [x], attrs)
 
@@ -117,7 +122,7 @@ def _classified(d: Draw, op_type: str) -> Case:
 def _kernel(d: Draw) -> dict[str, Any]:
     kind = d.one_of(None, "LINEAR", "POLY", "RBF", "SIGMOID")
     params = [d.one_of(0.5, 0.1), d.one_of(0.0, 1.0, -0.5), d.one_of(2.0, 3.0, 1.0, 2.5)]
-    return {"kernel_type": kind, "kernel_params": params}
+    return {"kernel_type": kind, "kernel_params": _mostly(d, params)}
 
 
 @makes("SVMRegressor")
@@ -125,8 +130,9 @@ def _support(d: Draw, op_type: str) -> Case:
     x, count = _rows(d), d.integer(0, 4)
     width = x.shape[-1]
     attrs = {
-        "support_vectors": _floats(d, width * count), "coefficients": _floats(d, count or width), "n_supports": count,
-        "rho": _floats(d, 1), "one_class": d.one_of(None, 0, 1), "post_transform": d.one_of(*RESULTS), **_kernel(d),
+        "support_vectors": _floats(d, width * count), "coefficients": _floats(d, count or width),
+        "n_supports": count or d.maybe(0), "rho": _mostly(d, _floats(d, 1)), "one_class": d.one_of(None, 0, 1),
+        "post_transform": d.one_of(*RESULTS), **_kernel(d),
     }  # fmt: skip
     return _case(op_type, [x], attrs)
 
@@ -165,7 +171,12 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 
 @makes("LabelEncoder")
 def _encoded(d: Draw, op_type: str) -> Case:
-    """Every type to every type, by lists or by tensors."""
+    """Every type to every type, by lists or by tensors; in the first operator set the names of numbers from 0 on."""
+    if d.one_of(*"nnno") == "o":
+        places = d.below(d.shape(d.integer(1, 3), 3), len(NAMES) + 1)
+        x = places if d.flag() else np.array([*NAMES, "other"], object)[places]
+        attrs = {"classes_strings": list(NAMES), "default_string": d.one_of(None, "none")}
+        return _case(op_type, [x], attrs | {"default_int64": d.one_of(None, 5)}, ml=1)
     source, target = d.one_of(*_COLUMNS), d.one_of(*_COLUMNS)
     keys, values = _COLUMNS[source], _COLUMNS[target]
     x = np.concatenate([keys, keys[:1], keys[:1] * 2 if source != "strings" else np.array(["other"], object)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -152,8 +153,12 @@ def _finite(draw: Draw) -> Case:
 
 @draws("MurmurHash3")
 def _hash(draw: Draw) -> Case:
-    kind = draw.one(np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64)
-    x = draw.f(3, 4).astype(kind) if kind in (np.float32, np.float64) else draw.bytes(kind, 3, 4)
+    kind = draw.one(np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64, object, object)
+    if kind is object:
+        words = ["".join(draw.one(*"abc, ", "é", "日", "😀") for _ in range(draw.int(0, 9))) for _ in range(12)]
+        x = np.array(words, object).reshape(3, 4)
+    else:
+        x = draw.f(3, 4).astype(kind) if kind in (np.float32, np.float64) else draw.bytes(kind, 3, 4)
     attrs = {"seed": draw.int(0, 2**31 - 1)} if draw.yes() else {}
     return Case((x,), attrs | ({"positive": draw.int(0, 1)} if draw.yes() else {}))
 
@@ -330,14 +335,103 @@ def _router(draw: Draw) -> Case:
     return Case((draw.f(*draw.one((5,), (2, 3)), experts), draw.f(experts)), attrs, tolerance=1e-4)
 
 
+def _ngrams(draw: Draw) -> tuple[Any, dict[str, Any], int, int]:
+    """Return a type, attributes, how many tokens a run has at most, and how many hashes there are."""
+    most, heads = draw.int(2, 4), draw.int(1, 3)
+    attrs = {"max_ngram_size": most, "n_head_per_ngram": heads, "pad_id": 7}
+    attrs |= {"reset_on_eos": 1} if draw.yes() else {}
+    return draw.one(np.int32, np.int64), attrs, most, (most - 1) * heads
+
+
 @draws("NGramHashMapping")
 def _hash_runs(draw: Draw) -> Case:
-    kind, most, heads, length = draw.one(np.int32, np.int64), draw.int(2, 4), draw.int(1, 3), draw.int(1, 6)
-    columns = (most - 1) * heads
+    (kind, attrs, most, columns), length = _ngrams(draw), draw.int(1, 8)
     given = [
-        *(draw.ints(-90, 90, 2, length, dtype=kind), draw.ints(-999, 999, most, dtype=kind)),
-        *(draw.ints(1, 97, columns, dtype=kind), draw.maybe(lambda: draw.ints(0, 90, 2, most - 1, dtype=kind))),
+        *(draw.ints(-3, 9, 2, length, dtype=kind), draw.ints(-999, 999, most, dtype=kind)),
+        *(draw.ints(1, 97, columns, dtype=kind), draw.maybe(lambda: draw.ints(0, 9, 2, most - 1, dtype=kind))),
         draw.maybe(lambda: draw.ints(0, 999, columns, dtype=kind)),
         draw.maybe(lambda: draw.ints(0, 9, dtype=kind)),
+        draw.maybe(lambda: np.sort(draw.ints(0, 2, 2, length, dtype=np.int32))),
     ]
-    return Case(given, {"max_ngram_size": most, "n_head_per_ngram": heads, "pad_id": 7}, (True, True), known=(1, 2))
+    return Case(given, attrs, (True, True), known=(1, 2))
+
+
+def _bounds(draw: Draw) -> Array:
+    """Return where some sequences begin and end."""
+    return np.cumsum([0, *(draw.int(1, 6) for _ in range(draw.int(1, 4)))]).astype(np.int32)
+
+
+@draws("VarlenNGramHashMapping")
+def _hash_packed_runs(draw: Draw) -> Case:
+    (kind, attrs, most, columns), bounds = _ngrams(draw), _bounds(draw)
+    count, tokens, capacity = len(bounds) - 1, int(bounds[-1]), draw.one(0, 0, 1, 3)
+    segments = draw.maybe(lambda: draw.ints(0, 1, tokens, dtype=np.int32))
+    given = [
+        *(draw.ints(-3, 9, tokens, dtype=kind), draw.ints(-999, 999, most, dtype=kind)),
+        *(draw.ints(1, 97, columns, dtype=kind), bounds),
+        draw.maybe(lambda: draw.ints(0, 9, count, most - 1, dtype=kind)),
+        draw.maybe(lambda: draw.ints(0, 999, columns, dtype=kind)),
+        draw.maybe(lambda: draw.ints(0, 9, dtype=kind)),
+        segments,
+        None if segments is None or draw.yes() else draw.ints(0, 1, count, most - 1, dtype=np.int32),
+        draw.ints(-1, 5, count, dtype=np.int32) if capacity else None,
+    ]
+    attrs |= {"state_update_capacity": capacity} if capacity else {}
+    return Case(given, attrs, (True, True, segments is not None, bool(capacity)), known=(1, 2))
+
+
+@draws("VarlenCausalConvWithState")
+def _packed_convolution(draw: Draw) -> Case:
+    bounds, channels, taps, apart = _bounds(draw), draw.int(1, 6), draw.int(1, 4), draw.int(1, 2)
+    count, capacity = len(bounds) - 1, draw.one(0, 0, 1, 3)
+    given = [
+        *(draw.f(int(bounds[-1]), channels), draw.f(channels, 1, taps), bounds, draw.maybe(lambda: draw.f(channels))),
+        draw.f(count, channels, (taps - 1) * apart),
+        draw.ints(-1, 5, count, dtype=np.int32) if capacity else None,
+    ]
+    attrs: dict[str, Any] = {"activation": draw.one("none", "silu", "swish")}
+    attrs |= ({"dilation": apart} if apart > 1 else {}) | ({"state_update_capacity": capacity} if capacity else {})
+    given, near = _in_halves(draw, given, (0, 1, 3, 4), 1e-4)
+    return Case(given, attrs, (True, True, bool(capacity)), known=draw.one((1, 3), (1, 2, 3)), tolerance=near)
+
+
+@draws("GatedDeltaNet")
+def _gated_delta(draw: Draw) -> Case:
+    """Tokens of sequences of one length or of several, side by side or packed, with gates or what becomes of them."""
+    heads, shared, k, v = draw.int(1, 2), draw.int(1, 2), draw.int(2, 4), draw.int(2, 4)
+    rule, bounds = draw.one("linear", "gated", "delta", "gated_delta"), _bounds(draw)
+    is_ragged, batch, length = draw.yes(0.4), 2, draw.int(1, 4)
+    batch = len(bounds) - 1 if is_ragged else batch
+    lead = (int(bounds[-1]),) if is_ragged else draw.one((batch, length), (batch * length,))
+    values, is_joined = heads * shared, draw.yes(0.3)
+    parts = [draw.f(*lead, count, size) for count, size in ((heads, k), (heads, k), (values, v))]
+    attrs: dict[str, Any] = {"update_rule": rule} | ({"scale": 0.3} if draw.yes() else {})
+    if "delta" in rule or draw.yes():
+        attrs["qk_l2_norm"] = 1
+    if is_joined:
+        parts = [np.concatenate([each.reshape(*lead, -1) for each in parts], -1)]
+    depth = draw.one((values,), (values, k))
+    decay = -draw.positive(*lead, *depth) if "gated" in rule else None
+    rate = draw.positive(*lead, values) if "delta" in rule else None
+    activation = draw.one("none", "softplus", "qwen", "sigmoid", "kda") if "gated" in rule else "none"
+    attrs |= {"gate_activation": activation} if activation != "none" else {}
+    attrs |= {"gate_lower_bound": -2.0} if draw.yes() else {}
+    attrs |= {"beta_activation": "sigmoid"} if draw.yes() else {}
+    has_state = is_joined or len(lead) == 1 or draw.yes()
+    bias = draw.f(*draw.one((values,), (values, k), (values * k,)) if len(depth) == 2 else (values,))
+    given = [
+        *(parts if len(parts) == 3 else (*parts, None, None)),
+        *(bounds if is_ragged else None, decay, rate, draw.f(batch, values, v, k) if has_state else None),
+        *((draw.f(values), bias) if activation != "none" else (None, None)),
+    ]
+    given, near = _in_halves(draw, given, (0, 1, 2), 2e-4)
+    return Case(given, attrs, (True, True), tolerance=near)
+
+
+def _in_halves(draw: Draw, given: list[Any], places: Sequence[int], near: float) -> tuple[list[Any], float]:
+    """Return inputs, those at some places in float16 now and then, and how near results come."""
+    if draw.yes(0.8):
+        return given, near
+    halves = [each.astype(np.float16) if place in places and each is not None else each
+              for place, each in enumerate(given)]  # fmt: skip
+    return halves, 4e-3

@@ -23,6 +23,13 @@ AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 GRID = (-math.inf, -2.0, -1.0, -0.5, -1e-45, -0.0, 0.0, 1e-45, 0.1, 0.5, 1.0, 3.0, 1e300, math.inf)
 """Numbers that splits and rows have alike, so that many are equal: also those that float32 rounds."""
 
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "TreeEnsemble": {"aggregate_function": 1, "post_transform": 0, "n_targets": 1},
+    "TreeEnsembleClassifier": {"post_transform": "NONE"},
+    "TreeEnsembleRegressor": {"aggregate_function": "SUM", "post_transform": "NONE"},
+}
+"""What goes without saying."""
+
 Array = npt.NDArray[Any]
 
 
@@ -127,6 +134,7 @@ class _Draw:
         self.form = draw.choice(("tree", "leaf", "any", "one"))
         self.shares = draw.random() < 0.3
         self.positive = draw.random() < 0.5
+        self.named = draw.random() < 0.3
 
     def case(self) -> Case:
         """Return a case."""
@@ -138,8 +146,32 @@ class _Draw:
         transform = draw.choice(TRANSFORMS) if draw.random() < 0.5 else "NONE"
         aggregate = "SUM" if self.op_type == "TreeEnsembleClassifier" else draw.choice(AGGREGATES)
         case = Case(self.op_type, trees, {}, self._rows(rows), self.targets, self.doubles, base, transform, aggregate)
-        case.attrs = case.written()
+        case.attrs = self._drawn(case.written())
         return case
+
+    def _drawn(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Return attributes, some in another form, with some that say nothing and without some that go without saying.
+
+        Classes may have names. How often a node is hit changes nothing.
+        """
+        draw, labels = self.draw, attrs.get("classlabels_int64s")
+        if labels and self.named:
+            del attrs["classlabels_int64s"]
+            attrs["classlabels_strings"] = [f"class {label}" for label in labels]
+        if draw.random() < 0.3:
+            rates = [round(draw.random(), 2) for _ in attrs["nodes_featureids"]]
+            if self.op_type == "TreeEnsemble":
+                kind = np.float64 if self.doubles else np.float32
+                attrs["nodes_hitrates"] = numpy_helper.from_array(np.array(rates, kind))
+            else:
+                attrs |= _values("nodes_hitrates", rates, self.doubles)
+        for name, value in _DEFAULTS.get(self.op_type, {}).items():
+            if name in attrs and attrs[name] == value and draw.random() < 0.5:
+                del attrs[name]
+        tracks = attrs.get("nodes_missing_value_tracks_true")
+        if tracks is not None and not any(tracks) and draw.random() < 0.5:
+            del attrs["nodes_missing_value_tracks_true"]
+        return attrs
 
     def number(self) -> float:
         """Return a split."""
@@ -343,7 +375,7 @@ def expected(case: Case) -> tuple[Array, Array | None]:
     found, voted = scores(case)
     if case.op_type != "TreeEnsembleClassifier":
         return transformed(found, case.transform), None
-    labels = np.array(case.attrs["classlabels_int64s"])
+    labels = np.array(case.attrs.get("classlabels_int64s") or case.attrs["classlabels_strings"])
     weights = [vote for tree in case.trees for node in _numbered(tree) if isinstance(node, Leaf) for vote in node.votes]
     targets = {target for target, _ in weights}
     if case.targets == 2 and len(targets) == 1 and not case.base:

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
 from fuzzing import CAMPAIGN
-from generated import host_arrays, host_learned, host_moves, host_schema, host_windows
+from generated import host_arrays, host_learned, host_moves, host_schema, host_windows, random_trees
 from generated.host_cases import MAKERS, Case, cases
 from known_differences import known_difference
 from opbuild.errors import ModelError, RunError
@@ -54,6 +54,29 @@ ELSEWHERE: dict[str, str] = {
     "ImageDecoder": "ONNX Runtime lacks it: onnx's own cases",
 }  # fmt: skip
 """Operators that are not compared here, each with the reason and where it is looked at."""
+
+
+LEARNED_SCHEMAS: dict[str, list[Any]] = {}
+"""The schemas of each operator of ``ai.onnx.ml``, of all operator sets."""
+
+for _schema in onnx.defs.get_all_schemas_with_history():
+    if _schema.domain == host_learned.ML:
+        LEARNED_SCHEMAS.setdefault(_schema.name, []).append(_schema)
+
+_NODES = {f"nodes_{name}" for name in ("treeids", "nodeids", "featureids", "modes", "truenodeids", "falsenodeids")}
+
+NEEDED: dict[str, set[str]] = {
+    "CategoryMapper": {"cats_int64s", "cats_strings"},
+    "LinearClassifier": {"coefficients", "intercepts"},
+    "LinearRegressor": {"coefficients"},
+    "SVMClassifier": {"coefficients", "rho"},
+    "SVMRegressor": {"coefficients"},
+    "TreeEnsemble": {"leaf_targetids", "leaf_weights", "nodes_falseleafs", "nodes_falsenodeids", "nodes_featureids",
+                     "nodes_modes", "nodes_splits", "nodes_trueleafs", "nodes_truenodeids", "tree_roots"},
+    "TreeEnsembleClassifier": _NODES | {"class_ids", "class_nodeids", "class_treeids"},
+    "TreeEnsembleRegressor": _NODES | {"n_targets", "target_ids", "target_nodeids", "target_treeids"},
+}  # fmt: skip
+"""Attributes without which an operator computes nothing."""
 
 
 def expected(case: Case) -> list[Any] | None:
@@ -137,3 +160,29 @@ def test_no_operator_is_computed_by_the_host_unseen() -> None:
     """Each operator of ONNX's schemas is compared here, or it is listed where and why not; nothing is listed twice."""
     known = {schema.name for schema in onnx.defs.get_all_schemas() if not schema.deprecated}
     assert known - {*MAKERS} == {*ELSEWHERE}
+
+
+def drawn_attributes(op_type: str) -> list[set[str]]:
+    """Return the names of the attributes of some hundred cases of an operator of ``ai.onnx.ml``."""
+    if op_type.startswith("TreeEnsemble"):
+        trees = filter(lambda case: case.op_type == op_type, map(random_trees.random_case, range(400)))
+        return [{*case.attrs} for case in trees]
+    found: list[set[str]] = []
+
+    @seed(1)
+    @settings(max_examples=300, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(cases(op_type))
+    def one(case: Case) -> None:
+        found.append({name for name, value in case.attrs.items() if value is not None and value != []})
+
+    one()
+    return found
+
+
+@pytest.mark.parametrize("op_type", sorted(LEARNED_SCHEMAS))
+def test_every_attribute_of_a_learned_operator_is_drawn(op_type: str) -> None:
+    """What any operator set has is there in some cases, and left out in others, unless nothing works without it."""
+    known = {name for schema in LEARNED_SCHEMAS[op_type] for name in schema.attributes}
+    drawn = drawn_attributes(op_type)
+    assert set.union(*drawn) == known
+    assert set.intersection(*drawn) == NEEDED.get(op_type, set())

@@ -32,7 +32,7 @@ def check(op_type: str, x: Array, axis: int, last: int = 0, keepdims: int = 1) -
 
 
 @pytest.mark.parametrize("op_type", ["ArgMax", "ArgMin"])
-@pytest.mark.parametrize("shape", [(1, 1), (3, 15), (20, 16), (2, 33), (3, 4, 1000), (2, 3, 5, 7), (70, 1000)])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 15), (20, 16), (2, 33), (3, 4, 1000), (2, 3, 5, 7), (70, 1000), (90, 3)])
 def test_any_axis_of_any_length(op_type: str, shape: Sequence[int]) -> None:
     """Along rows and across columns, below a vector and beyond it."""
     for axis in range(-1, len(shape) - 1):
@@ -50,6 +50,7 @@ def test_ties_go_to_the_first_or_the_last(op_type: str, dtype: str, last: int) -
         x[x == 0] *= -1
     for axis in (0, 1):
         check(op_type, np.ascontiguousarray(x), axis, last)
+    check(op_type, np.ascontiguousarray(x[:, :6]), 1, last)
 
 
 @pytest.mark.parametrize("op_type", ["ArgMax", "ArgMin"])

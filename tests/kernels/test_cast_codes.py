@@ -14,13 +14,12 @@ import opbuild
 from exact_arithmetic import Array
 from fuzzing import CAMPAIGN
 from opbuild.dtypes import ADDED, CODED, numpy_dtype, stored_bits
-from opbuild.graph.shape_rules import ONNX_DTYPES
+from opbuild.graph.shape_rules import ONNX_NUMBERS
 from opbuild.graph.types import DTYPES
 from opbuild.operations.casting import ROUND_MODES, UNSATURATED, cast
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
 
-NUMBERS = {name: number for number, name in ONNX_DTYPES.items()}
 FLOAT_CODES = tuple(dtype for dtype in CODED if dtype.startswith("float"))
 E8M0 = "float8_e8m0fnu"
 TOLD = np.float32([0, -0.0, np.nan, np.inf, -np.inf, 2**-127, 1.5 * 2**-127, 2**-128, 1e-45, 3.4e38, 1.6 * 2**127])
@@ -60,12 +59,12 @@ def converted(x: Array, conversions: list[Conversion], cache: Path) -> list[Arra
     """Return what kernels make of an array."""
     nodes, outputs = [], []
     for index, (dtype, options) in enumerate(conversions):
-        attrs: dict[str, Any] = {"to": NUMBERS[dtype]}
+        attrs: dict[str, Any] = {"to": ONNX_NUMBERS[dtype]}
         attrs |= {"saturate": 0} if UNSATURATED in options else {}
         attrs |= {"round_mode": next((mode for mode in ROUND_MODES if mode in options), ROUND_MODES[0])}
         nodes.append(helper.make_node("Cast", ["x"], [f"y{index}"], **attrs))
-        outputs.append(helper.make_tensor_value_info(f"y{index}", NUMBERS[dtype], None))
-    declared = helper.make_tensor_value_info("x", NUMBERS[x.dtype.name], x.shape)
+        outputs.append(helper.make_tensor_value_info(f"y{index}", ONNX_NUMBERS[dtype], None))
+    declared = helper.make_tensor_value_info("x", ONNX_NUMBERS[x.dtype.name], x.shape)
     graph = helper.make_graph(nodes, "casts", [declared], outputs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)], ir_version=13)
     net = opbuild.compile(model, cache_path=cache, workers=2)

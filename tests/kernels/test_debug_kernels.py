@@ -88,7 +88,7 @@ def in_child(folder: Path, function: Callable[[], dict[str, bytes]]) -> dict[str
 
 def inspect(desc: OpDesc, folder: Path, options: Collection[str]) -> dict[str, bytes]:
     """Compile a descriptor with debug options."""
-    return in_child(folder, lambda: dict(HalideCompiler.inspect(desc, "kernel", host_level(), options)))
+    return in_child(folder, lambda: dict(HalideCompiler.inspect(desc, "double__kernel0", host_level(), options)))
 
 
 @cache
@@ -108,18 +108,20 @@ def call(object_: bytes, *operands: Guarded | np.ndarray) -> int:
     )
     views = [operand.view if isinstance(operand, Guarded) else operand for operand in operands]
     buffers = [HalideBuffer.of(view, dims_of(view)) for view in views]
-    return library.kernel("kernel")(2, *(ctypes.byref(buffer) for buffer in buffers))
+    return library.kernel("double__kernel0")(2, *(ctypes.byref(buffer) for buffer in buffers))
 
 
 def test_level_one_delivers_the_object_that_every_build_gets(tmp_path: Path) -> None:
     """What is read is what runs: dumping changes no byte of the object, and each dump is the same (F54)."""
-    plain = in_child(tmp_path / "plain", lambda: {".o": HalideCompiler.compile(DOUBLE, "kernel", host_level())})
+    plain = in_child(
+        tmp_path / "plain", lambda: {".o": HalideCompiler.compile(DOUBLE, "double__kernel0", host_level())}
+    )
     first, second = (inspect(DOUBLE, tmp_path / name, LEVELS[1]) for name in ("first", "second"))
     assert set(first) == {".o", ".stmt", ".ll"}
     assert first == second
     assert first[".o"] == plain[".o"]
     assert b"produce out" in first[".stmt"]
-    assert b"@kernel(" in first[".ll"]
+    assert b"@double__kernel0(" in first[".ll"]
 
 
 def test_level_two_is_a_plain_loop_and_says_what_it_is_called_with(
@@ -129,7 +131,7 @@ def test_level_two_is_a_plain_loop_and_says_what_it_is_called_with(
     files = inspect(DOUBLE, tmp_path / "two", LEVELS[2])
     assert b"ramp" in inspect(DOUBLE, tmp_path / "one", LEVELS[1])[".stmt"]
     assert b"ramp" not in files[".stmt"]
-    assert b"kernel:" in files[".s"]
+    assert b"double__kernel0:" in files[".s"]
     x, out = np.arange(3, dtype="f4"), guarded((3,))
     assert call(files[".o"], x, out) == 0
     np.testing.assert_array_equal(out.view, 2 * x)
@@ -140,7 +142,7 @@ def test_level_two_is_a_plain_loop_and_says_what_it_is_called_with(
 def test_level_four_describes_what_is_computed(tmp_path: Path) -> None:
     """The compute description has the descriptor and each function's definition."""
     text = json.loads(inspect(DOUBLE, tmp_path / "four", LEVELS[4])["_compute.json"])
-    assert text["kernelName"] == "kernel"
+    assert text["kernelName"] == "double__kernel0"
     assert text["attrs"] == DOUBLE.attrs
     (function,) = text["functions"]
     assert function["name"].partition("$")[0] == "out"  # Halide counts names in a process

@@ -51,6 +51,17 @@ def test_any_axis(shape: Sequence[int], axis: int, log: bool) -> None:
     check(random(*shape) * 4, axis, log)
 
 
+@pytest.mark.parametrize("shape", [(1, 2), (15, 3), (17, 7), (100, 31), (2, 40, 5), (3, 5, 1, 8)])
+@pytest.mark.parametrize("log", [False, True])
+def test_short_rows_side_by_side(shape: Sequence[int], log: bool) -> None:
+    """Fewer rows than a vector has lanes, and more; a row of NaN or infinities spoils none beside it."""
+    x = random(*shape) * 4
+    check(x, -1, log)
+    rows = x.reshape(-1, shape[-1])
+    rows[0, 0], rows[len(rows) // 2, 1], rows[-1] = np.nan, np.inf, -np.inf
+    check(x, -1, log)
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("log", [False, True])
 def test_nan_and_infinities_stay_in_their_row(axis: int, log: bool) -> None:

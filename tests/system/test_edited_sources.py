@@ -97,6 +97,15 @@ def edit(path: Path, text: str) -> None:
 
 BOTH = {"softmax", "sub"}
 
+OTHERWISE = """
+_before = schedule
+
+def schedule(definition, desc, machine):
+    _before(definition, desc, machine)
+    definition.outputs[0].output_buffer().dim(0).set_estimate(0, 64)
+"""
+"""What is defined otherwise, and computes the same."""
+
 
 def test_what_is_edited_in_an_installed_release_is_not_looked_at(model: Path, installed: Path, cache: Path) -> None:
     """F46: nothing is built again and no file of the installation changes, not even where a source was edited."""
@@ -108,7 +117,7 @@ def test_what_is_edited_in_an_installed_release_is_not_looked_at(model: Path, in
 
 
 def test_another_release_builds_again_what_its_code_changes(model: Path, installed: Path, cache: Path) -> None:
-    """F29, F30, F46: of one version, with another comment, then with another schedule."""
+    """F29, F30, F46: of one version, with another comment, then with other code, then with another schedule."""
     write_manifest = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")["write_manifest"]
     for module in (SOFTMAX, LOWER):
         edit(source(installed, module), "# a comment")
@@ -116,15 +125,20 @@ def test_another_release_builds_again_what_its_code_changes(model: Path, install
     assert run(model, cache, installed) == (True, set())
     edit(source(installed, SOFTMAX), "ANOTHER = 1")
     write_manifest(installed / "opbuild")
+    assert run(model, cache, installed, OPBUILD_FORBID_COMPILE="1") == (False, set())
+    edit(source(installed, SOFTMAX), OTHERWISE)
+    write_manifest(installed / "opbuild")
     assert run(model, cache, installed) == (False, {"softmax"})
 
 
 def test_without_its_manifest_a_release_is_a_checkout(model: Path, installed: Path, tmp_path: Path) -> None:
-    """F30, F34: bytes count where sources are edited; a comment builds its own operators again, and no others."""
+    """F30, F34: what is defined counts where sources are edited; another schedule builds its own operators alone."""
     cache = tmp_path / "own"
     (installed / "opbuild" / MANIFEST).unlink()
     assert run(model, cache, installed) == (False, BOTH)
     edit(source(installed, LOWER), "# a comment")
     assert run(model, cache, installed, OPBUILD_FORBID_COMPILE="1") == (False, set())
     edit(source(installed, SOFTMAX), "# a comment")
+    assert run(model, cache, installed, OPBUILD_FORBID_COMPILE="1") == (False, set())
+    edit(source(installed, SOFTMAX), OTHERWISE)
     assert run(model, cache, installed) == (False, {"softmax"})

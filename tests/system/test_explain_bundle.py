@@ -17,6 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from kept_kernels import SOURCE
+from opbuild.kernel.entry import UNCHANGED
 from processes import WITHOUT, environment
 
 
@@ -156,13 +157,28 @@ def test_an_input_shape_that_needs_another_variant_is_named(explained: dict[str,
     assert " -> " in why
 
 
+OTHERWISE = """
+_before = define
+
+def define(desc):
+    definition = _before(desc)
+    definition.inputs[0].dim(0).set_estimate(0, 64)
+    return definition
+"""
+
+
 def test_an_edit_of_one_operators_source_is_named(built: Path, source: Path, tmp_path: Path) -> None:
-    """Only operators that the edited file defines are new."""
+    """Only operators that the edited file defines otherwise are new; of the others it is said that they are not."""
     edited = shutil.copytree(source, tmp_path / "edited")
     with (edited / "opbuild/families/softmax/schedule.py").open("a") as file:
         file.write("# not used here\n")
     with (edited / "opbuild/families/global_pool/definition.py").open("a") as file:
         file.write("# an edit\n")
+    (done,) = opbuild(built, explain("net.onnx"), source=edited)
+    assert not missing(done.output)
+    assert UNCHANGED in done.output
+    with (edited / "opbuild/families/global_pool/definition.py").open("a") as file:
+        file.write(OTHERWISE)
     (done,) = opbuild(built, explain("net.onnx"), source=edited)
     ((node, why),) = missing(done.output).items()
     assert node == "pool"

@@ -122,8 +122,8 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     opened = Service._opened
 
     def write_in(seconds: float) -> None:
-        def slow(self: Service, *, exclusive: bool = False) -> Any:
-            return SlowDisk(opened(self, exclusive=exclusive), self._seconds, seconds)
+        def slow(self: Service, limit: float, *, exclusive: bool = False) -> Any:
+            return SlowDisk(opened(self, limit, exclusive=exclusive), limit, seconds)
 
         monkeypatch.setattr(Service, "_opened", slow)
 

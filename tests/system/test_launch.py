@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -11,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from opbuild.errors import RankError
+from opbuild.ranks.hub import Hub
+from opbuild.ranks.launcher import Job, launch
 from until import is_gone, until
 
 PLACE = """
@@ -44,11 +48,12 @@ time.sleep(600)
 class Launched:
     """A launcher that runs, and what its ranks say."""
 
-    def __init__(self, folder: Path, *arguments: str, **variables: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, files: int = 0, **variables: str) -> None:
         (folder / "tmp").mkdir(exist_ok=True)
+        limited = ["sh", "-c", f'ulimit -n {files} && exec "$@"', "sh"] if files else []
         self.folder = folder
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "opbuild", "launch", *arguments],
+            [*limited, sys.executable, "-m", "opbuild", "launch", *arguments],
             cwd=folder,
             env=os.environ | {"TMPDIR": str(folder / "tmp")} | variables,
             stdout=subprocess.PIPE,
@@ -180,3 +185,26 @@ def test_a_wrong_option_is_named(arguments: list[str], said: str, capsys: pytest
 
     assert main(["launch", *arguments]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_hub_that_fails_ends_the_job_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launcher looks at it as it looks at its ranks, which would wait for what no longer answers."""
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENFILE, "too many files")
+
+    script = tmp_path / "waits.py"
+    script.write_text("from opbuild.mindspore.communication import init; init(); import time; time.sleep(600)")
+    monkeypatch.setattr(Hub, "_accept", fail)
+    with pytest.raises(RankError, match=r"the ranks can not meet any more: OSError: .*too many files"):
+        launch(Job(script, (), 2, environment=os.environ))
+
+
+def test_ranks_whose_connections_are_more_than_may_be_open_are_not_started(tmp_path: Path) -> None:
+    """They are counted before any is started, and the error names the limit."""
+    (tmp_path / "waits.py").write_text(WAITS)
+    launched = Launched(tmp_path, "-n", "200", "waits.py", files=100)
+    _, errors = launched.process.communicate()
+    assert launched.process.returncode == 7
+    assert "error (rank): no ranks can be started" in errors
+    assert "ulimit -n" in errors

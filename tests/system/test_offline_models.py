@@ -5,6 +5,7 @@ The suite takes one light network; ``make campaign`` two.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -249,13 +250,14 @@ def test_c_refuses_what_it_can_not_run_with_a_message(program: Path, config: Con
     changed[-10] ^= 1
     swapped[70] ^= 1
     cases = [
-        (b"", "mapped"),
+        (b"", "not an offline model"),
         (b"text" * 100, "not an offline model"),
         (data[:50], "not an offline model"),
         (data[:-1], "damaged"),
         (bytes(changed), "digest"),
         (bytes(swapped), "digest"),
         (data[:8] + bytes([VERSION + 1]) + data[9:], f"version {VERSION + 1}"),
+        (data[:8] + bytes([5]) + data[9:], "version 5 of the format, this library reads 6 to"),
     ]
     for content, said in cases:
         path.write_bytes(content)
@@ -265,6 +267,10 @@ def test_c_refuses_what_it_can_not_run_with_a_message(program: Path, config: Con
     path.unlink()
     done = subprocess.run([str(program), str(path)], check=False, capture_output=True, text=True)
     assert "can not be read" in done.stderr
+    os.mkfifo(path)
+    for other in (path, tmp_path):
+        done = subprocess.run([str(program), str(other)], check=False, capture_output=True, text=True, timeout=60)
+        assert "it is no file" in done.stderr
 
 
 def test_c_runs_the_stored_size_of_a_file_of_ranges(program: Path, config: Config, tmp_path: Path) -> None:

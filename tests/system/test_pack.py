@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import opbuild
-from kernels.compiler import PackCompiler
+from kernels.compiler import CheckedCompiler, PackCompiler
 from opbuild.builder.build import Builder
 from opbuild.builder.resting import Resting
 from opbuild.config import Config
@@ -71,11 +71,12 @@ def test_a_random_sample_is_what_is_built(config: Config) -> None:
             pytest.skip(f"the pack is made by {file.compiler.version}, {installed.version} is installed")
         components = rng.choice(file.descriptors())
         desc = OpDesc.from_components(components)
-        with Builder(MemoryStore(), RELEASED, BY_NAME[file.level], config) as builder:
+        with Builder(MemoryStore(), CheckedCompiler(), BY_NAME[file.level], config) as builder:
             builder.use_identity(file.compiler)
             key: Key = builder.key(desc)
             (entry,) = builder.build({desc: ()}, "sample").entries.values()
         assert entry.object == file.object(key), (file.level, components)
+        assert entry.pipeline == file.pipeline(key), (file.level, components)
 
 
 MODEL_OUTPUT = """

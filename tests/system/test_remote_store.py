@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,7 +19,9 @@ import opbuild
 from full_disk import python_on_a_small_disk
 from opbuild.cli.main import main
 from opbuild.errors import OptionError
+from opbuild.kernel.reason import Reason
 from opbuild.pipeline.remote import _uploads, service_at
+from opbuild.store.remote.service import Service
 from open_rows import model as rows_model
 from remote_servers import PATIENT, free_port, http_server
 from small_network import SHAPE, small_model
@@ -49,7 +52,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         patch.setenv("OPBUILD_REMOTE", url)
         net = opbuild.compile(model, cache_path=folder / "own")
     assert net.report.built > 0
-    _uploads(service_at(url)).finish()
+    _uploads(service_at(url)).wait()
     return model, folder / "shared"
 
 
@@ -259,3 +262,73 @@ def test_a_program_that_ends_at_once_has_written_what_it_built(built: tuple[Path
     assert (done.returncode, done.stderr) == (0, "")
     remote = f"file://{tmp_path}/shared"
     assert opbuild.compile(model, cache_path=tmp_path / "new", remote=remote, forbid_compile=True).report.image
+
+
+def _flip(folder: Path) -> None:
+    """Flip a bit of every object of a store in a folder."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            data = bytearray(path.read_bytes())
+            data[len(data) // 2] ^= 1
+            path.write_bytes(data)
+
+
+@pytest.mark.parametrize("command", ["push", "warm", "check"])
+def test_commands_say_what_was_damaged_and_leave_nothing_so(
+    built: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    """Exit code 0: all is sound then, and a new machine compiles nothing where the network is there."""
+    model, shared = built
+    copy, own = tmp_path / "shared", str(model.parent / "own")
+    shutil.copytree(shared, copy)
+    _flip(copy)
+    url = f"file://{copy}"
+    commands = {
+        "push": ["push", str(model), url, "--cache_path", own],
+        "warm": ["warm", str(model), "--remote", url, "--cache_path", own, "--strict"],
+        "check": ["cache", "check", "--repair", "--remote", url],
+    }
+    assert main(commands[command]) == 0
+    output = capsys.readouterr()
+    assert "damaged" in output.out + output.err
+    assert main(["cache", "check", "--repair", "--remote", url]) == 0
+    assert " 0 damaged" in capsys.readouterr().out
+    if command != "check":
+        net = opbuild.compile(model, cache_path=tmp_path / "new", remote=url, forbid_compile=True)
+        assert net.report.image
+
+
+def test_damage_that_can_not_be_mended_fails_the_commands(
+    built: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that takes nothing: warming is strict about it, pushing fails, and a check says that damage stays."""
+    model, shared = built
+    copy, own = tmp_path / "shared", str(model.parent / "own")
+    shutil.copytree(shared, copy)
+    _flip(copy)
+    full = Reason("refused", "it is full")
+    monkeypatch.setattr(Service, "write", lambda *given, **named: full)
+    monkeypatch.setattr(Service, "delete", lambda *given: full)
+    url = f"file://{copy}"
+    assert main(["warm", str(model), "--remote", url, "--cache_path", own, "--strict"]) == 5
+    assert main(["push", str(model), url, "--cache_path", own]) == 5
+    capsys.readouterr()
+    assert main(["cache", "check", "--repair", "--remote", url]) == 1
+    assert "not removed" in capsys.readouterr().out
+
+
+def test_check_repairs_ones_own_store_where_there_is_no_other(
+    built: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As ``cache verify --repair`` does; and a damaged entry of one's own is replaced by what is pulled."""
+    _, shared = built
+    place = ["--cache_path", str(tmp_path / "own")]
+    assert main(["pull", f"file://{shared}", *place]) == 0
+    _flip(tmp_path / "own" / "rank_0" / "kernel_meta")
+    assert main(["pull", f"file://{shared}", *place]) == 0
+    capsys.readouterr()
+    assert main(["cache", "check", "--repair", *place]) == 0
+    assert " 0 damaged" in capsys.readouterr().out
+    _flip(tmp_path / "own" / "rank_0" / "kernel_meta")
+    assert main(["cache", "check", "--repair", *place]) == 0
+    assert "damaged and removed" in capsys.readouterr().out

@@ -5,6 +5,9 @@ The suite tries some; with ``OPBUILD_FUZZ`` in the environment, all that the ins
 
 from __future__ import annotations
 
+import re
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ import pytest
 import opbuild
 from fuzzing import CAMPAIGN
 from opbuild import onnxruntime as own_runtime
+from tabular_lists import NOT_MADE
 from tabular_models import Recipe, Tabular, recipes
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
@@ -24,7 +28,7 @@ KNOWN = recipes()
 SOME = (
     "LogisticRegression", "LogisticRegression, 3 names", "SVC probabilities, 3 names", "SVC rbf, 2 names, no map",
     "SVC probabilities, double", "OneClassSVM", "SVR rbf", "Columns, logistic", "Imputed", "OneHotEncoder, words",
-    "Normalizer",
+    "Normalizer", "FeatureHasher",
 )  # fmt: skip
 """What the suite tries: text, maps, missing values, kernels of support vectors, columns of several types."""
 
@@ -101,14 +105,14 @@ def test_a_tabular_model_gives_what_onnx_runtime_does(
     """Labels are the same, numbers within 1e-6, and so are dictionaries from labels to numbers."""
     if name not in KNOWN:
         pytest.skip("the library that makes it is not installed")
-    if name.startswith("Text") and not _has_tokenizer():
-        pytest.skip("com.microsoft's Tokenizer, which skl2onnx writes for texts, is not served")
     monkeypatch.setenv("MS_COMPILER_CACHE_PATH", str(tmp_path))
     check(KNOWN[name], tmp_path)
 
 
-def _has_tokenizer() -> bool:
-    from opbuild.backend.host.evaluate import is_native
-    from opbuild.graph.types import Node
-
-    return is_native(Node("Tokenizer", (), (), {}, "", "com.microsoft"))
+@pytest.mark.skipif(find_spec("skl2onnx") is None, reason="skl2onnx is not installed")
+def test_every_estimator_that_is_converted_is_tried() -> None:
+    """What skl2onnx converts is among the models, or there is a reason that it is not."""
+    supported = import_module("skl2onnx._supported_operators").sklearn_operator_name_map
+    convertible = {each.__name__ for each in supported}
+    spelt = set(re.findall(r"\w+", repr([recipe.estimator for recipe in KNOWN.values()])))
+    assert convertible - spelt == {*NOT_MADE}

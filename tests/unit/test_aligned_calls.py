@@ -27,7 +27,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     text = ""
     for count in COUNTS:
         names = [f"p{index}" for index in range(count)]
-        text += f"int kernel_{count}(int tasks, {', '.join(f'long *{name}' for name in names)}) {{\n"
+        text += f"int k{count}__kernel0(int tasks, {', '.join(f'long *{name}' for name in names)}) {{\n"
         text += "".join(f"    *{name} = *{name} * 10 + {index % 10};\n" for index, name in enumerate(names))
         text += "    return (int)((unsigned long)__builtin_dwarf_cfa() % 4096);\n}\n"
     (folder / "k.c").write_text(text)
@@ -38,7 +38,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def called(library: Library, count: int, values: Any) -> int:
     """Call the kernel of ``count`` operands on values, as an executor does."""
     assert library.call is not None
-    kernel: Any = library.kernel(f"kernel_{count}")
+    kernel: Any = library.kernel(f"k{count}__kernel0")
     address = ctypes.addressof(values)
     words = [ctypes.cast(kernel, ctypes.c_void_p).value, 1, *(address + 8 * index for index in range(count))]
     return library.call(ctypes.byref((ctypes.c_void_p * (2 + MOST_OPERANDS))(*words)))

@@ -235,9 +235,10 @@ def test_a_store_that_can_not_be_written_costs_one_warning(config: Config) -> No
 
 
 def test_the_compiler_identity_is_remembered_beside_the_store(config: Config) -> None:
-    """kernel_meta holds operators only; what is remembered about the compiler lies in network_meta."""
+    """kernel_meta holds operators only; what is remembered of them and of the compiler lies in network_meta."""
     with disk_builder(config) as builder:
         builder.build(needed(conv()), "net")
+        origins = f"{builder.key(conv()).operator_stem}.origins"
     assert len(list(config.kernel_meta.iterdir())) == 3
-    assert [path.name for path in config.network_meta.iterdir()] == ["compiler.json"]
+    assert {path.name for path in config.network_meta.iterdir()} == {"compiler.json", origins}
     assert isinstance(builder.store, DiskStore)

@@ -131,7 +131,7 @@ def test_closing_ends_the_server_and_what_it_compiles(config: Config) -> None:
     builder.warm_up()
     server = builder.take_server()
     asked = {"id": 0, "desc": conv(1, fake="hang").components(), "symbol": "k", "target": LEVEL.name}
-    server.send({**asked, "timeout": 99, "debug": (), "sources": ""})
+    server.send({**asked, "timeout": 99, "debug": (), "sources": "", "known": [], "compiles": True})
     pid = server._process.pid
     (child,) = until(lambda: children_of(pid))
     server.close()

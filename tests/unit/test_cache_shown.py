@@ -44,7 +44,7 @@ def test_every_file_of_a_cache_is_some_stores_own(kept: Path) -> None:
     files = {str(path) for path in kept.rglob("*") if path.is_file()}
     assert files - owned.keys() == {str(kept / "op_cache.ini")}
     assert set(owned.values()) == {1}
-    assert {item.kind for item in items} == {"operator", "image", "weight", "reference", "memo", "note"}
+    assert {item.kind for item in items} == {"operator", "image", "weight", "reference", "memo", "note", "origin"}
 
 
 def test_ls_counts_packed_weights_and_its_parts_add_up_to_du(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:

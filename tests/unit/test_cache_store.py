@@ -112,7 +112,7 @@ def test_sound_entries_are_no_problem(cache: Cache) -> None:
         (".json", None, "missing"),
         (".o", b"x", "digest differs"),
         (".info", b"{", "not what was written"),
-        (".info", b'{"key":{"components":{"format":2,"op_types":[1]}}}', ""),
+        (".info", b'{"key":{"components":{"format":3,"op_types":[1]}}}', ""),
         (".json", b"{}", "digest differs"),
     ],
 )

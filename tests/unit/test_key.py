@@ -32,7 +32,17 @@ def test_the_device_is_in_the_name_but_not_in_the_symbol() -> None:
     """What device 0 built runs on device 5 (F35)."""
     key = key_of(conv())
     assert key.name(0) != key.name(5)
-    assert key.symbol == f"conv_relu_{key.number}__kernel0"
+    assert key.symbol == f"{key.operator_stem}__kernel0"
+    assert key.stem.rpartition("_")[0] == key.operator_stem.rpartition("_")[0] == "conv_relu"
+
+
+def test_the_sources_are_in_the_name_but_not_in_the_symbol() -> None:
+    """Sources that define the same make the same bytes."""
+    one = key_of(conv(), sources="one")
+    other = one.of_sources("other")
+    assert other == key_of(conv(), sources="other")
+    assert (one.stem != other.stem, one.symbol == other.symbol) == (True, True)
+    assert one.symbol != key_of(conv(2), sources="one").symbol
 
 
 def test_long_fused_names_stay_short_and_unique() -> None:

@@ -154,15 +154,45 @@ def test_elements_of_text_are_extracted() -> None:
     assert found.tolist() == [["c", "a"], ["f", "d"]]
 
 
-@pytest.mark.parametrize("rows", [np.array([[0, 3]]), np.array([["a", "?"]], object)])
-def test_a_category_that_there_is_not_is_an_error_where_the_model_says_so(rows: Any) -> None:
+@pytest.mark.parametrize(
+    ("rows", "categories", "said"),
+    [
+        ([[0, 3]], [0, 1], r"the OneHotEncoder/.*index 3 is out of range: it must be from 0 to 1"),
+        ([[4, 3]], [4, 1], r"'the OneHotEncoder'.*3 is none of its categories"),
+        ([["a", "?"]], ["a", "b"], r"'the OneHotEncoder'.*'\?' is none of its categories"),
+    ],
+)
+def test_a_category_that_there_is_not_is_an_error_where_the_model_says_so(
+    rows: Any, categories: list[Any], said: str
+) -> None:
     """With ``zeros=0`` the message names the value."""
-    kind = TensorProto.STRING if rows.dtype == object else TensorProto.INT64
-    attrs = {"cats_strings": ["a", "b"]} if rows.dtype == object else {"cats_int64s": [0, 1]}
+    is_text = isinstance(categories[0], str)
+    kind = TensorProto.STRING if is_text else TensorProto.INT64
+    attrs = {"cats_strings" if is_text else "cats_int64s": categories}
     x = helper.make_tensor_value_info("x", kind, [1, 2])
     model = model_of(learned_node("OneHotEncoder", ["x"], ["y"], zeros=0, **attrs), inputs=[x], outputs=["y"])
-    with pytest.raises(RunError, match=r"'the OneHotEncoder'.*(3|'\?') is none of its categories"):
-        PartsRunner(model)(x=rows)
+    with pytest.raises(RunError, match=said):
+        PartsRunner(model)(x=np.array(rows, object if is_text else np.int64))
+
+
+def test_names_and_dictionaries_cut_a_classifier_once_behind_its_numbers() -> None:
+    """Whatever stands behind a name in the model: nodes of the host come last, and nothing that has a kernel is one."""
+    attrs = {"classlabels_strings": ["a", "b"], "coefficients": [1.0, 2.0, 3.0, 4.0], "intercepts": [0.0, 0.0]}
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 2])
+    nodes = [
+        learned_node("LinearClassifier", ["x"], ["label", "scores"], post_transform="SOFTMAX", **attrs),
+        helper.make_node("Identity", ["label"], ["name"]),
+        learned_node("Normalizer", ["scores"], ["shares"], norm="L1"),
+        learned_node("ZipMap", ["shares"], ["map"], classlabels_strings=["a", "b"]),
+    ]
+    runner = PartsRunner(model_of(*nodes, inputs=[x], outputs=["name", "map"]))
+    names, maps = runner(x=np.eye(2, dtype=np.float32))
+    walked = runner.model.walk({"x": (2, 2)}, evaluate, None)
+    assert walked.cut is not None
+    assert [each.op_type for each in walked.cut.nodes] == ["ClassNames", "ZipMap"]
+    assert runner.cuts == ["data ZipMap"]
+    assert names.tolist() == ["b", "b"]
+    assert len(maps) == 2
 
 
 def test_names_of_the_first_operator_set_count_from_zero() -> None:

@@ -155,3 +155,13 @@ def test_a_kernel_that_is_not_there_is_named() -> None:
     """Asking for an unknown symbol is a link error with the symbol."""
     with pytest.raises(LinkError, match="nothing__kernel0"):
         Library(link([kernel_object(ADD)], find_linker()), 1).kernel("nothing__kernel0")
+
+
+@pytest.mark.parametrize(
+    "symbol", ["system", "exit", "abort", "opbuild_call", "halide_error", "add__kernel0\0", "", "a" * 5000]
+)
+def test_what_is_no_kernels_name_is_not_looked_up(symbol: str) -> None:
+    """A record's symbol is looked up in all that a library is linked with, where ``system`` is, too."""
+    library = Library(link([kernel_object(ADD)], find_linker()), 1)
+    with pytest.raises(LinkError, match="has no kernel"):
+        library.kernel(symbol)

@@ -187,7 +187,7 @@ def test_a_record_whose_outputs_are_not_each_written_is_refused() -> None:
     assert problem(record) is None
     assert "0 of them are written" in str(problem(replace(record, steps=Steps.of(record.steps[:-1]))))
     assert "which nothing wrote before" in str(problem(replace(record, steps=Steps.of(record.steps[::-1]))))
-    assert "two outputs are one buffer" in str(problem(replace(record, outputs=(port, port))))
+    assert "out has the buffer of output 0" in str(problem(replace(record, outputs=(port, port))))
     *others, last = record.steps
     assert isinstance(last, KernelStep)
     half = last._replace(views=tuple(halved(view) for view in last.views))

@@ -32,6 +32,7 @@ CALLS = {"eval", "exec", "compile", "__import__", "execfile"}
 ATTRIBUTES = {
     *("load_module", "exec_module", "exec_code", "module_from_spec", "import_module", "run_path", "run_module"),
     *("memmap", "fromfile", "load_library", "allow_pickle", "LoadLibrary", "CDLL", "dlopen", "PyDLL", "cdll"),
+    *("treespec_loads", "weights_only", "find_class", "literal_eval"),
 }
 """Attributes that import, run or load what a path or name says."""
 
@@ -63,6 +64,11 @@ REVIEWED = {
     ("frontend/rewriting.py", "import_module"): "modules of this package, from a table there",
     ("frontend/torch/rules/__init__.py", "import_module"): "modules of this package, from a list there",
     ("cli/executors.py", "import_module"): "distributed, by its own name",
+    ("frontend/torch/capture.py", "getattr of torch"): "names from a table of this package",
+    ("runtime/endpoint.py", "getattr of torch"): "one of two names",
+    ("torch/decompositions.py", "getattr of torch"): "names from this package",
+    ("torch/overloads.py", "getattr of torch"): "names that torch's dispatcher has said to be an operator's",
+    ("torch/weights.py", "getattr of torch"): "the name of one of numpy's element types",
     ("torch/__init__.py", "import_module"): "modules of this package, from a list there",
     ("platform/arrange.py", "CDLL"): "this package's own loops, by their path inside the package",
     ("platform/libc.py", "CDLL"): "the process itself, for functions of the C library",
@@ -91,10 +97,20 @@ def suspicious(source: str) -> Iterator[str]:
         elif isinstance(node, ast.Call):
             if isinstance(node.func, ast.Name) and node.func.id in CALLS:
                 yield node.func.id
-            yield from (str(word.arg) for word in node.keywords if word.arg in ("allow_pickle", "shell"))
+            if _is_getattr_of_torch(node):
+                yield "getattr of torch"
+            yield from (
+                str(word.arg) for word in node.keywords if word.arg in ("allow_pickle", "shell", "weights_only")
+            )
         elif isinstance(node, ast.Attribute):
             of_os = isinstance(node.value, ast.Name) and node.value.id == "os"
             yield from {node.attr} & (ATTRIBUTES | OF_OS if of_os else ATTRIBUTES)
+
+
+def _is_getattr_of_torch(node: ast.Call) -> bool:
+    """Return whether something of torch is looked up by a name that does not stand there, as a file's might be."""
+    is_getattr = isinstance(node.func, ast.Name) and node.func.id == "getattr" and len(node.args) > 1
+    return is_getattr and not isinstance(node.args[1], ast.Constant) and "torch" in ast.unparse(node.args[0])
 
 
 def test_nothing_runs_data_but_what_was_reviewed() -> None:
@@ -124,6 +140,9 @@ def test_nothing_runs_data_but_what_was_reviewed() -> None:
         "import os\nos.system(text)",
         "import subprocess\nsubprocess.run(text, shell=True)",
         "import zipfile",
+        "import torch\ngetattr(getattr(torch.ops, space), name)",
+        "from torch.utils import _pytree\n_pytree.treespec_loads(text)",
+        "import torch\ntorch.load(path, weights_only=False)",
     ],
 )
 def test_each_way_to_run_data_is_noticed(source: str) -> None:

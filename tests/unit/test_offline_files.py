@@ -22,7 +22,7 @@ from opbuild.kernel.level import BY_NAME, LEVELS, Level
 from opbuild.kernel.soc_version import parse_level, resolve_soc_version
 from opbuild.offline import format as offline_format
 from opbuild.offline.file import PackedWeights, read_offline, write_offline
-from opbuild.offline.format import ABOUT, LIBRARY, MACHINE, PLAN, WEIGHTS, Section, open_container
+from opbuild.offline.format import ABOUT, LIBRARY, MACHINE, PLAN, PROGRAM, WEIGHTS, Section, open_container
 from opbuild.offline.load import load
 from opbuild.runtime.record import Record
 
@@ -191,7 +191,8 @@ def test_sections_that_are_sealed_but_wrong_are_refused(tmp_path: Path) -> None:
         with pytest.raises(InvalidModelError):
             load(path)
     for plan in (b"[]", b"{}", b""):
-        sections = [Section(ABOUT, 0, [json.dumps(about).encode()]), Section(PLAN, 0, [plan])]
+        parts = {ABOUT: json.dumps(about).encode(), MACHINE: b"", PLAN: plan, PROGRAM: b""}
+        sections = [Section(kind, 0, [content]) for kind, content in parts.items()]
         offline_format.write_container(path, sections)
         with pytest.raises(InvalidModelError, match="can not be used"):
             load(path)

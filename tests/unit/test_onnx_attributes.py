@@ -10,7 +10,7 @@ import pytest
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from opbuild.backend.host.evaluate import evaluate
-from opbuild.errors import InvalidModelError, ModelError
+from opbuild.errors import InvalidModelError, ModelError, RunError
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes import blame, bounded, pipeline
 from opbuild.graph.types import Array, Graph, Node, TensorType
@@ -187,7 +187,7 @@ def test_a_value_of_huge_extent_made_of_constants_is_refused(op_type: str, input
 
 
 def test_folding_stops_when_it_has_gained_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is too large for memory at build is computed at run; what gains nothing, and views, are folded still."""
+    """What is too large for memory at build is computed at run, whatever it is made of; views are folded still."""
     monkeypatch.setattr(bounded, "MOST_GROWTH", 4000)
     made: list[str] = []
 
@@ -206,8 +206,8 @@ def test_folding_stops_when_it_has_gained_too_much(monkeypatch: pytest.MonkeyPat
     types = {name: TensorType(str(value.dtype), value.shape) for name, value in constants.items()}
     types |= {name: TensorType("float32", (600,)) for name in "abc"} | {"d": TensorType("float32", (10**9,))}
     folded = pipeline.fold(Graph("g", nodes, (), names, types, constants), bounded.Bounded(note))
-    assert made == ["Tile", "Neg", "Expand"]
-    assert [node.name for node in folded.nodes] == ["second"]
+    assert made == ["Tile", "Expand"]
+    assert [node.name for node in folded.nodes] == ["second", "neg"]
 
 
 def test_what_other_packages_raise_for_a_node_names_it() -> None:
@@ -250,3 +250,33 @@ def test_a_number_of_outputs_that_lies_is_refused_at_once() -> None:
 def test_windows_that_no_integer_of_a_kernel_can_count_are_refused() -> None:
     """A stride of 2^40 over one element was a CompileError of Halide's."""
     fails(model("MaxPool", shape=(1, 1, 4), kernel_shape=[2], strides=[2**40]), "strides")
+
+
+def test_constants_of_the_model_are_folded_however_large_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A weight may be changed some times; what is made of what was made counts, so that doubling it again ends."""
+    monkeypatch.setattr(bounded, "MOST_GROWTH", 100)
+    evaluated = bounded.Bounded(evaluate)
+    value = np.ones(1000, np.float32)
+    for _ in range(bounded.ALLOWED):
+        (value,) = evaluated(Node("Neg", ("a",), ("b",), {}, "neg"), [value], 21)
+    with pytest.raises(RunError, match="'neg' is too large to be folded"):
+        evaluated(Node("Neg", ("a",), ("b",), {}, "neg"), [value], 21)
+    (turned,) = evaluated(Node("Identity", ("a",), ("b",), {}, "same"), [value], 21)
+    assert turned.size == 1000
+
+
+def test_a_constant_that_doubles_ends_before_memory_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both inputs of a Concat may be one value, which counts once; later passes go on with the same budget."""
+    monkeypatch.setattr(bounded, "MOST_GROWTH", 100_000)
+    made: list[int] = []
+
+    def note(node: Node, inputs: Any, opset: int) -> Any:
+        found = evaluate(node, inputs, opset)
+        made.extend(each.nbytes for each in found)
+        return found
+
+    nodes = tuple(Node("Concat", (f"c{i}",) * 2, (f"c{i + 1}",), {"axis": 0}, f"double {i}") for i in range(25))
+    types = {f"c{i}": TensorType("float32", (2**i,)) for i in range(26)}
+    constants = {"c0": np.ones(1, np.float32)}
+    pipeline.optimize(Graph("g", nodes, (), ("c25",), types, constants), note)
+    assert sum(made) <= 100_000 + 1000

@@ -13,14 +13,17 @@ import pytest
 
 import opbuild
 from fuzzing import CAMPAIGN
+from opbuild.backend.host.evaluate import is_native
+from opbuild.backend.host.movement import IMPLEMENTATIONS
 from opbuild.cli.main import main
 from opbuild.cli.operators import row, short, summary
 from opbuild.config import Config
 from opbuild.errors import OptionError, UnsupportedOperatorError
 from opbuild.frontend import microsoft_examples
 from opbuild.frontend.expansion import has_body
-from opbuild.frontend.onnx_examples import Example, operator_types
-from opbuild.frontend.rewritten import MICROSOFT
+from opbuild.frontend.onnx_examples import operator_types
+from opbuild.frontend.operator_examples import Example
+from opbuild.frontend.rewritten import LEARNED, MICROSOFT
 from opbuild.frontend.rewritten import MODULES as REWRITTEN
 from opbuild.graph.passes import quantization
 from opbuild.graph.passes.composite import MODULES as COMPOSITE
@@ -86,7 +89,9 @@ def test_what_is_not_in_offline_models_is_said(op_type: str, tmp_path: Path) -> 
 def test_every_operator_is_asked_about_in_a_form_that_onnx_allows() -> None:
     """What is refused is refused for what it is, not for an example that lacks an input or an attribute."""
     records = opbuild.operators()
-    assert {record.name for record in records} == {*operator_types(), *microsoft_examples.operator_types()}
+    known = {*operator_types(), *operator_types(LEARNED), *microsoft_examples.operator_types()}
+    assert {record.name for record in records} == known
+    assert len({(record.name, record.form) for record in records}) == len(records)
     reasons = (
         "not known when the network is built",
         "knows tensors only",
@@ -124,6 +129,18 @@ def test_operators_of_onnx_runtime_are_those_that_are_served() -> None:
     assert few_bits.name == "com.microsoft.MatMulNBits"
     assert "float32" in few_bits.kernel
     assert {record.name for record in opbuild.operators("Pad")} == {"Pad", "com.microsoft.Pad"}
+
+
+def test_learned_operators_are_those_that_are_served() -> None:
+    """What is written with others, or computed by the host alone; maps are no tensors."""
+    assert is_native(Node("ZipMap", (), (), domain=LEARNED))  # loads all that the host computes
+    served = {name for domain, name in (*REWRITTEN, *IMPLEMENTATIONS) if domain == LEARNED}
+    assert {*operator_types(LEARNED)} == {f"{LEARNED}.{name}" for name in served}
+    records = {record.name.rpartition(".")[2]: record for record in opbuild.operators(operator_types(LEARNED))}
+    assert {name for name, record in records.items() if record.why == NO_TENSORS} == {"CastMap", "DictVectorizer"}
+    assert {name for name, record in records.items() if record.host} == {"CategoryMapper", "ZipMap"}
+    assert all("float32" in records[name].kernel for domain, name in REWRITTEN if domain == LEARNED)
+    assert [record.name for record in opbuild.operators("Scaler")] == ["ai.onnx.ml.Scaler"]
 
 
 def test_a_record_says_where_an_operator_runs() -> None:
@@ -194,8 +211,8 @@ def page() -> str:
 
 _HEAD = """# Operators
 
-Which operators of ONNX, and of ONNX Runtime's domains, have kernels, for which element types, and which run on the
-host. `opbuild operators` prints this table for the `onnx` package that is installed;
+Which operators of ONNX, of its domain `ai.onnx.ml` and of ONNX Runtime's domains have kernels, for which element types,
+and which run on the host. `opbuild operators` prints this table for the `onnx` package that is installed;
 [`opbuild.operators()`](python_api.md#operators) returns it. Each operator is asked about by a small network in its
 usual form: other attributes and shapes may be served otherwise, which `opbuild explain` and `net.report.host` tell of a
 network.

@@ -24,7 +24,7 @@ from opbuild.pipeline.stores import Stores
 from opbuild.store.disk import DiskStore
 from opbuild.store.memory import MemoryStore
 from opbuild.store.pack import Pack
-from opbuild.store.pack_file import PackFile, Sources, pack_bytes, read_pack
+from opbuild.store.pack_file import Object, PackFile, Sources, pack_bytes, read_pack
 from opbuild.store.tiers import TieredStore
 from samples import LEVEL, conv, key_of, needed
 
@@ -43,7 +43,8 @@ def pack_data(descs: Sequence[OpDesc], sources: Sources = SOURCES) -> bytes:
     objects = []
     for number, desc in enumerate(descs):
         key = key_of(desc, LEVEL, MAKER, sources.code)
-        objects.append((desc.components(), key.sha256, fake_object(b"code %d" % number, (key.symbol,))))
+        object_ = fake_object(b"code %d" % number, (key.symbol,))
+        objects.append(Object(desc.components(), key.operator, f"{number:032x}", object_))
     return pack_bytes(LEVEL.name, "conv", MAKER, sources, objects)
 
 
@@ -119,7 +120,7 @@ def test_a_damaged_pack_is_a_miss_that_names_the_file(tmp_path: Path) -> None:
     """What can not be read is lacking, and never an exception."""
     path = tmp_path / LEVEL.name / "conv.pack"
     path.parent.mkdir()
-    path.write_bytes(b"opbuild pack 1 nothing")
+    path.write_bytes(b"opbuild pack 2 nothing")
     answer = Pack(LEVEL.name, tmp_path).lookup(packed_key(conv()))
     assert isinstance(answer, Missing)
     assert answer.reason.code == "damaged"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,9 @@ from rich.console import Console
 
 from kernels.make import Packing, differing
 from opbuild.backend.fake import FakeCompiler
+from opbuild.kernel.key import make_key
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
-from opbuild.store.pack_file import read_pack
+from opbuild.store.pack_file import Object, PackFile, pack_bytes, read_pack
 from samples import LEVEL, conv
 
 
@@ -65,9 +67,38 @@ def test_a_new_kernel_is_the_only_one_that_is_compiled(folder: Path) -> None:
     assert len(read_pack(folder / "packs" / LEVEL.name / "conv.pack")) == 3
 
 
-def test_an_edit_of_one_family_compiles_that_one(folder: Path) -> None:
-    """F30: all its kernels are compiled again, and no other family's file changes."""
-    assert make(folder, [conv(1), conv(2), pool(1)], Maker({"conv": ("edited", "edited")})) == (["conv"], 2)
+def test_an_edit_that_changes_no_pipeline_compiles_nothing(folder: Path) -> None:
+    """The family's file names the new sources; its objects are those that it had, and no other file changes."""
+    path = folder / "packs" / LEVEL.name / "conv.pack"
+    before = blocks_of(path)
+    assert make(folder, [conv(1), conv(2), pool(1)], Maker({"conv": ("edited", "edited")})) == (["conv"], 0)
+    assert blocks_of(path) == before
+    assert make(folder, [conv(1), conv(2), pool(1)], Maker({"conv": ("edited", "edited")})) == ([], 0)
+
+
+def test_an_edit_of_one_pipeline_compiles_that_one(folder: Path) -> None:
+    """F30: what sources define now is compiled where it is not what the pack's object was compiled from."""
+    path = folder / "packs" / LEVEL.name / "conv.pack"
+    file = read_pack(path)
+    objects = [packed(file, conv(1), pipeline="0" * 32), packed(file, conv(2))]
+    path.write_bytes(pack_bytes(LEVEL.name, "conv", file.compiler, file.sources, objects))
+    shutil.rmtree(folder / "store")
+    assert make(folder, [conv(1), conv(2), pool(1)], Maker({"conv": ("edited", "edited")})) == (["conv"], 1)
+
+
+def blocks_of(path: Path) -> list[bytes | None]:
+    """Return the objects of a pack."""
+    file = read_pack(path)
+    return [packed(file, OpDesc.from_components(each)).object for each in file.descriptors()]
+
+
+def packed(file: PackFile, desc: OpDesc, pipeline: str = "") -> Object:
+    """Return an operator as a file has it, or as compiled from another pipeline."""
+    key = make_key(desc, LEVEL, file.compiler, file.sources.code)
+    object_, known = file.object(key), file.pipeline(key)
+    assert object_ is not None
+    assert known is not None
+    return Object(desc.components(), key.operator, pipeline or known, object_)
 
 
 def test_an_edit_of_a_comment_compiles_nothing(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +16,11 @@ from opbuild.errors import DTypeError, RankError, ShapeError
 from opbuild.graph.passes.infer import infer_node
 from opbuild.graph.types import COLLECTIVES, Node, TensorType
 from opbuild.ranks.collective import Collective, combine
-from opbuild.ranks.hub import GO, Hub, Meeting
+from opbuild.ranks.hub import GO, Hub, Meeting, connect
 from opbuild.ranks.local import LocalTransport
 
 SIZE = 4
+SUM = Collective("AllReduce", "float32", (4,), "sum")
 
 
 def on_all_ranks(folder: Path, work: Callable[[LocalTransport], Any], timeout: float = 120.0) -> list[Any]:
@@ -155,6 +157,49 @@ def test_the_hub_answers_when_all_have_arrived() -> None:
     assert meeting.arrive(0, "b") == ""
     assert meeting.arrive(1, "a") == GO
     assert "rank 1: c" in meeting.arrive(1, "c")
+
+
+@pytest.mark.parametrize(
+    "said", [b"9" * 5000 + b"\n", b"\xd9\xa3\n", b"x" * 100_000, b"\n" * 9], ids=["digits", "arabic", "long", "empty"]
+)
+def test_whoever_says_no_rank_is_let_go_and_the_others_meet(job: Path, said: bytes) -> None:
+    """A number of 5,000 digits, one in other digits: the hub says what is wrong with it and serves those who come."""
+    with connect(job) as stranger:
+        stranger.settimeout(60)
+        stranger.sendall(said)
+        assert stranger.recv(1 << 12).startswith(b"lost ")
+    assert on_all_ranks(job, lambda transport: transport.run(SUM, np.ones(4, np.float32))[0]) == [SIZE] * SIZE
+
+
+def test_a_rank_that_says_what_no_rank_says_is_named_to_the_others(job: Path) -> None:
+    """They do not wait for their time-out, and those who come later neither."""
+
+    def work(transport: LocalTransport) -> None:
+        if transport.rank == 3:
+            transport._link.sendall(b"9" * 100_000)
+        with contextlib.closing(transport):
+            transport.run(SUM, np.ones(4, np.float32))
+
+    for result in on_all_ranks(job, work, timeout=1e6):
+        assert "rank 3 said a line" in str(result)
+    with pytest.raises(RankError, match="rank 3 said a line"):
+        LocalTransport(Config(rank_id=0, rank_size=SIZE, connect_timeout=1e6), job)
+
+
+def test_a_hub_that_fails_tells_all_and_takes_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread ends with a reason, which the launcher reads: nobody waits for what no longer answers."""
+
+    def fail(*_: object) -> str:
+        raise RuntimeError("no luck")
+
+    hub = Hub(tmp_path, 2)
+    monkeypatch.setattr(hub, "_take", fail)
+    for _ in range(2):
+        with pytest.raises(
+            RankError, match=r"can not meet any more: RuntimeError: no luck|does not reach its launcher"
+        ):
+            LocalTransport(Config(rank_id=0, rank_size=2, connect_timeout=1e6), tmp_path)
+    assert "RuntimeError: no luck" in hub.problem
 
 
 def test_float16_is_summed_in_float32_and_rounded_once() -> None:

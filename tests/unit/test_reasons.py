@@ -15,7 +15,7 @@ from samples import conv, disk_builder, needed
 
 SOURCES = Path(__file__).resolve().parents[2] / "src" / "opbuild"
 
-HITS = {"stored", "shared"}
+HITS = {"stored", "shared", "unchanged"}
 MISSES = {"absent", "changed", "incomplete", "damaged", "other-key", "unreadable", "untrusted", "forced", "debugged"}
 SIGNED = {"unsigned", "wrong-signature"}
 STORED = {"other-compiler", "other-target", "unwritable", "stale", "abandoned"}

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from old_records import to_old_json
+from opbuild.dtypes import itemsize
 from opbuild.graph.types import Node, TensorType
 from opbuild.program import HostCall, Port, View
 from opbuild.runtime.changes import first_change
@@ -38,12 +39,17 @@ FIRST = KernelStep("f", tuple(View(buffer, 0, ((SIZE, 1),)) for buffer in (0, 2,
 """Writes all that is to be written."""
 
 
+def unsigned(view: View) -> str:
+    """The type of elements that are only moved."""
+    return f"uint{8 * itemsize(STORED[view.buffer % len(STORED)].dtype)}"
+
+
 @st.composite
 def kernel_steps(draw: st.DrawFn) -> KernelStep:
     """A call of a kernel of up to four arguments, most of them sound."""
     views = tuple(draw(st.lists(READ | READ | VIEWS, max_size=2)) + draw(st.lists(WRITTEN, min_size=1, max_size=2)))
     writes = draw(st.integers(1, 2) if len(views) > 1 else st.just(1))
-    dtypes = draw(st.sampled_from([(), ("uint8",) * len(views)]))
+    dtypes = draw(st.sampled_from([(), (), tuple(map(unsigned, views)), ("uint8",) * len(views)]))
     return KernelStep(draw(st.sampled_from("fg")), views, ("n", "m"), dtypes, draw(st.sampled_from([0, 9])), writes)
 
 
@@ -82,6 +88,8 @@ def is_sound(steps: list[KernelStep | HostCall]) -> bool:
         if isinstance(step, KernelStep):
             reads, writes = step.views[: -step.writes], step.views[-step.writes :]
             own = {view.buffer for view in writes} if step.writes > 1 else set()
+            if step.dtypes and step.dtypes != tuple(map(unsigned, step.views)):
+                return False
         else:
             reads, writes, own = filter(None, step.inputs), [*filter(None, step.outputs)], set()  # type: ignore[assignment]
         reads = [*reads]  # type: ignore[assignment]

@@ -60,6 +60,8 @@ def requests(count: int) -> list[dict[str, Any]]:
             "target": LEVEL.name,
             "sources": "",
             "timeout": 9.0,
+            "known": [],
+            "compiles": True,
         }
         for number, desc in enumerate(components)
     ]
@@ -251,6 +253,7 @@ def request_of(builder: Builder, **changes: Any) -> dict[str, Any]:
     request = {
         "id": 0, "desc": conv(1).components(), "symbol": key.symbol, "target": LEVEL.name,
         "sources": key.components["sources"], "timeout": 60.0, "debug": (),
+        "known": [], "compiles": True,
     }  # fmt: skip
     digest = builder.identity().digest
     batch = {"compiler": FakeCompiler.import_string, "digest": digest, "requests": [request]}

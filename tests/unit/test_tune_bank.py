@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import opbuild
+from opbuild.backend.fake import fake_object
 from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.families.catalogue import find, names
@@ -21,14 +23,28 @@ from opbuild.families.knowledge import Question
 from opbuild.files.trust import PRIVATE, Trust
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.host import host_level
+from opbuild.kernel.key import make_key
 from opbuild.kernel.level import LEVELS
 from opbuild.kernel.machine import Machine
 from opbuild.lowering.context import Options
 from opbuild.pipeline.setup import set_up
-from opbuild.pipeline.tuned import BankKnowledge, applying, bucket, family_sources, knowledge, lower_with_bank
+from opbuild.pipeline.tuned import (
+    BankKnowledge,
+    _emitted,
+    applying,
+    bucket,
+    family_sources,
+    is_current,
+    is_still_defined,
+    knowledge,
+    lower_with_bank,
+)
 from opbuild.store.bank import Bank, Record, append_records, line_of, merged, parse_bank, read_bank
 from opbuild.store.machine_class import Measured, read_measured, system_class, write_measured
+from opbuild.store.pack import Pack
+from opbuild.store.pack_file import Object, Sources, pack_bytes
 from opbuild.store.shipped import shipped_bank
+from samples import IDENTITY, LEVEL, conv
 from tuned_records import product, record, remember
 
 SMALL = product("panels", 64, 256, 256)
@@ -192,6 +208,28 @@ def test_an_exact_record_answers_first_then_the_nearest_of_its_bucket_then_nobod
     assert near[0].said.startswith("bucket: ")
     assert not list(found.answers(product("panels", 64, 256, 256), DEFAULT))
     assert not list(found.answers(product("rows", 40, 256, 256), DEFAULT))
+
+
+@pytest.mark.parametrize("change", ["", "pipeline", "operator", "sources", "unknown"])
+def test_a_record_of_other_sources_counts_while_they_define_the_same(
+    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pack tells: it has the pipelines of the kernels that were measured, and is of the sources of now."""
+    key = make_key(conv(1), LEVEL, IDENTITY, "code")
+    pipeline = ("1" if change == "pipeline" else "0") * 32
+    code = "edited" if change == "sources" else _emitted("conv")
+    path = tmp_path / LEVEL.name / "conv.pack"
+    path.parent.mkdir()
+    objects = [Object(conv(1).components(), key.operator, pipeline, fake_object(b"code", (key.symbol,)))]
+    path.write_bytes(pack_bytes(LEVEL.name, "conv", IDENTITY, Sources(code, "text"), objects))
+    monkeypatch.setattr("opbuild.pipeline.tuned.Pack", partial(Pack, folder=tmp_path))
+    stem = key.operator_stem + "1" * (change == "operator")
+    old = record(
+        Question("conv", "[1]"), DEFAULT, OTHER, level=LEVEL.name, sources="old",
+        kernels={} if change == "unknown" else {stem: "0" * 32},
+    )  # fmt: skip
+    assert is_still_defined(old) == is_current(old) == (not change)
+    assert is_current(replace(old, sources=family_sources("conv")))
 
 
 def test_a_record_counts_only_against_the_default_that_it_beat() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,13 @@ class MadeForm:
 
 
 class MadeForms:
-    """Makes forms without a compiler."""
+    """Makes forms without a compiler.
+
+    Attributes:
+        defined: The digest of what sources define.
+    """
+
+    defined = "0" * 32
 
     def __init__(self, graph: Graph, setup: Setup, inputs: Sequence[Array]) -> None:
         self._graph, self._setup = graph, setup
@@ -62,6 +69,10 @@ class MadeForms:
 
     def compile(self, turns: Sequence[Choices]) -> None:
         """Compile nothing."""
+
+    def kernels(self, question: Question, variants: Sequence[Variant | None]) -> dict[str, str]:
+        """Return a kernel for each variant, of a pipeline that the test may change."""
+        return {f"{question.family}_{number}": self.defined for number, _ in enumerate(variants)}
 
 
 class Machine:
@@ -149,6 +160,23 @@ def test_a_second_run_measures_nothing_that_is_known(machine: Machine) -> None:
     remember(*stale, num_threads=2)
     tuned()
     assert len(machine.measured) == 3 * before
+
+
+@pytest.mark.parametrize(("defined", "measured"), [("0" * 32, 1), ("1" * 32, 2)])
+def test_what_other_sources_define_as_before_is_not_measured_again(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, defined: str, measured: int
+) -> None:
+    """The records are kept anew under the sources of now; where a kernel is another one, all is measured."""
+    tuned()
+    once = len(machine.measured)
+    assert all(each.kernels == {f"{each.family}_0": "0" * 32, f"{each.family}_1": "0" * 32} for each in kept())
+    remember(*(replace(each, sources="older", date="2027-01-01T00:00:00Z") for each in kept()), num_threads=2)
+    monkeypatch.setattr(MadeForms, "defined", defined)
+    tuned()
+    assert len(machine.measured) == measured * once
+    assert all(each.sources == family_sources(each.family) for each in kept()[-len(FAST) :])
+    tuned()
+    assert len(machine.measured) == measured * once
 
 
 def test_ctrl_c_keeps_what_was_found_and_the_next_run_goes_on(machine: Machine) -> None:

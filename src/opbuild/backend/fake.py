@@ -56,6 +56,10 @@ class FakeCompiler:
             files["_compute.json"] = desc.canonical().encode()
         return files
 
+    def define(self, desc: OpDesc, level: Level) -> FakePipeline:
+        """Return what is compiled: the descriptor, whatever the digest of its sources."""
+        return FakePipeline(self, desc, level)
+
     def compile(self, desc: OpDesc, symbol: str, level: Level) -> bytes:
         """Return an object that defines ``symbol``, after ``variant["milliseconds"]`` if given."""
         time.sleep(float(desc.variant.get("milliseconds", 0)) / 1e3)
@@ -78,6 +82,24 @@ class FakeCompiler:
         code = sha256(f"{desc.canonical()} {level}".encode()).encode()
         needed = ("halide_do_par_for",) if mode == "runtime" else ()
         return fake_object(code, (symbol,) if desc.operands else ("halide_do_par_for",), needed)
+
+
+class FakePipeline:
+    """What is compiled for an operator.
+
+    Args:
+        compiler: What compiles it.
+        desc: The operator.
+        level: The level that the code is for.
+    """
+
+    def __init__(self, compiler: FakeCompiler, desc: OpDesc, level: Level) -> None:
+        self._compiler, self._desc, self._level = compiler, desc, level
+        self.digest = sha256(f"{desc.canonical()} {level}".encode())[:32]
+
+    def compile(self, symbol: str) -> bytes:
+        """Return the object."""
+        return self._compiler.compile(self._desc, symbol, self._level)
 
 
 def fake_object(code: bytes, defined: tuple[str, ...], undefined: tuple[str, ...] = ()) -> bytes:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from opbuild.builder.brought import brought
 from opbuild.builder.client import CompileServer
 from opbuild.builder.explain import Explainer
-from opbuild.builder.job import FORCED, Job
+from opbuild.builder.job import FORCED, Job, remember_origins
 from opbuild.builder.resting import RESTING
 from opbuild.builder.result import BuildResult, absent_error, forbidden_error
 from opbuild.builder.work import Server, Work
@@ -228,6 +228,25 @@ class Builder:
             self.close()  # a server warmed up in vain
         return self._begin(network, jobs, self.store, self._missing_runtime(jobs), self.observer, started)
 
+    def adopt(self, jobs: Iterable[Job]) -> None:
+        """Take for operators that must be compiled what was compiled from other sources that define the same.
+
+        Nothing is compiled for that. What is taken is stored under the new sources.
+
+        Raises:
+            BuildError: If the compiler's server can not be started, or can not load it.
+        """
+        lacking = [] if self.force else [job for job in jobs if job.may_be_known]
+        remember_origins(lacking)
+        known = tuple(job for job in lacking if job.origins)
+        if not known or self.compiler.library() is None:
+            return
+        work = Work(self, "", known, known[0].store, ignore, perf_counter(), compiles=False)
+        work.start()
+        work.wait()
+        for job in known:
+            job.failure = None
+
     def build(
         self, needed: Mapping[OpDesc, tuple[str, ...]], network: str, before: Callable[[], object] = lambda: None
     ) -> BuildResult:
@@ -381,8 +400,10 @@ class Builder:
         started: float,
     ) -> Work:
         """Begin to compile those jobs that must be, in one store, unless they or others are forbidden."""
+        if self.config.forbid_compile:
+            self.adopt([*jobs, *also_needed])
         work = Work(self, network, jobs, store, observer, started)
-        self._check_allowed([*work.jobs, *also_needed])
+        self._check_allowed([*work.jobs, *(job for job in also_needed if job.must_compile)])
         work.start()
         return work
 

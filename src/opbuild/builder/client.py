@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
-from opbuild.builder.wire import Unpacker, pack
+from opbuild.builder.wire import Unpacker, check_answer, pack
 from opbuild.config import compiler_environment
 from opbuild.errors import BuildError
 from opbuild.kernel.identity import FilesState
@@ -75,8 +75,10 @@ class CompileServer:
         self._requests = cast("IO[bytes]", self._process.stdin).fileno()
         self._answers = cast("IO[bytes]", self._process.stdout).fileno()
         self._unpacker = Unpacker()
+        self._asked: set[int] = set()
         self._waiting: list[tuple[dict[str, Any], bytes]] = []
         self._end = weakref.finalize(self, _end_process, self._process, os.getpid())
+        self.rest(resting=False)
         if not is_urgent:
             self._give_way()
 
@@ -84,6 +86,14 @@ class CompileServer:
     def alive(self) -> bool:
         """Whether the server runs."""
         return self._end.alive and self._process.poll() is None
+
+    def rest(self, *, resting: bool) -> None:
+        """Say whether the server has nothing to do, so that it is ended where the program begins to end.
+
+        One that works ends with the program itself, when nobody is left who could write requests: threads of the
+        program, which go on until then, would take it for a fault.
+        """
+        self._end.atexit = resting
 
     def _give_way(self) -> None:
         """Let others have the processor first; what the server starts from now on, too."""
@@ -102,6 +112,7 @@ class CompileServer:
         poll = select.poll()
         poll.register(self._requests, select.POLLOUT)
         poll.register(self._answers, select.POLLIN)
+        self._asked.add(header.get("id", -1))
         view = memoryview(pack({**header, "compiler": self.compiler}))
         while view:
             ready = dict(poll.poll())
@@ -138,6 +149,10 @@ class CompileServer:
         try:
             data = os.read(self._answers, _CHUNK)
             messages = self._unpacker.feed(data)
+            for header, payload in messages:
+                check_answer(header, payload)
+                if "id" in header and header["id"] not in self._asked:
+                    raise ValueError("an answer is to nothing that was asked")
         except (OSError, ValueError) as error:
             raise self._ended() from error
         if not data:
@@ -162,7 +177,8 @@ class CompileServer:
             self._process.wait(1.0)
         code = self._process.returncode
         hint = (hint_for_signal(-code) if code is not None and code < 0 else "") or suspected()
-        text = f"the compile server ended with code {code}" + (f": {said}" if said else "")
+        what = "said what is no answer" if code is None else f"ended with code {code}"
+        text = f"the compile server {what}" + (f": {said}" if said else "")
         return ServerEndedError(f"{text} ({hint})" if hint else text)
 
 

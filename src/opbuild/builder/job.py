@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Literal
 
-from opbuild.kernel.entry import Entry
-from opbuild.kernel.interfaces import Claim, Found, Store
+from opbuild.kernel.entry import UNCHANGED, Entry
+from opbuild.kernel.interfaces import Claim, Found, Store, origins
 from opbuild.kernel.key import Key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
@@ -37,6 +38,7 @@ class Job:
         decision: The stored entry that serves, or why it must be compiled, as it was when the build began.
         debug: The options that it is debugged with, and then not published; None if it is not.
         reason: Why it was compiled, or where it came from.
+        origins: Sources that it was compiled from before, by the pipelines that they defined.
         outcome: What became of it: ``built``, ``reused`` from the store, or ``shared``: others built it.
         entry: What serves, once there is something.
         failure: How it failed, if it did.
@@ -52,6 +54,7 @@ class Job:
     store: Store
     decision: Found | Reason
     debug: tuple[str, ...] | None = None
+    origins: Mapping[str, str] = field(default_factory=dict)
     reason: Reason = field(init=False)
     outcome: Literal["built", "reused", "shared"] = field(init=False)
     entry: Entry | None = None
@@ -95,10 +98,20 @@ class Job:
         text = f"taken from {found.source}" if found.source else f"built by {holder} meanwhile"
         self._serve(found.entry, "shared", Reason("shared", text))
 
+    def adopt(self, entry: Entry) -> None:
+        """Take what was compiled from other sources that define the same."""
+        self.decision = Found(entry)
+        self._serve(entry, "reused", Reason("unchanged", UNCHANGED))
+
     def borrow(self, found: Found, level: str) -> None:
         """Take a lower level's entry; ``level`` says which, and why."""
         self.decision, self.is_borrowed = found, True
         self._serve(found.entry, "reused", Reason("stored", f"in the store, for level {level}"))
+
+    @property
+    def may_be_known(self) -> bool:
+        """Whether what was compiled from other sources would serve."""
+        return self.must_compile and self.debug is None
 
     def release(self) -> None:
         """Let others compile it who still need to."""
@@ -108,3 +121,10 @@ class Job:
 
     def _serve(self, entry: Entry, outcome: Literal["reused", "shared"], reason: Reason) -> None:
         self.entry, self.name, self.outcome, self.reason = entry, entry.name, outcome, reason
+
+
+def remember_origins(jobs: Sequence[Job]) -> None:
+    """Ask the store of operators that must be compiled what they were compiled from before."""
+    asked = [job for job in jobs if job.may_be_known and not job.origins]
+    for job, known in zip(asked, origins(asked[0].store, [job.key for job in asked]) if asked else (), strict=True):
+        job.origins = known

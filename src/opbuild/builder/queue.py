@@ -190,6 +190,10 @@ class Queue:
         if job in self._under_way:
             self._under_way.remove(job)
 
+    def again(self, job: Job) -> None:
+        """Take note that a job that is no longer under way has its turn again; it keeps its claim."""
+        self._open.insert(0, job)
+
     def lost(self) -> None:
         """Take note that nothing is under way any more: what was has its turn again, and keeps its claim."""
         self._open[:0] = self._under_way

@@ -67,6 +67,7 @@ class Resting:
             if self._server is None and server.worked and server.kind is not None:
                 taken = threading.Event()
                 if begin(lambda: self._expire(server, taken), "opbuild-rest"):
+                    server.rest(resting=True)
                     self._server, self._taken = server, taken
                     return
         server.close()
@@ -75,6 +76,8 @@ class Resting:
         with self._lock:
             server, self._server = self._server, None
             self._taken.set()
+        if server is not None:
+            server.rest(resting=False)
         return server
 
     def _expire(self, server: CompileServer, taken: threading.Event) -> None:

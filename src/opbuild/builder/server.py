@@ -9,14 +9,15 @@ compiles wait for. Requests come on the standard input, answers go to
 what was the standard output (the compiler's own output is diverted to the standard error); end of input ends the server
 and its children at once.
 
-    request  {"id", "desc", "symbol", "target", "timeout", "debug", "compiler", "sources"}: "debug" are the options with
-                 which the operator is debugged, "compiler" is the state that the compiler's files must have, and
-                 "sources" the digest of the operator's sources
+    request  {"id", "desc", "symbol", "target", "timeout", "debug", "compiler", "sources", "known", "compiles"}: "debug"
+                 are the options with which the operator is debugged, "compiler" is the state that the compiler's files
+                 must have, "sources" the digest of the operator's sources, "known" has the digests of pipelines that
+                 need not be compiled, and "compiles" is false where none may be
     answer   {"kind": "ready"}
-             {"kind": "started", "id"}
-             {"kind": "done", "id", "milliseconds", "changed", "files"} + files: "changed" is "compiler" or "sources" if
-                 that is not what it must be, else empty; "files" has the suffix and the size of each file, the object's
-                 among them
+             {"kind": "started", "id"}: it is compiled
+             {"kind": "done", "id", "milliseconds", "changed", "pipeline", "files"} + files: "changed" is "compiler" or
+                 "sources" if that is not what it must be, else empty; "pipeline" is the digest of what was compiled, or
+                 was not; "files" has the suffix and the size of each file, the object's among them, or nothing
              {"kind": "failed", "id", "step", "text"}
              {"kind": "fatal", "text", "hint"}
 """
@@ -39,7 +40,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from opbuild.builder.wire import Unpacker, pack, write_all
+from opbuild.builder.wire import Unpacker, check_answer, pack, write_all
 from opbuild.errors import OpbuildError
 from opbuild.kernel.identity import FilesState, files_state
 from opbuild.kernel.interfaces import Compiler
@@ -73,6 +74,7 @@ class _Child:
     deadline: float
     unpacker: Unpacker = field(default_factory=Unpacker)
     expired: bool = False
+    garbled: bool = False
 
 
 class Server:
@@ -177,7 +179,8 @@ class Server:
 
     def _start(self, request: dict[str, Any], slot: int) -> None:
         read, write = os.pipe()
-        self._answer({"kind": "started", "id": request["id"]}, b"")
+        if not request["known"]:
+            self._answer({"kind": "started", "id": request["id"]}, b"")
         started = time.monotonic()
         server = os.getpid()
         try:
@@ -204,7 +207,14 @@ class Server:
     def _read_child(self, descriptor: int) -> None:
         child = self._children[descriptor]
         data = os.read(descriptor, _CHUNK)
-        result = _result(child.unpacker, data)
+        try:
+            messages = [] if child.garbled else _messages(child.unpacker, data)
+        except ValueError:
+            messages, child.garbled = [], True
+            _kill(child.pid)
+        if any(header["kind"] == "compiling" for header, _ in messages):
+            self._answer({"kind": "started", "id": child.request["id"]}, b"")
+        result = next((each for each in messages if each[0]["kind"] != "compiling"), None)
         if data and result is None:
             return
         self._selector.unregister(descriptor)
@@ -221,6 +231,8 @@ class Server:
         self, child: _Child, result: tuple[dict[str, Any], bytes] | None, status: int, milliseconds: float
     ) -> tuple[dict[str, Any], bytes]:
         request = child.request
+        if child.garbled:
+            return _failure(request, "compile", "the compiler wrote what is no object where its object goes"), b""
         if result is None and child.expired:
             return _failure(request, "compile", f"it took more than {request['timeout']:g} s and was ended"), b""
         if result is None:
@@ -228,8 +240,10 @@ class Server:
         header, payload = result
         if header["kind"] != "object":
             return _failure(request, header["step"], header["text"]), b""
+        if not header["files"] and request["compiles"] and header["pipeline"] not in request["known"]:
+            return _failure(request, "compile", "the compiler delivered no object"), b""
         answer = {"kind": "done", "id": request["id"], "milliseconds": milliseconds, "changed": child.changed}
-        return answer | {"files": header["files"]}, payload
+        return answer | {"pipeline": header["pipeline"], "files": header["files"]}, payload
 
     def _expire(self) -> None:
         now = time.monotonic()
@@ -240,13 +254,18 @@ class Server:
                 _kill(child.pid)
 
 
-def _result(unpacker: Unpacker, data: bytes) -> tuple[dict[str, Any], bytes] | None:
-    """Return a child's message if these bytes complete it."""
-    try:
-        messages = unpacker.feed(data)
-    except ValueError:
-        return None
-    return messages[0] if messages else None
+def _messages(unpacker: Unpacker, data: bytes) -> list[tuple[dict[str, Any], bytes]]:
+    """Return the messages of a child that these bytes complete.
+
+    Raises:
+        ValueError: If they are of none.
+    """
+    messages = unpacker.feed(data)
+    for header, payload in messages:
+        check_answer(header, payload)
+        if header["kind"] not in ("compiling", "object", "error"):
+            raise ValueError("it is the answer of a server")
+    return messages
 
 
 def _failure(request: dict[str, Any], step: str, text: str) -> dict[str, Any]:
@@ -334,30 +353,41 @@ def run_child(compiler: Compiler, request: dict[str, Any], pipe: int, server: in
     try:
         os.setpgid(0, 0)
         _end_with(server)
-        write_all(pipe, _compile(compiler, request))
+        write_all(pipe, _compile(compiler, request, lambda: write_all(pipe, pack({"kind": "compiling"}))))
     except BaseException:  # nothing may reach the server's own loop, which this process is a copy of
         os._exit(1)
     os._exit(0)
 
 
-def _compile(compiler: Compiler, request: dict[str, Any]) -> bytes:
+def _compile(compiler: Compiler, request: dict[str, Any], begins: Callable[[], None]) -> bytes:
+    """Return a child's last message; ``begins`` sends the one before, that it is more than looked at."""
     try:
-        desc = OpDesc.from_components(request["desc"])
-        symbol, level = request["symbol"], BY_NAME[request["target"]]
-        if request["debug"]:
-            files = dict(compiler.inspect(desc, symbol, level, request["debug"]))
-        else:
-            files = {".o": compiler.compile(desc, symbol, level)}
+        pipeline, files = _made(compiler, request, begins)
     except OpbuildError as error:
         return pack({"kind": "error", "step": "compile", "text": str(error)})
     except Exception as error:
         last = traceback.extract_tb(sys.exc_info()[2])[-1]
         text = f"{type(error).__name__}: {error} (at {Path(last.filename).name}:{last.lineno})"
         return pack({"kind": "error", "step": "compile", "text": text})
-    if not isinstance(files[".o"], bytes):
-        return pack({"kind": "error", "step": "compile", "text": f"the compiler returned {type(files['.o']).__name__}"})
+    object_ = files.get(".o", b"")
+    if not isinstance(object_, bytes):
+        return pack({"kind": "error", "step": "compile", "text": f"the compiler returned {type(object_).__name__}"})
     sizes = [[suffix, len(content)] for suffix, content in files.items()]
-    return pack({"kind": "object", "files": sizes}, *files.values())
+    return pack({"kind": "object", "pipeline": pipeline, "files": sizes}, *files.values())
+
+
+def _made(compiler: Compiler, request: dict[str, Any], begins: Callable[[], None]) -> tuple[str, dict[str, bytes]]:
+    """Return the digest of what an operator is compiled from, and its files: none if that is known, or not allowed."""
+    desc = OpDesc.from_components(request["desc"])
+    symbol, level = request["symbol"], BY_NAME[request["target"]]
+    if request["debug"]:
+        return "", dict(compiler.inspect(desc, symbol, level, request["debug"]))
+    pipeline = compiler.define(desc, level)
+    if pipeline.digest in request["known"] or not request["compiles"]:
+        return pipeline.digest, {}
+    if request["known"]:
+        begins()
+    return pipeline.digest, {".o": pipeline.compile(symbol)}
 
 
 def _end_with(server: int) -> None:

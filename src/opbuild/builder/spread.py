@@ -98,7 +98,8 @@ class SpreadServer:
         """Take one request; it is given out at the next ``receive``, with the others that came meanwhile."""
         request = self._open[header["id"]] = _Request(header)
         self._unsent.append(request)
-        self._messages.append(({"kind": "started", "id": header["id"]}, b""))
+        if not header["known"]:
+            self._messages.append(({"kind": "started", "id": header["id"]}, b""))
 
     def receive(self, timeout: float | None = None) -> list[Message]:
         """Wait for answers and return them, as ``CompileServer.receive`` does.
@@ -252,7 +253,7 @@ def _sound(header: Mapping[str, Any], files: bytes, digest: str) -> Message | No
     if digest != sha256(files) or sum(size for _, size in sizes) != len(files):
         return None
     answer = {"kind": "done", "id": int(header["id"]), "milliseconds": float(header["milliseconds"]), "changed": ""}
-    return answer | {"files": sizes}, bytes(files)
+    return answer | {"pipeline": str(header["pipeline"]), "files": sizes}, bytes(files)
 
 
 def operators_at_once(executor: Executor) -> int:

@@ -12,7 +12,22 @@ import os
 import struct
 from typing import Any
 
+from opbuild.files.trust import NETWORK, RECORD, parse_json
+
 _LENGTHS = struct.Struct("<II")
+
+_FIELDS: dict[object, dict[str, type | tuple[type, ...]]] = {
+    "ready": {},
+    "note": {"text": str},
+    "started": {"id": int},
+    "done": {"id": int, "milliseconds": (int, float), "changed": str, "pipeline": str, "files": list},
+    "failed": {"id": int, "step": str, "text": str},
+    "fatal": {"text": str, "hint": str},
+    "compiling": {},
+    "object": {"pipeline": str, "files": list},
+    "error": {"step": str, "text": str},
+}
+"""What is said by whoever compiles, a server or a process of one operator, and what each has."""
 
 
 def pack(header: dict[str, Any], *payload: bytes) -> bytes:
@@ -44,13 +59,37 @@ class Unpacker:
         messages = []
         while len(self._buffer) >= _LENGTHS.size:
             header_size, payload_size = _LENGTHS.unpack_from(self._buffer)
+            if header_size > RECORD or payload_size > NETWORK:
+                raise ValueError(f"a message of {header_size} and {payload_size} bytes is none")
             end = _LENGTHS.size + header_size + payload_size
             if len(self._buffer) < end:
                 break
             middle = _LENGTHS.size + header_size
-            header = json.loads(bytes(self._buffer[_LENGTHS.size : middle]))
+            header = parse_json(bytes(self._buffer[_LENGTHS.size : middle]))
             if not isinstance(header, dict):
                 raise ValueError("a message's header is not a JSON object")
             messages.append((header, bytes(self._buffer[middle:end])))
             del self._buffer[:end]
         return messages
+
+
+def check_answer(header: dict[str, Any], payload: bytes) -> None:
+    """Refuse what whoever compiles does not say.
+
+    Raises:
+        ValueError: If a field is missing or is something else, or the files are not what was sent.
+    """
+    kind = header.get("kind")
+    fields = _FIELDS.get(kind) if isinstance(kind, str) else None
+    if fields is None or not isinstance(header.get("id", 0), int):
+        raise ValueError("an answer is of no kind")
+    if not all(isinstance(header.get(name), each) for name, each in fields.items()):
+        raise ValueError("an answer lacks what it must have")
+    if "files" in fields and not _are_files(header["files"], len(payload)):
+        raise ValueError("an answer has other files than it says")
+
+
+def _are_files(files: list[Any], nbytes: int) -> bool:
+    named = [each for each in files if isinstance(each, list) and list(map(type, each)) == [str, int] and each[1] >= 0]
+    has_object = not named or ".o" in dict(named)  # none where the pipeline is known
+    return named == files and sum(size for _, size in named) == nbytes and has_object

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from time import perf_counter
 from typing import Any, Protocol
 
 from opbuild.builder.client import ServerEndedError
 from opbuild.builder.debug import debug_files, split_answer
 from opbuild.builder.explain import Explainer
-from opbuild.builder.job import Failure, Job
+from opbuild.builder.job import Failure, Job, remember_origins
 from opbuild.builder.queue import Queue
 from opbuild.builder.result import BuildResult, compile_error
 from opbuild.config import Config
@@ -18,7 +18,7 @@ from opbuild.errors import BuildError
 from opbuild.events import BuildFinished, CompileFinished, CompileStarted, Observer, Taken, Waiting, Warned
 from opbuild.families.catalogue import find
 from opbuild.kernel.elf import NotAnObjectError
-from opbuild.kernel.entry import make_entry
+from opbuild.kernel.entry import Entry, make_entry
 from opbuild.kernel.interfaces import Claims, Found, Store
 from opbuild.kernel.key import CompilerIdentity
 from opbuild.kernel.level import Level
@@ -74,6 +74,7 @@ class Owner(Protocol):
 
     config: Config
     level: Level
+    force: bool
     claims: Claims | None
     others: Callable[[], Sequence[Store]]
     write_debug: Callable[[Sequence[tuple[str, bytes]]], str | None] | None
@@ -105,13 +106,22 @@ class Work:
         store: Where all of them are published.
         observer: Told what happens, from the thread.
         started: When the build began.
+        compiles: Whether anything may be compiled; else only what was compiled from other sources is taken.
 
     Attributes:
         jobs: Those that must be compiled, in the order of compiling.
     """
 
     def __init__(
-        self, builder: Owner, network: str, jobs: tuple[Job, ...], store: Store, observer: Observer, started: float
+        self,
+        builder: Owner,
+        network: str,
+        jobs: tuple[Job, ...],
+        store: Store,
+        observer: Observer,
+        started: float,
+        *,
+        compiles: bool = True,
     ) -> None:
         self._builder = builder
         self._config = builder.config
@@ -119,6 +129,7 @@ class Work:
         self._all = jobs
         self._observer = observer
         self._started = started
+        self._compiles = compiles
         self.jobs = sorted((job for job in jobs if job.must_compile), key=lambda job: longest_first(job.desc))
         self._numbers = {job: number for number, job in enumerate(self.jobs)}
         self._explainer = Explainer(store, builder.others)
@@ -150,6 +161,27 @@ class Work:
             if isinstance(job.decision, Found) and job.decision.is_to_be_kept
         ]
         self._not_kept = sum(store.publish(found.entry) is not None for store, found in lent)
+
+    def wait(self) -> None:
+        """Wait for its end, whatever became of operators.
+
+        Raises:
+            BuildError: If the compiler could not be loaded.
+        """
+        try:
+            if self._doing is not None:
+                self._doing.result()
+        except BaseException:  # Ctrl-C: what was published stays, what is under way ends
+            self._stop.set()
+            if self._server is not None:
+                self._server.close()
+            raise
+        if self._error is not None:
+            error, self._error = self._error, without_frames(self._error)
+            try:
+                raise error
+            finally:
+                del error
 
     def result(self) -> BuildResult:
         """Wait for the build and return what it delivered; may be called again.
@@ -185,20 +217,7 @@ class Work:
         return (problem,)
 
     def _join(self) -> None:
-        try:
-            if self._doing is not None:
-                self._doing.result()
-        except BaseException:  # Ctrl-C: what was published stays, what is under way ends
-            self._stop.set()
-            if self._server is not None:
-                self._server.close()
-            raise
-        if self._error is not None:
-            error, self._error = self._error, without_frames(self._error)
-            try:
-                raise error
-            finally:
-                del error
+        self.wait()
         failed = [job for job in self.jobs if job.failure is not None]
         if any(job.is_needed for job in failed):
             raise compile_error(self.jobs)
@@ -207,6 +226,8 @@ class Work:
 
     def _run(self) -> None:
         try:
+            if not self._builder.force:
+                remember_origins(self.jobs)  # while the server starts
             self._serve()
             self._report_not_stored()
         except BaseException as error:  # raised again in the thread that waits
@@ -267,6 +288,8 @@ class Work:
             "sources": job.key.components["sources"],
             "timeout": self._config.compile_timeout,
             "debug": job.debug or (),
+            "known": list(job.origins),
+            "compiles": self._compiles,
         }
 
     def _say(self) -> None:
@@ -302,18 +325,28 @@ class Work:
             self._finish(job, header, payload)
         else:
             job.failure = Failure(header["step"], header["text"])
+        if job.open:  # after all it is compiled
+            return
         job.release()
-        self._observer(CompileFinished(job.name, header.get("milliseconds", 0.0), *self._progress()))
+        if job.must_compile:
+            self._observer(CompileFinished(job.name, header.get("milliseconds", 0.0), *self._progress()))
+        else:
+            self._observer(Taken(job.name, job.reason.text, *self._progress()))
 
     def _finish(self, job: Job, header: dict[str, Any], payload: bytes) -> None:
-        device, milliseconds = self._config.device_id, header["milliseconds"]
         files = split_answer(header, payload)
         try:
-            entry = make_entry(job.desc, job.key, device, files[".o"], milliseconds, nodes=job.nodes)
+            entry = self._entry(job, header, files)
         except NotAnObjectError as error:
             job.failure = Failure("check", f"the compiler delivered no usable object: {error}")
             return
-        job.entry = entry
+        if entry is None:
+            self._compile_after_all(job)
+            return
+        if files:
+            job.entry = entry
+        else:
+            job.adopt(entry)
         if job.debug is not None:
             self._keep(debug_files(entry, job.key, job.nodes, job.debug, files))
         elif header["changed"]:
@@ -321,6 +354,32 @@ class Work:
             self._warn(f"{entry.name} is used but not stored: {_CHANGES[header['changed']]} while it was built", 1)
         elif problem := job.store.publish(entry):
             self._not_stored.append(problem)
+
+    def _entry(self, job: Job, header: Mapping[str, Any], files: Mapping[str, bytes]) -> Entry | None:
+        """Return the entry of what was compiled, or of what need not be; None if that is not there any more.
+
+        Raises:
+            NotAnObjectError: If the compiler delivered something else than an object.
+        """
+        pipeline, milliseconds, object_, origin = header["pipeline"], header["milliseconds"], files.get(".o"), ""
+        if object_ is None:
+            origin = job.origins.get(pipeline, "")
+            found = job.store.lookup(job.key.of_sources(origin)) if origin else None
+            if not isinstance(found, Found) or found.entry.pipeline != pipeline:
+                return None
+            object_, milliseconds = found.entry.object, found.entry.milliseconds
+        return make_entry(
+            job.desc, job.key, self._config.device_id, object_, milliseconds,
+            nodes=job.nodes, pipeline=pipeline, origin=origin,
+        )  # fmt: skip
+
+    def _compile_after_all(self, job: Job) -> None:
+        """Have an operator compiled whose pipeline is another one than before, or whose entry is gone."""
+        job.origins = {}
+        if self._compiles:
+            self._queue.again(job)
+        else:
+            job.failure = Failure("compile", "what its sources define has changed")
 
     def _keep(self, files: Sequence[tuple[str, bytes]]) -> None:
         """Write the files of an operator that is debugged."""

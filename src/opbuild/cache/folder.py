@@ -322,4 +322,4 @@ def describe(name: str, stored: Contents) -> Description | Reason:
             files=(*map(weights_file, weights), f"{name}.so", f"{name}.bin", f"{name}.json"),
         )
     except REFUSED as error:
-        return Reason("damaged", str(error))
+        return reason_of(error)

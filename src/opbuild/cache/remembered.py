@@ -35,7 +35,7 @@ def remembered_items(items: Iterable[Item], settings: Path | None) -> list[Item]
     files = [
         file
         for item in items
-        if item.kind in ("memo", "reference", "note", "image")
+        if item.kind in ("memo", "origin", "reference", "note", "image")
         for file in item.files
         if item.kind != "image" or file.endswith(_STATES)
     ]

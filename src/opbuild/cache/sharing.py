@@ -28,10 +28,12 @@ from opbuild.platform.records import dataclass
 from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
 from opbuild.runtime.record_json import from_json
+from opbuild.store import inspect
 from opbuild.store.at_once import at_once
 from opbuild.store.disk import DiskStore
 from opbuild.store.networks import DiskNetworks
 from opbuild.store.remote.failures import ABSENT
+from opbuild.store.remote.groups import mend_group
 from opbuild.store.remote.manifest import Manifest
 from opbuild.store.remote.objects import NETWORKS
 from opbuild.store.remote.service import described
@@ -53,6 +55,7 @@ class Moved:
         left_out: What did not go or come, and why.
         warnings: What the user should know.
         nbytes: Bytes that were sent and received.
+        replaced: Objects that were damaged there and are written again.
     """
 
     operators: int
@@ -62,6 +65,7 @@ class Moved:
     left_out: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
     nbytes: int = 0
+    replaced: int = 0
 
 
 _BOUND = (
@@ -89,7 +93,7 @@ def push(models: Sequence[Path], url: str, config: Config, level: Level, shapes:
     setup, remote = _opened(url, config, level)
     entries: dict[str, Entry] = {}
     networks: dict[str, tuple[ImageKey, StoredNetwork, dict[str, Bytes]]] = {}
-    left_out = []
+    left_out, groups = [], list[list[Entry]]()
     for model in models:
         stores, source, signature = _model(model, setup, shapes)
         key = stores.images.key(source.declaration.name, source.digest, source.types(signature))
@@ -97,8 +101,9 @@ def push(models: Sequence[Path], url: str, config: Config, level: Level, shapes:
         if isinstance(stored, Reason) and stored.code == "absent" and _serves_any_size(source, stores):
             left_out.append((model.name, _BOUND))  # it may lack the operators that suit this size best
             continue
-        needed = _planned(source, signature, setup)
-        entries |= {entry.name: entry for entry in entries_of(needed, deciding_builder(setup, stores))}
+        needed = entries_of(_planned(source, signature, setup), deciding_builder(setup, stores))
+        entries |= {entry.name: entry for entry in needed}
+        groups.append([entry for entry in needed if (setup.config.kernel_meta / f"{entry.name}.json").exists()])
         if isinstance(stored, Reason):
             left_out.append((f"the network of {model.name}", stored.text))
         else:
@@ -111,9 +116,13 @@ def push(models: Sequence[Path], url: str, config: Config, level: Level, shapes:
         problem = remote.networks.publish(key, network, weights)
         if problem is not None:
             raise _refused(remote, problem)
+    for group in groups:
+        if (wrong := mend_group(remote.objects, group)) is not None:
+            raise _refused(remote, described(wrong))
     records = _pushed_records(setup, remote)
     nbytes = remote.service.traffic.bytes_written
-    return Moved(len(entries) - present, present, len(networks), records, tuple(left_out), nbytes=nbytes)
+    replaced = len(remote.service.mended)
+    return Moved(len(entries) - present, present, len(networks), records, tuple(left_out), (), nbytes, replaced)
 
 
 def pull(url: str, models: Sequence[Path], config: Config, level: Level, shapes: InputShapes | None = None) -> Moved:
@@ -141,8 +150,7 @@ def pull(url: str, models: Sequence[Path], config: Config, level: Level, shapes:
         stems, manifests = _everything(remote, level, left_out)
     entries = _fetched(stems, remote, level, left_out)
     near = DiskStore(setup.config.kernel_meta, trust=setup.trust)
-    there = set(near.names())
-    added = [entry for entry in entries if entry.name not in there]
+    added = [entry for entry in entries if isinstance(inspect.read(near.folder, entry.name, setup.trust), Reason)]
     for entry in added:
         if problem := near.publish(entry):
             raise _unwritable(problem)
@@ -208,7 +216,7 @@ def _stored(key: ImageKey, setup: Setup) -> tuple[StoredNetwork, dict[str, Bytes
 
 def _push(entry: Entry, remote: Remote) -> bool:
     """Write an operator; return whether it was there."""
-    if isinstance(remote.operators.entry(entry.name.rpartition("_")[0]), Entry):
+    if remote.operators.holds(entry):
         return True
     if problem := remote.operators.publish(entry):
         raise _refused(remote, problem)

@@ -8,6 +8,7 @@ import click
 
 from opbuild.cli.compile import carry_out
 from opbuild.cli.compile_options import ATC_DEFAULTS, compile_options, make_request
+from opbuild.cli.echoing import echo
 from opbuild.cli.failure import message_of
 from opbuild.cli.option_values import CommandLineError
 from opbuild.cli.usage import usage_error
@@ -63,7 +64,7 @@ class AtcCommand(click.Command):
     ) -> click.Context:
         """Say that the work begins, and read the options."""
         if {"-h", "--help"}.isdisjoint(args):
-            click.echo(STARTED)
+            echo(STARTED)
         try:
             return super().make_context(info_name, args, parent, **extra)
         except OpbuildError as error:
@@ -81,15 +82,15 @@ class AtcCommand(click.Command):
         except (click.exceptions.Exit, click.Abort, click.ClickException):
             raise
         except Exception as error:
-            click.echo(f"{FAILED}\n{INTERNAL}: Internal Error! {type(error).__name__}: {' '.join(str(error).split())}")
+            echo(f"{FAILED}\n{INTERNAL}: Internal Error! {type(error).__name__}: {' '.join(str(error).split())}")
             raise click.exceptions.Exit(1) from error
-        click.echo(SUCCEEDED)
+        echo(SUCCEEDED)
 
     def _failed(self, error: OpbuildError) -> click.exceptions.Exit:
         """Write ATC's last line and the error below it."""
         hint = " ".join(error.command_hint.split())
         lines = [message_of(error), *([f"        Solution: {hint}"] if hint else [])]
-        click.echo("\n".join((FAILED, f"{code_of(error)}: {lines[0]}", *lines[1:])))
+        echo("\n".join((FAILED, f"{code_of(error)}: {lines[0]}", *lines[1:])))
         return click.exceptions.Exit(error.exit_code)
 
 

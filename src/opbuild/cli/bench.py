@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 
 from opbuild.bench.job import Array
 from opbuild.bench.runtimes import LIMITED, RUNTIMES
 from opbuild.cli.option_values import Choice, OnePath, Whole, new_file
 from opbuild.cli.options import model_arguments, model_of, option_group, shapes_option
+from opbuild.cli.terminal import Terminal
 from opbuild.errors import OptionError
 from opbuild.text.plural import counted
 from opbuild.version import __version__
@@ -89,7 +89,7 @@ def bench(
     model = model_of(path, model)
     data = _data(model, inputs, input_shapes, seed)
     figures: list[Figures] = []
-    with Console(stderr=True).status("") as status:
+    with Terminal(stderr=True).status("") as status:
         for count in dict.fromkeys(threads or (1, os.cpu_count() or 1)):
             titles = ", ".join(RUNTIMES[name].title for name in chosen)
             status.update(f"{model.name}: {titles}, {counted(count, 'thread')} ...")

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from opbuild.cli.options import model_arguments, model_of, model_options
 from opbuild.cli.picture import Picture, picture_options
 from opbuild.cli.strict import StorageWatch, stored_in
+from opbuild.cli.terminal import Terminal
 from opbuild.config import Config
 from opbuild.text.plural import counted
 
@@ -43,7 +43,7 @@ def build(
 
     model = model_of(path, model)
     picture = Picture(model, report, trace)
-    with build_progress(Console(stderr=True)) as observer:
+    with build_progress(Terminal(stderr=True)) as observer:
         started = time.perf_counter()
         watch = StorageWatch(picture.watching(observer))
         network = build_network(model, input_shapes=input_shapes or None, observer=watch, **options)

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from opbuild.cli.progress import build_progress
 from opbuild.cli.tables import operators_table, output_console, say
+from opbuild.cli.terminal import Terminal
 from opbuild.config import Config
 from opbuild.events import CompileFinished, CompileStarted, Event, Observer, Taken, Warned
 from opbuild.files.trust import make_trust
@@ -93,7 +94,7 @@ class BuildLog:
 
 def make_warner(level: str = "warning") -> Observer:
     """Return an observer that prints the warnings of what only looks, each once, if the level allows."""
-    console, printed = Console(stderr=True, soft_wrap=True), set[str]()
+    console, printed = Terminal(stderr=True, soft_wrap=True), set[str]()
     shows = LEVELS.index(level) <= LEVELS.index("warning")
 
     def observe(event: Event) -> None:
@@ -112,6 +113,6 @@ def build_log(level: str, *, explain: bool) -> Iterator[BuildLog]:
         level: One of ``LEVELS``.
         explain: Whether the table of operators is wanted at any level.
     """
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     with build_progress(console, ends=LEVELS.index(level) <= LEVELS.index("info")) as progress:
         yield BuildLog(level, explain=explain, progress=progress, console=console)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from opbuild.cli.cache_options import json_option, locate, print_json, target_options
+from opbuild.cli.echoing import echo
 from opbuild.cli.option_values import OnePath
 from opbuild.cli.options import unused_threads_option
 from opbuild.errors import OptionError
@@ -52,11 +53,11 @@ def export(bundle: Path, model: Path | None, network: bool, input_shape: str | N
                     "networks": done.networks, "bytes": done.nbytes, "left_out": dict(done.left_out)})  # fmt: skip
         return
     for name, why in done.left_out:
-        click.echo(f"left out {name}: {why}")
+        echo(f"left out {name}: {why}")
     networks = f" and {counted(done.networks, 'network')}" if done.networks else ""
-    click.echo(f"{counted(done.operators, 'operator')}{networks} in {bundle}, {size(done.nbytes)}, for {level}")
+    echo(f"{counted(done.operators, 'operator')}{networks} in {bundle}, {size(done.nbytes)}, for {level}")
     for other, number in sorted(done.others.items()):
-        click.echo(f"not exported: {counted(number, 'operator')} for {other}")
+        echo(f"not exported: {counted(number, 'operator')} for {other}")
 
 
 @click.command("import")
@@ -78,8 +79,8 @@ def import_(bundle: Path, as_json: bool, **place: Any) -> None:
                     "target": done.level.name, "warnings": list(done.warnings)})  # fmt: skip
         return
     for warning in done.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        echo(f"warning: {warning}", err=True)
     networks = f", {counted(done.networks, 'network')}" if done.networks else ""
     there = f"{done.present} {'was' if done.present == 1 else 'were'} there"
     where = f"in {done.folder}, for {compared(done.level, level)}"
-    click.echo(f"{counted(done.added, 'operator')} added{networks}, {there}, {where}")
+    echo(f"{counted(done.added, 'operator')} added{networks}, {there}, {where}")

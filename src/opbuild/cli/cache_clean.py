@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opbuild.cli.cache_options import KINDS, json_option, locate_place, place_options, print_json, read_size, read_span
+from opbuild.cli.echoing import echo
 from opbuild.errors import OptionError
 from opbuild.text.plural import counted, size
 
@@ -27,10 +28,14 @@ def verify(repair: bool, as_json: bool, **place: Any) -> int:
 
     Exits with 1 if something is damaged and stays.
     """
+    return verify_place(locate_place(**place), repair=repair, as_json=as_json)
+
+
+def verify_place(config: Config, *, repair: bool, as_json: bool) -> int:
+    """Look at everything in a cache, remove what is damaged if that is wanted, and tell; return the exit code."""
     from opbuild.cache.folder import Cache
     from opbuild.cli.count_progress import count_progress
 
-    config = locate_place(**place)
     cache = Cache.of(config)
     found, removed = [], 0
     with count_progress("checking", "checked", "the rest was not looked at") as count:
@@ -38,7 +43,7 @@ def verify(repair: bool, as_json: bool, **place: Any) -> int:
             found.append(problem)
             removed += repair and cache.repair(problem)
             if not as_json:
-                click.echo(f"{KINDS[problem.item.kind]} {problem.item.name}: {problem.reason.text}")
+                echo(f"{KINDS[problem.item.kind]} {problem.item.name}: {problem.reason.text}")
         if repair:
             cache.repaired(found)
     checked = count.total or 0
@@ -51,7 +56,7 @@ def verify(repair: bool, as_json: bool, **place: Any) -> int:
     else:
         left = f", {len(found) - removed} not removed" if repair and removed < len(found) else ""
         end = f"{len(found)} damaged" + (" and removed" if removed and not left else left)
-        click.echo(f"{checked} checked, {end}" if checked else f"nothing is stored in {config.cache_folder}")
+        echo(f"{checked} checked, {end}" if checked else f"nothing is stored in {config.cache_folder}")
     return 1 if removed < len(found) else 0
 
 
@@ -92,7 +97,7 @@ def _remove(config: Config, as_json: bool, remove: Callable[[Cache, Watch], tupl
                     "names": sorted(item.name for item in removed)})  # fmt: skip
         return
     if not removed and not cache.folder.is_dir():
-        click.echo(f"nothing is stored in {cache.folder}")
+        echo(f"nothing is stored in {cache.folder}")
         return
     operators, networks = counted(count["operator"], "operator"), counted(count["network"], "network")
-    click.echo(f"{operators} and {networks} removed, {size(nbytes)}")
+    echo(f"{operators} and {networks} removed, {size(nbytes)}")

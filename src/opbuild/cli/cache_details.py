@@ -6,8 +6,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
+from opbuild.cli.echoing import echo
 from opbuild.kernel.reason import Reason
 from opbuild.text.canonical import canonical_json
 from opbuild.text.plural import counted, size
@@ -29,7 +28,7 @@ def details_of(cache: Cache, item: Item) -> dict[str, Any]:
     details: dict[str, Any] = {
         "name": item.name,
         "state": "sound" if problem is None else problem.text,
-        "files": [Path(file).name for file in item.files],
+        "files": [Path(file).name for file in item.files if Path(file).exists()],
         "bytes": item.nbytes,
         "last use": datetime.fromtimestamp(item.last_use, timezone.utc).isoformat(timespec="seconds"),
     }
@@ -60,13 +59,13 @@ def print_details(details: dict[str, Any]) -> None:
     for field, value in details.items():
         if field not in _LISTED:
             lines = _lines(field, value)
-            click.echo("\n".join(f"{'' if number else field:<14} {line}" for number, line in enumerate(lines)))
+            echo("\n".join(f"{'' if number else field:<14} {line}" for number, line in enumerate(lines)))
             continue
         if field == "operators":
-            click.echo(f"{field:<14} {len(value)}")
+            echo(f"{field:<14} {len(value)}")
         width = max(map(len, value), default=0)
         for part, content in value.items():
-            click.echo(f"  {part:<{width}}  {_nodes(content) if field == 'operators' else _plain(content)}".rstrip())
+            echo(f"  {part:<{width}}  {_nodes(content) if field == 'operators' else _plain(content)}".rstrip())
 
 
 def _lines(field: str, value: Any) -> list[str]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from opbuild.cli.echoing import echo
 from opbuild.cli.option_values import FOLDER, OnePath
 from opbuild.cli.options import cache_path_option, option_group
 from opbuild.errors import OptionError
@@ -143,7 +144,7 @@ def _tell_other_levels(config: Config) -> None:
 
 def _say_unless_failed(line: str) -> None:
     if sys.exc_info()[0] is None:  # an error, or what an interrupted command said, stays the last line
-        click.echo(line, err=True)
+        echo(line, err=True)
 
 
 def read_size(text: str | None) -> int | None:
@@ -184,4 +185,4 @@ def span(seconds: float) -> str:
 
 def print_json(value: Any) -> None:
     """Print a value as JSON."""
-    click.echo(json.dumps(value, indent=2))
+    echo(json.dumps(value, indent=2))

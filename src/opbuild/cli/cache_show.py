@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opbuild.cli.cache_options import json_option, locate_place, place_options, print_json
+from opbuild.cli.echoing import echo
 from opbuild.errors import OptionError
 from opbuild.kernel.host import host_level
 from opbuild.text.plural import counted, size
@@ -54,7 +55,7 @@ def ls(as_json: bool, **place: Any) -> None:
         print_json([*rows, *(row_of(item, weights) for item in weights.values())])
         return
     if not rows and not weights:
-        click.echo(f"nothing is stored in {config.cache_folder}")
+        echo(f"nothing is stored in {config.cache_folder}")
         return
     host = host_level().name
     print_rows(rows, host)
@@ -62,11 +63,11 @@ def ls(as_json: bool, **place: Any) -> None:
     current = Counter(row["target"] for row in rows if not row["other_release"])
     for level, number in sorted(current.items()):
         if level not in ("", host):
-            click.echo(f"for another level: {counted(number, 'operator')} for {level}")
+            echo(f"for another level: {counted(number, 'operator')} for {level}")
     if old:
-        click.echo(f"of another release of opbuild: {counted(old, 'operator')}, which no build of this one finds")
-    click.echo(f"the release's pack, below this store: {pack_text(config)}")
-    click.echo(f"{_sum(cache.stats())} together in {cache.folder}")
+        echo(f"of another release of opbuild: {counted(old, 'operator')}, which no build of this one finds")
+    echo(f"the release's pack, below this store: {pack_text(config)}")
+    echo(f"{_sum(cache.stats())} together in {cache.folder}")
 
 
 def _sum(numbers: Stats) -> str:
@@ -120,20 +121,20 @@ def stats(as_json: bool, **place: Any) -> None:
         print_json(_stats_json(numbers))
         return
     for kind, name in _NAMES.items():
-        click.echo(f"{name:<16} {numbers.count[kind]:>8}   {size(numbers.nbytes[kind]):>10}")
-    click.echo(f"{'other files':<16} {'':>8}   {size(numbers.others):>10}")
-    click.echo(f"{'together':<16} {'':>8}   {size(numbers.total):>10}   in {config.cache_folder}")
+        echo(f"{name:<16} {numbers.count[kind]:>8}   {size(numbers.nbytes[kind]):>10}")
+    echo(f"{'other files':<16} {'':>8}   {size(numbers.others):>10}")
+    echo(f"{'together':<16} {'':>8}   {size(numbers.total):>10}   in {config.cache_folder}")
     counters = numbers.counters
     if not counters.builds:
-        click.echo("no build has been counted yet")
+        echo("no build has been counted yet")
         return
     since = datetime.fromtimestamp(counters.since, timezone.utc).strftime("%Y-%m-%d")
     missed = sum(counters.misses.values())
-    click.echo(f"{'builds':<16} {counters.builds:>8}   since {since}; starts from a stored network look nothing up")
-    click.echo(f"{'hits':<16} {counters.hits:>8}   {100 * counters.hits / max(counters.hits + missed, 1):.0f} %")
-    click.echo(f"{'misses':<16} {missed:>8}   {', '.join(f'{n} {code}' for code, n in counters.misses.items())}")
-    click.echo(f"{'compiling saved':<16} {_seconds(counters.saved_ms):>8}   of one core")
-    click.echo(f"{'compiling took':<16} {_seconds(counters.spent_ms):>8}   of one core")
+    echo(f"{'builds':<16} {counters.builds:>8}   since {since}; starts from a stored network look nothing up")
+    echo(f"{'hits':<16} {counters.hits:>8}   {100 * counters.hits / max(counters.hits + missed, 1):.0f} %")
+    echo(f"{'misses':<16} {missed:>8}   {', '.join(f'{n} {code}' for code, n in counters.misses.items())}")
+    echo(f"{'compiling saved':<16} {_seconds(counters.saved_ms):>8}   of one core")
+    echo(f"{'compiling took':<16} {_seconds(counters.spent_ms):>8}   of one core")
 
 
 def _stats_json(numbers: Stats) -> dict[str, Any]:

@@ -6,9 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from opbuild.cli.cache_options import KINDS, span
+from opbuild.cli.echoing import echo
 from opbuild.text.plural import counted, size
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def print_rows(rows: Sequence[dict[str, Any]], host: str) -> None:
         for each in (COLUMNS, *cells):
             left = (cell.ljust(width) for cell, width in zip(each[:3], widths[:3], strict=True))
             right = (cell.rjust(width) for cell, width in zip(each[3:], widths[3:], strict=True))
-            click.echo("  ".join((*left, *right)))
+            echo("  ".join((*left, *right)))
         return
     from rich.text import Text
 

@@ -10,6 +10,7 @@ import click
 
 from opbuild.cli.build_log import build_log, make_warner
 from opbuild.cli.compile_options import BUILD, CHECK, COMPILE_DEFAULTS, SHOW, Request, compile_options, make_request
+from opbuild.cli.echoing import echo
 from opbuild.cli.option_values import new_file
 from opbuild.cli.strict import StorageWatch, stored_in
 from opbuild.config import Config
@@ -102,9 +103,9 @@ def _check(request: Request) -> None:
         new_file("check_report", str(request.check_report), "the JSON file to write")
     checked = check(**_arguments(request), observer=make_warner(request.log))
     for node in checked.without_kernel:
-        click.echo(f"{node.name}: {node.op_type}: {' '.join(node.remark.split())}")
+        echo(f"{node.name}: {node.op_type}: {' '.join(node.remark.split())}")
     passed = len(checked.nodes) - len(checked.failed)
-    click.echo(f"{counted(len(checked.nodes), 'operator')}: {passed} can be built, {len(checked.failed)} can not")
+    echo(f"{counted(len(checked.nodes), 'operator')}: {passed} can be built, {len(checked.failed)} can not")
     if not request.dry_run:
         write_report(checked.to_json(), "check_report", request.check_report)
     if checked.failed:

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from opbuild.cli.interrupt import INTERRUPTS
 from opbuild.cli.progress import PATIENCE, QUIET_SECONDS, duration, ticking
 from opbuild.cli.tables import say
+from opbuild.cli.terminal import Terminal
 
 _REDRAW_SECONDS = 0.1
 
@@ -126,7 +127,7 @@ def count_progress(doing: str, past: str, rest: str, console: Console | None = N
         rest: What there is to say of the rest when the command is interrupted.
         console: Where to show it; None: the standard error, so that output stays clean.
     """
-    console = console or Console(stderr=True)
+    console = console or Terminal(stderr=True)
     count = Count(doing, past, rest)
     shown = (_Bar if console.is_terminal else _Lines)(console, count)
     stop = threading.Event()

@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from opbuild.backend.compilers import make_compiler
+from opbuild.cli.echoing import echo
 from opbuild.config import Config
 from opbuild.errors import BuildError, OpbuildError, OptionError, TargetError
 from opbuild.files.private import private_path
@@ -54,7 +55,7 @@ def env(*, measure: bool) -> None:
         ("threads", str(config.num_threads)),
         ("compiling", "forbidden" if config.forbid_compile else "allowed"),
     ):
-        click.echo(f"{name:<10} {value}")
+        echo(f"{name:<10} {value}")
     if missing:
         raise missing[0]
 

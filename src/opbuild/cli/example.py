@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from opbuild.cli.echoing import echo
 from opbuild.cli.option_values import OnePath, Whole
 from opbuild.errors import OptionError
 from opbuild.text.names import close_to
@@ -35,7 +36,7 @@ def example(name: str | None, output: Path | None, seed: int) -> None:
     _write(name, path, seed)
     network = EXAMPLES[name]
     shape = ",".join(map(str, network.shape))
-    click.echo(f"{path}: {name} with random weights, {network.megabytes} MB, input {network.input} float32[{shape}]")
+    echo(f"{path}: {name} with random weights, {network.megabytes} MB, input {network.input} float32[{shape}]")
 
 
 def _show_list() -> None:

@@ -9,6 +9,7 @@ from typing import TextIO
 import click
 
 from opbuild.errors import DTypeError, OpbuildError
+from opbuild.text.visible import visible
 
 ARGUMENTS = frozenset((
     "cache_path", "debug_dir", "input_shape", "num_threads", "op_compiler_cache_dir", "op_compiler_cache_mode",
@@ -56,4 +57,4 @@ def message_of(error: OpbuildError) -> str:
 
 
 def _indent(text: str) -> str:
-    return text.strip().replace("\n", "\n  ")
+    return visible(text).strip().replace("\n", "\n  ")

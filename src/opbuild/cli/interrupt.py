@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from opbuild.platform.background import begin
+from opbuild.text.visible import visible
 
 INTERRUPTED = 130
 """The exit code of a command that was interrupted."""
@@ -96,7 +97,7 @@ class Interrupts:
         """Say, once, that the command was interrupted and how far it got."""
         if not self._watching or self._last.acquire(blocking=False):
             with suppress(OSError, ValueError):
-                print(self._line(), file=sys.stderr, flush=True)
+                print(visible(self._line()), file=sys.stderr, flush=True)
         self._describe = None
 
     def settle(self) -> int:

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import click
 
+from opbuild.cli.echoing import echo
 from opbuild.cli.failure import show_failure
 from opbuild.cli.interrupt import INTERRUPTED, INTERRUPTS, Interrupted
 from opbuild.cli.streams import discard, flushed, open_standard_streams, refusal
@@ -157,6 +158,6 @@ def _run(arguments: Sequence[str] | None) -> int:
         show_failure(usage_error(error, error.ctx.command_path if error.ctx else typed_command(opbuild, words)))
         return error.exit_code
     except click.ClickException as error:
-        error.show()
+        echo(f"Error: {error.format_message()}", err=True)
         return error.exit_code
     return result if isinstance(result, int) else 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opbuild.cli.cache_options import json_option, locate, print_json, target_options
+from opbuild.cli.echoing import echo
 from opbuild.cli.option_values import OnePath
 from opbuild.cli.options import shapes_option
 from opbuild.errors import BuildError
@@ -48,15 +49,15 @@ def pull(url: str, models: tuple[Path, ...], input_shapes: dict[str, tuple[int, 
 
 def _show(done: Moved, level: Level) -> None:
     for warning in done.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        echo(f"warning: {warning}", err=True)
     reasons: dict[str, list[str]] = {}
     for name, why in done.left_out:
         reasons.setdefault(why, []).append(name)
     for why, names in reasons.items():
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        click.echo(f"left out {names[0]}{more}: {why}")
+        echo(f"left out {names[0]}{more}: {why}")
     operators = f"{counted(done.operators, 'operator')} and {counted(done.networks, 'network')}"
     if done.records:
         operators = f"{counted(done.records, 'record')} of tuning, {operators}"
     present = f"{counted(done.present, 'operator')} {verb(done.present, 'was', 'were')}"
-    click.echo(f"{operators} taken, {present} here, {size(done.nbytes)} received, for {level}")
+    echo(f"{operators} taken, {present} here, {size(done.nbytes)} received, for {level}")

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from opbuild.cli.cache_options import json_option, locate, print_json, target_options
+from opbuild.cli.echoing import echo
 from opbuild.cli.option_values import OnePath
 from opbuild.cli.options import shapes_option
 from opbuild.text.plural import counted, size, verb
@@ -32,12 +33,13 @@ def push(models: tuple[Path, ...], url: str, input_shapes: dict[str, tuple[int, 
     if as_json:
         print_json({"operators": done.operators, "present": done.present, "networks": done.networks,
                     "records": done.records, "left_out": dict(done.left_out), "bytes": done.nbytes,
-                    "target": level.name})  # fmt: skip
+                    "replaced": done.replaced, "target": level.name})  # fmt: skip
         return
     for name, why in done.left_out:
-        click.echo(f"left out {name}: {why}")
+        echo(f"left out {name}: {why}")
     operators = f"{counted(done.operators, 'operator')} and {counted(done.networks, 'network')}"
     if done.records:
         operators = f"{counted(done.records, 'record')} of tuning, {operators}"
     present = f"{counted(done.present, 'operator')} {verb(done.present, 'was', 'were')}"
-    click.echo(f"{operators} written, {present} there, {size(done.nbytes)} sent, for {level}")
+    damaged = f"{counted(done.replaced, 'damaged object')} replaced, " if done.replaced else ""
+    echo(f"{operators} written, {present} there, {damaged}{size(done.nbytes)} sent, for {level}")

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from opbuild.cli.echoing import echo
 from opbuild.cli.picture import Picture
 from opbuild.cli.progress import build_progress
 from opbuild.cli.strict import StorageWatch, stored_in
 from opbuild.cli.tables import WHOLE_NAMES, output_console, plain_table, say
+from opbuild.cli.terminal import Terminal
 from opbuild.config import Config
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import FileError, InputError, OptionError, ShapeError
@@ -90,7 +91,7 @@ def run_model(
     else:
         from opbuild.api import compile_model
 
-        with build_progress(Console(stderr=True)) as observer:
+        with build_progress(Terminal(stderr=True)) as observer:
             started, watch = time.perf_counter(), StorageWatch(picture.watching(observer))
             network = compile_model(
                 path, config, input_shapes=input_shapes, observer=watch,
@@ -144,10 +145,10 @@ def read_inputs(options: tuple[str, ...]) -> dict[str, Array]:
             raise OptionError(f"--input gives {repr(name) if name else 'a file without a name'} twice", INPUT_FORM)
         try:
             require_kind(Path(file), ARRAY)
-            arrays[name] = np.load(file, allow_pickle=False)
+            arrays[name] = np.array(np.load(file, "r", allow_pickle=False))  # mapped: its size is the file's
         except FileError as error:
             raise OptionError(f"--input {option}: {error.message}", INPUT_FORM) from error
-        except (OSError, ValueError, EOFError) as error:
+        except (OSError, ValueError, EOFError, OverflowError, TypeError, MemoryError) as error:
             raise OptionError(
                 f"--input {option}: {file!r} is not {ARRAY} of numbers, or it is damaged",
                 "save one: numpy.save(FILE, array)",
@@ -296,7 +297,7 @@ def write_outputs(outputs: Mapping[str, Any], folder: Path) -> None:
             if file in taken:
                 file = f"{file}_{index}"
             taken.add(file)
-            print(f"{name} is in {_written(array, folder / file)}")
+            echo(f"{name} is in {_written(array, folder / file)}")
     except OSError as error:
         raise OptionError(
             f"--output_dir is {str(folder)!r}, which can not be written: {error.strerror or error}",

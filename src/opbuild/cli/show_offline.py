@@ -16,6 +16,7 @@ from opbuild.files.trust import make_trust
 from opbuild.kernel.host import compared
 from opbuild.offline.file import OfflineModel, read_offline
 from opbuild.offline.format import GRAPH, LIBRARY, PLAN, PROGRAM, WEIGHTS
+from opbuild.runtime.record_json import to_json
 
 SHOWN_SIGNATURES = 8
 _KINDS = ((LIBRARY, "library"), (WEIGHTS, "weights"), (PLAN, "plans"), (PROGRAM, "tables for C"), (GRAPH, "graph"))
@@ -100,7 +101,8 @@ def write_report(content: Mapping[str, Any], option: str, target: Path) -> None:
         OptionError: If it can not be written.
     """
     try:
-        target.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+        target.write_text(text, "utf-8", "backslashreplace")  # names of files may be no UTF-8
     except OSError as error:
         raise OptionError(
             f"--{option} is {str(target)!r}, which can not be written: {error.strerror}",
@@ -109,7 +111,7 @@ def write_report(content: Mapping[str, Any], option: str, target: Path) -> None:
 
 
 def _describe(model: OfflineModel) -> dict[str, Any]:
-    plans = [json.loads(model.container.section(PLAN, index).tobytes()) for index in range(len(model.signatures))]
+    plans = [to_json(model.record(index)) for index in range(len(model.signatures))]
     return {
         "name": model.name,
         "target": model.level.name,

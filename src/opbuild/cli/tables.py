@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from opbuild.cli.terminal import Terminal
 from opbuild.report import Report
 
 STYLES = {"built": "yellow", "reused": "green", "shared": "cyan"}
@@ -20,8 +21,8 @@ LOG_WIDTH = 160
 
 def output_console() -> Console:
     """Return where commands print their results: the standard output, wide enough for a log if it is not a terminal."""
-    console = Console()
-    return console if console.is_terminal else Console(width=LOG_WIDTH)
+    console = Terminal()
+    return console if console.is_terminal else Terminal(width=LOG_WIDTH)
 
 
 def say(line: str, console: Console | None = None, *, soft_wrap: bool = False) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 
 from opbuild.cli.option_values import Whole
 from opbuild.cli.options import option_group
 from opbuild.cli.picture import Picture
 from opbuild.cli.progress import build_progress
 from opbuild.cli.run_model import check_inputs, complete_inputs, ports_of, read_inputs
+from opbuild.cli.terminal import Terminal
 from opbuild.config import Config
 from opbuild.events import ignore
 from opbuild.files.kinds import OFFLINE, ONNX, kind_of, require_kind
@@ -67,7 +67,7 @@ def built_and_timed(
     else:
         from opbuild.api import compile_model
 
-        with build_progress(Console(stderr=True)) as observer:
+        with build_progress(Terminal(stderr=True)) as observer:
             network = compile_model(
                 model, config, input_shapes=input_shapes, observer=picture.watching(observer),
                 check=lambda ports: check_inputs(ports, given, input_shapes),

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 from rich.text import Text
 
 from opbuild.cli.cache_options import read_span
@@ -19,6 +18,7 @@ from opbuild.cli.option_values import OnePath, Whole
 from opbuild.cli.options import CORES, THREADS, cache_path_option, shapes_option
 from opbuild.cli.progress import QUIET_SECONDS, ticking
 from opbuild.cli.tables import output_console, plain_table, say
+from opbuild.cli.terminal import Terminal
 from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.text.plural import counted, first_of
@@ -120,7 +120,7 @@ def _types(text: str) -> list[str]:
 @contextmanager
 def _shown(name: str) -> Iterator[Callable[[Progress], None]]:
     """Give what is told how far tuning is; show it on a terminal all the time, else by a line now and then."""
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     told: list[Progress] = []
     stop = threading.Event()
     with ExitStack() as stack:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from opbuild.cli.option_values import FOLDER, OnePath, Whole
 from opbuild.cli.options import CORES, cache_path_option, remote_option
 from opbuild.cli.strict import StorageWatch, stored_in
+from opbuild.cli.terminal import Terminal
 from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.events import CompileFinished, Event
@@ -86,7 +86,7 @@ def warm(
     started = time.perf_counter()
     opened = nullcontext() if executor is None else executor_named(executor, config.workers)
     compiled = 0
-    with build_progress(Console(stderr=True)) as observer, opened as pool:
+    with build_progress(Terminal(stderr=True)) as observer, opened as pool:
         watch = StorageWatch(observer)
 
         def observe(event: Event) -> None:

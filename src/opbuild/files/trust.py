@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -269,12 +270,20 @@ def parse_json(data: bytes) -> Any:
     """Return the value of a JSON text.
 
     Raises:
-        ValueError: If it is none; also if it is nested too deeply.
+        ValueError: If it is none; also if it is nested too deeply, or has numbers that are not finite, which JSON has
+            not and Python reads.
     """
     try:
-        return json.loads(data)
+        return json.loads(data, parse_constant=_finite, parse_float=_finite)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:20]} is no number of JSON")
+    return number
 
 
 def _place(path: Path) -> str:

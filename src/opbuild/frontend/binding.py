@@ -135,6 +135,10 @@ class NodeBinder(OpenBinder):
         """Return whether a value is a constant."""
         return name in self._constants or name in self._tensors
 
+    def is_no_tensor(self, name: str) -> bool:
+        """Return whether a value is known to be text, or something else that kernels can not read."""
+        return name in self._types and self._types[name].dtype == HOST_VALUE.dtype
+
     def value(self, name: str) -> Array:
         """Return a constant."""
         self._load(name)
@@ -180,10 +184,11 @@ class NodeBinder(OpenBinder):
     def add(self, nodes: Sequence[Node], outputs: Sequence[str] = ()) -> Call | None:
         """Take nodes of the newest operator set that compute one of the model, under the names of the graph.
 
+        Where one reads or makes what is no tensor, that one and what reads its results are all that waits for it.
+
         Args:
             nodes: The nodes.
-            outputs: What they compute of the model. Those of which there are tensors stay where kernels run, if all
-                outputs are made after them.
+            outputs: What they compute of the model, for who takes a function in their place.
 
         Returns:
             The function to be taken in the place of a single one, if there is a better one.
@@ -192,14 +197,21 @@ class NodeBinder(OpenBinder):
             UnknownTypeError, ModelError: If the types of one can not be told yet, or one is not valid.
         """
         call = self._function(nodes[0]) if len(nodes) == 1 else None
-        for index, each in enumerate(nodes if call is None else ()):
+        late: list[Node] = []
+        problem: UnknownTypeError | None = None
+        for each in nodes if call is None else ():
             try:
-                self._add(each)
+                if not any(set(each.inputs).intersection(other.outputs) for other in late):
+                    self._add(each)
+                    continue
             except UnknownTypeError as error:
-                later = {name for other in nodes[index:] for name in other.outputs}
-                is_cut = isinstance(error, NoTensorError) and outputs and later.issuperset(filter(None, outputs))
-                error.stopped, error.nodes = each, tuple(nodes[index:] if is_cut else nodes)
-                raise
+                error.stopped, error.nodes, problem = each, tuple(nodes), problem or error
+                if not isinstance(error, NoTensorError):
+                    raise
+            late.append(each)
+        if problem is not None:
+            problem.nodes = tuple(late)
+            raise problem
         return call
 
     def _function(self, node: Node) -> Call | None:
@@ -352,37 +364,38 @@ class NodeBinder(OpenBinder):
         self, name: str, inputs: Mapping[str, TensorType], outputs: tuple[str, ...], scope: Mapping[str, str]
     ) -> Graph:
         """Return the graph; an output that has another name in the model's scope is assigned by a node."""
-        names = dict(scope)
-        for output in dict.fromkeys(outputs):
-            self._finish(output, names)
+        wanted = {output: self._assigned(output, scope) for output in outputs}
+        # A value inside a branch may have had an output's name before.
+        moved = self._moved([output for output, value in wanted.items() if value != output and output in self._types])
+        for output, value in wanted.items():
+            if value != output:  # else it is made under its name, or is perhaps an input or a constant
+                source = moved.get(value, value)
+                self._types[output] = self._types[source]
+                self._nodes.append(Node("Identity", (source,), (output,), {}, f"{output}/output"))
         graph = Graph(name, tuple(self._nodes), tuple(inputs), outputs, self._types, self._constants, self.opset)
         return eliminate_dead(graph)
 
-    def _finish(self, output: str, scope: Names) -> None:
+    def _assigned(self, output: str, scope: Mapping[str, str]) -> str:
+        """Return what the value of an output is called, which is known from now on."""
         value = scope.get(output)
         if value is None:
             raise InvalidModelError(f"output {output!r} is not assigned by any node", "export the model again")
         self._load(value)
-        if value == output:  # perhaps an input or a constant
-            return
-        if output in self._types:  # a value inside a branch had the name before
-            self._rename(output, scope)
-        self._types[output] = self._types[value]
-        self._nodes.append(Node("Identity", (value,), (output,), {}, f"{output}/output"))
+        return value
 
-    def _rename(self, value: str, scope: Names) -> None:
-        """Give a value another name, wherever it is named."""
-        moved = self.fresh(value)
-        scope.update({name: moved for name, each in scope.items() if each == value})
-        self._types[moved] = self._types[value]
-        if value in self._constants:
-            self._constants[moved] = self._constants.pop(value)
-        for index, node in enumerate(self._nodes):
-            if value in node.inputs or value in node.outputs:
-                inputs, outputs = (
-                    tuple(moved if name == value else name for name in names) for names in (node.inputs, node.outputs)
-                )
+    def _moved(self, values: Sequence[str]) -> dict[str, str]:
+        """Give values other names, wherever they are named, and return those."""
+        moved: dict[str, str] = {}
+        for value in values:
+            moved[value] = other = self.fresh(value)
+            self._types[other] = self._types[value]
+            if value in self._constants:
+                self._constants[other] = self._constants.pop(value)
+        for index, node in enumerate(self._nodes if moved else ()):
+            inputs, outputs = (tuple(moved.get(name, name) for name in names) for names in (node.inputs, node.outputs))
+            if (inputs, outputs) != (node.inputs, node.outputs):
                 self._nodes[index] = node.with_(inputs=inputs, outputs=outputs)
+        return moved
 
 
 def _contents(node: Node) -> Array:

@@ -181,7 +181,7 @@ def with_common_versions(model: ModelProto) -> ModelProto:
     for function in changed.functions:
         for each in function.opset_import:
             newer = own.get(each.domain, each.version)
-            if all(_is_same(node, each.domain, each.version, newer) for node in _all_nodes(function.node)):
+            if all(_is_same(node, each.domain, each.version, newer) for node in all_nodes(function.node)):
                 each.version = newer
     return changed
 
@@ -194,12 +194,13 @@ def _is_same(node: NodeProto, domain: str, one: int, other: int) -> bool:
     return found is not None and found == schema(node.op_type, other, domain)
 
 
-def _all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+def all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """Yield nodes, and those of the graphs among their attributes."""
     for node in nodes:
         yield node
         for attribute in node.attribute:
             for graph in _graphs(attribute):
-                yield from _all_nodes(graph.node)
+                yield from all_nodes(graph.node)
 
 
 def _give_defaults(nodes: Iterable[NodeProto], defaults: Mapping[tuple[str, str, str], Any]) -> None:

@@ -17,7 +17,7 @@ from opbuild.frontend.rewritten import LEARNED
 from opbuild.graph.cut import HOST_VALUE
 from opbuild.graph.label_tables import label_table
 from opbuild.graph.passes.infer import is_text
-from opbuild.graph.types import Array, Node
+from opbuild.graph.types import IN_RANGE, Array, Node
 from opbuild.text.plural import counted
 
 MOST_KEYS = 512
@@ -65,12 +65,17 @@ def _imputer(of: Learned) -> Sequence[Node]:
 
 
 def _one_hot(of: Learned) -> Sequence[Node]:
-    """Compare each number with all categories; of equal ones the last counts."""
-    numbers = of.attr("cats_int64s", ())
-    if not numbers or not of.attr("zeros", 1):
+    """Compare each number with all categories; of equal ones the last counts.
+
+    The host says which number is no category, where each must be one, unless they count from 0 on.
+    """
+    numbers = np.array(of.attr("cats_int64s", ()), np.int64)
+    may_be_others, are_places = bool(of.attr("zeros", 1)), np.array_equal(numbers, np.arange(len(numbers)))
+    if not len(numbers) or not (may_be_others or are_places):
         return of.itself()
-    numbers = np.array(numbers, np.int64)
     x = of.input(0) if of.dtype() == "int64" else of.cast(of.input(0), "int64")
+    if not may_be_others:
+        x = of.own(IN_RANGE, x, counts=(len(numbers),), negative=False)
     found = of.cast(of("Equal", of("Unsqueeze", x, of.ints(-1)), of.constant(numbers)), FLOAT)
     last = np.array([each not in numbers[index + 1 :] for index, each in enumerate(numbers)])
     return of.finish(found if last.all() else of("Mul", found, of.constant(last.astype(FLOAT))))

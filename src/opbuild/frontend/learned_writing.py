@@ -7,19 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.frontend import post_transforms
+from opbuild.frontend.post_transforms import LOGISTIC, NAMES, NONE, PROBIT
 from opbuild.frontend.rewriting import Rewriting, Scope
+from opbuild.graph.indices import DOMAIN
 from opbuild.graph.label_tables import as_texts
+from opbuild.graph.passes.infer import is_text
 from opbuild.graph.types import Array, Node
 
 FLOAT = "float32"
-
-TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
-
-_SHAPE = 0.147
-"""The constant of the formula by which ONNX Runtime inverts the error function."""
-
-NEARLY_ZERO = 1e-7
-"""Scores that are no greater are zero for ``SOFTMAX_ZERO``."""
 
 
 class Learned(Rewriting):
@@ -50,7 +46,7 @@ class Learned(Rewriting):
     @property
     def transform(self) -> str:
         """What becomes of scores."""
-        return self.choice("post_transform", "NONE", TRANSFORMS)
+        return self.choice("post_transform", NONE, NAMES)
 
     def cast(self, value: str, dtype: str, given: str = "") -> str:
         """Return a value in another element type."""
@@ -113,7 +109,7 @@ class Learned(Rewriting):
 
 
 def classified(of: Learned, place: str, labels: Array, scores: str) -> Sequence[Node]:
-    """Give the scores of classes, and the labels that lie at places; text comes last, as it is the host's."""
+    """Give the scores of classes, and the labels that lie at places."""
     if len(labels) == 0:
         of.refuse("it has no labels")
     outputs = (*of.node.outputs, "", "")
@@ -122,6 +118,8 @@ def classified(of: Learned, place: str, labels: Array, scores: str) -> Sequence[
     if outputs[0]:
         if labels.dtype == np.int64 and np.array_equal(labels, np.arange(len(labels))):
             of.write("Identity", (place,), (outputs[0],), {})
+        elif is_text(labels):
+            of.write("ClassNames", (place,), (outputs[0],), {"names": tuple(labels.tolist())}, DOMAIN)
         else:
             of.write("Gather", (of.constant(labels), place), (outputs[0],), {"axis": 0})
     return of.nodes
@@ -129,49 +127,13 @@ def classified(of: Learned, place: str, labels: Array, scores: str) -> Sequence[
 
 def transformed(of: Learned, scores: str, count: int) -> str:
     """Return scores in ``count`` columns after the node's post_transform; of one alone only PROBIT changes it."""
-    kind = of.transform
-    if kind == "NONE" or (count == 1 and kind != "PROBIT"):
-        return scores
-    return {"SOFTMAX": _softmax, "LOGISTIC": _logistic, "SOFTMAX_ZERO": _softmax_zero, "PROBIT": _probit}[kind](
-        of, scores
-    )
+    is_changed = count > 1 or of.transform == PROBIT
+    return post_transforms.transformed(of, of.transform, scores) if is_changed else scores
 
 
 def of_two(of: Learned, score: str) -> str:
     """Return the scores of two classes after the node's post_transform, given the second one's."""
-    if of.transform == "LOGISTIC":
-        return of("Concat", _logistic(of, of("Neg", score)), _logistic(of, score), axis=1)
-    score = _probit(of, score) if of.transform == "PROBIT" else score
+    if of.transform == LOGISTIC:
+        return of("Sigmoid", of("Concat", of("Neg", score), score, axis=1))
+    score = transformed(of, score, 1)
     return of("Concat", of("Sub", of.like(score, 1), score), score, axis=1)
-
-
-def _softmax(of: Learned, scores: str) -> str:
-    return of("Softmax", scores, axis=1)
-
-
-def _logistic(of: Learned, scores: str) -> str:
-    return of("Sigmoid", scores)
-
-
-def _softmax_zero(of: Learned, scores: str) -> str:
-    """Write a softmax in which scores of zero have no part, nor those that are not numbers."""
-    numbers = of("Where", of("IsNaN", scores), of.like(scores, np.finfo(FLOAT).min), scores)
-    most = of("ReduceMax", numbers, of.ints(1), keepdims=1)
-    has_part = of("Greater", of("Abs", scores), of.like(scores, NEARLY_ZERO))
-    powers = of("Exp", of("Sub", scores, most))
-    parts = of("Where", has_part, powers, of.like(scores, 0))
-    others = of("Mul", scores, of("Exp", of("Neg", most)))
-    total = of("ReduceSum", parts, of.ints(1), keepdims=1)
-    return of("Div", of("Where", has_part, powers, others), total)
-
-
-def _probit(of: Learned, scores: str) -> str:
-    """Write the inverse of the normal distribution's function, by Winitzki's formula."""
-    x = of("Sub", of("Mul", scores, of.like(scores, 2)), of.like(scores, 1))
-    one = of.like(scores, 1)
-    log = of("Log", of("Mul", of("Sub", one, x), of("Add", one, x)))
-    first = of("Add", of("Mul", log, of.like(scores, 0.5)), of.like(scores, 2 / (np.pi * _SHAPE)))
-    inner = of("Sqrt", of("Sub", of("Mul", first, first), of("Mul", log, of.like(scores, 1 / _SHAPE))))
-    size = of("Sqrt", of("Sub", inner, first))
-    below = of("Less", x, of.like(scores, 0))
-    return of("Mul", of("Where", below, of.like(scores, -np.sqrt(2)), of.like(scores, np.sqrt(2))), size)

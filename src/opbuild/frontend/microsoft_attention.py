@@ -245,7 +245,7 @@ def _multi_head_attention(of: Rewriting) -> Sequence[Node]:
 
 
 def _packed_heads(of: Rewriting) -> Heads:
-    """Return what lies in one tensor ``(batch, length, heads, 3, size)``."""
+    """Return queries, keys and values that lie in one tensor ``(batch, length, heads, 3, size)``."""
     if of.has(3):
         of.refuse("a bias of packed queries, keys and values is not served")
     batch, length, heads, _, size = of.shape(0)

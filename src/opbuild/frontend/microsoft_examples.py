@@ -9,18 +9,14 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-import onnx
-from onnx import helper, numpy_helper
-
 from opbuild.frontend import microsoft_search_examples as searches
-from opbuild.frontend.onnx_examples import Example, Form, Operand
+from opbuild.frontend.operator_examples import Example, Form, Operand, model_of
+from opbuild.frontend.operator_examples import given as _x
+from opbuild.frontend.operator_examples import known as _w
 from opbuild.frontend.rewritten import MICROSOFT, MODULES, NCHWC
 from opbuild.graph.passes import infer  # noqa: F401 - it registers the rules
-from opbuild.graph.shape_rules import ONNX_DTYPES, RULES
+from opbuild.graph.shape_rules import RULES
 from opbuild.platform.records import NamedTuple
-
-_NUMBERS = {dtype: number for number, dtype in ONNX_DTYPES.items()}
 
 
 class Examples(NamedTuple):
@@ -50,27 +46,7 @@ def examples(name: str) -> Iterator[Example]:
         if not found.dtypes:
             yield Example(name, form.label, "", None)
         for dtype in found.dtypes:
-            yield Example(name, form.label, dtype, _model(domain, op_type, form, dtype))
-
-
-def _model(domain: str, op_type: str, form: Form, dtype: str) -> onnx.ModelProto:
-    names, inputs, constants = [], [], []
-    for number, operand in enumerate(form.inputs):
-        names.append("" if operand is None else f"x{number}")
-        if operand is None:
-            continue
-        kind = operand.dtype or dtype
-        if operand.value is None:
-            inputs.append(helper.make_tensor_value_info(names[-1], _NUMBERS[kind], operand.shape))
-        else:
-            constants.append(numpy_helper.from_array(np.full(operand.shape, operand.value).astype(kind), names[-1]))
-    outputs = [f"y{number}" for number in range(form.outputs)]
-    attrs = {name: value(dtype) if callable(value) else value for name, value in form.attrs.items()}
-    node = helper.make_node(op_type, names, outputs, name="node", domain=domain, **attrs)
-    results = [helper.make_tensor_value_info(name, 0, None) for name in outputs]
-    graph = helper.make_graph([node], op_type, inputs, results, constants)
-    versions = [helper.make_opsetid("", 21), helper.make_opsetid(domain, 1)]
-    return helper.make_model(graph, opset_imports=versions)
+            yield Example(name, form.label, dtype, model_of(domain, op_type, form, dtype, {"": 21, domain: 1}))
 
 
 # -- what operators need -----------------------------------------------------------------------------------------------
@@ -80,16 +56,6 @@ UP_TO_32_BITS = ("float16", "float32", "bfloat16")
 SEARCHED = ("float16", "float32")
 BYTES = ("uint8", "int8")
 MOVED = ("bool", "uint8", "uint32", "uint64", "int8", "int32", "int64", *FLOATS)
-
-
-def _x(*shape: int, dtype: str = "") -> Operand:
-    """Return an input that is given to each call."""
-    return Operand(shape, dtype)
-
-
-def _w(*shape: int, dtype: str = "", value: Any = 1) -> Operand:
-    """Return an input that is known when the network is built."""
-    return Operand(shape, dtype, value)
 
 
 def _one(dtypes: tuple[str, ...], *inputs: Operand | None, outputs: int = 1, **attrs: Any) -> Examples:
@@ -157,6 +123,8 @@ EXAMPLES: Mapping[str, Examples] = {
     "GatedRMSNorm": _one(FLOATS, _ROWS, _WIDE, _ROWS),
     "GatherBlockQuantized": _one(("uint8", "uint4", "int4", "float8_e4m3fn", "float8_e5m2"), _w(8, 32),
                                  _x(2, dtype="int64"), _w(8, 2, dtype="float32"), block_size=16, bits=8),
+    "GatedDeltaNet": _one(UP_TO_32_BITS, _x(2, 4, 2, 8), _x(2, 4, 2, 8), _x(2, 4, 2, 8), None,
+                          _x(2, 4, 2, dtype="float32"), _x(2, 4, 2, dtype="float32"), outputs=2),
     "GatherND": _one(MOVED, _ROWS, _x(3, 1, dtype="int64")),
     **dict.fromkeys(("Gelu", "QuickGelu", "ScaledSiLU", "SampleOp"), _one(FLOATS, _ROWS)),
     "GemmFastGelu": _one(FLOATS, _ROWS, _w(16, 8), _w(8)),
@@ -234,6 +202,10 @@ EXAMPLES: Mapping[str, Examples] = {
     "Trilu": _one(MOVED, _x(4, 4)),
     "UnfoldTensor": _one(MOVED, _x(2, 16), size=4, step=2),
     "Unique": _one(("float32",), _x(8), outputs=3),
+    "VarlenCausalConvWithState": _one(UP_TO_32_BITS, _x(8, 16), _w(16, 1, 3), _x(3, dtype="int32"), None,
+                                      _x(2, 16, 2), outputs=2),
+    "VarlenNGramHashMapping": _one(("int32", "int64"), _x(8), _w(2), _w(2), _x(3, dtype="int32"), max_ngram_size=2,
+                                   n_head_per_ngram=2, pad_id=0, outputs=2),
     "WhisperBeamSearch": _one(SEARCHED, _SOUND, _TURNS, _NONE, _BEAMS, _BEAMS, _PENALTY, outputs=2, **searches.WHISPER),
     "com.microsoft.nchwc.Conv": _one(("float32",), _IMAGE, _FILTERS, _WIDE, **_CONV),
     **dict.fromkeys(

@@ -18,7 +18,7 @@ from opbuild.graph.types import Node
 
 FLOAT32 = 1
 LEAST_WEIGHT = 1e-8
-"""What a quantised expert's weight must exceed, or it is left out."""
+"""The weight that a quantised expert must exceed, or it is left out."""
 
 GATED = "swiglu"
 

@@ -7,14 +7,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from opbuild.frontend.rewriting import Rewriting, writes
+from opbuild.graph.cut import HOST_VALUE
 from opbuild.graph.types import Node
 
 
 @writes("MurmurHash3")
 def _hash(of: Rewriting) -> Sequence[Node]:
-    """MurmurHash3 of 32 bits, of the bytes of each number."""
+    """MurmurHash3 of 32 bits, of the bytes of each number; the host computes it of text."""
     kind = of.dtype(0)
-    words = {4: 1, 8: 2}.get(np.dtype(kind).itemsize if kind != "object" else 0)
+    if kind == HOST_VALUE.dtype:
+        of.write("MurmurHash3", of.node.inputs, of.node.outputs, of.node.attrs, "opbuild")
+        return of.nodes
+    words = {4: 1, 8: 2}.get(np.dtype(kind).itemsize)
     if words is None:
         of.refuse(f"hashes of {kind} are not served")
     seed = np.uint32(int(of.attr("seed", 0)) & 0xFFFFFFFF)
@@ -53,25 +57,63 @@ def _word(of: Rewriting, value: int) -> str:
 @writes("NGramHashMapping")
 def _hash_runs(of: Rewriting) -> Sequence[Node]:
     """Hashes of each run of two and more tokens that ends at a token, some of each length."""
-    if of.attr("reset_on_eos", 0) or of.has(6):
-        of.refuse("history that ends at a token or a segment is not served")
     batch, length = of.shape(0, 2)
-    most, heads, kind = int(of.attr("max_ngram_size", 2)), int(of.attr("n_head_per_ngram", 1)), of.dtype(0)
-    if of.has(3):
-        before = of.input(3)
-    else:
-        filler = of.scalar(5) if of.has(5) else of.constant(np.array(of.attr("pad_id", 0), kind))
-        before = of("Expand", filler, of.ints(batch, most - 1))
+    most = int(of.attr("max_ngram_size", 2))
+    filler = before_all(of, 5)
+    before = of.input(3) if of.has(3) else of("Expand", filler, of.ints(batch, most - 1))
     whole = of("Concat", before, of.input(0), axis=1)
-    mixed, hashes = "", []
-    for back in range(most):
-        shifted = of.slice(whole, 1, most - 1 - back, most - 1 - back + length)
-        part = of("Mul", shifted, of.slice(of.input(1), 0, back, back + 1))
+
+    def shifted(value: str, back: int) -> str:
+        return of.slice(value, 1, most - 1 - back, most - 1 - back + length)
+
+    segments: tuple[str, ...] = ()
+    if of.has(6):
+        first = of.slice(of.input(6), 1, 0, 1)  # what came before is of the first one's segment
+        joined = of("Concat", of("Expand", first, of.ints(batch, most - 1)), of.input(6), axis=1)
+        segments = tuple(shifted(joined, back) for back in range(most))
+    runs = tuple(shifted(whole, back) for back in range(most))
+    found = hashes(of, until_reset(of, runs, segments, filler, 5), 4)
+    return of.finish(found, of.slice(whole, 1, length, length + most - 1))
+
+
+def before_all(of: Rewriting, end: int) -> str:
+    """Return the filler before the first token: the input that is the token at an end, else a number."""
+    return of.scalar(end) if of.has(end) else of.constant(np.array(of.attr("pad_id", 0), of.dtype(0)))
+
+
+def until_reset(of: Rewriting, runs: Sequence[str], segments: Sequence[str], filler: str, end: int) -> Sequence[str]:
+    """Return tokens of runs, each so many places before the last, but the filler from where another text ends.
+
+    Args:
+        of: Where it is written.
+        runs: The tokens, the last one of each run first.
+        segments: Their segments, in which texts lie apart; none if there are none.
+        filler: What stands where there is no token.
+        end: The place of the input that has the token at which a text ends.
+    """
+    has_end = bool(of.has(end) and of.attr("reset_on_eos", 0))
+    if not has_end and not segments:
+        return runs
+    found, is_over = [runs[0]], ""
+    for back in range(1, len(runs)):
+        ends = [of("Equal", runs[back], of.scalar(end))] if has_end else []
+        if segments:
+            ends.append(of("Not", of("Equal", segments[back], segments[back - 1])))
+        for each in ends:
+            is_over = of("Or", is_over, each) if is_over else each
+        found.append(of("Where", is_over, filler, runs[back]))
+    return found
+
+
+def hashes(of: Rewriting, runs: Sequence[str], offsets: int) -> str:
+    """Return the hashes of runs, a column for each length and head; ``offsets`` is the place of what is added."""
+    heads, found = int(of.attr("n_head_per_ngram", 1)), list[str]()
+    mixed = ""
+    for back, run in enumerate(runs):
+        part = of("Mul", run, of.slice(of.input(1), 0, back, back + 1))
         mixed = of("BitwiseXor", mixed, part) if mixed else part
         if back:
             sizes = of.slice(of.input(2), 0, (back - 1) * heads, back * heads)
-            hashes.append(of("Mod", of("Unsqueeze", mixed, of.ints(2)), sizes))
-    found = of("Concat", *hashes, axis=2)
-    return of.finish(
-        of("Add", found, of.input(4)) if of.has(4) else found, of.slice(whole, 1, length, length + most - 1)
-    )
+            found.append(of("Mod", of("Unsqueeze", mixed, of.ints(-1)), sizes))
+    value = of("Concat", *found, axis=-1)
+    return of("Add", value, of.input(offsets)) if of.has(offsets) else value

@@ -28,7 +28,7 @@ KEPT = (
 
 
 class State(NamedTuple):
-    """What a search carries from turn to turn, or what these values are called.
+    """The values that a search carries from turn to turn, or their names.
 
     Attributes:
         tokens, places, mask: What the decoder reads of the new tokens.

@@ -14,82 +14,52 @@ import numpy as np
 import onnx
 from onnx import TensorProto, defs, helper, numpy_helper
 
-from opbuild.graph.shape_rules import ONNX_DTYPES
-from opbuild.graph.types import DTYPES, Array
-from opbuild.platform.records import NamedTuple
+from opbuild.frontend.learned_examples import LEARNED_FORMS
+from opbuild.frontend.operator_examples import Example, Form, Operand, model_of
+from opbuild.frontend.operator_examples import given as _x
+from opbuild.frontend.operator_examples import known as _w
+from opbuild.frontend.rewritten import LEARNED
+from opbuild.graph.shape_rules import ONNX_NUMBERS
+from opbuild.graph.types import DTYPES
 
-_NUMBERS = {dtype: number for number, dtype in ONNX_DTYPES.items()}
 _SPELLED = {"float": "float32", "double": "float64"}
 _PREFERRED = ("float32", "int64", "int32", "bool", "uint8")
 
 
-class Operand(NamedTuple):
-    """An input of an example.
-
-    Attributes:
-        shape: Its shape.
-        dtype: Its element type; empty for the type that is asked about.
-        value: Its contents if they are known when the network is built; None if they are given to each call.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str = ""
-    value: Array | float | None = None
+def operator_types(domain: str = "") -> tuple[str, ...]:
+    """Return the operators of ONNX's domain or of ``ai.onnx.ml``, sorted; the latter with the domain before them."""
+    return tuple(sorted(name for name, schema in _schemas().items() if schema.domain == domain))
 
 
-class Form(NamedTuple):
-    """One way to use an operator.
-
-    Attributes:
-        label: What is particular about it; empty if there is one form only.
-        inputs: Its inputs; None for an absent one.
-        attrs: Its attributes.
-        outputs: How many outputs it has.
-    """
-
-    label: str
-    inputs: tuple[Operand | None, ...]
-    attrs: Mapping[str, Any] = {}
-    outputs: int = 1
-
-
-class Example(NamedTuple):
-    """A model of one node.
-
-    Attributes:
-        op_type: The operator.
-        label: The label of its form.
-        dtype: The element type that is asked about.
-        model: The model; None if opbuild has no such values: sequences, optional values, text.
-    """
-
-    op_type: str
-    label: str
-    dtype: str
-    model: onnx.ModelProto | None
-
-
-def operator_types() -> tuple[str, ...]:
-    """Return ONNX's operators in the newest operator set, sorted; those that are deprecated are left out."""
-    return tuple(sorted(_schemas()))
-
-
-def examples(op_type: str) -> Iterator[Example]:
+def examples(name: str) -> Iterator[Example]:
     """Yield models of an operator: one for each form and element type."""
-    schema = _schemas()[op_type]
+    schema = _schemas()[name]
     main, dtypes = _main_type(schema)
     if any(not _dtypes(schema, port.type_str) for port in schema.inputs[: schema.min_input]):
         dtypes = ()
-    for form in FORMS.get(op_type) or (_usual(schema),):
+    for form in FORMS.get(name) or (_usual(schema),):
         if not dtypes:
-            yield Example(op_type, form.label, "", None)
+            yield Example(name, form.label, "", None)
         for dtype in dtypes:
-            yield Example(op_type, form.label, dtype, _model(schema, form, main, dtype))
+            yield Example(name, form.label, dtype, _model(schema, form, main, dtype))
 
 
 @lru_cache(maxsize=1)
 def _schemas() -> Mapping[str, Any]:
-    return {each.name: each for each in defs.get_all_schemas() if not each.domain and not each.deprecated}
+    """Return the newest schema of each operator; one of ONNX's own that is deprecated is left out."""
+    found = {each.name: each for each in defs.get_all_schemas() if not each.domain and not each.deprecated}
+    every = sorted(defs.get_all_schemas_with_history(), key=lambda each: each.since_version)
+    learned = (each for each in every if each.domain == LEARNED and not each.deprecated)
+    return found | {f"{LEARNED}.{each.name}": each for each in learned}
+
+
+def _model(schema: Any, form: Form, main: str, dtype: str) -> onnx.ModelProto:
+    versions = {"": defs.onnx_opset_version(), **({LEARNED: schema.since_version} if schema.domain else {})}
+
+    def kind_of(place: int) -> str:
+        return _type_of(schema, schema.inputs[min(place, len(schema.inputs) - 1)].type_str, main, dtype)
+
+    return model_of(schema.domain, schema.name, form, dtype, versions, kind_of)
 
 
 def _main_type(schema: Any) -> tuple[str, tuple[str, ...]]:
@@ -112,27 +82,6 @@ def _usual(schema: Any) -> Form:
     return Form("", (Operand(SHAPE),) * max(schema.min_input, min(schema.max_input, 2) if variadic else 0))
 
 
-def _model(schema: Any, form: Form, main: str, dtype: str) -> onnx.ModelProto:
-    names, inputs, constants = [], [], []
-    for number, operand in enumerate(form.inputs):
-        names.append("" if operand is None else f"x{number}")
-        if operand is None:
-            continue
-        port = schema.inputs[min(number, len(schema.inputs) - 1)].type_str
-        kind = operand.dtype or _type_of(schema, port, main, dtype)
-        if operand.value is None:
-            inputs.append(helper.make_tensor_value_info(names[-1], _NUMBERS[kind], operand.shape))
-        else:
-            contents = np.full(operand.shape, operand.value).astype(kind)
-            constants.append(numpy_helper.from_array(contents, names[-1]))
-    outputs = [f"y{number}" for number in range(form.outputs)]
-    attrs = {name: value(dtype) if callable(value) else value for name, value in form.attrs.items()}
-    node = helper.make_node(schema.name, names, outputs, name="node", **attrs)
-    results = [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in outputs]
-    graph = helper.make_graph([node], schema.name, inputs, results, constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", defs.onnx_opset_version())])
-
-
 def _type_of(schema: Any, port: str, main: str, dtype: str) -> str:
     """Return the element type of an input: what is asked about, or what most models have there."""
     if port == main:
@@ -144,16 +93,6 @@ def _type_of(schema: Any, port: str, main: str, dtype: str) -> str:
 # -- what operators need -----------------------------------------------------------------------------------------------
 
 SHAPE = (2, 16, 8, 8)
-
-
-def _x(*shape: int, dtype: str = "") -> Operand:
-    """Return an input that is given to each call."""
-    return Operand(shape, dtype)
-
-
-def _w(*shape: int, dtype: str = "") -> Operand:
-    """Return an input that is known when the network is built, as weights are."""
-    return Operand(shape, dtype, 1)
 
 
 def _k(value: Any, dtype: str = "int64") -> Operand:
@@ -179,7 +118,7 @@ def _spatial(*more: int, weights: bool = False, **attrs: Any) -> tuple[Form, ...
 
 
 def _port(name: str, dtype: str, *shape: int) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, _NUMBERS[dtype], shape)
+    return helper.make_tensor_value_info(name, ONNX_NUMBERS[dtype], shape)
 
 
 def _branch(dtype: str) -> onnx.GraphProto:
@@ -228,7 +167,7 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
     "AffineGrid": _one(_x(2, 2, 3), _k([2, 3, 8, 8])),
     "Attention": _one(_x(2, 4, 8, 16), _x(2, 4, 8, 16), _x(2, 4, 8, 16)),
     "BatchNormalization": _one(_x(*SHAPE), _w(16), _w(16), _w(16), _w(16)),
-    "BitCast": _one(_x(*SHAPE), to=lambda dtype: _NUMBERS[dtype]),
+    "BitCast": _one(_x(*SHAPE), to=lambda dtype: ONNX_NUMBERS[dtype]),
     "BitShift": _one(_x(*SHAPE), _x(*SHAPE), direction="LEFT"),
     **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), _one(_w())),
     "Cast": _one(_x(*SHAPE), to=_other),
@@ -295,7 +234,7 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
                         _w(dtype="float32"), _w()),
     "QLinearMatMul": _one(_ROWS, _w(dtype="float32"), _w(), _w(16, 32), _w(dtype="float32"), _w(),
                           _w(dtype="float32"), _w()),
-    **dict.fromkeys(("RandomNormal", "RandomUniform"), _one(shape=[2, 3], dtype=lambda dtype: _NUMBERS[dtype])),
+    **dict.fromkeys(("RandomNormal", "RandomUniform"), _one(shape=[2, 3], dtype=lambda dtype: ONNX_NUMBERS[dtype])),
     "Range": _one(_k(0, ""), _k(8, ""), _k(1, "")),
     "Reshape": _one(_x(*SHAPE), _k([2, -1])),
     "Resize": tuple(
@@ -321,5 +260,6 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
     "Tile": _one(_x(2, 8), _k([2, 3])),
     "TopK": _one(_x(4, 16), _k([3]), outputs=2),
     "Unsqueeze": _one(_x(2, 8), _k([1])),
+    **{f"{LEARNED}.{op_type}": forms for op_type, forms in LEARNED_FORMS.items()},
 }  # fmt: skip
 """The forms of operators that do not just take inputs of one shape."""

@@ -9,7 +9,7 @@ from google.protobuf.message import Message  # type: ignore[import-untyped]
 
 from opbuild.errors import ModelError, RunError
 from opbuild.frontend.binding import Call
-from opbuild.frontend.block import Declared
+from opbuild.frontend.block import Block, Declared
 from opbuild.frontend.expansion import Body, HostCalls, Served, body_of, has_body
 from opbuild.frontend.known import Known, computed
 from opbuild.frontend.onnx_bind import Binder, to_block
@@ -24,6 +24,9 @@ from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.types import Array, Attribute, Node, TensorType
 
 NO_CALLS = HostCalls(0, 0)
+
+FUNCTIONS = frozenset(("LinearAttention",))
+"""Operators that only their functions compute, of those that are written for others."""
 
 MOST_COMPARED = 64
 """Elements of a constant that may decide whether kernels serve its reader, such as axes; larger ones are weights."""
@@ -58,6 +61,13 @@ class ExpandingBinder(Binder):
         self._served = served
         self._files = files
         self._decided = {} if decided is None else decided
+
+    def add(self, nodes: Sequence[Node], outputs: Sequence[str] = ()) -> Call | None:
+        """Take nodes as ``NodeBinder`` does; as a function, if one of several has no implementation but its own."""
+        if self._served is None or len(nodes) < 2 or not any(map(_is_function_only, nodes)):
+            return super().add(nodes, outputs)
+        block = Block(tuple(nodes), {}, (), tuple(map(Declared, outputs)))
+        return Call(block, {name: name for name in block.free}, self.opset)
 
     def _function(self, node: Node) -> Call | None:
         body = self._better_body(node)
@@ -128,6 +138,11 @@ class ExpandingBinder(Binder):
         asked = (name if output else "" for name, output in zip(body.outputs, node.outputs, strict=False))
         graph = GraphProto(node=body.nodes, output=[ValueInfoProto(name=name) for name in asked])
         return Call(to_block(graph, self._files, opsets, f"{node.name}/"), scope, opsets[""])
+
+
+def _is_function_only(node: Node) -> bool:
+    """Return whether no kernel serves a node, but its function's nodes."""
+    return not node.domain and node.op_type in FUNCTIONS
 
 
 def _key(node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]) -> Hashable:

@@ -189,11 +189,12 @@ def load_model(source: Source) -> OnnxModel:
 
 
 def _check_inputs(graph: GraphProto) -> None:
-    names = [value.name for value in graph.input]
-    for name in names:
-        if not name or names.count(name) > 1:
+    seen = set[str]()
+    for name in (value.name for value in graph.input):
+        if not name or name in seen:
             problem = f"input {name!r} is declared twice" if name else "an input has no name"
             raise InvalidModelError(problem, "give each input a name of its own and export again")
+        seen.add(name)
 
 
 @contextmanager
@@ -213,6 +214,9 @@ def only_own_errors() -> Iterator[None]:
 def _inlined(proto: ModelProto) -> ModelProto:
     from onnx import inliner
 
+    from opbuild.frontend.onnx_functions import check_expansion
+
+    check_expansion(proto)
     try:
         return inliner.inline_local_functions(with_common_versions(with_defaults(proto)), convert_version=True)
     except Exception as error:  # onnx raises RuntimeError, ValueError and its own types here

@@ -9,7 +9,7 @@ from opbuild.errors import InvalidModelError, UnsupportedOperatorError
 from opbuild.frontend.onnx_messages import AttributeProto, GraphProto, NodeProto
 from opbuild.frontend.onnx_read import DataFiles, to_array
 from opbuild.frontend.onnx_schemas import Schema, schema
-from opbuild.frontend.rewritten import LEARNED, rewrites
+from opbuild.frontend.rewritten import LEARNED, NOT_SERVED, rewrites
 from opbuild.graph import user_operators
 from opbuild.graph.passes.infer import has_rule
 from opbuild.graph.types import Node
@@ -29,6 +29,9 @@ def _schema_of(op_type: str, domain: str, name: str, version: int) -> Schema:
         version = max(version, 17)  # ONNX Runtime writes it into every operator set
     found = schema(op_type, version, domain) if version else None
     if found is None:
+        if (domain, op_type) in NOT_SERVED:
+            why, hint = NOT_SERVED[domain, op_type]
+            raise UnsupportedOperatorError(f"node {name!r}: {domain}'s {op_type} is not served: {why}", hint)
         shown = f"domain {domain!r}" if domain else "ONNX's own domain"
         raise UnsupportedOperatorError(
             f"node {name!r}: operator {op_type!r} does not exist in {shown}, operator set {version or 'missing'}",
@@ -71,8 +74,9 @@ def check_node(proto: NodeProto, name: str, opsets: Mapping[str, int]) -> None:
         )
     for missing in sorted(found.required - set(given)):
         raise InvalidModelError(f"{where} lacks the attribute {missing!r}", "export the model again")
+    is_doubled = len(given) > len(set(given))
     for attribute in proto.attribute:
-        if given.count(attribute.name) > 1:
+        if is_doubled and given.count(attribute.name) > 1:
             raise InvalidModelError(f"{where} has the attribute {attribute.name!r} twice", "export the model again")
         _check_kind(attribute, found.attributes[attribute.name], where)
     _check_graphs(proto, name, opsets)

@@ -12,23 +12,24 @@ from onnx import numpy_helper, shape_inference
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.frontend.onnx_schemas import newest_of
 from opbuild.graph.extents import Extent, at_hand
-from opbuild.graph.shape_rules import ONNX_DTYPES, Call, NoTensorError, UnknownTypeError
+from opbuild.graph.shape_rules import ONNX_DTYPES, ONNX_NUMBERS, Call, NoTensorError, UnknownTypeError
 from opbuild.graph.types import Array, Node, TensorType
 
-_NUMBERS = {name: number for number, name in ONNX_DTYPES.items()}
 _VALUE_LIMIT = 65536
 
 
 def type_proto(kind: TensorType) -> onnx.TypeProto:
     """Return the ``TypeProto`` of a type."""
-    found: onnx.TypeProto = onnx.helper.make_tensor_type_proto(_NUMBERS[kind.dtype], [int(each) for each in kind.shape])
+    found: onnx.TypeProto = onnx.helper.make_tensor_type_proto(
+        ONNX_NUMBERS[kind.dtype], [int(each) for each in kind.shape]
+    )
     return found
 
 
 def open_type_proto(kind: TensorType) -> onnx.TypeProto:
     """Return the ``TypeProto`` of a type, which does not say how large open extents are."""
     shape = [None if isinstance(extent, Extent) else extent for extent in kind.shape]
-    found: onnx.TypeProto = onnx.helper.make_tensor_type_proto(_NUMBERS[kind.dtype], shape)
+    found: onnx.TypeProto = onnx.helper.make_tensor_type_proto(ONNX_NUMBERS[kind.dtype], shape)
     return found
 
 
@@ -69,7 +70,9 @@ def infer_single(
     for name, each, constant in zip(names, types, constants, strict=True):
         if each is None:
             continue
-        values.append(onnx.helper.make_tensor_value_info(name, _NUMBERS[each.dtype], tuple(map(at_hand, each.shape))))
+        values.append(
+            onnx.helper.make_tensor_value_info(name, ONNX_NUMBERS[each.dtype], tuple(map(at_hand, each.shape)))
+        )
         if constant is not None and constant.size <= _VALUE_LIMIT:
             initializers.append(numpy_helper.from_array(np.asarray(constant, order="C"), name))
     outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in proto.output if name]
@@ -101,7 +104,7 @@ def _require_allowed(node: Node, types: Sequence[TensorType | None], constants: 
         spelled = allowed.get(port.type_str, [port.type_str])
         if (
             each is not None
-            and f"tensor({onnx.TensorProto.DataType.Name(_NUMBERS[each.dtype]).lower()})" not in spelled
+            and f"tensor({onnx.TensorProto.DataType.Name(ONNX_NUMBERS[each.dtype]).lower()})" not in spelled
         ):
             Call(node, types, constants).fail_dtype(f"it is not defined for {each.dtype}")
 

@@ -13,7 +13,7 @@ import numpy as np
 from opbuild.errors import InvalidModelError, ShapeError, UnsupportedOperatorError
 from opbuild.frontend.rewriting import Scope
 from opbuild.frontend.upgrade_steps import Upgrade, changed, moved, replaced
-from opbuild.graph.shape_rules import ONNX_DTYPES
+from opbuild.graph.shape_rules import ONNX_NUMBERS
 from opbuild.graph.types import Node
 
 
@@ -96,7 +96,7 @@ def _cast(node: Node, scope: Scope) -> Sequence[Node]:
     """The type was named."""
     name = node.text("to", "").lower()
     dtype = {"float": "float32", "double": "float64"}.get(name, name)
-    number = next((number for number, each in ONNX_DTYPES.items() if each == dtype), None)
+    number = ONNX_NUMBERS.get(dtype)
     if number is None:
         raise InvalidModelError(f"Cast node {node.name!r}: {name!r} is no element type", "export the model again")
     return (replaced(node, to=number),)

@@ -12,12 +12,12 @@ from opbuild.errors import InvalidModelError, UnsupportedOperatorError
 from opbuild.frontend.rewritten import MICROSOFT, MODULES
 from opbuild.graph.extents import is_open
 from opbuild.graph.indices import DOMAIN
-from opbuild.graph.shape_rules import ONNX_DTYPES, Call, UnknownValueError
+from opbuild.graph.shape_rules import ONNX_NUMBERS, Call, UnknownValueError
 from opbuild.graph.types import IN_RANGE, Array, Node, TensorType
 
 
 class Scope(Protocol):
-    """What a rewrite may ask of the graph around its node."""
+    """The graph around a node, as far as its rewrite may ask."""
 
     def constant(self, value: Array) -> str:
         """Add a constant and return its name."""
@@ -104,11 +104,18 @@ class Rewriting:
         for value, output in zip(values, self.node.outputs, strict=False):
             if output and not value:
                 wanted.append(output)
-            elif output:
-                self.write("Identity", (value,), (output,), {})
+            elif output != value:
+                self._give(value, output)
         if wanted:
             self.refuse(f"its output {wanted[0]!r} is not computed")
         return self.nodes
+
+    def _give(self, value: str, output: str) -> None:
+        """Call a value by an output's name."""
+        if self.nodes and self.nodes[-1].outputs == (value,):
+            self.nodes[-1] = self.nodes[-1].with_(outputs=(output,))
+        else:
+            self.write("Identity", (value,), (output,), {})
 
     # What is given
 
@@ -223,11 +230,11 @@ class Rewriting:
 
     def cast(self, value: str, dtype: str, given: str = "") -> str:
         """Write a Cast, unless the value is of that type already."""
-        return value if dtype == given else self("Cast", value, to=_NUMBERS[dtype])
+        return value if dtype == given else self("Cast", value, to=ONNX_NUMBERS[dtype])
 
     def bits(self, value: str, given: str, dtype: str) -> str:
         """Write a BitCast to a type of the same size, unless the value is of that type already."""
-        return value if dtype == given else self("BitCast", value, to=_NUMBERS[dtype])
+        return value if dtype == given else self("BitCast", value, to=ONNX_NUMBERS[dtype])
 
     def scalar(self, index: int) -> str:
         """Return an input that holds one number as a value without dimensions."""
@@ -241,8 +248,6 @@ class Rewriting:
         """Write a Slice along one axis."""
         return self("Slice", value, self.ints(begin), self.ints(end), self.ints(axis))
 
-
-_NUMBERS = {dtype: number for number, dtype in ONNX_DTYPES.items()}
 
 Rewrite = Callable[[Rewriting], Sequence[Node]]
 

@@ -25,6 +25,7 @@ _MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "microsoft_bits": {MICROSOFT: ("MatMulBnb4", "MatMulNBits")},
     "microsoft_beams": {MICROSOFT: ("BeamSearch", "WhisperBeamSearch")},
     "microsoft_decoding": {MICROSOFT: ("DecoderMaskedMultiHeadAttention",)},
+    "microsoft_delta": {MICROSOFT: ("GatedDeltaNet",)},
     "microsoft_experts": {MICROSOFT: ("MoE", "QMoE")},
     "microsoft_search": {MICROSOFT: ("GreedySearch", "Sampling")},
     "microsoft_gated": {
@@ -68,6 +69,7 @@ _MODULES: dict[str, dict[str, tuple[str, ...]]] = {
             *("SkipSimplifiedLayerNormalization",),
         ),
     },
+    "microsoft_packed": {MICROSOFT: ("VarlenCausalConvWithState", "VarlenNGramHashMapping")},
     "microsoft_positions": {MICROSOFT: ("MRotaryEmbedding", "RelativePositionBias", "RotaryEmbedding")},
     "microsoft_quantized": {
         MICROSOFT: (
@@ -85,6 +87,31 @@ MODULES = {
     for op_type in op_types
 }
 """By domain and operator type the module that writes it."""
+
+NOT_SERVED: dict[tuple[str, str], tuple[str, str]] = {
+    (MICROSOFT, "AttnLSTM"): ("attention inside an LSTM is not written with others", "export both apart"),
+    (MICROSOFT, "GatherPacked"): (
+        "its weights are packed in formats of ONNX Runtime's own, which are not read",
+        "quantise the embeddings with GatherBlockQuantized",
+    ),
+    (MICROSOFT, "MatMulFpQ4"): (
+        "its weights are packed in a layout that its documentation does not tell",
+        "quantise the model anew, with MatMulNBits",
+    ),
+    (MICROSOFT, "MaxpoolWithMask"): (
+        "its documentation is 'for internal use', and does not say what it computes",
+        "replace it by MaxPool of masked values",
+    ),
+    (MICROSOFT, "SparseAttention"): (
+        "its caches are written in place, in memory that the caller shares between inputs and outputs",
+        "export the model with GroupQueryAttention",
+    ),
+    (MICROSOFT, "SparseToDenseMatMul"): (
+        "it reads a sparse tensor, of which opbuild has none",
+        "export the matrix as a dense one, with MatMul",
+    ),
+}
+"""Why operators are not served of which ONNX Runtime has kernels for CPUs, and what to do about it."""
 
 
 def rewrites(domain: str, op_type: str) -> bool:

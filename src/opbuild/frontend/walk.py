@@ -13,7 +13,7 @@ import numpy as np
 
 from opbuild.errors import InvalidModelError, ModelError, RunError, UnsupportedOperatorError
 from opbuild.frontend.binding import Call, NodeBinder
-from opbuild.frontend.block import Block, Declared, blocks, captures
+from opbuild.frontend.block import Block, Declared, blocks, captures, reads
 from opbuild.frontend.rest import Frame, Rest
 from opbuild.graph.cut import HOST_VALUE, Body, Cut, Dimension, Kind, is_tensor
 from opbuild.graph.passes.blame import blaming
@@ -34,6 +34,12 @@ REPEATED = ("Loop", "Scan", "SequenceMap")
 
 BY_DATA = frozenset(("BifurcationDetector", "Compress", "DynamicTimeWarping", "NonMaxSuppression", "NonZero", "Unique"))
 """Operators whose results have shapes that their data decide, not a list of sizes."""
+
+MOVING = frozenset(
+    ("ArrayFeatureExtractor", "Concat", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose",
+     "Unsqueeze")
+)  # fmt: skip
+"""Operators that make text of text."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +74,7 @@ class _Stop(NamedTuple):
         body: Of a Loop, Scan or SequenceMap.
         outer: What the body reads from outside.
         least: As a cut's, by the part's names.
+        is_of_host: Whether the node reads or makes what is no tensor: its own results are all that waits for it.
     """
 
     kind: Kind
@@ -77,6 +84,7 @@ class _Stop(NamedTuple):
     body: Rest | None = None
     outer: tuple[tuple[str, str], ...] = ()
     least: Dimension | None = None
+    is_of_host: bool = False
 
 
 def walk(rest: Rest, binder: NodeBinder, name: str, *, whole: bool) -> Walked:
@@ -100,6 +108,9 @@ class _Walk:
         self._binder = binder
         self._name = name
         self._frames = [frame._replace(scope=dict(frame.scope)) for frame in rest.frames]
+        self._late: list[tuple[int, _Stop]] = []
+        self._left: list[int] = []
+        self._awaited: set[str] = set()
         binder.restore(rest.types, rest.known)
         if self._frames[0].position == 0:
             self._open(self._frames[0])
@@ -107,8 +118,10 @@ class _Walk:
     def run(self, *, whole: bool) -> Walked:
         while self._frames[-1].computes is not None or not self._frames[-1].is_done:
             stop = self._step()
-            if stop is not None:
-                return self._cut(stop)
+            if stop is not None and not self._postpones(stop):
+                return self._cut_late() if self._late else self._cut(stop)
+        if self._late:
+            return self._cut_late()
         outputs, scope = [output.name for output in self._frames[0].block.outputs], self._frames[0].scope
         others = [name for name, each in self._begun.types.items() if not is_tensor(each)]
         if whole and not others:
@@ -133,6 +146,11 @@ class _Walk:
             return None
         index = len(self._frames) - 1
         node = frame.block.nodes[frame.position]
+        if index == 0 and not self._awaited.isdisjoint(reads(node)):
+            self._left.append(frame.position)
+            self._awaited.update(node.outputs)
+            self._frames[0] = frame._replace(position=frame.position + 1)
+            return None
         self._binder.read_as(frame.opset, frame.within)
         with blaming(node):
             stop = self._enter(node, frame) if node.op_type == "If" and not node.domain else self._take(node, frame)
@@ -206,9 +224,7 @@ class _Walk:
         if not error.nodes:  # other nodes are to take its place, which are not known
             raise UnsupportedOperatorError(error.message, "give a value that is one number")
         nodes = tuple(map(_storable, error.nodes))
-        own = {name for each in error.nodes for name in each.outputs}
-        reads = dict.fromkeys(name for each in error.nodes for name in each.inputs if name and name not in own)
-        return _Stop("data", tuple(reads), nodes, error.message)
+        return _Stop("data", _read_by(nodes), nodes, error.message, is_of_host=isinstance(error, NoTensorError))
 
     def _deciding(self, node: Node, error: UnknownTypeError, frame: Frame) -> list[str]:
         """Return the values that decide the types of a node; none if they are too large, or made by its own upgrade."""
@@ -264,6 +280,40 @@ class _Walk:
         self._binder.assign(self._binder.declare(node.outputs, frame.scope), found)
         return True
 
+    # What only the host can do comes last, so that it cuts nothing in two that kernels compute
+
+    def _postpones(self, stop: _Stop) -> bool:
+        """Go on behind a node of the host; what reads numbers that it makes is left for the next part."""
+        if not stop.is_of_host or len(self._frames) > 1:
+            return False
+        frame = self._frames[0]
+        for node in stop.nodes:
+            moves = node.op_type in MOVING and self._binder.is_no_tensor(node.inputs[0])
+            self._binder.begin({x: HOST_VALUE for x in node.outputs if moves or self._binder.is_no_tensor(x)})
+        made = {name for node in stop.nodes for name in node.outputs if not self._binder.is_no_tensor(name)}
+        outputs = frame.block.nodes[frame.position].outputs
+        self._awaited.update(name for name in outputs if frame.scope.get(name) in made)
+        self._late.append((frame.position, stop))
+        self._frames[0] = frame._replace(position=frame.position + 1)
+        return True
+
+    def _cut_late(self) -> Walked:
+        """Return the part that ends with what was postponed, in front of what was left and of what is not yet taken."""
+        frame = self._frames[0]
+        is_inside = len(self._frames) > 1  # a branch or a function, which is taken again
+        left = [*self._left, *range(frame.position - is_inside, len(frame.block.nodes))]
+        last = self._late[-1][0]
+        taken = [place for place in range(len(frame.block.nodes)) if place not in {*left, last}]
+        nodes = tuple(frame.block.nodes[place] for place in (*taken, last, *left))
+        unknown = {name for place in left for name in frame.block.nodes[place].outputs}
+        scope = {name: value for name, value in frame.scope.items() if name not in unknown}
+        path = f"{frame.path}~{','.join(map(str, left))}" if self._left else frame.path
+        self._frames = [
+            Frame(replace(frame.block, nodes=nodes), path, len(taken), scope, frame.opset, None, frame.within)
+        ]
+        evaluated = tuple(each for _, stop in self._late for each in stop.nodes)
+        return self._cut(_Stop("data", _read_by(evaluated), evaluated, self._late[0][1].why))
+
     # Cutting
 
     def _cut(self, stop: _Stop) -> Walked:
@@ -285,7 +335,7 @@ class _Walk:
         if stop.kind != "values":
             self._frames[-1] = frame._replace(position=frame.position + 1)
         own = {name for each in stop.nodes for name in each.outputs}
-        made = tuple(frame.scope[name] for name in node.outputs if name and frame.scope.get(name) in own)
+        made = tuple(dict.fromkeys(value for value in frame.scope.values() if value in own))
         frames, named = _renamed(self._frames)
         known = {name: self._binder.known(value) for value, name in named.items() if self._binder.is_known(value)}
         live = {name: value for value, name in named.items() if name not in known}
@@ -358,6 +408,12 @@ def _least(least: Dimension | None, named: Mapping[str, str]) -> Dimension | Non
     if least is None:
         return None
     return (named[least[0]], least[1]) if least[0] in named else ("", 0)
+
+
+def _read_by(nodes: Sequence[Node]) -> tuple[str, ...]:
+    """Return the values that nodes read and do not make."""
+    own = {name for each in nodes for name in each.outputs}
+    return tuple(dict.fromkeys(name for each in nodes for name in each.inputs if name and name not in own))
 
 
 def _is_over(frames: Sequence[Frame]) -> bool:

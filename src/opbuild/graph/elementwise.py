@@ -279,7 +279,12 @@ def _reads_codes(part: Expression, dtypes: Sequence[str]) -> bool:
 
 def simplified(expression: Expression) -> Expression:
     """Return the expression with a product of a value and itself as its square, which one operand less computes."""
-    return substitute(expression, lambda e: ("square", e[1]) if e[0] == "mul" and e[1] == e[2] else None)
+    return substitute(expression, squared)
+
+
+def squared(e: Expression) -> Expression | None:
+    """Return the square that an expression is; None if it is none, or is written as one."""
+    return ("square", e[1]) if e[0] == "mul" and e[1] == e[2] else None
 
 
 def _numbered(expression: Expression, names: tuple[str, ...]) -> Elementwise:

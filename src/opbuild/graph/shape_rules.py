@@ -211,6 +211,9 @@ ONNX_DTYPES: dict[int, str] = {
 }  # fmt: skip
 """ONNX's numbers of the element types that opbuild supports."""
 
+ONNX_NUMBERS = {name: number for number, name in ONNX_DTYPES.items()}
+"""ONNX's number of each of these element types."""
+
 
 def named_dtype(call: Call, number: Any) -> str:
     """Return the element type that an attribute gives as ONNX's number or as numpy's name.

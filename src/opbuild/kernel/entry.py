@@ -2,22 +2,25 @@
 
     <name>.o     a relocatable ELF object; its kernel symbol is <optype>_<number>__kernel0
     <name>.info  what was asked for, MindSpore's fields and the whole key: decides whether the object may be reused
-    <name>.json  what came out, MindSpore's fields, the object's SHA-256 and what the linker needs: the commit mark
+    <name>.json  what came out, MindSpore's fields, the object's SHA-256, the digest of the pipeline that it was
+                 compiled from and what the linker needs: the commit mark
 
 Both records are JSON texts that hold no paths and no times except how long compiling took. Everything in ``.json`` but
-that follows from the key and the object, so a reader can rebuild it and compare: a record that was changed is noticed.
+that and the pipeline's digest follows from the key and the object, so a reader can rebuild it and compare: a record
+that was changed is noticed. A digest that was changed is nobody's.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from opbuild.files.trust import SignatureError, Trust
 from opbuild.kernel.elf import NotAnObjectError, read_symbols
-from opbuild.kernel.key import Key
+from opbuild.kernel.key import Key, file_op_type, kernel_symbols
 from opbuild.kernel.opdesc import FREE, OpDesc, Operand
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import sha256
@@ -28,7 +31,13 @@ SUFFIXES = (".o", ".info", ".json")
 """The three files in the order in which they are published."""
 
 MILLISECONDS = "compileMilliseconds"
-"""The one field of ``.json`` that does not follow from the key and the object."""
+"""The field of ``.json`` that says how long compiling took."""
+
+PIPELINE = "pipeline"
+"""The field of ``.json`` with the digest of what the compiler was given; empty if it was not asked for that."""
+
+UNCHANGED = "sources changed, what they define did not"
+"""What is said where an object serves that was compiled from other sources, and would be the same from these."""
 
 SIGNATURE = "signature"
 """The field of ``.json`` that is there if entries are signed."""
@@ -68,6 +77,11 @@ class Entry:
         return float(self.record[MILLISECONDS])
 
     @property
+    def pipeline(self) -> str:
+        """Digest of what the compiler was given; empty if that is not known."""
+        return str(self.record[PIPELINE])
+
+    @property
     def debug(self) -> tuple[str, ...]:
         """The debug options that decided the code."""
         return tuple(self.info["key"]["components"].get("debug", ()))
@@ -86,6 +100,8 @@ def make_entry(
     milliseconds: float,
     *,
     nodes: Sequence[str] = (),
+    pipeline: str = "",
+    origin: str = "",
 ) -> Entry:
     """Return the entry of a compiled operator.
 
@@ -96,13 +112,18 @@ def make_entry(
         object_: The object file's bytes.
         milliseconds: How long compiling took.
         nodes: Names of the nodes that asked for it.
+        pipeline: Digest of what the compiler was given.
+        origin: Digest of the sources that it was compiled from, if these are not the key's but define the same.
 
     Raises:
-        NotAnObjectError: If ``object_`` is not a relocatable ELF object that defines the kernel's symbol.
+        NotAnObjectError: If ``object_`` is not a relocatable ELF object that defines a kernel of the operator.
     """
     name = key.name(device_id)
-    record = make_record(desc, key, name, object_, milliseconds)
-    return Entry(name, record["kernelName"], object_, make_info(desc, key, name, nodes), record)
+    record = make_record(desc, name, object_, milliseconds, pipeline)
+    info = make_info(desc, key, name, nodes)
+    if origin:
+        info["origin"] = {"sources": origin, "reason": UNCHANGED}
+    return Entry(name, record["kernelName"], object_, info, record)
 
 
 def make_info(desc: OpDesc, key: Key, name: str, nodes: Sequence[str] = ()) -> dict[str, Any]:
@@ -144,16 +165,14 @@ def make_info(desc: OpDesc, key: Key, name: str, nodes: Sequence[str] = ()) -> d
     }
 
 
-def make_record(desc: OpDesc, key: Key, name: str, object_: bytes, milliseconds: float) -> dict[str, Any]:
+def make_record(desc: OpDesc, name: str, object_: bytes, milliseconds: float, pipeline: str) -> dict[str, Any]:
     """Return what ``.json`` holds: MindSpore's fields, the arguments and what the linker needs.
 
     Raises:
-        NotAnObjectError: If ``object_`` is not a relocatable ELF object that defines the kernel's symbol.
+        NotAnObjectError: If ``object_`` is not a relocatable ELF object that defines a kernel of the operator.
     """
     symbols = read_symbols(object_)
-    symbol = key.symbol if desc.operands else ""
-    if symbol and symbol not in symbols.defined:
-        raise NotAnObjectError(f"it does not define {symbol}")
+    symbol = _kernel(desc, symbols.defined) if desc.operands else ""
     kinds = ["input"] * len(desc.inputs) + ["output"] * len(desc.outputs)
     return {
         "batchBindOnly": 1,
@@ -171,6 +190,7 @@ def make_record(desc: OpDesc, key: Key, name: str, object_: bytes, milliseconds:
             for operand, kind in zip(desc.operands, kinds, strict=True)
         ],
         "undefined": list(symbols.undefined),
+        PIPELINE: pipeline,
         MILLISECONDS: round(milliseconds, 1),
     }
 
@@ -193,14 +213,27 @@ def read_entry(key: Key, name: str, object_: bytes, info: Any, record: Any) -> E
     milliseconds = record.get(MILLISECONDS)
     if not isinstance(milliseconds, (int, float)) or isinstance(milliseconds, bool) or not 0 <= milliseconds < 1e12:
         return Reason("damaged", f".json has no {MILLISECONDS}")
+    pipeline = record.get(PIPELINE)
+    if not isinstance(pipeline, str) or not _PIPELINE.fullmatch(pipeline):
+        return Reason("damaged", f".json has no {PIPELINE}")
     try:
-        expected = make_record(OpDesc.from_components(key.components), key, name, object_, milliseconds)
+        expected = make_record(OpDesc.from_components(key.components), name, object_, milliseconds, pipeline)
     except ValueError as error:
         return Reason("damaged", f"the object can not be used: {error}")
     for field, value in expected.items():
         if field != MILLISECONDS and record.get(field) != value:
             return Reason("damaged", f".json's {field} differs from what the object holds")
     return Entry(name, expected["kernelName"], object_, info, record)
+
+
+def _kernel(desc: OpDesc, defined: Sequence[str]) -> str:
+    found = kernel_symbols(desc.op_types, defined)
+    if len(found) != 1:
+        raise NotAnObjectError(f"it does not define {file_op_type(desc.op_types)}_<number>__kernel0, and that once")
+    return found[0]
+
+
+_PIPELINE = re.compile(r"[0-9a-f]{32}|")
 
 
 def sign_entry(entry: Entry, trust: Trust) -> Entry:
@@ -232,7 +265,7 @@ def _signed_texts(entry: Entry) -> tuple[str, ...]:
 
 def record_bytes(record: Mapping[str, Any]) -> bytes:
     """Return a record as the text of its file."""
-    return (json.dumps(record, indent=4, ensure_ascii=False) + "\n").encode()
+    return (json.dumps(record, indent=4, ensure_ascii=False) + "\n").encode(errors="backslashreplace")
 
 
 def _operand(operand: Operand) -> dict[str, Any]:

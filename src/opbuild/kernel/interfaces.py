@@ -84,6 +84,22 @@ class ManyAtOnce(Protocol):
         """Return what ``lookup`` does for each of several keys."""
 
 
+@runtime_checkable
+class Remembers(Protocol):
+    """A store that knows from which sources an operator was compiled before, and what those defined."""
+
+    def origins(self, keys: Sequence[Key]) -> list[Mapping[str, str]]:
+        """Return for each of several operators the digests of sources by those of the pipelines that they defined.
+
+        Whatever the sources of the keys. There may be no entry any more; one has the pipeline's digest.
+        """
+
+
+def origins(store: object, keys: Sequence[Key]) -> list[Mapping[str, str]]:
+    """Return what a store remembers of operators; of one that remembers nothing, nothing."""
+    return store.origins(keys) if isinstance(store, Remembers) else [{} for _ in keys]
+
+
 class Looks(Protocol):
     """Whatever has entries."""
 
@@ -204,8 +220,21 @@ class ManyClaims(Protocol):
         """Return what ``Claims.take`` does for each of several operators."""
 
 
+class Pipeline(Protocol):
+    """What a compiler is given for an operator.
+
+    Attributes:
+        digest: Of all that decides the object but its symbol and the compiler, 32 hexadecimal digits.
+    """
+
+    digest: str
+
+    def compile(self, symbol: str, /) -> bytes:
+        """Return the object file, whose kernel has a symbol."""
+
+
 class Compiler(Protocol):
-    """What makes objects. An instance is cheap: nothing is loaded before ``prepare`` or ``compile``.
+    """What makes objects. An instance is cheap: nothing is loaded before ``prepare`` or ``define``.
 
     Attributes:
         import_string: ``module:Class`` by which a fresh process finds the class; it is called without arguments there.
@@ -233,12 +262,11 @@ class Compiler(Protocol):
     def prepare(self) -> None:
         """Load the compiler; called once in the server process, before it forks."""
 
-    def compile(self, desc: OpDesc, symbol: str, level: Level) -> bytes:
-        """Return the object file of one operator; called in a fresh process each time.
+    def define(self, desc: OpDesc, level: Level) -> Pipeline:
+        """Return what is compiled for one operator; called in a fresh process each time.
 
         Args:
             desc: What to compile.
-            symbol: The name of the kernel's symbol.
             level: The level that the code is for.
         """
 

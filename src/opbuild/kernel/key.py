@@ -18,7 +18,7 @@ from opbuild.platform.lazily import lazily
 from opbuild.platform.records import dataclass, field
 from opbuild.text.canonical import canonical_json
 
-KEY_FORMAT = 2
+KEY_FORMAT = 3
 """Raise this whenever the meaning of a component, the form of an entry or the call convention of kernels changes; old
 and new releases then share a folder without reading each other's entries."""
 
@@ -67,10 +67,28 @@ class Key:
         """``<optype>_<number>``: what names of files and of the kernel's symbol begin with."""
         return f"{file_op_type(self.components['op_types'])}_{self.number}"
 
+    @lazily
+    def operator(self) -> str:
+        """Digest of what is compiled, for what and by what: of all components but the sources that define it."""
+        return key_digest({name: value for name, value in self.components.items() if name != "sources"})
+
+    @lazily
+    def operator_stem(self) -> str:
+        """``<optype>_<number>`` of ``operator``."""
+        return f"{file_op_type(self.components['op_types'])}_{int(self.operator[:16], 16)}"
+
     @property
     def symbol(self) -> str:
-        """The kernel's symbol in the object file; it does not hold the device."""
-        return f"{self.stem}__kernel0"
+        """The symbol that the kernel is compiled with; it does not hold the device, nor the sources.
+
+        So sources that define the same make the same object, byte for byte.
+        """
+        return f"{self.operator_stem}__kernel0"
+
+    def of_sources(self, sources: str) -> Key:
+        """Return the key of the same operator defined by other sources."""
+        components = {**self.components, "sources": sources}
+        return Key(components, key_digest(components))
 
     def name(self, device_id: int) -> str:
         """Return the entry's name: the files' name without suffix."""
@@ -86,6 +104,13 @@ class Key:
 
         components = other.components if isinstance(other, Key) else other
         return first_change(self.components, components)
+
+
+def kernel_symbols(op_types: Sequence[str], defined: Sequence[str]) -> list[str]:
+    """Return those of an object's symbols that are kernels of operators of such types."""
+    begin, end = f"{file_op_type(op_types)}_", "__kernel0"
+    found = [symbol for symbol in defined if symbol.startswith(begin) and symbol.endswith(end)]
+    return [symbol for symbol in found if symbol[len(begin) : -len(end)].isdecimal()]
 
 
 def make_key(desc: OpDesc, level: Level, compiler: CompilerIdentity, sources: str, debug: Sequence[str] = ()) -> Key:
@@ -114,7 +139,7 @@ def key_digest(components: Mapping[str, Any]) -> str:
     return sha256(canonical_json(components).encode())
 
 
-def file_op_type(op_types: list[str] | tuple[str, ...]) -> str:
+def file_op_type(op_types: Sequence[str]) -> str:
     """Return the joined operator types as names of files and symbols have them: short lower-case C identifiers."""
     text = re.sub(r"[^a-z0-9_]", "_", "_".join(op_types).lower())[:_OP_TYPE_LIMIT].strip("_") or "op"
     return f"op_{text}" if text[0].isdigit() else text

@@ -30,6 +30,9 @@ from opbuild.operations.expression import Expression, canonical, operations
 from opbuild.platform.arrange import arrange
 from opbuild.platform.records import dataclass
 
+MOST_SUMMED = 32
+"""Products of a sum from which on a constant column is better multiplied by itself than as one of a panel."""
+
 BATCH_RANK = 2
 """Batch dimensions of kernels whose right operand is no constant."""
 
@@ -128,9 +131,10 @@ def emit_product(lowering: Lowering, product: Product) -> None:
         return
     expression, order = canonical(product.expression)
     product = replace(product, expression=expression, operands=tuple(product.operands[index] for index in order))
-    n = product.out.shape[-1]
-    adjacent = product.rhs.shape[-2] == 1 or product.rhs.strides[-2] == 1
-    if n == 1 and adjacent:
+    k, n = product.rhs.shape[-2], product.out.shape[-1]
+    adjacent = k == 1 or product.rhs.strides[-2] == 1
+    is_packed = product.constant is not None and 1 < k < MOST_SUMMED  # twelve rows at once, not one after the other
+    if n == 1 and adjacent and not is_packed:
         _vector_right(lowering, product)
     elif product.constant is not None:
         _constant_right(lowering, product, product.constant)

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from opbuild.files.trust import parse_json
 from opbuild.graph.types import Array
 from opbuild.mindspore.checkpoint_file import CheckpointError, Record, shape_text
 
@@ -43,8 +44,8 @@ def read_records(file: BinaryIO) -> Iterator[Record]:
 
 def _header(text: bytes) -> dict[str, Any]:
     try:
-        header = json.loads(text)
-    except (ValueError, RecursionError):
+        header = parse_json(text)
+    except ValueError:
         header = None
     if not isinstance(header, dict):
         raise CheckpointError("the header of the safetensors file is no JSON object", _AGAIN)

@@ -3,6 +3,7 @@
 #include "opbuild_om.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -16,19 +17,21 @@
 #include <unistd.h>
 
 #include "opbuild_argument.h"
+#include "opbuild_checked.h"
 #include "opbuild_digest.h"
 #include "opbuild_pool.h"
+#include "opbuild_tables.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "offline models are for little-endian machines"
 #endif
 
-enum { OLDEST = 2, VERSION = 5, MOST_SECTIONS = 65536, MOST_ARGUMENTS = 32, ALIGNMENT = 64 };
+/* Tables of older versions do not say what kernels write. */
+enum { OLDEST = 6, VERSION = 6, MOST_SECTIONS = 65536, ALIGNMENT = 64 };
 enum { WAKING = 2500 }; /* nanoseconds of work from which on it pays to wake a second thread */
 enum { ABOUT = 1, MACHINE, PLAN, PROGRAM, LIBRARY, WEIGHTS };
-enum { INPUT, OUTPUT, CONSTANT, TEMPORARY };
 
-/* -- the file, as it lies in memory ------------------------------------------------------------------------------- */
+/* -- the file ----------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     char magic[8];
@@ -41,61 +44,33 @@ typedef struct {
     uint32_t kind, index;
     uint64_t offset, bytes, zero;
     uint8_t digest[32];
-} section;
-
-typedef struct {
-    uint32_t inputs, outputs, buffers, steps, arguments, dimensions, extents, text;
-    uint64_t arena;
-    uint32_t problem, zero;
-} program_header;
-
-typedef struct {
-    uint32_t name, buffer, type, rank, first, zero;
-    uint64_t bytes;
-} program_port;
-
-typedef struct {
-    uint32_t kind, zero;
-    uint64_t bytes, place;
-} program_buffer;
-
-typedef struct {
-    uint32_t symbol, first, count, nodes, work, zero;
-} program_step;
-
-typedef struct {
-    uint32_t buffer, type, rank, first;
-    int64_t offset;
-} program_argument;
-
-typedef struct {
-    int32_t extent, stride;
-} program_dimension;
+} file_section;
 
 typedef void (*kernel)(void);
 
 /* -- a model ------------------------------------------------------------------------------------------------------ */
 
+/* A section: a copy, which nobody can change once it was checked; weights lie in the mapped file unless they are copied too. */
 typedef struct {
-    const program_header *head;
-    const program_port *ports;
-    const program_buffer *buffers;
-    const program_step *steps;
-    const program_argument *views;
-    const program_dimension *dims;
-    const int64_t *extents;
-    const char *text;
+    uint32_t kind, index;
+    const uint8_t *data;
+    size_t bytes;
+    uint8_t *own;
+} section;
+
+typedef struct {
+    program_tables tables;
     kernel *kernels;      /* one for each step; NULL until the signature runs for the first time */
     argument *arguments;  /* one for each view */
     dimension *dimensions;
-    uint8_t *arena;
+    uint8_t *memory, *arena; /* what was allocated, and where values lie in it */
 } program;
 
 struct opbuild_model {
-    const uint8_t *file;
+    uint8_t *mapped; /* the file, unless it was copied */
     size_t bytes;
-    const uint8_t *weights;
-    size_t weights_bytes;
+    section *sections; /* in order */
+    size_t section_count;
     void *library;
     int descriptor;
     int threads;
@@ -124,82 +99,140 @@ static void remember_error(void *context, const char *text) {
 
 /* -- opening ------------------------------------------------------------------------------------------------------ */
 
-/* Memory with the file's bytes; MAP_FAILED if there is none, or the file becomes shorter meanwhile. */
-static void *copy_file(int file, size_t bytes) {
-    uint8_t *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) return data;
+/* Read bytes of a file, all of them; return 0 if they are not there. */
+static int read_bytes(int file, void *data, size_t bytes, uint64_t offset) {
     for (size_t done = 0; done < bytes;) {
-        ssize_t count = read(file, data + done, bytes - done);
+        ssize_t count = pread(file, (uint8_t *)data + done, bytes - done, (off_t)(offset + done));
         if (count < 0 && errno == EINTR) continue;
-        if (count <= 0) {
-            munmap(data, bytes);
-            return MAP_FAILED;
-        }
+        if (count <= 0) return 0;
         done += (size_t)count;
     }
-    return data;
+    return 1;
 }
 
-static int map_file(opbuild_model *model, const char *path, unsigned flags, char *message, size_t size) {
+static int open_file(opbuild_model *model, const char *path, char *message, size_t size) {
     struct stat info;
-    void *data = MAP_FAILED;
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0 || fstat(file, &info) != 0) {
-        int reason = errno;
-        if (file >= 0) close(file);
-        return fail(message, size, "%s can not be read: %s", path, strerror(reason));
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), is_there = file >= 0 && fstat(file, &info) == 0;
+    if (is_there && S_ISREG(info.st_mode)) {
+        model->bytes = (size_t)info.st_size;
+        return file;
     }
-    model->bytes = (size_t)info.st_size;
-    if (model->bytes && flags & OPBUILD_COPY_WEIGHTS) data = copy_file(file, model->bytes);
-    else if (model->bytes) data = mmap(NULL, model->bytes, PROT_READ, MAP_PRIVATE, file, 0);
-    close(file);
-    if (data == MAP_FAILED) return fail(message, size, "%s can not be mapped or read, or is empty", path);
-    model->file = data;
-    return 0;
+    fail(message, size, "%s can not be read: %s", path, is_there ? "it is no file" : strerror(errno));
+    if (file >= 0) close(file);
+    return -1;
 }
 
-static const section *find(const opbuild_model *model, uint32_t kind, uint32_t index) {
-    const file_header *head = (const file_header *)model->file;
-    const section *table = (const section *)(model->file + sizeof *head);
-    for (uint32_t i = 0; i < head->sections; i++)
-        if (table[i].kind == kind && table[i].index == index) return &table[i];
+/* Read the header, and the table behind it; NULL if it is not one, or does not have its digest. */
+static file_section *read_table(const opbuild_model *model, int file, file_header *head, const char *path, char *message,
+                                size_t size) {
+    enum { SIGNED = sizeof *head - sizeof head->digest };
+    uint8_t digest[32];
+    if (!read_bytes(file, head, sizeof *head, 0) || memcmp(head->magic, "\x8fOPBOM\r\n", 8) != 0) {
+        fail(message, size, "%s is not an offline model", path);
+        return NULL;
+    }
+    if (head->version < OLDEST || head->version > VERSION) {
+        fail(message, size, "%s has version %u of the format, this library reads %d to %d: write the file again", path,
+             head->version, OLDEST, VERSION);
+        return NULL;
+    }
+    size_t bytes = head->sections * sizeof(file_section);
+    if (head->bytes != model->bytes || head->sections > MOST_SECTIONS ||
+        !opbuild_inside(sizeof *head, bytes, model->bytes)) {
+        fail(message, size, "%s is damaged: it has %zu bytes, not %llu", path, model->bytes, (unsigned long long)head->bytes);
+        return NULL;
+    }
+    uint8_t *text = malloc(SIGNED + bytes), *table = malloc(bytes + 1);
+    int is_read = text && table && read_bytes(file, table, bytes, sizeof *head);
+    if (is_read) {
+        memcpy(text, head, SIGNED);
+        memcpy(text + SIGNED, table, bytes);
+        opbuild_digest(text, SIGNED + bytes, digest);
+    }
+    free(text);
+    if (is_read && memcmp(digest, head->digest, 32) == 0) return (file_section *)table;
+    free(table);
+    fail(message, size, is_read ? "%s is damaged: its table does not have the digest it should have"
+                                : "%s can not be read, or there is no memory", path);
     return NULL;
 }
 
-/* Nothing of the file is believed before this has returned 0. */
-static int check_file(const opbuild_model *model, const char *path, unsigned flags, char *message, size_t size) {
-    const file_header *head = (const file_header *)model->file;
+/* Read a section, if it is not mapped, and compare it with its digest. What nobody here needs is not kept. */
+static int read_section(const opbuild_model *model, int file, const file_section *from, section *to, unsigned flags,
+                        const char *path, char *message, size_t size) {
+    int is_kept = from->kind == MACHINE || from->kind == PROGRAM || from->kind == LIBRARY || from->kind == WEIGHTS;
     uint8_t digest[32];
-    if (model->bytes < sizeof *head || memcmp(head->magic, "\x8fOPBOM\r\n", 8) != 0)
-        return fail(message, size, "%s is not an offline model", path);
-    if (head->version < OLDEST || head->version > VERSION)
-        return fail(message, size, "%s has version %u of the format, this library reads %d to %d", path, head->version,
-                    OLDEST, VERSION);
-    size_t end = sizeof *head + (size_t)head->sections * sizeof(section), signed_bytes = sizeof *head - 32;
-    if (head->bytes != model->bytes || head->sections > MOST_SECTIONS || end > model->bytes)
-        return fail(message, size, "%s is damaged: it has %zu bytes, not %llu", path, model->bytes,
-                    (unsigned long long)head->bytes);
-    size_t table_bytes = end - sizeof *head;
-    uint8_t *text = malloc(signed_bytes + table_bytes);
-    if (!text) return fail(message, size, "there is no memory");
-    memcpy(text, head, signed_bytes);
-    memcpy(text + signed_bytes, head + 1, table_bytes);
-    opbuild_digest(text, signed_bytes + table_bytes, digest);
-    free(text);
-    if (memcmp(digest, head->digest, 32) != 0)
-        return fail(message, size, "%s is damaged: its table does not have the digest it should have", path);
-    const section *table = (const section *)(head + 1);
-    for (const section *each = table; each < table + head->sections; each++) {
-        if (each->offset < end || each->offset % ALIGNMENT || each->offset > model->bytes ||
-            each->bytes > model->bytes - each->offset)
-            return fail(message, size, "%s is damaged: section %u.%u is not inside", path, each->kind, each->index);
-        if (each->kind == WEIGHTS && (flags & OPBUILD_TRUST_WEIGHTS)) continue;
-        opbuild_digest(model->file + each->offset, each->bytes, digest);
-        if (memcmp(digest, each->digest, 32) != 0)
-            return fail(message, size, "%s is damaged: section %u.%u does not have the digest it should have", path,
-                        each->kind, each->index);
+    *to = (section){.kind = from->kind, .index = from->index, .bytes = (size_t)from->bytes};
+    if (from->kind == WEIGHTS && model->mapped) to->data = model->mapped + from->offset;
+    else {
+        to->data = to->own = aligned_alloc(ALIGNMENT, (to->bytes / ALIGNMENT + 1) * ALIGNMENT);
+        if (!to->own || !read_bytes(file, to->own, to->bytes, from->offset))
+            return fail(message, size, "section %u.%u of %s can not be read, or there is no memory", to->kind, to->index,
+                        path);
     }
+    if (from->kind == WEIGHTS && (flags & OPBUILD_TRUST_WEIGHTS)) return 0;
+    opbuild_digest(to->data, to->bytes, digest);
+    if (memcmp(digest, from->digest, 32) != 0)
+        return fail(message, size, "%s is damaged: section %u.%u does not have the digest it should have", path, to->kind,
+                    to->index);
+    if (!is_kept) free(to->own), to->data = to->own = NULL;
     return 0;
+}
+
+static int by_place(const void *one, const void *other) {
+    const section *a = one, *b = other;
+    if (a->kind != b->kind) return a->kind < b->kind ? -1 : 1;
+    return a->index < b->index ? -1 : a->index > b->index;
+}
+
+/* Read the sections, which lie one behind the other: all of them together are no larger than the file. */
+static int read_sections(opbuild_model *model, int file, const file_header *head, const file_section *table, unsigned flags,
+                         const char *path, char *message, size_t size) {
+    uint64_t end = sizeof *head + head->sections * sizeof *table;
+    model->sections = calloc((size_t)head->sections + 1, sizeof *model->sections);
+    if (!model->sections) return fail(message, size, "there is no memory");
+    for (const file_section *each = table; each < table + head->sections; each++) {
+        if (each->offset < end || each->offset % ALIGNMENT || !opbuild_inside(each->offset, each->bytes, model->bytes))
+            return fail(message, size, "%s is damaged: section %u.%u is not inside, or not behind the one before", path,
+                        each->kind, each->index);
+        end = each->offset + each->bytes;
+        section *to = &model->sections[model->section_count++];
+        if (read_section(model, file, each, to, flags, path, message, size) != 0) return -1;
+    }
+    qsort(model->sections, model->section_count, sizeof *model->sections, by_place);
+    for (size_t i = 1; i < model->section_count; i++)
+        if (by_place(&model->sections[i - 1], &model->sections[i]) == 0)
+            return fail(message, size, "%s is damaged: section %u.%u is there twice", path, model->sections[i].kind,
+                        model->sections[i].index);
+    return 0;
+}
+
+/* Nothing of the file is believed before this has returned 0. */
+static int read_file(opbuild_model *model, const char *path, unsigned flags, char *message, size_t size) {
+    file_header head;
+    int result = -1, file = open_file(model, path, message, size);
+    if (file < 0) return -1;
+    file_section *table = read_table(model, file, &head, path, message, size);
+    if (table && !(flags & OPBUILD_COPY_WEIGHTS)) model->mapped = mmap(NULL, model->bytes, PROT_READ, MAP_PRIVATE, file, 0);
+    if (model->mapped == MAP_FAILED) {
+        model->mapped = NULL;
+        fail(message, size, "%s can not be mapped: %s", path, strerror(errno));
+    } else if (table) result = read_sections(model, file, &head, table, flags, path, message, size);
+    free(table);
+    close(file);
+    return result;
+}
+
+/* A section of the file; NULL if there is none. */
+static section *find(const opbuild_model *model, uint32_t kind, uint32_t index) {
+    section wanted = {.kind = kind, .index = index};
+    return bsearch(&wanted, model->sections, model->section_count, sizeof wanted, by_place);
+}
+
+static uint32_t count_of(const opbuild_model *model, uint32_t kind) {
+    uint32_t count = 0;
+    for (size_t i = 0; i < model->section_count; i++) count += model->sections[i].kind == kind;
+    return count;
 }
 
 static int has_flag(const char *line, const char *word) {
@@ -229,7 +262,7 @@ static int check_machine(const opbuild_model *model, const char *path, char *mes
     struct utsname here;
     if (!needs || needs->bytes >= sizeof words || uname(&here) != 0)
         return fail(message, size, "%s does not say what it needs", path);
-    memcpy(words, model->file + needs->offset, needs->bytes);
+    memcpy(words, needs->data, needs->bytes);
     const char *machine = strtok_r(words, " ", &rest);
     if (!machine || strcmp(machine, here.machine) != 0)
         return fail(message, size, "%s can not run here: it is for %s, this machine is %s", path,
@@ -253,19 +286,36 @@ static void share_threads(opbuild_model *model) {
     use_pool(opbuild_pool_run, model->threads);
 }
 
+/* Whether all that is loaded of a library is there: the system's loader would write behind its end. */
+static int is_whole(const section *code) {
+    Elf64_Ehdr head;
+    Elf64_Phdr segment;
+    if (code->bytes < sizeof head) return 0;
+    memcpy(&head, code->data, sizeof head);
+    for (uint64_t i = 0, at = head.e_phoff; i < head.e_phnum; i++, at += head.e_phentsize) {
+        if (!opbuild_inside(at, sizeof segment, code->bytes)) return 0;
+        memcpy(&segment, code->data + at, sizeof segment);
+        if (segment.p_type == PT_LOAD && !opbuild_inside(segment.p_offset, segment.p_filesz, code->bytes)) return 0;
+    }
+    return 1;
+}
+
 /* The library is loaded from the bytes that were checked, not from a file that others could replace. */
 static int load_library(opbuild_model *model, const char *path, int threads, char *message, size_t size) {
-    const section *code = find(model, LIBRARY, 0);
+    section *code = find(model, LIBRARY, 0);
     if (!code || code->bytes == 0) return 0;
+    if (!is_whole(code)) return fail(message, size, "%s is not sound: its library is cut", path);
     char name[64];
     dlopen("libm.so.6", RTLD_NOW | RTLD_GLOBAL); /* kernels call its functions */
     model->descriptor = memfd_create("opbuild-model", MFD_CLOEXEC);
     if (model->descriptor < 0) return fail(message, size, "no file in memory: %s", strerror(errno));
     for (size_t done = 0; done < code->bytes;) {
-        ssize_t written = write(model->descriptor, model->file + code->offset + done, code->bytes - done);
-        if (written < 0) return fail(message, size, "the library can not be written: %s", strerror(errno));
+        ssize_t written = write(model->descriptor, code->data + done, code->bytes - done);
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0) return fail(message, size, "the library can not be written: %s", strerror(errno));
         done += (size_t)written;
     }
+    free(code->own), code->data = code->own = NULL;
     snprintf(name, sizeof name, "/proc/self/fd/%d", model->descriptor);
     model->library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (!model->library) return fail(message, size, "the library of %s can not be loaded: %s", path, dlerror());
@@ -279,125 +329,72 @@ static int load_library(opbuild_model *model, const char *path, int threads, cha
 
 /* -- programs ----------------------------------------------------------------------------------------------------- */
 
-static int inside(uint64_t first, uint64_t count, uint64_t size) { return first <= size && count <= size - first; }
-
-/* Take the tables of a section apart. */
-static int lay_out(program *p, const uint8_t *data, size_t bytes) {
-    const program_header *h = (const program_header *)data;
-    if (bytes < sizeof *h) return 0;
-    const uint8_t *at = data + sizeof *h;
-    size_t ports = (size_t)h->inputs + h->outputs;
-    p->head = h;
-    p->ports = (const void *)at, at += ports * sizeof *p->ports;
-    p->buffers = (const void *)at, at += h->buffers * sizeof *p->buffers;
-    p->steps = (const void *)at, at += h->steps * sizeof *p->steps;
-    p->views = (const void *)at, at += h->arguments * sizeof *p->views;
-    p->dims = (const void *)at, at += h->dimensions * sizeof *p->dims;
-    p->extents = (const void *)at, at += h->extents * sizeof *p->extents;
-    p->text = (const char *)at;
-    if ((size_t)(at - data) > bytes || h->text != bytes - (size_t)(at - data) || h->text == 0) return 0;
-    return p->text[h->text - 1] == 0 && h->problem < h->text;
-}
-
-/* Whether a view stays inside its buffer. */
-static int view_fits(const program *p, const program_argument *view) {
-    const program_buffer *buffer = &p->buffers[view->buffer];
-    int64_t item = (view->type / 256 + 7) / 8, low = view->offset, high = view->offset + item;
-    if (!inside(view->first, view->rank, p->head->dimensions) || item == 0) return 0;
-    for (uint32_t i = 0; i < view->rank; i++) {
-        program_dimension dim = p->dims[view->first + i];
-        if (dim.extent == 0) return 1;
-        if (dim.extent < 0) return 0;
-        int64_t reach;
-        if (__builtin_mul_overflow((int64_t)(dim.extent - 1) * dim.stride, item, &reach) ||
-            __builtin_add_overflow(reach < 0 ? low : high, reach, reach < 0 ? &low : &high))
-            return 0;
+static int read_program(opbuild_model *model, uint32_t index, const char *path, char *message, size_t size) {
+    const section *from = find(model, PROGRAM, index), *weights = find(model, WEIGHTS, 0);
+    program_tables *t = &model->programs[index].tables;
+    const char *nodes = NULL, *wrong = "its tables are not there";
+    if (from && find(model, PLAN, index) && opbuild_lay_out(t, from->data, from->bytes)) {
+        if (t->text[t->head->problem]) return fail(message, size, "%s: %s", path, t->text + t->head->problem);
+        wrong = opbuild_unsound(t, weights ? weights->bytes : 0, &nodes);
+        if (!wrong) wrong = opbuild_unlike(&model->programs[0].tables, t);
     }
-    return low >= 0 && (uint64_t)high <= buffer->bytes;
-}
-
-static int buffer_fits(const opbuild_model *model, const program *p, const program_buffer *buffer) {
-    const program_header *h = p->head;
-    switch (buffer->kind) {
-    case INPUT: return buffer->place < h->inputs;
-    case OUTPUT: return buffer->place < h->outputs;
-    case CONSTANT: return inside(buffer->place, buffer->bytes, model->weights_bytes);
-    case TEMPORARY: return inside(buffer->place, buffer->bytes, h->arena);
-    default: return 0;
-    }
-}
-
-static int is_sound(const opbuild_model *model, const program *p) {
-    const program_header *h = p->head;
-    for (uint32_t i = 0; i < h->buffers; i++)
-        if (!buffer_fits(model, p, &p->buffers[i])) return 0;
-    for (uint32_t i = 0; i < h->inputs + h->outputs; i++) {
-        const program_port *port = &p->ports[i];
-        if (port->name >= h->text || port->buffer >= h->buffers || !inside(port->first, port->rank, h->extents) ||
-            p->buffers[port->buffer].bytes != port->bytes)
-            return 0;
-    }
-    for (uint32_t i = 0; i < h->arguments; i++)
-        if (p->views[i].buffer >= h->buffers || !view_fits(p, &p->views[i])) return 0;
-    for (uint32_t i = 0; i < h->steps; i++)
-        if (p->steps[i].symbol >= h->text || p->steps[i].nodes >= h->text || p->steps[i].count > MOST_ARGUMENTS ||
-            !inside(p->steps[i].first, p->steps[i].count, h->arguments))
-            return 0;
-    return 1;
+    if (!wrong) return 0;
+    return fail(message, size, "%s is not sound: signature %u%s%s: %s", path, index, nodes ? ", node " : "",
+                nodes ? nodes : "", wrong);
 }
 
 static int read_programs(opbuild_model *model, const char *path, char *message, size_t size) {
-    const section *weights = find(model, WEIGHTS, 0);
-    if (weights) model->weights = model->file + weights->offset, model->weights_bytes = weights->bytes;
-    while (find(model, PROGRAM, (uint32_t)model->count)) model->count++;
-    model->programs = calloc((size_t)model->count + 1, sizeof *model->programs);
+    uint32_t count = count_of(model, PROGRAM);
+    if (count == 0 || count_of(model, PLAN) != count || !find(model, ABOUT, 0))
+        return fail(message, size, "%s serves no signature, or has sections of others", path);
+    model->programs = calloc(count, sizeof *model->programs);
     if (!model->programs) return fail(message, size, "there is no memory");
-    if (model->count == 0) return fail(message, size, "%s serves no signature", path);
-    for (int i = 0; i < model->count; i++) {
-        const section *tables = find(model, PROGRAM, (uint32_t)i);
-        program *p = &model->programs[i];
-        int is_whole = lay_out(p, model->file + tables->offset, tables->bytes) && is_sound(model, p);
-        if (is_whole && p->head->problem) return fail(message, size, "%s: %s", path, p->text + p->head->problem);
-        if (!is_whole || p->head->inputs != model->programs[0].head->inputs ||
-            p->head->outputs != model->programs[0].head->outputs)
-            return fail(message, size, "%s is not sound: the tables of signature %d", path, i);
-    }
+    model->count = (int)count;
+    for (uint32_t i = 0; i < count; i++)
+        if (read_program(model, i, path, message, size) != 0) return -1;
     return 0;
+}
+
+/* The kernels of the steps; NULL if one is not there. */
+static kernel *find_kernels(const opbuild_model *model, const program_tables *t, char *message, size_t size) {
+    kernel *kernels = calloc((size_t)t->head->steps + 1, sizeof *kernels);
+    if (!kernels) fail(message, size, "there is no memory");
+    for (uint32_t i = 0; kernels && i < t->head->steps; i++) {
+        const char *symbol = t->text + t->steps[i].symbol;
+        *(void **)&kernels[i] = model->library ? dlsym(model->library, symbol) : NULL;
+        if (kernels[i]) continue;
+        fail(message, size, "the model's library has no kernel %s", symbol);
+        free(kernels);
+        return NULL;
+    }
+    return kernels;
 }
 
 /* Make the arguments of a signature ready, once: all but the addresses of the caller's arrays. */
 static int prepare(opbuild_model *model, program *p, char *message, size_t size) {
-    const program_header *h = p->head;
-    size_t arena = (h->arena + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
+    const program_tables *t = &p->tables;
+    const program_header *h = t->head;
+    const section *weights = find(model, WEIGHTS, 0); /* where there are none, constants are empty */
     if (!p->arguments) p->arguments = calloc((size_t)h->arguments + 1, sizeof *p->arguments);
     if (!p->dimensions) p->dimensions = calloc((size_t)h->dimensions + 1, sizeof *p->dimensions);
-    if (!p->arena && (p->arena = aligned_alloc(ALIGNMENT, arena))) memset(p->arena, 0, arena); /* paddings are zero */
-    kernel *kernels = calloc((size_t)h->steps + 1, sizeof *kernels);
-    if (!p->arguments || !p->dimensions || !p->arena || !kernels) {
-        free(kernels);
-        return fail(message, size, "there is no memory for the model's %zu bytes of values", arena);
-    }
-    for (uint32_t i = 0; i < h->steps; i++) {
-        const char *symbol = p->text + p->steps[i].symbol;
-        *(void **)&kernels[i] = model->library ? dlsym(model->library, symbol) : NULL;
-        if (!kernels[i]) {
-            free(kernels);
-            return fail(message, size, "the model's library has no kernel %s", symbol);
-        }
-    }
+    if (!p->memory) p->memory = calloc(1, h->arena + ALIGNMENT); /* paddings are zero */
+    if (!p->arguments || !p->dimensions || !p->memory)
+        return fail(message, size, "there is no memory for the model's %llu bytes of values", (unsigned long long)h->arena);
+    const uint8_t *constants = weights ? weights->data : p->memory;
+    p->arena = p->memory + (ALIGNMENT - (uintptr_t)p->memory % ALIGNMENT) % ALIGNMENT;
     for (uint32_t i = 0; i < h->dimensions; i++)
-        p->dimensions[i].extent = p->dims[i].extent, p->dimensions[i].stride = p->dims[i].stride;
+        p->dimensions[i].extent = t->dims[i].extent, p->dimensions[i].stride = t->dims[i].stride;
     for (uint32_t i = 0; i < h->arguments; i++) {
-        const program_argument *view = &p->views[i];
-        const program_buffer *buffer = &p->buffers[view->buffer];
+        const program_argument *view = &t->views[i];
+        const program_buffer *buffer = &t->buffers[view->buffer];
         argument *a = &p->arguments[i];
         a->code = (uint8_t)(view->type % 256), a->bits = (uint8_t)(view->type / 256), a->lanes = 1;
         a->dimensions = (int32_t)view->rank, a->dim = p->dimensions + view->first;
-        if (buffer->kind == CONSTANT) a->host = (uint8_t *)model->weights + buffer->place + view->offset;
+        if (buffer->kind == CONSTANT) a->host = (uint8_t *)constants + buffer->place + view->offset;
         if (buffer->kind == TEMPORARY) a->host = p->arena + buffer->place + view->offset;
     }
-    p->kernels = kernels;
-    return 0;
+    p->kernels = find_kernels(model, t, message, size);
+    return p->kernels ? 0 : -1;
 }
 
 /* -- running ------------------------------------------------------------------------------------------------------ */
@@ -462,7 +459,7 @@ static int64_t index_at(const argument *x, int64_t place) {
 /* Say which index a call refused, if that is what it does. */
 static int refused(const char *symbol, const char *nodes, const argument *a, char *message, size_t size) {
     int negative = strcmp(symbol, "opbuild_indices") == 0;
-    if (!negative && strcmp(symbol, "opbuild_places") != 0) return 0;
+    if (!opbuild_is_check(symbol)) return 0;
     for (int64_t i = 0; i < a[0].dim[0].extent; i++) {
         int64_t count = a[1].dim[a[1].dimensions - 1 - i % a[1].dimensions].extent, found = index_at(a, i);
         if (found >= (negative ? -count : 0) && found < count) continue;
@@ -475,21 +472,23 @@ static int refused(const char *symbol, const char *nodes, const argument *a, cha
 
 static int run(opbuild_model *model, program *p, const void *const *inputs, void *const *outputs, char *message,
                size_t size) {
+    const program_tables *t = &p->tables;
     if (!p->kernels && prepare(model, p, message, size) != 0) return -1;
-    for (uint32_t i = 0; i < p->head->arguments; i++) {
-        const program_argument *view = &p->views[i];
-        const program_buffer *buffer = &p->buffers[view->buffer];
+    for (uint32_t i = 0; i < t->head->arguments; i++) {
+        const program_argument *view = &t->views[i];
+        const program_buffer *buffer = &t->buffers[view->buffer];
         if (buffer->kind == INPUT) p->arguments[i].host = (uint8_t *)inputs[buffer->place] + view->offset;
         if (buffer->kind == OUTPUT) p->arguments[i].host = (uint8_t *)outputs[buffer->place] + view->offset;
     }
-    for (uint32_t i = 0; i < p->head->steps; i++) {
-        const program_step *step = &p->steps[i];
+    for (uint32_t i = 0; i < t->head->steps; i++) {
+        const program_step *step = &t->steps[i];
+        const char *symbol = t->text + step->symbol, *nodes = t->text + step->nodes;
         kernel_said[0] = 0;
         int32_t tasks = step->work >= WAKING ? model->threads : 1;
-        if (call(p->kernels[i], tasks, p->arguments + step->first, step->count) != 0)
-            return refused(p->text + step->symbol, p->text + step->nodes, p->arguments + step->first, message, size) ? -1
-                 : fail(message, size, "the kernel of node %s failed: %s", p->text + step->nodes,
-                        kernel_said[0] ? kernel_said : "it gave no message");
+        if (call(p->kernels[i], tasks, p->arguments + step->first, step->count) == 0) continue;
+        if (!refused(symbol, nodes, p->arguments + step->first, message, size))
+            fail(message, size, "the kernel of node %s failed: %s", nodes, kernel_said[0] ? kernel_said : "it gave no message");
+        return -1;
     }
     return 0;
 }
@@ -504,8 +503,7 @@ opbuild_model *opbuild_open(const char *path, int threads, unsigned flags, char 
     }
     model->descriptor = -1;
     pthread_mutex_init(&model->lock, NULL);
-    if (map_file(model, path, flags, message, size) != 0 || check_file(model, path, flags, message, size) != 0 ||
-        check_machine(model, path, message, size) != 0 || read_programs(model, path, message, size) != 0 ||
+    if (read_file(model, path, flags, message, size) != 0 || check_machine(model, path, message, size) != 0 || read_programs(model, path, message, size) != 0 ||
         load_library(model, path, threads, message, size) != 0) {
         opbuild_close(model);
         return NULL;
@@ -523,43 +521,29 @@ void opbuild_close(opbuild_model *model) {
         dlclose(model->library);
     }
     if (model->descriptor >= 0) close(model->descriptor);
-    for (int i = 0; model->programs && i < model->count; i++) {
+    for (int i = 0; i < model->count; i++) {
         program *p = &model->programs[i];
-        free(p->kernels), free(p->arguments), free(p->dimensions), free(p->arena);
+        free(p->kernels), free(p->arguments), free(p->dimensions), free(p->memory);
     }
     free(model->programs);
-    if (model->file) munmap((void *)model->file, model->bytes);
+    for (size_t i = 0; i < model->section_count; i++) free(model->sections[i].own);
+    free(model->sections);
+    if (model->mapped) munmap(model->mapped, model->bytes);
     pthread_mutex_destroy(&model->lock);
     free(model);
 }
 
 int opbuild_signatures(const opbuild_model *model) { return model->count; }
-int opbuild_inputs(const opbuild_model *model) { return (int)model->programs[0].head->inputs; }
-int opbuild_outputs(const opbuild_model *model) { return (int)model->programs[0].head->outputs; }
-
-static const char *type_name(uint32_t type) {
-    static const struct {
-        uint32_t type;
-        const char *name;
-    } names[] = {{0x0101, "bool"},   {0x0801, "uint8"},    {0x1001, "uint16"}, {0x2001, "uint32"},
-                 {0x4001, "uint64"},     {0x0800, "int8"},     {0x1000, "int16"},  {0x2000, "int32"},
-                 {0x4000, "int64"},      {0x1002, "float16"},  {0x2002, "float32"}, {0x4002, "float64"},
-                 {0x1003, "bfloat16"},   {0x10801, "float8_e4m3fn"},   {0x20801, "float8_e4m3fnuz"},
-                 {0x30801, "float8_e5m2"},   {0x40801, "float8_e5m2fnuz"}, {0x50801, "float8_e8m0fnu"},
-                 {0x60801, "float4_e2m1fn"}, {0x70801, "int4"}, {0x80801, "uint4"}, {0x90801, "int2"},
-                 {0xa0801, "uint2"}};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (names[i].type == type) return names[i].name;
-    return "unknown";
-}
+int opbuild_inputs(const opbuild_model *model) { return (int)model->programs[0].tables.head->inputs; }
+int opbuild_outputs(const opbuild_model *model) { return (int)model->programs[0].tables.head->outputs; }
 
 static opbuild_port describe(const opbuild_model *model, int signature, uint32_t index) {
-    const program *p = &model->programs[signature];
-    const program_port *port = &p->ports[index];
-    return (opbuild_port){.name = p->text + port->name,
-                          .type = type_name(port->type),
+    const program_tables *t = &model->programs[signature].tables;
+    const program_port *port = &t->ports[index];
+    return (opbuild_port){.name = t->text + port->name,
+                          .type = opbuild_type_name(port->type),
                           .rank = (int)port->rank,
-                          .shape = p->extents + port->first,
+                          .shape = t->extents + port->first,
                           .bytes = (size_t)port->bytes};
 }
 
@@ -568,7 +552,7 @@ opbuild_port opbuild_input(const opbuild_model *model, int signature, int index)
 }
 
 opbuild_port opbuild_output(const opbuild_model *model, int signature, int index) {
-    return describe(model, signature, model->programs[signature].head->inputs + (uint32_t)index);
+    return describe(model, signature, model->programs[signature].tables.head->inputs + (uint32_t)index);
 }
 
 int opbuild_run(opbuild_model *model, int signature, const void *const *inputs, void *const *outputs, char *message,

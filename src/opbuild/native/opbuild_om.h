@@ -28,13 +28,13 @@ typedef struct {
 /* Flags of opbuild_open. */
 enum {
     OPBUILD_TRUST_WEIGHTS = 1, /* do not read the weights and compare them with their digest */
-    OPBUILD_COPY_WEIGHTS = 2   /* read the file into memory instead of mapping it: nobody can change or cut it then */
+    OPBUILD_COPY_WEIGHTS = 2   /* read the weights into memory instead of mapping it: nobody can change or cut it then */
 };
 
 /* Open a model, or return NULL and write why to `message` (at most `size` bytes; NULL and 0 if nobody asks).
  * `threads` run its kernels; 0 takes the number of cores. The file may be deleted or replaced by renaming afterwards. It
- * must not be written to or cut unless it was opened with OPBUILD_COPY_WEIGHTS: results would be wrong, or the program end
- * with SIGBUS. */
+ * must not be written to or cut unless it was opened with OPBUILD_COPY_WEIGHTS: the weights would change, and results be
+ * wrong, or the program end with SIGBUS. All else was copied. */
 opbuild_model *opbuild_open(const char *path, int threads, unsigned flags, char *message, size_t size);
 void opbuild_close(opbuild_model *model);
 

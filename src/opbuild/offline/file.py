@@ -5,10 +5,11 @@ All signatures share one linked library and one section of packed weights, in wh
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from opbuild.errors import InvalidModelError, OpbuildError
 from opbuild.events import Watch, unwatched
@@ -39,6 +40,9 @@ from opbuild.runtime.endpoint import Endpoint, common
 from opbuild.runtime.record import ALIGNMENT, Constant, Pieces, Places, Record
 from opbuild.runtime.record_json import from_json, to_json
 from opbuild.text.canonical import canonical_json
+
+UNSOUND = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+"""What values raise that a file says and that are not what they should be."""
 
 
 @dataclass
@@ -169,8 +173,26 @@ class OfflineModel:
 
     @property
     def library(self) -> bytes:
-        """The linked kernels; empty if the network has none."""
-        return self.container.section(LIBRARY).tobytes()
+        """The linked kernels; empty if the network has none.
+
+        Raises:
+            InvalidModelError: If they are cut.
+        """
+        library = self.container.section(LIBRARY).tobytes()
+        if library and not _is_whole(library):
+            raise self._invalid("its library is cut")
+        return library
+
+    def plan(self, index: int) -> Any:
+        """Return the JSON of how a signature runs, of which only ``record`` says that it is sound.
+
+        Raises:
+            InvalidModelError: If it is no JSON.
+        """
+        try:
+            return parse_json(self.container.section(PLAN, index).tobytes())
+        except ValueError as error:
+            raise self._invalid(str(error)) from error
 
     def record(self, index: int) -> Record:
         """Return how a signature runs.
@@ -179,7 +201,7 @@ class OfflineModel:
             InvalidModelError: If the file's record can not be run safely.
         """
         try:
-            record = from_json(parse_json(self.container.section(PLAN, index).tobytes()))
+            record = from_json(self.plan(index))
         except ValueError as error:
             raise self._invalid(str(error)) from error
         ports = tuple((port.name, port.type.dtype) for port in record.inputs)
@@ -225,6 +247,9 @@ def read_offline(path: Path, *, verify: bool = True, trust: Trust = PRIVATE, cop
         inputs = tuple((str(name), str(dtype)) for name, dtype in about["inputs"])
         if not signatures or any(dtype not in DTYPES for _, dtype in inputs):
             raise ValueError("it serves nothing")
+        if len({name for name, _ in inputs}) < len(inputs):
+            raise ValueError("two inputs have one name")
+        _require_sections(container, len(signatures))
         if any([len(shape) for shape in shapes] != [len(shape) for shape in signatures[0]] for shapes in signatures):
             raise ValueError("its signatures differ in more than extents")
         if len(signatures[0]) != len(inputs):
@@ -236,10 +261,43 @@ def read_offline(path: Path, *, verify: bool = True, trust: Trust = PRIVATE, cop
             inputs=inputs,
             outputs=tuple(map(str, about["outputs"])),
             signatures=signatures,
-            build=cast("Mapping[str, Any]", dict(about["build"])),
+            build=_build(about["build"]),
         )
-    except (OpbuildError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except (OpbuildError, *UNSOUND) as error:
         raise InvalidModelError(f"{str(path)!r} is no sound offline model: {error!r}", "write it again") from error
+
+
+def _build(parts: Any) -> dict[str, Any]:
+    """Return what the build did."""
+    build = dict(parts)
+    if "operators" in build:
+        build["operators"] = [[str(name), [*map(str, nodes)]] for name, nodes in build["operators"]]
+    return build
+
+
+def _require_sections(container: Container, signatures: int) -> None:
+    """Refuse a file without what the machine needs, or with plans and tables of other signatures than it serves.
+
+    Raises:
+        ValueError: If it is one.
+    """
+    of = {kind: {index for own, index in container.places if own == kind} for kind in (MACHINE, PLAN, PROGRAM)}
+    if 0 not in of[MACHINE] or any(of[kind] != set(range(signatures)) for kind in (PLAN, PROGRAM)):
+        raise ValueError("it has the sections of other signatures")
+
+
+_ELF_HEADER, _ELF_SEGMENT = struct.Struct("<32xQ14xHH"), struct.Struct("<I4xQ16xQ16x")
+_LOADED = 1
+
+
+def _is_whole(library: bytes) -> bool:
+    """Return whether all that is loaded of a library is there: the system's loader would write behind its end."""
+    try:
+        start, size, count = _ELF_HEADER.unpack_from(library)
+        segments = [_ELF_SEGMENT.unpack_from(library, start + size * index) for index in range(count)]
+    except (struct.error, OverflowError):
+        return False
+    return all(kind != _LOADED or offset + nbytes <= len(library) for kind, offset, nbytes in segments)
 
 
 def _watched(parts: Sequence[memoryview], watch: Watch) -> Iterator[memoryview]:

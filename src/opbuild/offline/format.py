@@ -9,8 +9,9 @@
     64   the table, 64 bytes a section:
          uint32 kind, uint32 index, uint64 offset, uint64 size, uint64 0, byte[32] BLAKE3 of the section
 
-Sections begin on multiples of 64, those that are mapped by pages on multiples of 4096. A reader skips kinds that it
-does not know. Nothing of a file is used before the table's digest and the digests of the sections were checked.
+Sections lie one behind the other and begin on multiples of 64, those that are mapped by pages on multiples of 4096. A
+reader skips kinds that it does not know. Nothing of a file is used before the table's digest and the digests of the
+sections were checked.
 """
 
 from __future__ import annotations
@@ -37,10 +38,11 @@ from opbuild.text.plural import counted
 
 MAGIC = OFFLINE_MAGIC
 """Not text, and damaged by whatever changes line ends."""
-VERSION = 5
+VERSION = 6
 OLDEST = 2
-"""What is read: until version 4 nothing refuses indices, until version 3 buffers and steps were rows, in version 2 each
-view had its own extents and strides."""
+"""What is read: until version 5 the tables do not say what kernels write, and C does not read them; until version 4
+nothing refuses indices, until version 3 buffers and steps were rows, in version 2 each view had its own extents and
+strides."""
 
 ABOUT, MACHINE, PLAN, PROGRAM, LIBRARY, WEIGHTS, GRAPH, SIGNATURE = range(1, 9)
 """Kinds of sections: what the file is (JSON), what the code needs of a machine (words), how one input signature runs
@@ -215,13 +217,14 @@ def _read_table(path: Path, data: Array) -> tuple[_Places, dict[tuple[int, int],
     table = bytes(data[_HEADER_BYTES:end])
     if blake3_of(head[: _HEADER.size] + table) != head[-_DIGEST_BYTES:].hex():
         raise _damaged(path, "its table does not have the digest it should have")
-    places, digests = {}, {}
+    places, digests, behind = {}, {}, end
     for kind, index, offset, nbytes, _, digest in _ENTRY.iter_unpack(table):
-        if offset < end or offset % _LINE or nbytes > data.size - offset:
+        if offset < behind or offset % _LINE or nbytes > data.size - offset:
             raise _damaged(path, f"section {kind}.{index} lies at {offset}, {nbytes} bytes of {data.size}")
         if (kind, index) in places:
             raise _damaged(path, f"section {kind}.{index} is there twice")
         places[kind, index] = offset, nbytes
+        behind = offset + nbytes
         digests[kind, index] = digest.hex()
     lines = [table[at : at + _ENTRY.size] for at in range(0, len(table), _ENTRY.size)]
     signed = b"".join(line for line, (kind, _) in zip(lines, places, strict=True) if kind != SIGNATURE)

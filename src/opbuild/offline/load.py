@@ -11,7 +11,7 @@ from opbuild.config import Config
 from opbuild.errors import BuildError, InvalidModelError, ShapeError, TargetError
 from opbuild.files.trust import make_trust
 from opbuild.kernel.host import compared, runs_here
-from opbuild.offline.file import OfflineModel, read_offline
+from opbuild.offline.file import UNSOUND, OfflineModel, read_offline
 from opbuild.offline.format import GRAPH
 from opbuild.offline.range_binder import RangeBinder
 from opbuild.platform.limits import names_limits
@@ -106,10 +106,12 @@ class _Loaded:
         clock = Clock()
         with clock("load"):
             record = self._model.record(self._model.signatures.index(shapes))
-            executor = Executor(record, self._library, self._model.constants(record), evaluate, self._blocks)
+            constants = self._model.constants(record)
         try:
+            with clock("load"):
+                executor = Executor(record, self._library, constants, evaluate, self._blocks)
             binding = Binding(executor, stored_report(record, clock, compared(self._model.level)))
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+        except UNSOUND as error:
             where = repr(str(self._model.container.path))
             raise InvalidModelError(
                 f"{where} can not be used: its notes are not sound ({error!r})", "write it again"

@@ -1,8 +1,8 @@
 """Which operators have kernels, for which element types, and which run on the host.
 
-Nothing is listed by hand: each operator's small model (``frontend.onnx_examples`` has those of ONNX,
-``frontend.microsoft_examples`` those of ONNX Runtime) goes the way of every model, and
-what becomes of it is the answer.
+Nothing is listed by hand: each operator's small model (``frontend.onnx_examples`` has those of ONNX and ``ai.onnx.ml``,
+``frontend.microsoft_examples`` those of ONNX Runtime) goes the way of every model, and what becomes of it is the
+answer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from opbuild.report import Clock
 from opbuild.text.names import nearest
 
 if TYPE_CHECKING:
-    from opbuild.frontend.onnx_examples import Example
+    from opbuild.frontend.operator_examples import Example
 
 
 NO_TENSORS = "for lists, optional values or text: on the host, where a network is cut"
@@ -43,7 +43,7 @@ class OperatorSupport(NamedTuple):
     """What becomes of an operator.
 
     Attributes:
-        name: The operator's type; after its domain, if that is ONNX Runtime's: ``com.microsoft.MatMulNBits``.
+        name: The operator's type; after its domain, if that is not ONNX's own: ``com.microsoft.MatMulNBits``.
         form: The way of using it that this is about, such as ``3-D``; empty if all are alike.
         kernel: Element types for which kernels compute it.
         host: Element types for which it runs on the host, without a kernel.
@@ -87,18 +87,21 @@ def operators(name: str | Sequence[str] | None = None) -> tuple[OperatorSupport,
     Raises:
         OptionError: If there is no operator of that name.
     """
-    known = _known()
-    wanted = tuple(known) if name is None else (name,) if isinstance(name, str) else tuple(name)
-    return tuple(record for each in wanted for found in _named(each) for record in _records(found))
+    wanted = (name,) if isinstance(name, str) else name
+    found = _known() if wanted is None else dict.fromkeys(each for one in wanted for each in _named(one))
+    return tuple(record for each in found for record in _records(each))
 
 
 @cache
 def _known() -> Mapping[str, Callable[[str], Iterator[Example]]]:
     """Return the functions that yield the examples of each operator."""
     from opbuild.frontend import microsoft_examples, onnx_examples
+    from opbuild.frontend.rewritten import LEARNED
 
-    others = dict.fromkeys(microsoft_examples.operator_types(), microsoft_examples.examples)
-    return dict.fromkeys(onnx_examples.operator_types(), onnx_examples.examples) | others
+    found = dict.fromkeys(
+        onnx_examples.operator_types() + onnx_examples.operator_types(LEARNED), onnx_examples.examples
+    )
+    return found | dict.fromkeys(microsoft_examples.operator_types(), microsoft_examples.examples)
 
 
 def _named(name: str) -> Sequence[str]:

@@ -78,5 +78,6 @@ def _tuned(needed: Planned) -> dict[str, str]:
 def _explained(jobs: Sequence[Job], builder: Builder) -> tuple[OperatorReport, ...]:
     from opbuild.builder.explain import WHEN_ASKED, Explainer
 
+    builder.adopt(jobs)
     explain = Explainer(builder.store, builder.others, WHEN_ASKED).explain
     return tuple(OperatorReport(job.name, job.outcome, str(explain(job.key, job.reason)), job.nodes) for job in jobs)

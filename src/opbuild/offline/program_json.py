@@ -1,4 +1,4 @@
-"""How one input signature runs, as tables that a C program reads in place: ``native/opbuild_om.c``.
+"""How one input signature runs, as tables that a C program reads in place: ``native/opbuild_tables.h``.
 
     uint32[8]  numbers of inputs, outputs, buffers, steps, arguments, dimensions, extents, and bytes of text
     uint64     bytes of the arena
@@ -7,7 +7,8 @@
     ports      inputs, then outputs: uint32 name (text), buffer, type, rank, first extent, 0; uint64 bytes
     buffers    uint32 kind (0 input, 1 output, 2 constant, 3 temporary), 0; uint64 bytes;
                uint64 place: index of the port, byte in the section of weights, byte in the arena
-    steps      uint32 symbol (text), first argument, number of arguments, nodes (text), nanoseconds of work, 0
+    steps      uint32 symbol (text), first argument, number of arguments, nodes (text), nanoseconds of work,
+               how many arguments it writes, the last ones; their arguments follow each other
     arguments  uint32 buffer, type, rank, first dimension; int64 first byte in the buffer
     dimensions int32 extent, int32 stride in elements, innermost first
     extents    int64
@@ -37,7 +38,7 @@ _KINDS: tuple[BufferKind, ...] = ("input", "output", "constant", "temporary")
 _HEAD = np.dtype([("counts", "<u4", 8), ("arena", "<u8"), ("problem", "<u4"), ("zero", "<u4")])
 _PORT = np.dtype([(name, "<u4") for name in ("name", "buffer", "type", "rank", "first", "zero")] + [("nbytes", "<u8")])
 _BUFFER = np.dtype([("kind", "<u4"), ("zero", "<u4"), ("nbytes", "<u8"), ("place", "<u8")])
-_STEP = np.dtype([(name, "<u4") for name in ("symbol", "first", "count", "nodes", "work", "zero")])
+_STEP = np.dtype([(name, "<u4") for name in ("symbol", "first", "count", "nodes", "work", "writes")])
 _ARGUMENT = np.dtype([(name, "<u4") for name in ("buffer", "type", "rank", "first")] + [("offset", "<i8")])
 
 
@@ -61,7 +62,7 @@ def tables(record: Record) -> bytes:
         np.array(
             [
                 (text.add(step.symbol), first, len(step.views), text.add(", ".join(step.nodes)),
-                 min(step.work, UINT32_MAX), 0)
+                 min(step.work, UINT32_MAX), step.writes)
                 for step, first in zip(steps, _starts(len(step.views) for step in steps), strict=True)
             ],
             _STEP,
@@ -90,6 +91,8 @@ def why_not_in_c(record: Record) -> str:
     host = sorted({f"{step.node.op_type} ({step.node.name})" for step in record.steps.hosts})
     if host:
         return f"these operators have no kernel and run in Python only: {', '.join(host)}"
+    if {port.buffer for port in record.inputs} & {port.buffer for port in record.outputs}:
+        return "it replaces inputs: it runs in Python only"
     most = max((kind.arguments for kind in record.steps.kinds), default=0)
     return f"a kernel has {most} arguments, the C library passes {MOST_ARGUMENTS}" if most > MOST_ARGUMENTS else ""
 

@@ -22,9 +22,10 @@ from opbuild.graph.cut import Answer, Cut
 from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.kernel.host import compared
 from opbuild.kernel.opdesc import FREE, OpDesc
+from opbuild.kernel.stored_desc import desc_from_json
 from opbuild.models.endpoints import outputs_of_any
 from opbuild.models.sizes import Sizes, make_sizes
-from opbuild.offline.file import OfflineModel
+from opbuild.offline.file import UNSOUND, OfflineModel
 from opbuild.offline.format import GRAPH, WEIGHTS
 from opbuild.offline.ranges import lower_to, optimized
 from opbuild.pipeline.stages import host_nodes, require_portable
@@ -69,10 +70,11 @@ class RangeBinder:
             self._sources = str(content["sources"])
             tensors = _mapped(offline, [(nbytes, offset) for nbytes, offset in content["tensors"]])
             self._model = PortableModel.from_json(content["model"], tensors)
-            if self._model.inputs != offline.inputs:
-                raise ValueError("its network has other inputs")
+            outputs = tuple(name for name, _, _ in self._model.block.outputs)
+            if (self._model.inputs, outputs) != (offline.inputs, offline.outputs):
+                raise ValueError("its network has other inputs or outputs")
             self.sizes = _sizes([name for name, _ in self._model.inputs], content["ranges"])
-            kernels = [(OpDesc.from_components(parts), str(symbol)) for parts, symbol in content["kernels"]]
+            kernels = [(desc_from_json(parts), str(symbol)) for parts, symbol in content["kernels"]]
             given: dict[str, Any] = {
                 name: tuple(value) if isinstance(value, list) else value for name, value in content["options"].items()
             }
@@ -82,7 +84,7 @@ class RangeBinder:
             self._packer = Packer(known=dict(zip(sources, _mapped(offline, places), strict=True)))
             self._symbols = dict(kernels)
             self._kernels = Available([desc for desc, _ in kernels])
-        except (ValueError, KeyError, TypeError, AttributeError, OSError, ShapeError) as error:
+        except (OSError, ShapeError, *UNSOUND) as error:
             where = repr(str(offline.container.path))
             raise InvalidModelError(f"{where} is no sound offline model: {error!r}", "write it again") from error
         self._known = KnownParts()
@@ -169,10 +171,11 @@ class RangeBinder:
         from opbuild.pipeline.stages import Built
         from opbuild.pipeline.steps import assemble, pack
 
-        with clock("lower"):
+        with self._sound(), clock("lower"):  # what is said of kernels may not be what their families say
             program = self._lowered(walked.graph)
-        packed = pack(program, self._packer, clock)
-        with clock("start"):
+        with self._sound():
+            packed = pack(program, self._packer, clock)
+        with self._sound(), clock("start"):
             network = assemble(packed, Built(self._symbols, operators=self._operators(program)))
             executor = Executor(network.record, self._library, network.constants.arrays, evaluate, self._blocks)
         return Binding(executor, stored_report(network.record, clock, compared(self._offline.level)))
@@ -207,7 +210,7 @@ class RangeBinder:
             yield
         except (ModelError, RunError):
             raise
-        except (ValueError, LookupError, TypeError, AttributeError, OverflowError, BuildError) as error:
+        except (BuildError, *UNSOUND) as error:
             where = repr(str(self._offline.container.path))
             raise InvalidModelError(f"{where} is no sound offline model: {error!r}", "write it again") from error
 

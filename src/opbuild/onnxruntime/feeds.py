@@ -87,12 +87,14 @@ class _Input:
     def _array(self, value: Any) -> Any:
         if isinstance(value, (list, tuple)):
             value = np.asarray(value, None if self._is_text else self._dtype)
+        if isinstance(value, np.ndarray):
+            return _texts(value) if self._is_text else value
         if isinstance(value, str):
             name = self._argument.name
             raise RuntimeError(f"Input must be a list of dictionaries or a single numpy array for input '{name}'.")
-        if not isinstance(value, np.ndarray) and not hasattr(value, "__dlpack__"):
+        if not hasattr(value, "__dlpack__"):
             raise RuntimeError(f"Unable to handle object of type {type(value)}")
-        return _texts(value) if self._is_text and isinstance(value, np.ndarray) else value
+        return value
 
     def _check(self, array: np.ndarray[Any, Any]) -> None:
         if not self._is_text and array.dtype != self._dtype:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 
+from opbuild.text.visible import visible
+
 _SAID = set[str]()
 
 
@@ -11,4 +13,4 @@ def warn_once(text: str) -> None:
     """Warn, unless the same was said already."""
     if text not in _SAID:
         _SAID.add(text)
-        warnings.warn(f"opbuild: {text}", UserWarning, stacklevel=4)
+        warnings.warn(f"opbuild: {visible(text)}", UserWarning, stacklevel=4)

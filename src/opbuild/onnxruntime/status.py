@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import ClassVar
 
 from opbuild.errors import (
@@ -124,17 +122,21 @@ _KINDS: dict[type[OpbuildError], type[StatusError]] = {
 """What each error becomes that has no text of ONNX Runtime's; all others failed at run time."""
 
 
-@contextmanager
-def as_status(before: str = "") -> Iterator[None]:
-    """Let an error of opbuild leave the block as one of ONNX Runtime's, which keeps its hint and names its cause.
+class as_status:  # noqa: N801  used as a function
+    """Lets an error of opbuild leave a block as one of ONNX Runtime's, which keeps its hint and names its cause.
 
     Args:
         before: What the text begins with.
     """
-    try:
-        yield
-    except StatusError:
-        raise
-    except OpbuildError as error:
-        kinds = (_KINDS[kind] for kind in type(error).__mro__ if kind in _KINDS)
-        raise failure(next(kinds, RuntimeException), before + error.message, error.hint) from error
+
+    def __init__(self, before: str = "") -> None:
+        self._before = before
+
+    def __enter__(self) -> None:
+        """Begin the block."""
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        """End the block."""
+        if isinstance(error, OpbuildError) and not isinstance(error, StatusError):
+            kinds = (_KINDS[kind] for kind in type(error).__mro__ if kind in _KINDS)
+            raise failure(next(kinds, RuntimeException), self._before + error.message, error.hint) from error

@@ -8,14 +8,14 @@ import numpy as np
 
 from opbuild.dtypes import numpy_dtype
 from opbuild.frontend.onnx_declared import DeclaredType
-from opbuild.graph.shape_rules import ONNX_DTYPES
+from opbuild.graph.shape_rules import ONNX_DTYPES, ONNX_NUMBERS
 
 STRING = 8
 _OTHER_NAMES = {"float32": "float", "float64": "double", "float8_e4m3fn": "float8e4m3fn", "object": "string",
                 "float8_e4m3fnuz": "float8e4m3fnuz", "float8_e5m2": "float8e5m2",
                 "float8_e5m2fnuz": "float8e5m2fnuz", "float4_e2m1fn": "float4e2m1"}  # fmt: skip
 _DTYPES = ONNX_DTYPES | {STRING: "object"}
-_NUMBERS = {name: number for number, name in _DTYPES.items()}
+_NUMBERS = ONNX_NUMBERS | {"object": STRING}
 
 
 def element_name(dtype: str) -> str:

@@ -10,6 +10,7 @@ from opbuild.page.contents import Contents
 from opbuild.page.recording import STEPS
 from opbuild.platform.records import NamedTuple
 from opbuild.text.plural import counted, first_of, size
+from opbuild.text.visible import visible
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -58,7 +59,13 @@ def render(contents: Contents) -> str:
 def _template() -> Template:
     from jinja2 import Environment, StrictUndefined
 
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: visible(value) if type(value) is str else value,  # not what is markup already
+    )
     return environment.from_string(Path(__file__).with_name("page.html.j2").read_text(encoding="utf-8"))
 
 

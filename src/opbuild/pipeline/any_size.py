@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
@@ -214,13 +215,20 @@ class AnySize(Ahead):
             numbers = layout.template.numbers(shapes)
             if numbers is None:
                 continue
-            with self._lock:
-                decision = self._kernels.decide(layout.template, numbers.tolist())
+            decision = self._decided(layout.template, numbers)
+            if decision is None:
+                continue
             if decision.complete and decision.suits:
                 return [(layout, numbers, decision), *others]
             if decision.complete:
                 others.append((layout, numbers, decision))
         return others
+
+    def _decided(self, template: Template, numbers: Array) -> Decision | None:
+        """Choose the kernels of a template in a size; None if it asks what no family answers, as a stored one may."""
+        with self._lock, suppress(ValueError, TypeError, LookupError, ArithmeticError, AttributeError):
+            return self._kernels.decide(template, numbers.tolist())
+        return None
 
     def _better(self, shapes: Shapes) -> Bound | None:
         """Build the network for a size that was asked for again; tell what goes wrong, which stops nothing."""

@@ -129,7 +129,10 @@ class Opening:
         decision = None if numbers is None else loaded.decide(template, numbers.tolist())
         if numbers is None or decision is None or not decision.complete:
             raise BuildError("a template does not serve the size at which it was made")
-        steps = [template.steps[index] for index, _ in template.order(numbers.tolist())]
+        try:
+            steps = [template.steps[index] for index, _ in template.order(numbers.tolist())]
+        except ValueError as error:
+            raise BuildError(f"a template does not serve the size at which it was made: {error}") from error
         return _record_at_hand(fixed, steps, decision, constants)
 
     def keep(self, number: int, built: Built, record: Record) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -21,7 +21,7 @@ from opbuild.platform.lazily import lazily
 from opbuild.platform.records import dataclass
 from opbuild.store.networks import DiskNetworks
 from opbuild.store.remote.address import Address, parse_address
-from opbuild.store.remote.groups import write_group
+from opbuild.store.remote.groups import mend_group, write_group
 from opbuild.store.remote.leases import Leases
 from opbuild.store.remote.networks import RemoteNetworks
 from opbuild.store.remote.objects import CLAIMS, Objects
@@ -62,6 +62,7 @@ def open_remote(name: str, url: str, setup: Setup) -> Remote:
         lambda text: setup.observer(Warned(text)),
         writes=writes and address.is_written,
         rank=setup.config.rank_id,
+        checks=setup.config.remote_checks,
     )
 
 
@@ -73,7 +74,7 @@ def remote_for_transfer(url: str, setup: Setup, seconds: float = TRANSFER_SECOND
     """
     address = parse_address("URL", url)
     service = Service(address, credentials(address), seconds)
-    return Remote(service, setup.trust, lambda text: setup.observer(Warned(text)), writes=True)
+    return Remote(service, setup.trust, lambda text: setup.observer(Warned(text)), writes=True, reads_all=True)
 
 
 @cache
@@ -95,7 +96,9 @@ def _uploads(service: Service) -> Uploads:
 @cache
 def _sender(service: Service) -> Service:
     """Return the service through which uploads go: more patient, and given up by itself."""
-    return Service(service.address, credentials(service.address), UPLOAD_SECONDS)
+    sender = Service(service.address, credentials(service.address), UPLOAD_SECONDS)
+    sender.damaged, sender.mended = service.damaged, service.mended
+    return sender
 
 
 def _log(text: str) -> None:
@@ -126,6 +129,8 @@ class Remote:
         tell: Told once in a process why it is not used, where it fails.
         writes: Whether what is built is written to it.
         rank: This process's rank, for claims.
+        checks: Whether uploads read what is there first, and what one's own store has is looked for there, too.
+        reads_all: Whether damage does not end reading, and what is written is read first: so do commands.
     """
 
     service: Service
@@ -133,29 +138,37 @@ class Remote:
     tell: Callable[[str], None]
     writes: bool = False
     rank: int = 0
+    checks: bool = False
+    reads_all: bool = False
+
+    @property
+    def objects(self) -> Objects:
+        """What it holds."""
+        return Objects(self.service, self.trust, self.tell, checks=self.reads_all)
 
     @lazily
     def operators(self) -> RemoteStore:
         """Its operators; who claims what he builds asks again at once, and learns what the last holder wrote."""
-        objects = Objects(self.service, self.trust, self.tell)
-        return RemoteStore(objects, 0.0, self.claims, self._offer_group) if self.writes else RemoteStore(objects)
+        if self.writes:
+            return RemoteStore(self.objects, 0.0, self.claims, self._offer_group)
+        return RemoteStore(self.objects)
 
     @lazily
     def _sent(self) -> Objects:
         """Its objects as uploads write them."""
-        return Objects(_sender(self.service), self.trust, _log)
+        return Objects(_sender(self.service), self.trust, _log, checks=self.checks)
 
     @lazily
     def networks(self) -> RemoteNetworks:
         """Its networks."""
-        return RemoteNetworks(Objects(self.service, self.trust, self.tell))
+        return RemoteNetworks(self.objects)
 
     @lazily
     def bank(self) -> RemoteBank:
         """What tuning found, wherever; few have a bank."""
         from opbuild.store.remote.banks import RemoteBank
 
-        return RemoteBank(Objects(self.service, self.trust, self.tell), self.trust)
+        return RemoteBank(self.objects, self.trust)
 
     def take_bank(self, path: Path) -> None:
         """Add what tuning found elsewhere to the bank in a file, once in a process."""
@@ -168,7 +181,12 @@ class Remote:
         return Leases(self.service, CLAIMS, self.rank)
 
     def below(
-        self, networks: DiskNetworks, weights: DiskWeights, filled: Callable[[], None], turns: Turns
+        self,
+        networks: DiskNetworks,
+        weights: DiskWeights,
+        filled: Callable[[], None],
+        turns: Turns,
+        found: Callable[[StoredNetwork], None],
     ) -> tuple[TieredNetworks, TieredWeights]:
         """Return one's own networks and weights with this store below them.
 
@@ -177,9 +195,18 @@ class Remote:
             weights: One's own.
             filled: Called when something came from below.
             turns: Which process of this host fetches what several lack.
+            found: Told of one's own networks that are to be there, too.
         """
         tiered = TieredWeights(weights)
-        return TieredNetworks(networks, tiered, self.networks, self.offer_network, filled, turns), tiered
+
+        def check(key: ImageKey, network: StoredNetwork) -> None:
+            if self.writes and self.service.is_first_told(f"network {key.stem}"):
+                found(network)
+                stored = partial(tiered.stored, network)
+                _uploads(self.service).add(lambda: self._send_network(key, network, stored()))
+
+        known = check if self.checks else None
+        return TieredNetworks(networks, tiered, self.networks, self.offer_network, filled, turns, known), tiered
 
     def after_uploads(self, then: Callable[[], None]) -> None:
         """Call a function once everything that was offered so far is written, or given up."""
@@ -188,19 +215,45 @@ class Remote:
     def wait_for_uploads(self) -> Warned | None:
         """Wait until everything that was offered is written, or given up; return what to tell of what is not."""
         failed = _uploads(self.service).wait()
-        if not failed:
-            return None
-        what = f"{counted(len(failed), 'object')} {verb(len(failed), 'was', 'were')}"
-        where = f"the remote store {self.service.address.url}"
-        return Warned(f"{what} not written to {where}: {failed[0]}; 'opbuild push' sends what is missing there",
-                      not_sent=len(failed))  # fmt: skip
+        where, mended = f"the remote store {self.service.address.url}", len(self.service.mended)
+        if failed:
+            what = f"{counted(len(failed), 'object')} {verb(len(failed), 'was', 'were')}"
+            return Warned(f"{what} not written to {where}: {failed[0]}; 'opbuild push' sends what is missing there",
+                          not_sent=len(failed))  # fmt: skip
+        if left := len(self.service.damaged) - mended:
+            what = f"{counted(left, 'object')} {verb(left, 'is', 'are')} damaged in {where}, and not written by this"
+            return Warned(f"{what}; 'opbuild cache check --repair' removes what is damaged", not_sent=left)
+        if mended and self.checks:
+            return Warned(f"{counted(mended, 'object')} {verb(mended, 'was', 'were')} damaged in {where}, and "
+                          f"{verb(mended, 'is', 'are')} written again")  # fmt: skip
+        return None
+
+    def check_operator(self, entry: Entry) -> None:
+        """Write one's own operator in the background, unless it is there and sound."""
+        if self.writes and self.service.is_first_told(f"operator {entry.name}"):
+            store = RemoteStore(self._sent)
+            _uploads(self.service).add(lambda: store.publish(entry))
+
+    def check_group(self, entries: Sequence[Entry]) -> None:
+        """Write the group of all operators of a network in the background, if it is there and damaged."""
+        if self.writes:
+
+            def write() -> str | None:
+                problem = mend_group(self._sent, entries)
+                return problem and described(problem)
+
+            _uploads(self.service).add(write)
+
+    def _send_network(self, key: ImageKey, network: StoredNetwork, weights: Mapping[str, Bytes] | None) -> str | None:
+        """Write one's own network; one whose weights are not sound here is put together again, and comes then."""
+        return None if weights is None else RemoteNetworks(self._sent).publish(key, network, weights)
 
     def offer_operator(self, entry: Entry) -> None:
         """Write an operator in the background, unless it came from here or nothing is written."""
         if self.writes and not self.operators.lent(entry):
             uploads = _uploads(self.service)
             store = RemoteStore(self._sent)
-            uploads.add(lambda: store.publish(entry) if uploads.goes_on() else None)
+            uploads.add(lambda: store.publish(entry))
             self.operators.built(entry)
 
     def _offer_group(self, name: str, entries: Sequence[Entry], claim: Claim | None) -> None:
@@ -208,7 +261,7 @@ class Remote:
         uploads = _uploads(self.service)
 
         def write() -> str | None:
-            problem = write_group(self._sent, name, entries, claim) if uploads.goes_on() else None
+            problem = write_group(self._sent, name, entries, claim)
             return problem and described(problem)
 
         uploads.add(write)
@@ -217,5 +270,5 @@ class Remote:
         """Write a network in the background, unless nothing is written."""
         if self.writes:
             uploads = _uploads(self.service)
-            store = RemoteNetworks(self._sent, uploads.goes_on)
+            store = RemoteNetworks(self._sent)
             uploads.add(lambda: store.publish(key, network, weights))

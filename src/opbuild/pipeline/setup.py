@@ -191,8 +191,12 @@ def _joined(config: Config, observer: Observer) -> tuple[Config, Observer]:
         config = replace(config, job_folder=joined_folder())
     if config.job_folder is not None:
         from opbuild.ranks.progress import report_progress
-        from opbuild.store.peers import announce
+        from opbuild.store.peers import announce, job_problem
 
+        problem = job_problem(config.job_folder)
+        if problem:
+            warnings = (*config.warnings, f"the folder of the job is not used: {problem}")
+            return replace(config, job_folder=None, warnings=warnings), observer
         observer = report_progress(config, observer)
         if config.uses_cache:
             announce(config)  # also where nothing is built: other ranks may lack what this one has

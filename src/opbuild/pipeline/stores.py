@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from opbuild.builder.result import BuildResult
     from opbuild.kernel.interfaces import Claims, Store
     from opbuild.kernel.key import CompilerIdentity
+    from opbuild.kernel.networks import StoredNetwork
     from opbuild.pipeline.remote import Remote
     from opbuild.runtime.weights import Packer
     from opbuild.store.disk import DiskStore
@@ -101,10 +102,29 @@ class Stores:
         from opbuild.store.remote.in_turn import InTurn
 
         below, turns, offer = self.remote.operators, self._turns, self.remote.offer_operator
+        known = self.remote.check_operator if self.remote.checks else None
         return (
-            TieredStore(operators, [*pack, InTurn(operators, below, turns)], offer),
-            TieredStore(runtimes, [InTurn(runtimes, below, turns)], offer),
+            TieredStore(operators, [*pack, InTurn(operators, below, turns)], offer, known),
+            TieredStore(runtimes, [InTurn(runtimes, below, turns)], offer, known),
         )
+
+    def _check_operators(self, network: StoredNetwork) -> None:
+        """Have the operators of a stored network in the remote store too, and the compiler's runtime library."""
+        from opbuild.kernel.entry import Entry
+        from opbuild.store.inspect import read
+        from opbuild.store.remote.manifest import operators_of
+
+        if self.remote is None:
+            return
+        operators, runtimes = (self._on_disk(each) for each in (self._config.kernel_meta, self._config.network_meta))
+        named = [(operators, name) for stem in operators_of(network.record) for name in operators.names_of(stem)[:1]]
+        found = list[Entry]()
+        for store, name in [*named, *((runtimes, name) for name in runtimes.names())]:
+            entry = read(store.folder, name, self.setup.trust)
+            if isinstance(entry, Entry):
+                self.remote.check_operator(entry)
+                found += [entry] if store is operators else []
+        self.remote.check_group(found)
 
     @property
     def _turns(self) -> Turns:
@@ -164,7 +184,9 @@ class Stores:
             return ImageStore(networks, KnownWeights(weights), own_sources(), copies=copies)
         from opbuild.store.shared import rank_networks
 
-        tiered, below = self.remote.below(rank_networks(self._config, networks), weights, self.age, self._turns)
+        tiered, below = self.remote.below(
+            rank_networks(self._config, networks), weights, self.age, self._turns, self._check_operators
+        )
         return ImageStore(tiered, KnownWeights(below), own_sources(), copies=copies)
 
     @lazily
@@ -192,6 +214,8 @@ class Stores:
         if not config.uses_cache:
             return None
         near = FolderClaims(claims_folder(config), config.rank_id)
+        if problem := near.problem:
+            self.setup.observer(Warned(f"others may compile the same at the same time: {problem}"))
         if self.remote is None or not self.remote.writes:
             return near
         from opbuild.store.fleet import FleetClaims

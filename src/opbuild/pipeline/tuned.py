@@ -1,6 +1,7 @@
 """What tuning found, as lowering asks it: the records of the bank that count for a build, exact ones before near ones.
 
-A record counts for its level, machine class and number of threads, and while its family's sources are what they were.
+A record counts for its level, machine class and number of threads, and while its family's sources are what they were,
+or define the kernels that were measured as they did.
 It says that a variant beats the family's own for one question. For a question in the same bucket it counts where the
 family's own answer is the same: then a claim about two variants is carried over, not a variant alone.
 """
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from opbuild.errors import OptionError
 from opbuild.events import Warned
+from opbuild.families.catalogue import names
 from opbuild.families.knowledge import Answer, Question, Variant
 from opbuild.files.trust import PRIVATE
 from opbuild.pipeline.setup import Setup, release_pack
@@ -25,16 +27,18 @@ from opbuild.platform.digest import blake3_of
 from opbuild.platform.lazily import lazily
 from opbuild.store.bank import Bank, Record, parse_bank, read_bank
 from opbuild.store.machine_class import read_measured, system_class
+from opbuild.store.pack import Pack
+from opbuild.store.pack_file import PackFile
 from opbuild.store.shipped import shipped_bank
 from opbuild.text.canonical import canonical_json
 
 if TYPE_CHECKING:
     from opbuild.files.trust import Trust
     from opbuild.graph.types import Graph
+    from opbuild.kernel.reason import Reason
     from opbuild.lowering.context import Options
     from opbuild.lowering.tuned import Asked
     from opbuild.program import Program
-    from opbuild.store.pack import Pack
 
 
 _SHIPPED = "shipped bank: "
@@ -48,6 +52,7 @@ class BankKnowledge:
         records: Those of its level, machine class and number of threads.
         sources: Returns the digest of a family's sources.
         shipped: Those that the release brings, which count where the others know nothing.
+        still: Whether a family's sources define what a record of others was measured of.
 
     Attributes:
         stale: The records that were of use but for other sources, by question.
@@ -59,8 +64,9 @@ class BankKnowledge:
         records: Mapping[Question, Record],
         sources: Callable[[str], str],
         shipped: Mapping[Question, Record] | None = None,
+        still: Callable[[Record], bool] = lambda record: False,
     ) -> None:
-        self._sources = sources
+        self._sources, self._still = sources, still
         self._shipped = {
             question: record
             for question, record in (shipped or {}).items()
@@ -109,7 +115,7 @@ class BankKnowledge:
         return bool(found)
 
     def _counts(self, record: Record) -> bool:
-        return record.sources == self._sources(record.family)
+        return record.sources == self._sources(record.family) or self._still(record)
 
     def _is_shipped(self, record: Record) -> bool:
         return self._shipped.get(Question(record.family, record.arguments)) is record
@@ -124,7 +130,7 @@ class BankKnowledge:
 def knowledge(setup: Setup) -> BankKnowledge | None:
     """Return what tuning found for a build; None if nothing counts, as where there is no bank."""
     records, shipped = applying(_bank(setup)[0], setup), applying(_shipped(setup), setup)
-    return BankKnowledge(records, family_sources, shipped) if records or shipped else None
+    return BankKnowledge(records, family_sources, shipped, is_still_defined) if records or shipped else None
 
 
 def lower_with_bank(graph: Graph, setup: Setup, options: Options) -> Program:
@@ -193,6 +199,31 @@ def family_sources(name: str) -> str:
     """
     modules = [f"opbuild.families.{name}.{part}" for part in ("definition", "schedule")]
     return str(_modules().digest(tuple(modules)))
+
+
+def is_current(record: Record) -> bool:
+    """Return whether a record tells of what the sources of its family define now."""
+    return record.family in names() and (record.sources == family_sources(record.family) or is_still_defined(record))
+
+
+def is_still_defined(record: Record) -> bool:
+    """Return whether a family's sources define what a record of others was measured of, as far as the pack tells."""
+    file = Pack(record.level).file(record.family)
+    return was_measured(record, file) and isinstance(file, PackFile) and file.sources.code == _emitted(record.family)
+
+
+def was_measured(record: Record, file: PackFile | Reason | None) -> bool:
+    """Return whether a record was measured of just the kernels that a file of the pack has."""
+    return isinstance(file, PackFile) and bool(record.kernels) and file.has_compiled(record.kernels)
+
+
+@lru_cache(maxsize=64)
+def _emitted(name: str) -> str:
+    """Return the digest that a release has of all that defines a family's kernels, and of what emits them."""
+    from opbuild.backend.halide.driver import EMISSION
+
+    modules = [f"opbuild.families.{name}.{part}" for part in ("definition", "schedule")]
+    return str(_modules().digest((EMISSION, *modules)))
 
 
 def _bank(setup: Setup) -> tuple[Bank, str]:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from opbuild.errors import RankError
+from opbuild.files.meeting import open_met
 
 PREFIX = "opbuild-job-"
 LOCK = "lock"
@@ -41,7 +42,7 @@ class JobFolder:
             parent = Path(os.path.realpath(tempfile.gettempdir()))
             _sweep(parent)
             self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-            self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+            self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise RankError(f"the job gets no folder: {error}", "set TMPDIR to a folder that can be written") from error
         with contextlib.suppress(OSError):  # where there are no locks, a killed job's folder stays
@@ -68,7 +69,7 @@ def _sweep(parent: Path) -> None:
             if path.name.endswith(GONE):
                 remove_folder(path)
                 continue
-            lock = os.open(path / LOCK, os.O_RDWR | os.O_NOFOLLOW)
+            lock = open_met(path / LOCK, os.O_RDWR)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 remove_folder(path)

@@ -116,17 +116,18 @@ def launch(job: Job) -> int:
             ending.pop_all()
             ending.callback(guard.close)
             ending.callback(folder.remove)  # first, so that the guard sees to it if this process is killed meanwhile
-            Hub(folder.path, job.size)
-        return _Launcher(job, folder.path, guard).run()
+            hub = Hub(folder.path, job.size)
+        return _Launcher(job, folder.path, guard, hub).run()
 
 
 class _Launcher:
     """Starts the ranks, then does what comes: output, ends, signals."""
 
-    def __init__(self, job: Job, folder: Path, guard: Guard) -> None:
+    def __init__(self, job: Job, folder: Path, guard: Guard, hub: Hub) -> None:
         self._job = job
         self._folder = folder
         self._guard = guard
+        self._hub = hub
         self._ranks: list[Rank] = []
         self._selector = selectors.DefaultSelector()
         self._first: Rank | None = None
@@ -147,6 +148,8 @@ class _Launcher:
                 self._drain()
         if self._signal:
             return 128 + self._signal
+        if self._hub.problem:
+            raise RankError(self._hub.problem, "start the job again")
         if self._first is not None:
             raise self._failure(self._first)
         if self._unwritten is not None:
@@ -186,7 +189,7 @@ class _Launcher:
         """Wait for something and do what it asks for."""
         wait = min(1.0, max(0.0, self._kill_at - time.monotonic()))
         self._listen(wait)
-        failed = self._first is not None or self._signal or not self._readable
+        failed = self._first is not None or self._signal or not self._readable or self._hub.problem
         if failed and self._kill_at == float("inf"):
             self._kill_at = time.monotonic() + GRACE
             self._end_all(signal.SIGTERM)

@@ -8,6 +8,7 @@ reading what was written before the meeting that preceded it, so the first file 
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
 import select
@@ -18,9 +19,10 @@ import numpy as np
 
 from opbuild.config import Config
 from opbuild.errors import RankError
+from opbuild.files.meeting import open_met, planted_in
 from opbuild.graph.types import Array
 from opbuild.ranks.collective import SAME_EVERYWHERE, Collective, combine
-from opbuild.ranks.hub import GO, LONGEST_LINE, NO, connect
+from opbuild.ranks.hub import CHUNK, GO, LOST, NO, connect
 from opbuild.ranks.patience import Waiter
 
 EXCHANGE = "exchange"
@@ -49,15 +51,17 @@ class LocalTransport:
         self._count = 0
         self._unread = b""
         self._lock = threading.Lock()
+        if problem := planted_in(self._folder):
+            raise RankError(f"rank {self.rank} can not exchange data: {problem}", "give each job a folder of its own")
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             self._link = connect(folder)
-            self._link.sendall(b"%d\n" % self.rank)
         except OSError as error:
             raise RankError(
                 f"rank {self.rank} does not reach its launcher: {error.strerror or error}",
                 "start the ranks with 'opbuild launch'",
             ) from error
+        self._say(str(self.rank))
         self._meet(Collective("Barrier"))
 
     def run(self, collective: Collective, array: Array) -> Array:
@@ -103,12 +107,14 @@ class LocalTransport:
         path = self._folder / f"{rank}.{slot}"
         own = rank == self.rank
         try:
-            file = os.open(path, os.O_RDWR | os.O_CREAT if own else os.O_RDONLY, 0o600)
+            file = open_met(path, os.O_RDWR | os.O_CREAT if own else os.O_RDONLY)
             try:
                 if own:
                     os.posix_fallocate(file, 0, nbytes)  # a full disk is an error here, not a signal when it is written
                 access = mmap.ACCESS_WRITE if own else mmap.ACCESS_READ
                 mapped = mmap.mmap(file, os.fstat(file).st_size, access=access)
+                if len(mapped) < nbytes:
+                    raise OSError(errno.EINVAL, f"it has {len(mapped)} bytes")
             finally:
                 os.close(file)
         except (OSError, ValueError) as error:
@@ -121,15 +127,19 @@ class LocalTransport:
 
     def _meet(self, collective: Collective) -> None:
         """Wait until all ranks are here and do the same."""
-        try:
-            self._link.sendall(f"{collective}\n".encode())
-        except OSError as error:
-            raise self._gone() from error
+        self._say(str(collective))
         self._waiter.wait(str(collective), self._answered)
         line, _, self._unread = self._unread.partition(b"\n")
         answer = line.decode(errors="replace")
+        if answer.startswith(LOST):
+            raise RankError(answer.removeprefix(LOST), "look at what it said itself, and start the job again")
         if answer != GO:
             raise RankError(answer.removeprefix(NO), SAME_EVERYWHERE)
+
+    def _say(self, line: str) -> None:
+        """Say something, unless the launcher has let go of this rank: then it has said why."""
+        with contextlib.suppress(OSError):
+            self._link.sendall(f"{line}\n".encode())
 
     def _answered(self, seconds: float) -> bool:
         if b"\n" in self._unread:
@@ -139,13 +149,10 @@ class LocalTransport:
         if not poll.poll(1e3 * seconds):
             return False
         try:
-            data = self._link.recv(LONGEST_LINE)
+            data = self._link.recv(CHUNK)
         except OSError:
             data = b""
         if not data:
-            raise self._gone()
+            raise RankError(f"rank {self.rank}: the launcher of this job is gone", "start the job again")
         self._unread += data
         return b"\n" in self._unread
-
-    def _gone(self) -> RankError:
-        return RankError(f"rank {self.rank}: the launcher of this job is gone", "start the job again")

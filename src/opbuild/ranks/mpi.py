@@ -19,6 +19,7 @@ import numpy as np
 
 from opbuild.config import Config
 from opbuild.errors import RankError
+from opbuild.files.meeting import publish_met, read_met
 from opbuild.graph.types import Array
 from opbuild.ranks.collective import SAME_EVERYWHERE, Collective, combine, widened_dtype
 from opbuild.ranks.folder import JobFolder, remove_folder
@@ -171,12 +172,12 @@ class MpiTransport:
         own = ("", "")
         if self.rank == 0:
             folder, token = JobFolder(), secrets.token_hex(16)
-            (folder.path / "token").write_text(token)
+            publish_met(folder.path / "token", token.encode())
             atexit.register(folder.remove)
             own = (str(folder.path), token)
         path, token = self._comm.bcast(own)
         try:
-            is_shared = (Path(path) / "token").read_text() == token
+            is_shared = read_met(Path(path) / "token", len(token)) == token.encode()
         except OSError:
             is_shared = False
         self._shared = Path(path) if is_shared else None

@@ -18,6 +18,7 @@ from opbuild.errors import RankError
 from opbuild.platform.records import dataclass
 from opbuild.ranks.progress import NOT_WAITING, Snapshot, progress_of, read_snapshot
 from opbuild.text.plural import counted
+from opbuild.text.visible import visible
 
 FIRST_LINE = 3.0
 EACH_LINE = 10.0
@@ -187,7 +188,7 @@ class Waiter:
                     if ready(POLL):  # the others were just faster: they went on, and one of them ended
                         return
                     raise
-                sys.stderr.write("".join(f"opbuild: {line}\n" for line in lines))
+                sys.stderr.write("".join(f"opbuild: {visible(line)}\n" for line in lines))
                 sys.stderr.flush()
         finally:
             if own is not None:

@@ -13,7 +13,8 @@ from typing import Any
 
 from opbuild.config import Config
 from opbuild.events import BuildFinished, BuildStarted, CompileFinished, CompileStarted, Event, Observer, Taken, Waiting
-from opbuild.files.trust import MEMO, Trust, parse_json
+from opbuild.files.meeting import publish_met, read_met
+from opbuild.files.trust import MEMO, parse_json
 from opbuild.platform.records import dataclass
 
 FOLDER = "progress"
@@ -61,21 +62,17 @@ class Snapshot:
 def read_snapshot(folder: Path, rank: int) -> Snapshot | None:
     """Return what a rank said last; None if it said nothing that can be read."""
     try:
-        content = parse_json(Trust(shared=True).read(folder / FOLDER / f"{rank}.json", MEMO))
+        content = parse_json(read_met(folder / FOLDER / f"{rank}.json", MEMO))
         found = {name: type(usual)(content[name]) for name, usual in vars(Snapshot()).items()}
         return Snapshot(**{**found, "compiling": tuple(map(str, found["compiling"]))})
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, OverflowError):
         return None
 
 
 def write_snapshot(folder: Path, rank: int, snapshot: Snapshot) -> None:
     """Replace what a rank said. A folder that is gone is no failure: nobody waits any more."""
-    path = folder / FOLDER / f"{rank}.json"
-    private = path.with_name(f"{rank}.{os.getpid()}.{threading.get_ident()}")
     with contextlib.suppress(OSError):
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        private.write_text(json.dumps(vars(snapshot)))
-        private.replace(path)
+        publish_met(folder / FOLDER / f"{rank}.json", json.dumps(vars(snapshot)).encode())
 
 
 @dataclass

@@ -159,9 +159,9 @@ def _connected(config: Config) -> Transport:
         raise RankError(f"RANK_ID is {config.rank_id} and RANK_SIZE is {config.rank_size}", "ranks are numbered from 0")
     if config.rank_size == 1:
         return Alone()
-    from opbuild.ranks.hub import SOCKET
+    from opbuild.ranks.hub import has_hub
 
-    if config.job_folder is not None and (config.job_folder / SOCKET).is_socket():
+    if config.job_folder is not None and has_hub(config.job_folder):
         from opbuild.ranks.local import LocalTransport
 
         return LocalTransport(config, config.job_folder)

@@ -68,6 +68,10 @@ class Bound(Protocol):
     def report(self) -> Report:
         """What its build did."""
 
+    @property
+    def better(self) -> Callable[[], Bound | None] | None:
+        """Returns a faster one, or None; see ``Binding``."""
+
 
 Binder = Callable[[Shapes], Bound]
 """Makes a network ready for further shapes of its inputs: builds it for them, or starts what is stored."""

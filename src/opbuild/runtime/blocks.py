@@ -81,7 +81,10 @@ class Blocks(Generic[A]):
 
     def take(self) -> Block[A]:
         """Return a block that nobody uses."""
-        return self.take_free() or Block()
+        try:
+            return self._free.pop()
+        except IndexError:
+            return Block()
 
     def take_free(self) -> Block[A] | None:
         """Return a block that nobody uses, None if there is none."""

@@ -7,7 +7,7 @@ network's arguments are made, copied and moved with a few array operations.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ctypes import addressof, c_char
+from ctypes import c_size_t
 from functools import cache
 
 import numpy as np
@@ -63,12 +63,17 @@ def element_type(dtype: str) -> tuple[int, int]:
     return _CODES[kind.kind], 1 if kind.kind == "b" else kind.itemsize * 8
 
 
-def address_of(array: Array) -> int:
-    """Return where a dense array lies: in a quarter of the microsecond that ``array.ctypes`` takes.
+_ELEMENTS = object.__basicsize__
+"""Where in an array its elements' address is: behind what all objects begin with, as compiled extensions read it."""
 
-    ctypes refuses arrays that are empty or read-only, and element types that it does not know.
-    """
-    try:
-        return addressof(c_char.from_buffer(array))  # type: ignore[arg-type]
-    except (TypeError, ValueError, BufferError):
-        return int(array.ctypes.data)  # not __array_interface__: numpy 2.4 loses some bytes at each use of it
+_word_at = c_size_t.from_address
+
+
+def address_of(array: Array) -> int:
+    """Return where a dense array lies: in a sixth of the microsecond that ``array.ctypes`` takes."""
+    return _word_at(id(array) + _ELEMENTS).value
+
+
+_probe = np.zeros(1)
+if address_of(_probe) != _probe.ctypes.data:
+    raise ImportError("arrays of this numpy do not lie as its C interface says")

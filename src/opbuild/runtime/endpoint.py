@@ -103,6 +103,13 @@ def is_dense(value: Any) -> bool:
     return not isinstance(value, np.ndarray) or bool(value.flags.c_contiguous and value.flags.aligned)
 
 
+def dense(value: Any) -> Any:
+    """Return a value as kernels read it: an array dense, and no scalar of numpy's; anything else is left as it is."""
+    if isinstance(value, np.generic):
+        return np.asarray(value)
+    return value if is_dense(value) else value.copy(order="C")
+
+
 def _as_host_value(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_as_host_value(each) for each in value]

@@ -19,8 +19,9 @@ from opbuild.graph.types import Array, Node
 from opbuild.kernel.host import here
 from opbuild.program import HostCall, Port, View
 from opbuild.runtime.blocks import Block, Blocks
-from opbuild.runtime.buffers import HEADER, HEADER_WORDS, HOST_WORD, address_of, element_type, make_headers
+from opbuild.runtime.buffers import HEADER, HEADER_WORDS, HOST_WORD, element_type, make_headers
 from opbuild.runtime.changes import change, first_change, writeable
+from opbuild.runtime.given import Given, Uses
 from opbuild.runtime.library import Callee, Library, Step, kernel_steps, last_error, references
 from opbuild.runtime.record import CHECKED_ORDER, HOST, KERNELS, KernelStep, Record, addresses, itemsize
 from opbuild.runtime.reused import wanted
@@ -187,7 +188,7 @@ class Executor(Runner):
         steps = record.steps
         self._headers, self._dimensions = make_headers(steps.dims, steps.shape, self._element_types())
         self._addresses = addresses(constants)
-        self._ports = self._port_arguments()
+        self._uses = self._uses_of_ports()
         self._of_host = frozenset(
             view.buffer for call in steps.hosts for view in (*call.inputs, *call.outputs) if view is not None
         )
@@ -233,7 +234,7 @@ class Executor(Runner):
         )
         return np.where(stated[:, 1:] != 0, stated, types)
 
-    def _port_arguments(self) -> list[tuple[int, Sequence[tuple[int, int]]]]:
+    def _uses_of_ports(self) -> list[Uses]:
         """Return for each of the caller's arrays its buffer, and which words point how many bytes into it."""
         buffers, steps = self.record.buffers, self.record.steps
         own = np.flatnonzero(buffers.is_of("input", "output")[steps.buffer])
@@ -257,7 +258,7 @@ class Executor(Runner):
         return {index: each.nbytes for index, each in enumerate(self.record.buffers) if each.kind == "temporary"}
 
 
-class Arena:
+class Arena(Given):
     """Memory and ready-made arguments for one call at a time.
 
     Args:
@@ -267,29 +268,13 @@ class Arena:
 
     def __init__(self, owner: Executor, memory: Array) -> None:
         self.memory = memory
-        self._record, self._constants, self._ports = owner.record, owner._constants, owner._ports
+        self._record, self._constants = owner.record, owner._constants
         self.headers = owner._headers.copy()
         self.headers["host"] = self._hosts(owner)
-        self._words = self.headers.view(np.uint64)
-        self._arrays: list[Array | None] = [None] * len(owner.record.buffers)
+        super().__init__(self.headers, owner._uses, [None] * len(owner.record.buffers), owner._of_host)
         for index in owner._of_host:
-            self._arrays[index] = self._storage(index)
+            self._arrays[index] = self.storage(index)
         self.steps = self._steps(owner)
-
-    def attach(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Point the arguments at the caller's arrays."""
-        words = self._words
-        for (buffer, arguments), array in zip(self._ports, (*inputs, *outputs), strict=True):
-            if arguments:
-                address = address_of(array)
-                for word, offset in arguments:
-                    words[word] = address + offset
-            self._arrays[buffer] = array
-
-    def detach(self) -> None:
-        """Let go of the caller's arrays."""
-        for buffer, _ in self._ports:
-            self._arrays[buffer] = None
 
     def arguments(self, step: int) -> Array:
         """Return the headers of a kernel's arguments."""
@@ -297,12 +282,7 @@ class Arena:
         found: Array = self.headers[steps.step == step]
         return found
 
-    def array(self, buffer: int) -> Array | None:
-        """Return the memory of a buffer; None for the caller's while none is attached."""
-        array = self._arrays[buffer]
-        return self._storage(buffer) if array is None else array
-
-    def _storage(self, index: int) -> Array | None:
+    def storage(self, index: int) -> Array | None:
         """Return the memory of a buffer as a flat array; None for the caller's."""
         buffer = self._record.buffers[index]
         if buffer.kind == "temporary":

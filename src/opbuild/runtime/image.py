@@ -121,9 +121,9 @@ class ImageStore:
         try:
             parts = stored.record[OPEN]
             template = template_from_json(parts["template"])
-            from opbuild.kernel.opdesc import OpDesc
+            from opbuild.kernel.stored_desc import desc_from_json
 
-            symbols = [(OpDesc.from_components(desc), str(symbol)) for desc, symbol in parts["kernels"]]
+            symbols = [(desc_from_json(desc), str(symbol)) for desc, symbol in parts["kernels"]]
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             return Reason("damaged", f"not a template: {error!r}")
         constants = self._constants(key, Places.of(template.constants), stored)

@@ -29,6 +29,8 @@ class InParts:
         results: The names of its outputs.
     """
 
+    better = None
+
     def __init__(self, first: Part, parts: Parts, types: Mapping[str, TensorType], results: Sequence[str]) -> None:
         self._first = first.checked(types)
         self._parts = parts

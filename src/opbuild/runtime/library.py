@@ -29,10 +29,12 @@ from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 from opbuild.runtime.buffers import HEADER
 from opbuild.runtime.pool import load_pool
+from opbuild.runtime.record import CHECKS
 
 _MESSAGE_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int)  # of any library: ``CDLL`` has a class for each, which is a cycle
 _EXCHANGE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+_KERNEL = "__kernel0"
 MOST_OPERANDS = 13
 """What ``call.c`` passes to a kernel behind the number of its tasks."""
 
@@ -91,11 +93,11 @@ class Library:
         """Return a kernel; called with pointers to its buffers it returns 0 or an error code.
 
         Raises:
-            LinkError: If the library has no such symbol.
+            LinkError: If the library has no such symbol, or it is no kernel's: what is linked finds ``system``, too.
         """
-        function = self._function(symbol)
+        function = self._function(symbol) if symbol.endswith(_KERNEL) or symbol in CHECKS.values() else None
         if function is None:
-            raise LinkError(f"the network's library has no kernel {symbol}", "build the network again")
+            raise LinkError(f"the network's library has no kernel {symbol!r:.200}", "build the network again")
         return function
 
     @property
@@ -131,7 +133,7 @@ class Library:
     def _function(self, symbol: str) -> Callable[..., int] | None:
         try:
             return _FUNCTION(_ctypes.dlsym(self._handle, symbol))
-        except OSError:
+        except (OSError, ValueError):  # of a name with a zero in it
             return None
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
+import numpy as np
+
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import BuildError, InputError, RunError
 from opbuild.graph.types import Array
@@ -175,17 +177,10 @@ class Network:
             InputError: If there is no such output, or as a call does.
             RunError, ModelError, BuildError: As a call does.
         """
-        from opbuild.runtime.request import read_request  # a start never needs it
-
-        request = read_request(args, kwargs, self._positions)
-        chosen = [self._output(name) for name in request.names or ()]
         try:
-            results = self._run(self._collect((), request.feeds))
+            return self._asked(args, kwargs)
         except KeyboardInterrupt as interrupt:
             raise _bare(interrupt) from None
-        if not request.as_list:
-            return dict(zip(self._outputs, results, strict=True))
-        return [results[index] for index in chosen] if chosen else results
 
     def profile(self, inputs: Mapping[str, Any] | Sequence[Any] | None = None, *, runs: int = 10) -> Profile:
         """Time each call of a kernel or of the host backend.
@@ -252,25 +247,41 @@ class Network:
         rows = [(side, each.name, each.dtype.name, shape_text(each.shape)) for side, ends in sides for each in ends]
         return titled(f"opbuild network {self.name}", table(("", "name", "type", "shape"), rows))
 
-    def _run(self, values: list[Any]) -> list[Array]:
-        arrays = [
-            as_input(value, dtype, name)
-            for value, dtype, name in zip(values, self._dtypes, self._positions, strict=True)
-        ]
-        shapes = tuple([array.shape for array in arrays]) if not self._has_others else self._tensor_shapes(arrays)
+    def _asked(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Array] | list[Array]:
+        """Return what ``run`` is asked for; what ONNX Runtime's users write is not looked into."""
+        if len(args) == 2 and args[0] is None and type(args[1]) is dict and not kwargs:
+            return self._run(self._collect((), args[1]))
+        from opbuild.runtime.request import read_request  # a start never needs it
+
+        request = read_request(args, kwargs, self._positions)
+        chosen = [self._output(name) for name in request.names or ()]
+        results = self._run(self._collect((), request.feeds))
+        if not request.as_list:
+            return dict(zip(self._outputs, results, strict=True))
+        return [results[index] for index in chosen] if chosen else results
+
+    def _run(self, values: Sequence[Any]) -> list[Array]:
+        dtypes = self._dtypes
+        for place, value in enumerate(values):
+            if type(value) is not np.ndarray or value.dtype is not dtypes[place] or not value.flags.carray:
+                values = self._arrays(values)
+                break
+        shapes = tuple([value.shape for value in values]) if not self._has_others else self._tensor_shapes(values)
         binding = self._bindings.get(shapes)
         if binding is None:
             (self._check or self._check_shapes)(shapes)
             binding = self._binding(shapes)
-        elif isinstance(binding, Binding) and binding.better is not None:
+        elif binding.better is not None:
             self._ask_for_better(shapes)
         try:
-            return binding.executor.run(self._dense(arrays))
+            return binding.executor.run(values)
         except MemoryError as error:
             raise RunError(f"the network {self.name} can not run: {error}", hint_for(error)) from error
 
-    def _dense(self, arrays: list[Array]) -> list[Array]:
-        """Return inputs whose elements lie in order, those of which they do not as copies."""
+    def _arrays(self, values: Sequence[Any]) -> list[Array]:
+        """Return what was given as arrays of the inputs' types whose elements lie in order; else they are copied."""
+        named = zip(values, self._dtypes, self._positions, strict=True)
+        arrays = [as_input(value, dtype, name) for value, dtype, name in named]
         others = [place for place, array in enumerate(arrays) if not is_dense(array)]
         if not others:
             return arrays
@@ -284,12 +295,18 @@ class Network:
         """Return the shapes of inputs of which some are no tensors; see ``graph.cut.HOST_VALUE``."""
         return tuple(() if dtype.hasobject else each.shape for each, dtype in zip(values, self._dtypes, strict=True))
 
-    def _collect(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+    def _collect(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
         """Return one value for each input."""
-        if len(args) == 1 and not kwargs and isinstance(args[0], Mapping):
+        if len(args) == 1 and type(args[0]) is not np.ndarray and not kwargs and isinstance(args[0], Mapping):
             return self._collect((), args[0])
         if not kwargs and len(args) == len(self._inputs):
-            return list(args)
+            return args
+        if not args and kwargs.keys() == self._positions.keys():
+            return [kwargs[name] for name in self._positions]
+        return self._joined(args, kwargs)
+
+    def _joined(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Return one value for each input, of which some are given by position and others by name."""
         names = ", ".join(repr(endpoint.name) for endpoint in self._inputs) or "none"
         if len(args) > len(self._inputs):
             raise InputError(

@@ -19,6 +19,7 @@ from opbuild.graph.types import Array, Node, TensorType
 from opbuild.platform.locks import Lock
 from opbuild.platform.records import dataclass, field
 from opbuild.report import Clock, Report
+from opbuild.runtime.endpoint import dense
 from opbuild.runtime.executor import Evaluate, Runner
 from opbuild.runtime.timing import TIMER
 
@@ -193,8 +194,7 @@ class Parts:
     def _evaluate_nodes(self, cut: Cut, values: dict[str, Any]) -> None:
         for node in cut.nodes:
             inputs = [values[name] if name else None for name in node.inputs]
-            results = evaluated(self._evaluate, node, inputs, cut.opset)
-            values.update((name, result) for name, result in zip(node.outputs, results, strict=False) if name)
+            values.update(zip(node.outputs, evaluated(self._evaluate, node, inputs, cut.opset), strict=False))
 
     def _repeat(self, part: Part, node: Node, values: dict[str, Any]) -> None:
         body = part.cut.body
@@ -291,8 +291,6 @@ def evaluated(evaluate: Evaluate, node: Node, inputs: Sequence[Any], opset: int)
     Raises:
         RunError: If the backend fails.
     """
-    from opbuild.runtime.repeat import dense
-
     timer = TIMER.get()
     try:
         if timer is not None:

@@ -10,6 +10,7 @@ import numpy as np
 from opbuild.errors import RunError
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.platform.records import NamedTuple
+from opbuild.runtime.endpoint import dense
 
 LAST_WITH_BATCHES = 8
 """The last operator set in which Scan scans a batch of sequences."""
@@ -153,12 +154,3 @@ def _empty(node: Node, types: Sequence[TensorType | None], first: int) -> list[A
             dtype, shape = declared[0] or "float32", tuple(declared[1]) if len(declared) > 1 else ()
         empty.append(np.zeros((0, *(max(extent, 0) for extent in shape)), dtype))
     return empty
-
-
-def dense(value: Any) -> Any:
-    """Return a value as kernels read it: an array dense, and no scalar of numpy's; anything else is left as it is."""
-    if isinstance(value, np.generic):
-        return np.asarray(value)
-    if isinstance(value, np.ndarray) and not (value.flags.c_contiguous and value.flags.aligned):
-        return value.copy(order="C")
-    return value

@@ -19,8 +19,9 @@ from opbuild.platform.lazily import lazily
 from opbuild.platform.records import NamedTuple
 from opbuild.program import HostCall, Port, View
 from opbuild.runtime.blocks import Blocks
-from opbuild.runtime.buffers import DIMENSION, HEADER, HEADER_WORDS, HOST_WORD, address_of, element_type
+from opbuild.runtime.buffers import DIMENSION, HEADER, HEADER_WORDS, HOST_WORD, element_type
 from opbuild.runtime.executor import Evaluate, Prepared, Runner, evaluate_step
+from opbuild.runtime.given import Given
 from opbuild.runtime.indices import check_symbol, work_of
 from opbuild.runtime.library import Callee, Library, Step, kernel_steps
 from opbuild.runtime.memory_plan import Lives
@@ -328,41 +329,26 @@ class SizedExecutor(Runner):
                     raise ValueError(f"{step.node.name}: a view does not fit the type of its value")
 
 
-class _Sized:
+class _Sized(Given):
     """Memory and ready-made arguments for one call at a time."""
 
     def __init__(self, owner: SizedExecutor, memory: Array) -> None:
         layout = owner._layout
         self._layout, self._order = layout, owner._steps
         self._headers = owner._headers[owner._views]
-        self._words = self._headers.view(np.uint64)
         bases = layout.addresses + np.where(layout.is_temporary, memory.ctypes.data + owner._places, 0)
         bases[list(owner._tables)] = [each.ctypes.data for each in owner._tables.values()]
         offsets = owner._starts
         self._headers["host"] = (bases[layout.buffer[owner._views]] + offsets).astype(np.uint64)
         template = layout.template
-        self._arrays: list[Array | None] = [None] * len(template.buffers)
-        for index in layout.on_host:
-            self._arrays[index] = self._storage(index, owner, memory)
-        self._ports = [
+        uses = [
             (port.buffer, list(zip((views * HEADER_WORDS + HOST_WORD).tolist(), offsets[views].tolist(), strict=True)))
             for port, views in zip((*template.inputs, *template.outputs), owner._ports, strict=True)
         ]
+        super().__init__(self._headers, uses, [None] * len(template.buffers), layout.on_host)
+        for index in layout.on_host:
+            self._arrays[index] = self._storage(index, owner, memory)
         self.steps = self._steps(owner)
-
-    def attach(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Point the arguments at the caller's arrays."""
-        words = self._words
-        for (buffer, hosts), array in zip(self._ports, (*inputs, *outputs), strict=True):
-            address = address_of(array)
-            for word, offset in hosts:
-                words[word] = address + offset
-            self._arrays[buffer] = array
-
-    def detach(self) -> None:
-        """Let go of the caller's arrays."""
-        for buffer, _ in self._ports:
-            self._arrays[buffer] = None
 
     def arguments(self, step: int) -> Array:
         """Return the headers of a kernel's arguments."""

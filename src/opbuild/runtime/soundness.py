@@ -16,7 +16,7 @@ import numpy as np
 from opbuild.graph.types import Array
 from opbuild.platform.records import NamedTuple
 from opbuild.program import BufferKind, HostCall, Port
-from opbuild.runtime.record import ALIGNMENT, HOST, Dims, Steps, Storages
+from opbuild.runtime.record import ALIGNMENT, CHECKS, HOST, Dims, Kind, Steps, Storages, itemsize
 
 if TYPE_CHECKING:
     from opbuild.runtime.record import Record
@@ -25,6 +25,8 @@ INT32_MAX = 2**31 - 1
 """Extents and strides travel in 32 bits."""
 MOST = 2**56
 """Elements and bytes; more are in no memory, and sums of a few products of so many are exact."""
+MOST_VIEWED = 64
+"""Dimensions of a view: those of a tensor, each of which may be cut into blocks."""
 
 _Fault = tuple[Array, Callable[[int], str]]
 """What is wrong, and what is said of the first that is."""
@@ -37,14 +39,14 @@ def problem(record: Record) -> str | None:
     if wrong := _misplaced(record):
         return wrong
     for kind, ports in (("input", record.inputs), ("output", record.outputs)):
-        for port in ports:
-            if wrong := _wrong_port(port, kind, record.buffers):
+        for place, port in enumerate(ports):
+            if wrong := _wrong_port(port, kind, place, record.buffers):
                 return f"{port.name} {wrong}"
     for call in record.steps.hosts:
         if not _fits_types(call):
             return f"{call.node.name}: a view does not fit the type of its value"
     views = _Views.of(record.steps)
-    return _outside(views, record) or _unwritten(views, record)
+    return _outside(views, record) or _mistyped(record) or _unwritten(views, record)
 
 
 def _first(faults: Sequence[_Fault], named: Callable[[int], str]) -> str | None:
@@ -90,8 +92,10 @@ def _not_given(record: Record) -> str | None:
     return None
 
 
-def _wrong_port(port: Port, kind: str, buffers: Storages) -> str | None:
+def _wrong_port(port: Port, kind: str, place: int, buffers: Storages) -> str | None:
     """Return why a port's buffer is not the array that the caller gives for it."""
+    if wrong := port.type.problem:
+        return f"can not be: {wrong}"
     if not 0 <= port.buffer < len(buffers):
         return f"names buffer {port.buffer}"
     (own, dtype), size = buffers.sorts[buffers.sort[port.buffer]], int(buffers.size[port.buffer])
@@ -99,6 +103,8 @@ def _wrong_port(port: Port, kind: str, buffers: Storages) -> str | None:
         return f"is an {kind}, its buffer of kind {own}"
     if (dtype, size) != (port.type.dtype, port.type.size):
         return f"is {port.type}, its buffer has {size} elements of {dtype}"
+    if own == kind and buffers.place[port.buffer] != place:
+        return f"has the buffer of {kind} {buffers.place[port.buffer]}"
     return None
 
 
@@ -197,6 +203,8 @@ def _reach(dims: Dims) -> tuple[int, int] | str:
     An empty one has the first behind the last.
     """
     low = high = 0
+    if len(dims) > MOST_VIEWED:
+        return f"a view has {len(dims)} dimensions"
     for extent, stride in dims:
         if not (0 <= extent <= INT32_MAX and -INT32_MAX <= stride <= INT32_MAX):
             return f"a view has extent {extent} and stride {stride}"
@@ -205,6 +213,35 @@ def _reach(dims: Dims) -> tuple[int, int] | str:
     if not all(extent for extent, _ in dims):
         return 1, 0
     return (low, high) if max(-low, high) <= MOST else f"a view covers {high - low + 1} elements"
+
+
+def _mistyped(record: Record) -> str | None:
+    """Return which kernel takes elements for others, or looks at indices that do not lie one after the other."""
+    buffers, steps = record.buffers, record.steps
+    held = buffers.itemsize[steps.buffer]
+    if any(kind.dtypes for kind in steps.kinds):
+        taken = steps.of_arguments([[*map(itemsize, kind.dtypes)] or [0] * kind.arguments for kind in steps.kinds])
+        wrong = (taken != 0) & (taken != held)
+        if wrong.any():
+            index = int(wrong.argmax())
+            where = _nodes(int(steps.step[index]), record)
+            return f"{where}: a kernel takes elements of {taken[index]} bytes, its buffer has some of {held[index]}"
+    checks = [number for number, kind in enumerate(steps.kinds) if kind.symbol in CHECKS.values()]
+    for call in np.flatnonzero(np.isin(steps.called, checks)).tolist():
+        if not _can_check(steps.kinds[steps.called[call]], int(steps.ends[call]), record):
+            return f"{_nodes(int(steps.kernels[call]), record)}: indices are not looked at as they lie"
+    return None
+
+
+def _can_check(kind: Kind, end: int, record: Record) -> bool:
+    """Return whether what refuses indices can read its arguments, which end at a place among all."""
+    if (kind.arguments, kind.writes) != (2, 0):
+        return False
+    buffers, steps = record.buffers, record.steps
+    indices, bounds = (steps.dims[shape] for shape in steps.shape[end - 2 : end].tolist())
+    dtype = kind.dtypes[0] if kind.dtypes else buffers.sorts[buffers.sort[steps.buffer[end - 2]]][1]
+    is_dense = len(indices) == 1 and (indices[0][1] == 1 or indices[0][0] <= 1)
+    return dtype in ("int32", "int64") and is_dense and len(bounds) >= 1
 
 
 def _unwritten(views: _Views, record: Record) -> str | None:

@@ -19,6 +19,7 @@ from opbuild.graph.node_json import node_from_json, node_to_json
 from opbuild.graph.tables import TABLES
 from opbuild.graph.types import DTYPES, Array, Node
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.stored_desc import desc_from_json
 from opbuild.platform.records import NamedTuple, dataclass
 from opbuild.program import BufferKind
 from opbuild.runtime.record import Constant
@@ -27,6 +28,9 @@ Places = tuple[int, ...]
 """Indices of numbers."""
 Argument = tuple[str, Any]
 """``place`` and an index, ``value`` and a JSON scalar, or ``tuple`` and such pairs."""
+
+MOST_STEPS = 2**22
+"""Steps of a call, those that are repeated counted each time."""
 
 NONE = -1
 INT64_MAX = 2**63 - 1
@@ -176,11 +180,17 @@ class Template:
         return [list(indices) for _, indices in found]
 
     def order(self, numbers: Sequence[int]) -> list[tuple[int, int]]:
-        """Return the steps as they are run in a size: the index of each, and how often it was run before."""
-        found = []
+        """Return the steps as they are run in a size: the index of each, and how often it was run before.
+
+        Raises:
+            ValueError: If they are more than can be run.
+        """
+        found: list[tuple[int, int]] = []
         for indices in self.runs():
             repetition = _repetition_of(self.steps[indices[0]])
             times = 1 if repetition == NONE else int(numbers[self.repetitions[repetition]])
+            if len(found) + times * len(indices) > MOST_STEPS:
+                raise ValueError(f"it would run more than {MOST_STEPS} steps")
             found += [(index, time) for time in range(times) for index in indices]
         return found
 
@@ -255,7 +265,7 @@ def from_json(parts: Any) -> Template:
         buffers=tuple(map(_buffer, parts["buffers"])),
         steps=tuple(map(_step, parts["steps"])),
         decided=tuple(
-            Decided(OpDesc.from_components(desc), int(question), tuple(map(_places, dims)))
+            Decided(desc_from_json(desc), int(question), tuple(map(_places, dims)))
             for desc, question, dims in parts["decided"]
         ),
         questions=tuple(
@@ -276,6 +286,7 @@ def _require_sound(template: Template) -> None:
 
     Whether views stay in their buffers is looked at for each size.
     """
+    given = [*(port.type.shape for port in template.inputs), *template.values]
     places = [place for port in (*template.inputs, *template.outputs) for place in port.type.shape]
     places += [place for each in template.values for place in each]
     places += [template.one, template.zero, *(each.size for each in template.buffers)]
@@ -292,6 +303,7 @@ def _require_sound(template: Template) -> None:
     in_range = [
         (places, template.formulas.count),
         ([view.buffer for view in views], len(template.buffers)),
+        ([index for index, _ in template.variables], len(given)),
         ([port.buffer for port in (*template.inputs, *template.outputs)], len(template.buffers)),
         ([step.decided for step in kernels], len(template.decided)),
         ([step.repetition for step in kernels if step.repetition != NONE], len(template.repetitions)),
@@ -301,6 +313,8 @@ def _require_sound(template: Template) -> None:
     ]
     if any(not 0 <= index < count for indices, count in in_range for index in indices):
         raise ValueError("it names what it does not have")
+    if any(not 0 <= axis < len(given[index]) for index, axis in template.variables):
+        raise ValueError("it reads an extent that no input has")
     if any(each.name not in TABLES for each in template.tables):
         raise ValueError("it has a table that nobody makes")
     for step in template.steps:

@@ -205,7 +205,7 @@ class _Shrinking:
             if item.kind == "private" and is_rubbish(item.name, self.now - item.last_use):
                 yield self._gone(item)
         orphans = [item for name, item in self._weights.items() if not self._users[name]]
-        for item in [*orphans, *(item for item in self._items if item.kind in ("image", "memo"))]:
+        for item in [*orphans, *(item for item in self._items if item.kind in ("image", "memo", "origin"))]:
             if self._size <= self.remaining:
                 return
             if self._is_idle(item):

@@ -9,7 +9,6 @@ A line is ``<16 hexadecimal digits> <JSON object>``, the digits of the object's 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -17,10 +16,10 @@ from typing import Any
 
 from opbuild.errors import OptionError
 from opbuild.families.knowledge import Variant
-from opbuild.files.trust import SignatureError, Trust
+from opbuild.files.trust import SignatureError, Trust, parse_json
 from opbuild.files.writing import append, make_folder
 from opbuild.platform.digest import blake3_of
-from opbuild.platform.records import NamedTuple, dataclass
+from opbuild.platform.records import NamedTuple, dataclass, field
 from opbuild.text.canonical import canonical_json
 
 LARGEST = 64 * 2**20
@@ -44,7 +43,7 @@ class Record:
         machine: The machine's class as it was measured; empty if it was not.
         system: The machine's class as the system describes it.
         threads: Threads that ran the network.
-        sources: Digest of the family's sources.
+        sources: Digest of the family's sources that were measured.
         default: The family's own answer.
         choice: The fastest; the default if nothing was faster beyond noise.
         before: Microseconds that the default took, the median.
@@ -54,6 +53,8 @@ class Record:
         pairs: How many pairs of runs these are of.
         date: When, in UTC: ``2026-11-23T22:10:05Z``.
         network: Where it was measured, for readers.
+        kernels: Digests of the pipelines of the kernels that were measured, of the default and of the choice, by the
+            operators' names; empty: they are not known.
     """
 
     family: str
@@ -72,6 +73,7 @@ class Record:
     pairs: int
     date: str
     network: str = ""
+    kernels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def place(self) -> tuple[str, str, str, str, str, int]:
@@ -128,7 +130,7 @@ def parse_bank(data: bytes, trust: Trust) -> Bank:
             records.append(_parse_line(line, trust))
         except SignatureError:
             unsigned += 1
-        except (ValueError, TypeError, RecursionError):
+        except (ValueError, TypeError):
             damaged += 1
     return Bank(tuple(records), damaged, unsigned)
 
@@ -169,10 +171,10 @@ def _parse_line(line: bytes, trust: Trust) -> Record:
     digits, _, text = line.partition(b" ")
     if blake3_of(text)[:_DIGITS].encode() != digits:
         raise ValueError("it is torn or was changed")
-    whole = json.loads(text)
+    whole = parse_json(text)
     if not isinstance(whole, dict):
         raise ValueError("it is no object")
-    content = trust.unsigned(_NAME, whole)
+    content = {"kernels": {}, **trust.unsigned(_NAME, whole)}
     if content.pop("format", None) != FORMAT:
         raise ValueError("it is of another release")
     return _record(content)
@@ -181,6 +183,7 @@ def _parse_line(line: bytes, trust: Trust) -> Record:
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "threads": (int,),
     "pairs": (int,),
+    "kernels": (dict,),
     **dict.fromkeys(("default", "choice"), (dict, type(None))),
     **dict.fromkeys(("before", "after", "bound", "spread"), (int, float)),
 }

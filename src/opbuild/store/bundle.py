@@ -173,7 +173,7 @@ def _places(path: Path, listing: Any) -> tuple[str, tuple[CompilerIdentity, ...]
         raise _damaged(path, ["its list of files"]) from error
     wrong = [name for name, size, _ in places if size < 0 or not _is_of_a_cache(name)]
     if wrong or len({name for name, _, _ in places}) != len(places):
-        raise _damaged(path, [f"the name {name!r}" for name in wrong] or ["a name that is there twice"])
+        raise _damaged(path, [f"the name {name!r:.250}" for name in wrong] or ["a name that is there twice"])
     return target, compilers, places
 
 

@@ -20,13 +20,15 @@ import stat
 from functools import lru_cache
 from pathlib import Path
 
+from opbuild.files.meeting import open_met, opened_folder, planted_in, unlink_met
+from opbuild.files.trust import parse_json
 from opbuild.files.writing import make_folder
 from opbuild.kernel.interfaces import UNCLAIMED, Claim, Holder
 from opbuild.kernel.key import Key
 
 SUFFIX = ".claim"
 
-_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_FLAGS = os.O_RDWR
 
 _TRIES = 10
 """How often a claim is tried whose file or folder its last holder has just removed."""
@@ -49,6 +51,11 @@ class FolderClaims:
     def __init__(self, folder: Path, rank: int = 0) -> None:
         self.folder = folder
         self.rank = rank
+
+    @property
+    def problem(self) -> str:
+        """What somebody else put where claims lie, which are not made there; empty if nothing is theirs."""
+        return planted_in(self.folder)
 
     def take(self, key: Key, patience: float = math.inf) -> Claim | Holder:
         """Return the claim on an operator, or who has it; where there can be no claims, one that binds nobody.
@@ -124,7 +131,7 @@ def open_claim(path: Path) -> int | None:
     """
     for _ in range(_TRIES):
         try:
-            descriptor = os.open(path, _FLAGS | os.O_CREAT, 0o600)
+            descriptor = open_met(path, _FLAGS | os.O_CREAT)
         except FileNotFoundError:  # the first claim, or somebody has just removed the folder
             with contextlib.suppress(OSError):  # it may go while it is made; the next try tells
                 make_folder(path.parent)
@@ -170,7 +177,7 @@ def lock_claim(descriptor: int) -> bool:
 def give_up(descriptor: int, path: Path) -> None:
     """Remove a claim that this process holds, and close its file."""
     with contextlib.suppress(OSError):
-        path.unlink()  # while it is locked: nobody else removes it
+        unlink_met(path)  # while it is locked: nobody else removes it
     with contextlib.suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_UN)
     close_claim(descriptor)
@@ -179,16 +186,17 @@ def give_up(descriptor: int, path: Path) -> None:
 def sweep_claims(folder: Path) -> None:
     """Remove the claims that nobody holds, and the folder if none is left; what can not be removed stays."""
     try:
-        paths = [path for path in folder.iterdir() if path.suffix == SUFFIX]
+        with opened_folder(folder) as descriptor:
+            names = [name for name in os.listdir(descriptor) if name.endswith(SUFFIX)]  # noqa: PTH208  no path
     except OSError:
         return
-    for path in paths:
+    for name in names:
         with contextlib.suppress(OSError):
-            descriptor = os.open(path, _FLAGS)
+            descriptor = open_met(folder / name, _FLAGS)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.fstat(descriptor).st_nlink == 1:
-                    path.unlink()
+                    unlink_met(folder / name)
             finally:
                 os.close(descriptor)
     with contextlib.suppress(OSError):
@@ -198,9 +206,9 @@ def sweep_claims(folder: Path) -> None:
 def _holder(descriptor: int) -> Holder:
     """Return who says to hold a claim."""
     try:
-        said = json.loads(os.pread(descriptor, _LENGTH, 0))
+        said = parse_json(os.pread(descriptor, _LENGTH, 0))
         return Holder(int(said["process"]), str(said["host"])[:255], int(said["rank"]))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError):
         return Holder()  # it has not said so yet
 
 

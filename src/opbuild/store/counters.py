@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from opbuild.files.private import publish
-from opbuild.files.trust import Trust
+from opbuild.files.trust import Trust, parse_json
 from opbuild.files.writing import append, make_folder
 from opbuild.platform.records import dataclass
 
@@ -115,8 +115,8 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     lines = []
     for text in data.splitlines():
         try:
-            line = json.loads(text)
-        except (ValueError, RecursionError):
+            line = parse_json(text)
+        except ValueError:
             continue
         if _is_sound(line):
             lines.append(line)

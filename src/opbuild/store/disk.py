@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,8 @@ from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
 from opbuild.platform.lazily import lazily
 from opbuild.store.inspect import read
-from opbuild.store.items import Form, mark_used
+from opbuild.store.items import Form, mark_used, remove_files
+from opbuild.store.origins import known_origins, note_origin
 from opbuild.store.publish import publish_files
 
 OTHER_DEVICES = 16
@@ -99,8 +100,13 @@ class DiskStore:
                 return f"{name} has {len(content)} bytes, more than a look-up reads"
         problem = publish_files(self.folder, files, linked_from)
         if problem is None:
+            self._note(entry)
             mark_used(self._mark(entry.name), keep_time=False)  # a new file has the time already
         return problem
+
+    def origins(self, keys: Sequence[Key]) -> list[Mapping[str, str]]:
+        """Return for each of several operators the sources that it was compiled from, by what these defined."""
+        return [{} if self._problem is not None else known_origins(self.folder, key, self.trust) for key in keys]
 
     def names(self, at_most: int | None = None) -> tuple[str, ...]:
         """Return the names of the entries present, sorted; private files of dead writers are removed on the way.
@@ -116,6 +122,11 @@ class DiskStore:
                 elif item.name.endswith(SUFFIXES[-1]):
                     found.append(item.name[: -len(SUFFIXES[-1])])
         return tuple(sorted(name for name in found if ENTRIES.fits(name, SUFFIXES)))
+
+    def names_of(self, stem: str) -> list[str]:
+        """Return the names of the entries that devices have of a name without device, one's own first."""
+        devices = [self.device_id, *(each for each in range(OTHER_DEVICES) if each != self.device_id)]
+        return [name for name in (f"{stem}_{each}" for each in devices) if os.path.lexists(self._mark(name))]
 
     def last_use(self, name: str) -> float:
         """Return when an entry was last used, in seconds since the epoch; 0 if it is gone."""
@@ -133,15 +144,18 @@ class DiskStore:
         return components if isinstance(components, Mapping) else None
 
     def evict(self, name: str) -> None:
-        """Remove an entry if it is there; the commit mark first, so that a reader finds all of it or nothing."""
-        for suffix in reversed(SUFFIXES):
-            with contextlib.suppress(OSError):
-                (self.folder / (name + suffix)).unlink()
+        """Remove an entry if it is there."""
+        remove_files([f"{self.folder}/{name}{suffix}" for suffix in ENTRIES.suffixes])
 
     @lazily
     def _problem(self) -> str | None:
         """Why others could have tampered with the folder: who writes here decides what code runs."""
         return self.trust.folder_problem(self.folder)
+
+    def _note(self, entry: Entry) -> None:
+        if entry.pipeline:
+            key = Key(entry.info["key"]["components"], entry.info["key"]["sha256"])
+            note_origin(self.folder, key, entry.pipeline, self.trust)
 
     def _mark(self, name: str) -> Path:
         return self.folder / (name + SUFFIXES[-1])

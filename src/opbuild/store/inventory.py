@@ -22,6 +22,7 @@ from opbuild.store import counters, measured
 from opbuild.store.disk import ENTRIES, ENTRIES_BESIDE_NETWORKS
 from opbuild.store.items import Form, Item
 from opbuild.store.networks import MODELS, NETWORKS
+from opbuild.store.origins import ORIGINS
 from opbuild.store.weights import REFERENCES, WEIGHTS
 
 LOOKED_AT = 10_000
@@ -38,7 +39,7 @@ def folders_of(kernel_meta: Path, network_meta: Path) -> tuple[tuple[Path, tuple
     """Return the folders of a cache, and the forms of what the stores keep in each; earlier ones take files first."""
     return (
         (kernel_meta, (ENTRIES,)),
-        (network_meta, (*_NOTES, ENTRIES_BESIDE_NETWORKS, MODELS, NETWORKS)),
+        (network_meta, (*_NOTES, ENTRIES_BESIDE_NETWORKS, ORIGINS, MODELS, NETWORKS)),
         (network_meta / "weights", (WEIGHTS, REFERENCES)),
     )
 
@@ -193,4 +194,7 @@ def _item(form: Form, stem: str, group: dict[str, _File]) -> Item:
     marked = form.marked and form.suffixes[0] in group
     files = [group.pop(suffix) for suffix in form.suffixes if suffix in group]
     last_use = files[0].accessed if marked else max(file.used for file in files)
-    return Item(form.kind, stem, tuple(file.path for file in files), sum(file.nbytes for file in files), last_use)
+    paths = [file.path for file in files]
+    if form.marked and not marked:
+        paths.insert(0, f"{os.path.splitext(paths[0])[0]}{form.suffixes[0]}")  # noqa: PTH122  50,000 names
+    return Item(form.kind, stem, tuple(paths), sum(file.nbytes for file in files), last_use)

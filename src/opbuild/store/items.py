@@ -1,5 +1,16 @@
 """Items: what a cache's folders hold, by the forms of files that each store states; reading and removing them.
 
+The order of events, for all kinds of items:
+
+* What is named comes before what names it, and goes after it: the files of an item before its commit mark, which is
+  shown last (``store.publish``) and removed first; weights before the networks that map them; blobs of a remote store
+  before the manifests of networks. What is one file (weights, memos, bundles, offline models) is renamed, and unlinked.
+* No order alone suffices where one publishes what another removes: the one's last step may come before the other's
+  first, for each file in another way. So whoever is done looks: who published, whether all of it is still there, and
+  else does it again; who removed, whether the mark is there again, and else removes what came meanwhile. So when both
+  are done a mark that is there has all its files. A reader that comes between two steps, or after one of them was
+  killed between two, finds a miss with a reason.
+
 The time of an item's last use is the access time of its commit mark. It is set by hand, because file systems are
 mounted without access times, and seldom, because a write for each reading would cost more than the reading.
 """
@@ -19,10 +30,14 @@ from opbuild.kernel.reason import Reason
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 
-Kind = Literal["operator", "image", "memo", "weight", "reference", "note", "private", "settings"]
+Kind = Literal["operator", "image", "memo", "weight", "reference", "note", "origin", "private", "settings"]
 
 REMEMBERED: frozenset[Kind] = frozenset({"reference", "note"})
 """Kinds of what is only remembered of the rest, and has no age of its own."""
+
+
+LONGEST = 200
+"""Letters of a name without suffix at most; a file system takes 255, and opbuild's own have half of that."""
 
 
 class Form(NamedTuple):
@@ -30,7 +45,7 @@ class Form(NamedTuple):
 
     Attributes:
         kind: See ``Item``.
-        suffixes: Of the files, the commit mark's first.
+        suffixes: Of the files, the commit mark's first; in this order they go, in the reverse they are shown.
         stem: What stems look like, as a regular expression that is compiled where it is used; None: anything.
         marked: Whether the access time of the commit mark is the time of the last use.
         needs: Suffixes of which one must be there, where another form has the same stems; none: any will do.
@@ -45,7 +60,8 @@ class Form(NamedTuple):
     def fits(self, stem: str, suffixes: Collection[str]) -> bool:
         """Return whether files of one stem are such an item."""
         return (
-            any(suffix in suffixes for suffix in self.suffixes)
+            len(stem) <= LONGEST
+            and any(suffix in suffixes for suffix in self.suffixes)
             and (self.stem is None or re.fullmatch(self.stem, stem) is not None)
             and (not self.needs or not self.needs.isdisjoint(suffixes))
         )
@@ -56,10 +72,11 @@ class Item(NamedTuple):
 
     Attributes:
         kind: ``operator``; ``image``, a network's; ``memo``, what is known of a model; ``weight``, packed weights;
-            ``reference``, which weights a source packs to; ``note``, what is known of the folder itself;
-            ``private``, a file that somebody is writing or was killed writing; ``settings``, which are its user's.
+            ``origin``, from which sources an operator was compiled; ``reference``, which weights a source packs to;
+            ``note``, what is known of the folder itself; ``private``, a file that somebody is writing or was killed
+            writing; ``settings``, which are its user's.
         name: The files' name without suffix.
-        files: Paths of its files, the commit mark first if it is there.
+        files: Paths of its files; where one of them is a commit mark that first, also if it is not there.
         nbytes: What they take on the disk: small files take more than they hold.
         last_use: Seconds since the epoch.
     """
@@ -79,18 +96,24 @@ class Item(NamedTuple):
 def remove_files(files: Sequence[str]) -> bool:
     """Remove the files of one item; return whether it is gone, by whomever.
 
-    Who looks it up meanwhile finds all of it or a miss. An interruption (Ctrl-C) is raised after the last file, so that
-    it leaves no part of an item.
+    Who looks it up meanwhile finds all of it or a miss; what is published meanwhile is gone or whole. An interruption
+    (Ctrl-C) is raised after the last file, so that it leaves no part of an item.
 
     Args:
         files: Paths, the commit mark first.
     """
     try:
-        gone = [_remove(path) for path in files]
+        return _remove_all(files)
     except BaseException:
-        for path in files:
-            _remove(path)
+        _remove_all(files)
         raise
+
+
+def _remove_all(files: Sequence[str]) -> bool:
+    """Remove files until nobody shows the first again, which then lacks some of the others."""
+    gone = [_remove(path) for path in files]
+    while all(gone) and len(files) > 1 and os.path.lexists(files[0]):
+        gone = [_remove(path) for path in files]
     return gone[0]
 
 
@@ -149,7 +172,9 @@ def reason_of(error: Exception, what: str = "", *, missing: str = "incomplete") 
     if isinstance(error, OSError) and error.errno is not None:
         code = "damaged" if error.errno == errno.EFBIG else "unreadable"
         return Reason(code, f"{what} can not be read: {error.strerror}")
-    return Reason("damaged", str(error) if isinstance(error, (OSError, ValueError)) else "it is not what was written")
+    return Reason(
+        "damaged", str(error)[:500] if isinstance(error, (OSError, ValueError)) else "it is not what was written"
+    )
 
 
 KNOWN_SECONDS = 600.0

@@ -66,7 +66,7 @@ def read_measured(config: Config, trust: Trust) -> Measured | None:
         found = Measured(**trust.read_memo(machine_file(config)))
         if found.system == system_class() and all(found.name(level, 1) for level in found.peak):
             return found
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, LookupError, AttributeError):
         pass  # as if it was never measured
     return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -28,6 +28,19 @@ class MemoryStore:
             return Missing(Reason("absent", "not in the store"))
         read = read_entry(key, entry.name, entry.object, entry.info, entry.record)
         return Missing(read) if isinstance(read, Reason) else Found(read)
+
+    def origins(self, keys: Sequence[Key]) -> list[Mapping[str, str]]:
+        """Return for each of several operators the sources that it was compiled from, by what these defined."""
+        with self._lock:
+            known = [(Key(entry.info["key"]["components"], ""), entry.pipeline) for entry in self._entries.values()]
+        return [
+            {
+                pipeline: each.components["sources"]
+                for each, pipeline in known
+                if pipeline and each.operator == key.operator
+            }
+            for key in keys
+        ]
 
     def publish(self, entry: Entry) -> str | None:
         """Add or replace an entry."""

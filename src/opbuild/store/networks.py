@@ -172,6 +172,11 @@ def read_network(name: str, read_file: ReadFile, trust: Trust = PRIVATE, *, whol
         return reason_of(error)
 
 
+def digests_in(record: Any) -> frozenset[str]:
+    """Return the digests in what the runtime stored of a network: those of all its weights, and a few more."""
+    return frozenset(digest.decode() for digest in re.findall(_DIGEST, json.dumps(record).encode()))
+
+
 def weights_of(network: Item) -> frozenset[str]:
     """Return the digests that a stored network mentions: those of all its weights, and a few more."""
     try:

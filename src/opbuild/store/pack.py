@@ -4,11 +4,12 @@
 
 What it holds is part of the release as the code is. So a look-up does not ask which compiler is installed, nor whether
 one is: which one made the objects is written in the pack. It asks for the same operator, level and sources of the
-family: what was edited after the pack was made is not found there.
+family: of what was edited after the pack was made it is to be shown first that it defines the same (``origins``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -60,16 +61,26 @@ class Pack:
             if object_ is None:
                 return _ABSENT
             desc = OpDesc.from_components(own.components)
-            return Found(make_entry(desc, own, 0, object_, find(desc.family).cost(desc)), NAME, stays=True)
+            cost, pipeline = find(desc.family).cost(desc), file.pipeline(own) or ""
+            return Found(make_entry(desc, own, 0, object_, cost, pipeline=pipeline), NAME, stays=True)
         except (ValueError, NotAnObjectError) as error:
             return Missing(Reason("damaged", f"{self._path(file.family)}: {error}"))
+
+    def origins(self, keys: Sequence[Key]) -> list[Mapping[str, str]]:
+        """Return for each of several operators what its kernel was compiled from, and by which sources."""
+        return [self._origins(key) for key in keys]
+
+    def _origins(self, key: Key) -> Mapping[str, str]:
+        file = self.file(str(key.components["family"]))
+        pipeline = file.pipeline(file.own_key(key)) if isinstance(file, PackFile) else None
+        return {pipeline: file.sources.code} if isinstance(file, PackFile) and pipeline else {}
 
     def has(self, desc: OpDesc) -> bool:
         """Return whether it holds a kernel, whatever the family's sources are by now."""
         file = self.file(desc.family)
         if not isinstance(file, PackFile):
             return False
-        return file.has(make_key(desc, BY_NAME[file.level], file.compiler, file.sources.code))
+        return file.pipeline(make_key(desc, BY_NAME[file.level], file.compiler, file.sources.code)) is not None
 
     def file(self, family: str) -> PackFile | Reason | None:
         """Return the pack of a family, why it can not be used, or None if there is none."""

@@ -1,8 +1,8 @@
 """Pack files: the objects of one kernel family for one level, compressed, as a release ships them.
 
-    opbuild pack 1 <SHA-256 of the list> <bytes of the list>, a line
-    the list: JSON, compressed: the level, the family, what compiled the objects and from which sources, and of each
-        block its size, its SHA-256, and the key and the size of each object in it
+    opbuild pack 2 <SHA-256 of the list> <bytes of the list>, a line
+    the list: JSON, compressed: the level, the family, what compiled the objects and which sources define them, and of
+        each block its size, its SHA-256, and of each object in it the operator, the size and the pipeline's digest
     the blocks, one after the other: objects in the order in which networks first need them, compressed together
     the descriptors of all objects: JSON, compressed; what looks objects up never reads them
 
@@ -12,38 +12,61 @@ block is small enough that one object is had in a millisecond. Equal contents gi
 
 from __future__ import annotations
 
-import json
 import lzma
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from opbuild.files.trust import OBJECT, Trust, parse_json
 from opbuild.kernel.key import CompilerIdentity, Key, key_digest
+from opbuild.kernel.level import BY_NAME
 from opbuild.platform.digest import sha256
 from opbuild.platform.records import NamedTuple
 from opbuild.text.canonical import canonical_json
 
 SUFFIX = ".pack"
-_FORMAT = 1
+_FORMAT = 2
 _HEADER = re.compile(rb"opbuild pack ([0-9]{1,9}) ([0-9a-f]{64}) ([0-9]{1,9})\n")
 _HEADER_LIMIT = 128
 
 _BLOCK = 160_000
 """Bytes of objects in a block, at most unless one is larger."""
 
-_KEY_DIGITS = 32
-"""Of a key's 64: 128 bits tell a million objects apart, and nothing in a pack wants to be taken for another."""
+_OPERATOR_DIGITS = 32
+"""Of an operator's 64: 128 bits tell a million objects apart, and nothing in a pack wants to be taken for another."""
+
+_PACK, _LIST = 2**28, 2**26
+"""Bytes of a pack, and of its list or descriptors, at most; those of releases have one million, and a third of it."""
+
+_PUBLIC = Trust(shared=True)
+"""A release's files may be anybody's, as its code is."""
 
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
 
 
-Object = tuple[Mapping[str, Any], str, bytes]
-"""A descriptor's components, its key's SHA-256, and the object."""
+_MEMORY = 128 * 2**20
+"""Bytes that unpacking may take beside its result: its filter remembers 64 MiB."""
+
+
+class Object(NamedTuple):
+    """An object to pack.
+
+    Attributes:
+        components: Its descriptor's.
+        operator: Its key's digest of all but the sources.
+        pipeline: Digest of what it was compiled from.
+        object: The object.
+    """
+
+    components: Mapping[str, Any]
+    operator: str
+    pipeline: str
+    object: bytes
 
 
 class Sources(NamedTuple):
-    """Which sources of a family objects were compiled from.
+    """Which sources of a family define objects.
 
     Attributes:
         code: The digest that an installed release has for them; it is in the objects' keys.
@@ -55,11 +78,12 @@ class Sources(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where an object is: the number of its block, and where in it."""
+    """Where an object is: the number of its block, and where in it; and what it was compiled from."""
 
     block: int
     start: int
     nbytes: int
+    pipeline: str
 
 
 class _Block(NamedTuple):
@@ -80,7 +104,7 @@ class PackFile:
         level: The level's name.
         family: The family's name.
         compiler: What compiled the objects.
-        sources: From which sources.
+        sources: Which sources define them.
 
     Raises:
         ValueError: If it is damaged, or of another format.
@@ -94,21 +118,26 @@ class PackFile:
         listed = data[header.end() : end]
         if sha256(listed) != header[2].decode():
             raise ValueError("its list is not what was written")
-        content = json.loads(_decompressed(listed))
+        content = parse_json(_decompressed(listed, _LIST))
         self.level, self.family = str(content["level"]), str(content["family"])
-        self.compiler = CompilerIdentity(**content["compiler"])
-        self.sources = Sources(**content["sources"])
+        if self.level not in BY_NAME:
+            raise ValueError(f"there is no level {self.level!r:.100}")
+        self.compiler = CompilerIdentity(**_texts(content["compiler"]))
+        self.sources = Sources(**_texts(content["sources"]))
         self._data = data
         self._blocks: list[_Block] = []
+        self._sizes: list[int] = []
         self._places: dict[str, _Place] = {}
         for nbytes, digest, objects in content["blocks"]:
             start = 0
-            for key, size in objects:
-                self._places[key] = _Place(len(self._blocks), start, size)
+            for operator, size, pipeline in objects:
+                self._places[operator] = _Place(len(self._blocks), start, _size(size), pipeline)
                 start += size
-            self._blocks.append(_Block(end, nbytes, digest))
+            self._blocks.append(_Block(end, _size(nbytes), digest))
+            self._sizes.append(_size(start))
             end += nbytes
-        self._descriptors = _Block(end, *content["descriptors"])
+        nbytes, digest = content["descriptors"]
+        self._descriptors = _Block(end, _size(nbytes), digest)
         self._unpacked: dict[int, bytes] = {}
 
     def __len__(self) -> int:
@@ -119,8 +148,10 @@ class PackFile:
 
         Whatever compiler is asked for: which one made the objects was decided when the release was.
         """
-        if asked.components["sources"] not in self.sources:
-            return None
+        return self.own_key(asked) if asked.components["sources"] in self.sources else None
+
+    def own_key(self, asked: Key) -> Key:
+        """Return the key that an operator has here, whatever its sources and its compiler."""
         components = {
             **asked.components,
             "compiler": self.compiler.components(),
@@ -128,9 +159,15 @@ class PackFile:
         }
         return Key(components, key_digest(components))
 
-    def has(self, key: Key) -> bool:
-        """Return whether there is an object of a key of this file."""
-        return key.sha256[:_KEY_DIGITS] in self._places
+    def pipeline(self, key: Key) -> str | None:
+        """Return the digest of what the object of a key of this file was compiled from; None if there is no object."""
+        place = self._places.get(key.operator[:_OPERATOR_DIGITS])
+        return None if place is None else place.pipeline
+
+    def has_compiled(self, pipelines: Mapping[str, str]) -> bool:
+        """Return whether operators, by their names (``Key.operator_stem``), were compiled from just these pipelines."""
+        known = {int(operator[:16], 16): place.pipeline for operator, place in self._places.items()}
+        return all(known.get(int(stem.rpartition("_")[2])) == pipeline for stem, pipeline in pipelines.items())
 
     def object(self, key: Key) -> bytes | None:
         """Return the object of a key of this file; None if it has none.
@@ -138,12 +175,12 @@ class PackFile:
         Raises:
             ValueError: If it is damaged.
         """
-        place = self._places.get(key.sha256[:_KEY_DIGITS])
+        place = self._places.get(key.operator[:_OPERATOR_DIGITS])
         if place is None:
             return None
         block = self._unpacked.get(place.block)
         if block is None:
-            block = self._unpacked[place.block] = self._read(self._blocks[place.block])
+            block = self._unpacked[place.block] = self._block(place.block)
         return block[place.start : place.start + place.nbytes]
 
     def descriptors(self) -> list[Mapping[str, Any]]:
@@ -152,14 +189,22 @@ class PackFile:
         Raises:
             ValueError: If they are damaged.
         """
-        found: list[Mapping[str, Any]] = json.loads(self._read(self._descriptors))
+        found = parse_json(self._read(self._descriptors, _LIST))
+        if not isinstance(found, list):
+            raise ValueError("its descriptors are no list")
         return found
 
-    def _read(self, block: _Block) -> bytes:
+    def _block(self, number: int) -> bytes:
+        data = self._read(self._blocks[number], self._sizes[number])
+        if len(data) != self._sizes[number]:
+            raise ValueError("a part of it has another size")
+        return data
+
+    def _read(self, block: _Block, most: int) -> bytes:
         data = self._data[block.start : block.start + block.nbytes]
         if sha256(data) != block.sha256:
             raise ValueError("a part of it is not what was written")
-        return _decompressed(data)
+        return _decompressed(data, most)
 
 
 def pack_bytes(
@@ -175,15 +220,16 @@ def pack_bytes(
         level: The level's name.
         family: The family's name.
         compiler: What compiled the objects.
-        sources: From which sources.
+        sources: Which sources define them.
         objects: The objects, in the order in which they are to lie.
     """
     blocks, packed = [], []
     for group in _grouped(objects):
-        data = _compressed(b"".join(each for _, _, each in group))
-        blocks.append([len(data), sha256(data), [[key[:_KEY_DIGITS], len(each)] for _, key, each in group]])
+        data = _compressed(b"".join(each.object for each in group))
+        listed = [[each.operator[:_OPERATOR_DIGITS], len(each.object), each.pipeline] for each in group]
+        blocks.append([len(data), sha256(data), listed])
         packed.append(data)
-    descriptors = _compressed(canonical_json([components for components, _, _ in objects]).encode())
+    descriptors = _compressed(canonical_json([each.components for each in objects]).encode())
     content = {
         "level": level,
         "family": family,
@@ -192,9 +238,9 @@ def pack_bytes(
         "blocks": blocks,
         "descriptors": [len(descriptors), sha256(descriptors)],
     }
-    listed = _compressed(canonical_json(content).encode())
-    head = f"opbuild pack {_FORMAT} {sha256(listed)} {len(listed)}\n".encode()
-    return b"".join((head, listed, *packed, descriptors))
+    head = _compressed(canonical_json(content).encode())
+    line = f"opbuild pack {_FORMAT} {sha256(head)} {len(head)}\n".encode()
+    return b"".join((line, head, *packed, descriptors))
 
 
 def read_pack(path: Path) -> PackFile:
@@ -205,8 +251,8 @@ def read_pack(path: Path) -> PackFile:
         ValueError: If it is damaged, or of another format.
     """
     try:
-        return PackFile(path.read_bytes())
-    except (KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+        return PackFile(_PUBLIC.read(path, _PACK))
+    except (KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError("its list is not what was written") from error
 
 
@@ -214,11 +260,11 @@ def _grouped(objects: Iterable[Object]) -> Iterator[list[Object]]:
     group: list[Object] = []
     nbytes = 0
     for each in objects:
-        if group and nbytes + len(each[2]) > _BLOCK:
+        if group and nbytes + len(each.object) > _BLOCK:
             yield group
             group, nbytes = [], 0
         group.append(each)
-        nbytes += len(each[2])
+        nbytes += len(each.object)
     if group:
         yield group
 
@@ -227,8 +273,30 @@ def _compressed(data: bytes) -> bytes:
     return lzma.compress(data, lzma.FORMAT_XZ, lzma.CHECK_NONE, None, _FILTERS)
 
 
-def _decompressed(data: bytes) -> bytes:
+def _decompressed(data: bytes, most: int) -> bytes:
+    """Return what was compressed; nothing beyond ``most`` bytes is unpacked.
+
+    Raises:
+        ValueError: If it is damaged, or has more.
+    """
+    unpacking = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MEMORY)
     try:
-        return lzma.decompress(data)
+        found = unpacking.decompress(data, most + 1)
     except lzma.LZMAError as error:
         raise ValueError("a part of it is not what was written") from error
+    if len(found) > most or not unpacking.eof or unpacking.unused_data:
+        raise ValueError("a part of it is not what was written")
+    return found
+
+
+def _texts(found: Any) -> Mapping[str, str]:
+    if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
+        raise ValueError("its list is not what was written")
+    return found
+
+
+def _size(found: Any) -> int:
+    """Return a number of bytes that an object or a block can have."""
+    if type(found) is not int or not 0 <= found <= OBJECT:
+        raise ValueError(f"a part of it has {found!r:.100} bytes")
+    return found

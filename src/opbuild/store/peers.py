@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from opbuild.config import Config
-from opbuild.files.private import publish
-from opbuild.files.trust import MEMO, Trust, parse_json
+from opbuild.files.meeting import planted_in, publish_met, read_met
+from opbuild.files.trust import MEMO, parse_json
 from opbuild.platform.records import NamedTuple
 
 CLAIMS = ".opbuild_claims"
@@ -33,8 +33,6 @@ _RANK = re.compile(r"rank_([0-9]{1,10})")
 _DEVICE = re.compile(r"device[0-9]{1,10}")
 _NAMED = re.compile(r"rank_|device|[0-9]")
 _STORES = "stores"
-_ANYBODYS = Trust(shared=True)
-"""What ranks say only points to folders, which are looked at before they are used; a pipe must make nobody wait."""
 _SETTLED = 10**8
 """Nanoseconds after which another change of a folder surely gives it another time."""
 
@@ -66,6 +64,11 @@ def claims_folder(config: Config) -> Path:
     return (base.parent if _DEVICE.fullmatch(base.name) else base) / CLAIMS
 
 
+def job_problem(folder: Path) -> str:
+    """Return what somebody else put where a job's ranks tell each other what they do; empty if nothing is theirs."""
+    return planted_in(*(folder / name for name in ("claims", "progress", _STORES)))
+
+
 def announce(config: Config) -> None:
     """Tell the job's other ranks where this one keeps its operators; a folder that refuses tells nobody."""
     if config.job_folder is None:
@@ -75,7 +78,7 @@ def announce(config: Config) -> None:
     known = _read(path)
     if own not in known:
         with contextlib.suppress(OSError, ValueError):
-            publish(path, json.dumps([*known, own]).encode())
+            publish_met(path, json.dumps([*known, own]).encode())
 
 
 class Peers:
@@ -167,7 +170,7 @@ class _Listing:
 def _read(path: Path) -> list[list[str]]:
     """Return what a rank announced; nothing if it can not be read."""
     try:
-        said = parse_json(_ANYBODYS.read(path, MEMO))
+        said = parse_json(read_met(path, MEMO))
     except (OSError, ValueError):
         return []
     return [pair for pair in said if _is_pair(pair)] if isinstance(said, list) else []

@@ -11,6 +11,10 @@ from pathlib import Path
 
 from opbuild.files.private import private_stem, replace, sweep
 from opbuild.files.writing import count_written, make_folder, write_new
+from opbuild.store.items import remove_files
+
+_TRIES = 4
+"""How often something is written that others remove at the same time; it takes bad luck to need the second."""
 
 _PASSING = (errno.ENOENT, errno.ESTALE, errno.EBUSY)
 """What is answered where somebody removed the folder or the private files between two steps."""
@@ -21,7 +25,8 @@ Files = Sequence[tuple[str, "bytes | memoryview"]]
 def publish_files(folder: Path, files: Files, linked_from: Path | None = None) -> str | None:
     """Write files into ``folder``, each whole or not at all, and show them in the order given.
 
-    All are written before the first is renamed, so that a full disk leaves what was there before.
+    All are written before the first is renamed, so that a full disk leaves what was there before. Where somebody
+    removes some of them meanwhile they are written again: see ``store.items``.
 
     Args:
         folder: Created if it is missing, for this user alone.
@@ -32,18 +37,32 @@ def publish_files(folder: Path, files: Files, linked_from: Path | None = None) -
         None, or why the storage refused; no temporary file stays behind.
     """
     try:
-        try:
-            _publish(folder, files, linked_from)
-        except OSError as error:
-            if error.errno not in _PASSING:
-                raise
-            _publish(folder, files, linked_from)
+        for _ in range(_TRIES):
+            with contextlib.suppress(_RemovedError):
+                _publish(folder, files, linked_from)
+                return None
+        remove_files([str(folder / name) for name, _ in reversed(files)])
+        return f"{folder}: it is emptied again and again while something is written to it"
     except OSError as error:
         return f"{folder}: {error.strerror or error}"
-    return None
+
+
+class _RemovedError(Exception):
+    """Somebody removed what was being written, or the folder."""
 
 
 def _publish(folder: Path, files: Files, linked_from: Path | None) -> None:
+    try:
+        _show(folder, files, linked_from)
+    except OSError as error:
+        if error.errno in _PASSING:
+            raise _RemovedError from error
+        raise
+    if not all(os.path.lexists(folder / name) for name, _ in files):
+        raise _RemovedError
+
+
+def _show(folder: Path, files: Files, linked_from: Path | None) -> None:
     make_folder(folder)
     stem = private_stem()
     staged: list[tuple[Path, Path]] = []

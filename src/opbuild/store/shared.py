@@ -10,7 +10,8 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from opbuild.config import Config
@@ -56,12 +57,20 @@ class SharedStore(DiskStore):
         for name, folder in self._peers():
             if not folder.is_dir():
                 continue
-            store = self._stores.get(folder) or self._stores.setdefault(folder, self._open_store(folder))
-            lent = store.lookup(key)
+            lent = self._store_of(folder).lookup(key)
             if isinstance(lent, Found):
                 self._lent[lent.entry.name] = lent.entry, folder
                 return Found(lent.entry, name)
         return answer
+
+    def origins(self, keys: Sequence[Key]) -> list[Mapping[str, str]]:
+        """Return what one's own store and those of the peers remember of operators."""
+        stores = [self._store_of(folder) for _, folder in self._peers() if folder.is_dir()]
+        known = [super().origins(keys), *(store.origins(keys) for store in stores)]
+        return [dict(ChainMap(*map(dict, each))) for each in zip(*known, strict=True)]
+
+    def _store_of(self, folder: Path) -> DiskStore:
+        return self._stores.get(folder) or self._stores.setdefault(folder, self._open_store(folder))
 
     def publish(self, entry: Entry, linked_from: Path | None = None) -> str | None:
         """Add or replace an entry, a peer's by a link if that is possible; return None, or why it is not stored."""

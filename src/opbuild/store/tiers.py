@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
 from opbuild.kernel.entry import Entry
-from opbuild.kernel.interfaces import Found, Missing, Store, look_up
+from opbuild.kernel.interfaces import Found, Missing, Store, look_up, origins
 from opbuild.kernel.key import Key
 
 
@@ -28,10 +29,18 @@ class TieredStore:
         near: The store that is asked first, and the only one that is written to, listed and emptied.
         tiers: What is asked next, in this order.
         offer: Told of each entry that is published.
+        known: Told of each entry that the near store had.
     """
 
-    def __init__(self, near: Store, tiers: Sequence[Tier], offer: Callable[[Entry], None] | None = None) -> None:
+    def __init__(
+        self,
+        near: Store,
+        tiers: Sequence[Tier],
+        offer: Callable[[Entry], None] | None = None,
+        known: Callable[[Entry], None] | None = None,
+    ) -> None:
         self.near = near
+        self._known = known
         self.tiers = tuple(tiers)
         self._offer = offer
         self._peers: set[str] = set()
@@ -45,6 +54,10 @@ class TieredStore:
         """Return what ``lookup`` does for each of several keys; each tier is asked at once for all that it may have."""
         answers = [self._named(answer) for answer in look_up(self.near, keys)]
         self._peers.update(each.entry.sha256 for each in answers if isinstance(each, Found) and each.is_to_be_kept)
+        if self._known is not None:
+            for answer in answers:
+                if isinstance(answer, Found) and not answer.source:
+                    self._known(answer.entry)
         for tier in self.tiers:
             lacking = [number for number, answer in enumerate(answers) if isinstance(answer, Missing)]
             lent = look_up(tier, [keys[number] for number in lacking]) if lacking else []
@@ -53,6 +66,11 @@ class TieredStore:
                 if isinstance(answer, Found) and answer.is_kept:
                     self._kept[answer.entry.sha256] = answer.source
         return answers
+
+    def origins(self, keys: Sequence[Key]) -> list[Mapping[str, str]]:
+        """Return what the near store and the tiers remember of operators."""
+        known = [origins(store, keys) for store in (self.near, *self.tiers)]
+        return [dict(ChainMap(*map(dict, each))) for each in zip(*known, strict=True)]
 
     def publish(self, entry: Entry) -> str | None:
         """Add or replace an entry in the near store, and offer it; return None, or why it could not be stored."""

@@ -54,6 +54,13 @@ class DiskWeights:
         except OSError as error:
             return reason_of(error, missing="absent")
 
+    def whole(self, digest: str) -> Weight | Reason:
+        """Return weights of whatever size, compared with their digest."""
+        try:
+            return self.get(digest, self._file(digest).stat().st_size)
+        except OSError as error:
+            return reason_of(error, missing="absent")
+
     def put(self, digest: str, array: Bytes) -> Weight | Reason:
         """Add weights unless they are there, byte for byte; return them mapped or, where copies are, as given."""
         path = self._file(digest)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from opbuild.text.visible import visible
+
 _CELL = ' style="text-align:left;vertical-align:top"'
 
 
@@ -22,13 +24,13 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def titled(title: str, *parts: str) -> str:
     """Return HTML under a line of text."""
-    return f"<div><p><strong>{escape(title)}</strong></p>{''.join(parts)}</div>"
+    return f"<div><p><strong>{escape(visible(title))}</strong></p>{''.join(parts)}</div>"
 
 
 def folded(title: str, content: str) -> str:
     """Return HTML that is shown when its title is clicked."""
-    return f"<details><summary>{escape(title)}</summary>{content}</details>"
+    return f"<details><summary>{escape(visible(title))}</summary>{content}</details>"
 
 
 def _cells(tag: str, values: Sequence[object]) -> str:
-    return "".join(f"<{tag}{_CELL}>{escape(str(value))}</{tag}>" for value in values)
+    return "".join(f"<{tag}{_CELL}>{escape(visible(str(value)))}</{tag}>" for value in values)

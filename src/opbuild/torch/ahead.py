@@ -12,6 +12,7 @@ from torch._functorch._aot_autograd.schemas import OutputType
 from opbuild.errors import InvalidModelError, UnsupportedOperatorError
 from opbuild.files.sealed import seal, unseal
 from opbuild.torch.flat import Flat, Runner
+from opbuild.torch.saved import REFUSED
 from opbuild.torch.settings import read_settings
 
 try:
@@ -84,9 +85,9 @@ class Storable(SerializableCallable):
         try:
             content = unseal(data, _FORM)
             flat, options = Flat.from_json(content["graph"]), dict(content["options"])
-        except (ValueError, TypeError, LookupError) as error:
-            raise InvalidModelError(f"this is no stored graph: {error}", "compile it again") from error
-        return cls(Runner(flat, read_settings(options)), flat, options)
+        except REFUSED as error:
+            raise InvalidModelError(f"this is no stored graph: {error!s:.500}", "compile it again") from error
+        return cls(Runner(flat, read_settings(options), None), flat, options)  # torch's pickle has run before it
 
 
 def storable(

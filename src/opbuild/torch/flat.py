@@ -6,21 +6,29 @@ It can be stored, and runs without Dynamo, FX or the module that it came from.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from opbuild.errors import InvalidModelError, UnsupportedOperatorError
-from opbuild.frontend.torch.program import Program
+from opbuild.errors import InvalidModelError, OpbuildError, RunError, UnsupportedOperatorError
+from opbuild.frontend.torch.program import Program, Ref
 from opbuild.frontend.torch.program_json import program_from_json, program_to_json
 from opbuild.frontend.torch.sizes import FUNCTIONS
 from opbuild.platform.records import NamedTuple
+from opbuild.torch.overloads import TORCHS, overload
 from opbuild.torch.part import Part
 from opbuild.torch.report import Graph, add
 from opbuild.torch.settings import Settings
 
-_PART = "part."
+_PART, _SYM = "part.", "sym."
+
+_NAMED: Mapping[str, Any] = {
+    str(each).removeprefix("torch."): each
+    for each in vars(torch).values()
+    if isinstance(each, (torch.dtype, torch.layout, torch.memory_format))
+}
+"""Element types, layouts and formats of torch by their names."""
 
 
 class FlatStep(NamedTuple):
@@ -29,13 +37,13 @@ class FlatStep(NamedTuple):
     Attributes:
         target: What is called.
         name: The name of its result.
-        args: Arguments as JSON; see ``as_json``.
+        args: Arguments: references, numbers, texts, what torch calls by name, lists and mappings of these, None.
         kwargs: Arguments by name.
     """
 
     target: str
     name: str
-    args: Sequence[Any]
+    args: list[Any]
     kwargs: Mapping[str, Any]
 
 
@@ -46,7 +54,7 @@ class Flat(NamedTuple):
         inputs: Names of what it is given.
         programs: The parts by name.
         steps: The calls.
-        outputs: The results as JSON.
+        outputs: The results, as arguments are.
     """
 
     inputs: tuple[str, ...]
@@ -57,18 +65,30 @@ class Flat(NamedTuple):
     def to_json(self) -> Any:
         """Return it as JSON."""
         programs = {name: program_to_json(each) for name, each in self.programs.items()}
-        return [self.inputs, programs, self.steps, self.outputs]
+        steps = [[each.target, each.name, _plain(each.args), _plain(each.kwargs)["map"]] for each in self.steps]
+        return [self.inputs, programs, steps, _plain(self.outputs)]
 
     @classmethod
     def from_json(cls, found: Any) -> Flat:
         """Return what ``to_json`` wrote.
 
         Raises:
-            ValueError, TypeError, LookupError: If it is something else.
+            ValueError, TypeError, LookupError, AttributeError: If it is something else.
         """
         inputs, programs, steps, outputs = found
         read = {name: program_from_json(each) for name, each in programs.items()}
-        return cls(tuple(inputs), read, tuple(FlatStep(*each) for each in steps), outputs)
+        known = set(map(_text, inputs))
+        taken = []
+        for target, name, args, kwargs in steps:
+            values = _read({"map": kwargs}, known)
+            taken.append(FlatStep(_text(target), _text(name), [_read(each, known) for each in args], values))
+            known.add(name)
+        return cls(tuple(inputs), read, tuple(taken), [_read(each, known) for each in outputs])
+
+    @property
+    def namespaces(self) -> set[str]:
+        """The namespaces of the operators of torch that it calls."""
+        return {step.target.partition(".")[0] for step in self.steps if not step.target.startswith((_PART, _SYM))}
 
 
 class Runner:
@@ -77,25 +97,26 @@ class Runner:
     Args:
         flat: The graph.
         settings: How its parts are built.
+        namespaces: Whose operators it may call; None: all that are registered.
 
     Raises:
-        InvalidModelError: If it calls what there is not.
+        InvalidModelError: If it calls what there is not, or what it may not call.
     """
 
-    def __init__(self, flat: Flat, settings: Settings) -> None:
+    def __init__(self, flat: Flat, settings: Settings, namespaces: Collection[str] | None = TORCHS) -> None:
         self.graph = Graph("loaded")
         self._inputs = flat.inputs
         self._outputs = flat.outputs
         strict = settings._replace(on_error="raise")  # there is no module that could compute a part instead
         parts = {_PART + name: Part(program, _nothing, strict, self.graph) for name, program in flat.programs.items()}
-        self._calls = [(parts.get(step.target) or _function(step.target), step) for step in flat.steps]
+        self._calls = [(parts.get(step.target) or _function(step.target, namespaces), step) for step in flat.steps]
         self.graph.compiled.update(
-            step.target for each in flat.programs.values() for step in each.steps if not step.target.startswith("sym.")
+            step.target for each in flat.programs.values() for step in each.steps if not step.target.startswith(_SYM)
         )
         self.graph.partitioned.update(
             (step.target, "it was left to torch when it was saved")
             for step in flat.steps
-            if not step.target.startswith((_PART, "sym."))
+            if not step.target.startswith((_PART, _SYM))
         )
         add(self.graph)
 
@@ -107,14 +128,24 @@ class Runner:
 
         Raises:
             ModelError, BuildError: If a part can not be built.
-            RunError: If one fails while it runs.
+            RunError: If one fails while it runs, or an operator of torch does.
         """
         values = dict(zip(self._inputs, inputs, strict=True))
         with torch.no_grad():
             for call, step in self._calls:
-                kwargs = {name: _filled(each, values) for name, each in step.kwargs.items()}
-                values[step.name] = call(*(_filled(each, values) for each in step.args), **kwargs)
+                values[step.name] = _called(call, step, values)
         return [_filled(each, values) for each in self._outputs]
+
+
+def _called(call: Callable[..., Any], step: FlatStep, values: Mapping[str, Any]) -> Any:
+    kwargs = {name: _filled(each, values) for name, each in step.kwargs.items()}
+    try:
+        return call(*(_filled(each, values) for each in step.args), **kwargs)
+    except OpbuildError:
+        raise
+    except Exception as error:  # what torch raises here is of every kind
+        hint = "look at the arguments of the call; if they are right, save the module again"
+        raise RunError(f"{step.target} fails at {step.name!r:.200}: {error!s:.500}", hint) from error
 
 
 def flat_of(module: torch.fx.GraphModule, programs: Mapping[str, Program]) -> Flat:
@@ -133,9 +164,9 @@ def flat_of(module: torch.fx.GraphModule, programs: Mapping[str, Program]) -> Fl
             inputs.append(node.name)
         elif node.op == "output":
             results = node.args[0]
-            outputs = [as_json(each) for each in (results if isinstance(results, (tuple, list)) else (results,))]
+            outputs = [_argument(each) for each in (results if isinstance(results, (tuple, list)) else (results,))]
         else:
-            steps.append(FlatStep(_target(node), node.name, as_json(node.args), as_json(dict(node.kwargs))["map"]))
+            steps.append(FlatStep(_target(node), node.name, _argument(node.args), _argument(dict(node.kwargs))))
     return Flat(tuple(inputs), programs, tuple(steps), outputs)
 
 
@@ -145,64 +176,103 @@ def _target(node: torch.fx.Node) -> str:
     if isinstance(node.target, torch._ops.OpOverload):
         return str(node.target)
     name = "getitem" if node.target is operator.getitem else getattr(node.target, "__name__", "")
-    if node.op == "call_function" and (name == "getitem" or f"sym.{name}" in FUNCTIONS):
-        return f"sym.{name}"
+    if node.op == "call_function" and (name == "getitem" or _SYM + name in FUNCTIONS):
+        return _SYM + name
     raise _unsupported(f"{node.op} {node.target}")
 
 
-def as_json(value: Any) -> Any:
-    """Return an argument as JSON.
+def _argument(value: Any) -> Any:
+    """Return an argument without nodes of the graph.
 
     Raises:
         UnsupportedOperatorError: If there is no form for its kind.
     """
-    if value is None or isinstance(value, (bool, int, str)):
+    if value is None or isinstance(value, (bool, int, float, str, torch.device)):
         return value
-    if isinstance(value, float):
-        return {"float": value.hex()}
-    if isinstance(value, torch.fx.Node):
-        return {"ref": value.name}
-    if isinstance(value, (list, tuple)):
-        return [as_json(each) for each in value]
-    if isinstance(value, dict):
-        return {"map": {name: as_json(each) for name, each in value.items()}}
-    if isinstance(value, torch.device):
-        return {"device": str(value)}
     if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
-        return {"torch": str(value).removeprefix("torch.")}
+        return value
+    if isinstance(value, torch.fx.Node):
+        return Ref(value.name)
+    if isinstance(value, (list, tuple)):
+        return [_argument(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _argument(each) for name, each in value.items()}
     raise _unsupported(f"an argument of type {type(value).__name__}")
 
 
+def _plain(value: Any) -> Any:
+    """Return an argument as JSON."""
+    if isinstance(value, Ref):
+        return {"ref": value.name}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, Mapping):
+        return {"map": {name: _plain(each) for name, each in value.items()}}
+    if isinstance(value, float):
+        return {"float": value.hex()}
+    if isinstance(value, torch.device):
+        return {"device": str(value)}
+    return value if value is None or isinstance(value, (int, str)) else {"torch": str(value).removeprefix("torch.")}
+
+
+def _read(found: Any, known: Collection[str]) -> Any:
+    """Return the argument that ``_plain`` wrote.
+
+    Args:
+        found: What it wrote.
+        known: Names that it may refer to.
+
+    Raises:
+        ValueError, TypeError, LookupError, AttributeError: If it is something else.
+    """
+    if isinstance(found, list):
+        return [_read(each, known) for each in found]
+    if not isinstance(found, dict):
+        return found
+    ((kind, value),) = found.items()
+    if kind == "map":
+        return {name: _read(each, known) for name, each in value.items()}
+    if kind == "ref" and value in known:
+        return Ref(value)
+    if kind == "float":
+        return float.fromhex(value)
+    if kind == "device":
+        return _device(value)
+    if kind == "torch":
+        return _NAMED[value]
+    raise ValueError(f"there is no argument {found!s:.200}")
+
+
+def _device(text: str) -> torch.device:
+    try:
+        return torch.device(text)
+    except RuntimeError as error:
+        raise ValueError(f"there is no device {text!r:.200}") from error
+
+
+def _text(found: Any) -> str:
+    if not isinstance(found, str):
+        raise TypeError(f"a name is {found!r:.200}")
+    return found
+
+
 def _filled(value: Any, values: Mapping[str, Any]) -> Any:
+    if isinstance(value, Ref):
+        return values[value.name]
     if isinstance(value, list):
         return [_filled(each, values) for each in value]
-    if not isinstance(value, dict):
-        return value
-    ((kind, found),) = value.items()
-    if kind == "ref":
-        return values[found]
-    if kind == "float":
-        return float.fromhex(found)
-    if kind == "device":
-        return torch.device(found)
-    return {name: _filled(each, values) for name, each in found.items()} if kind == "map" else getattr(torch, found)
+    return {name: _filled(each, values) for name, each in value.items()} if isinstance(value, dict) else value
 
 
-def _function(target: str) -> Callable[..., Any]:
+def _function(target: str, namespaces: Collection[str] | None) -> Callable[..., Any]:
     """Return what a step calls.
 
     Raises:
-        InvalidModelError: If there is no such function.
+        InvalidModelError: If there is no such function, or a stored graph may not call it.
     """
     if target == "sym.getitem":
         return operator.getitem
-    if target.startswith("sym.") and target in FUNCTIONS:
-        return FUNCTIONS[target]
-    try:
-        space, name, overload = target.split(".")
-        found: Callable[..., Any] = getattr(getattr(getattr(torch.ops, space), name), overload)
-    except (ValueError, AttributeError) as error:
-        raise InvalidModelError(f"torch has no operator {target!r}", "import what registers it") from error
+    found: Callable[..., Any] = (target.startswith(_SYM) and FUNCTIONS.get(target)) or overload(target, namespaces)
     return found
 
 

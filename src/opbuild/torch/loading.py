@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,24 @@ from torch.utils import _pytree as pytree
 
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import InputError, InvalidModelError
+from opbuild.files.trust import make_trust
+from opbuild.graph.types import DTYPES
 from opbuild.torch.flat import Runner
 from opbuild.torch.memory import to_tensor
-from opbuild.torch.saved import Given, Saved, read_saved
+from opbuild.torch.overloads import TORCHS
+from opbuild.torch.saved import REFUSED, Given, Saved, is_target, read_saved
 from opbuild.torch.settings import read_settings
+from opbuild.torch.trees import spec_of
 
 
-def load(path: str | os.PathLike[str], model: torch.nn.Module, *, options: Mapping[str, Any] | None = None) -> Loaded:
-    """Load what ``save`` wrote.
+def load(
+    path: str | os.PathLike[str],
+    model: torch.nn.Module,
+    *,
+    options: Mapping[str, Any] | None = None,
+    namespaces: Collection[str] = (),
+) -> Loaded:
+    """Load what ``save`` wrote. The file runs no code: it can only call torch's own operators, which compute results.
 
     The weights are those of ``model``, which need not be the ones that it was saved with: kernels do not depend on
     them. They are read again when they change.
@@ -31,16 +40,20 @@ def load(path: str | os.PathLike[str], model: torch.nn.Module, *, options: Mappi
         path: The file.
         model: A module with the same parameters and buffers.
         options: The options of ``opbuild.compile``: ``cache_path``, ``num_threads``, ...
+        namespaces: Whose operators the file may call beside torch's own: those of libraries that this process has
+            imported, such as ``"torchvision"``, or has registered itself.
 
     Returns:
         What is called as the module is, for inference.
 
     Raises:
         FileError: If the file can not be read.
-        InvalidModelError: If it is no saved module, damaged, or of another module.
+        InvalidModelError: If it is no saved module, damaged, of another module, calls what it may not, is not signed,
+            or others can write to it.
         OptionError: If an option is at fault.
     """
-    return Loaded(read_saved(Path(path)), model, options)
+    trust = make_trust(read_settings(options).config)
+    return Loaded(read_saved(Path(path), trust), model, options, namespaces)
 
 
 class Loaded:
@@ -50,22 +63,29 @@ class Loaded:
         saved: What was saved.
         model: The module whose weights it has.
         options: The options of ``opbuild.compile``.
+        namespaces: Whose operators it may call beside torch's own.
 
     Raises:
-        InvalidModelError: If the module is another one.
+        InvalidModelError: If the module is another one, or it calls what it may not.
         OptionError: If an option is at fault.
     """
 
-    def __init__(self, saved: Saved, model: torch.nn.Module, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        saved: Saved,
+        model: torch.nn.Module,
+        options: Mapping[str, Any] | None = None,
+        namespaces: Collection[str] = (),
+    ) -> None:
         self._saved = saved
-        self._run = Runner(saved.graph, read_settings(options))
+        self._run = Runner(saved.graph, read_settings(options), TORCHS.union(namespaces))
         try:
-            self._arguments = pytree.treespec_loads(saved.arguments)
-            self._returned = pytree.treespec_loads(saved.returned)
+            self._arguments, self._returned = spec_of(saved.arguments), spec_of(saved.returned)
+            _check_leaves(saved, self._arguments.num_leaves, self._returned.num_leaves)
             constants = {name: _constant(*each) for name, each in saved.constants.items()}
             self._sources = [_source(each, model, constants) for each in saved.given]
-        except (ValueError, TypeError, LookupError, NotImplementedError, binascii.Error) as error:
-            raise InvalidModelError(f"the saved module can not be used: {error}", "save it again") from error
+        except REFUSED as error:
+            raise InvalidModelError(f"the saved module can not be used: {error!s:.500}", "save it again") from error
         if model.training != saved.training:
             mode = "train" if saved.training else "eval"
             raise InvalidModelError(f"the module was saved in the mode of {mode}()", f"call {mode}() of this one")
@@ -97,10 +117,15 @@ class Loaded:
             if result.kind == "output":
                 outputs.append(value)
                 continue
-            index = next(i for i, each in enumerate(self._saved.given) if _is_target(each, result.name, result.leaf))
-            with torch.no_grad():
-                self._sources[index](leaves).copy_(value)
-        return pytree.tree_unflatten(outputs, self._returned)
+            index = next(i for i, each in enumerate(self._saved.given) if is_target(each, result))
+            _write(self._sources[index](leaves), value, result.name)
+        return self._nested(outputs)
+
+    def _nested(self, outputs: list[Any]) -> Any:
+        try:
+            return pytree.tree_unflatten(outputs, self._returned)
+        except Exception as error:  # of a class of the process's own, which the file tells its fields
+            raise InvalidModelError(f"the results can not be made: {error!s:.500}", "save the module again") from error
 
 
 def check_leaves(saved: Saved, leaves: Sequence[Any]) -> None:
@@ -145,11 +170,24 @@ def _fits(extent: int, wanted: int | str, ranges: Mapping[str, Sequence[int | No
     return is_within and extents.setdefault(wanted, extent) == extent
 
 
-def _is_target(given: Given, name: str, leaf: int) -> bool:
-    return given.leaf == leaf if leaf >= 0 else given.kind == "state" and given.name == name
+def _check_leaves(saved: Saved, arguments: int, outputs: int) -> None:
+    """Raise ``ValueError`` unless arguments and results have as many leaves as the graph takes and gives."""
+    if sorted(each.leaf for each in saved.given if each.leaf >= 0) != list(range(arguments)):
+        raise ValueError("its arguments have other leaves than its graph")
+    if sum(each.kind == "output" for each in saved.results) != outputs:
+        raise ValueError("its results have other leaves than its graph")
+
+
+def _write(target: torch.Tensor, value: Any, name: str) -> None:
+    if not isinstance(value, torch.Tensor) or value.shape != target.shape:
+        raise InvalidModelError(f"what is written to {name!r:.200} does not fit it", "save the module again")
+    with torch.no_grad():
+        target.copy_(value)
 
 
 def _constant(dtype: str, shape: Sequence[int], text: str) -> torch.Tensor:
+    if dtype not in DTYPES:
+        raise ValueError(f"a constant is of {dtype!r:.200}")
     array = np.frombuffer(bytearray(base64.b64decode(text, validate=True)), numpy_dtype(dtype)).reshape(shape)
     return to_tensor(array, range(array.ndim))
 
@@ -168,7 +206,7 @@ def _source(
     if given.kind == "constant":
         value = constants[given.name]
         return lambda _: value
-    path, _, name = given.name.rpartition(".")
+    *path, name = given.name.split(".")
     owner = _submodule(model, path)
     table: Any = owner._parameters if name in owner._parameters else owner._buffers
     tensor = table.get(name)
@@ -179,8 +217,11 @@ def _source(
     return lambda _: table[name]  # asked for at each call, because a module's parameter may be set to another tensor
 
 
-def _submodule(model: torch.nn.Module, path: str) -> torch.nn.Module:
-    try:
-        return model.get_submodule(path)
-    except AttributeError as error:
-        raise LookupError(f"the module has no {path}") from error
+def _submodule(model: torch.nn.Module, path: Sequence[str]) -> torch.nn.Module:
+    """Return a module below another one, from its table of modules: a file's names are asked for as nothing else."""
+    for name in path:
+        below = model._modules.get(name)
+        if below is None:
+            raise LookupError(f"the module has no {'.'.join(path)}")
+        model = below
+    return model

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
 from opbuild.frontend.torch.program import Input, Program, Ref, Step, refs
 from opbuild.graph.types import TensorType
 from opbuild.kernel.opdesc import FREE
+from opbuild.torch.overloads import overload
 
 _PLACED = frozenset(("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default"))
 """Operators for which -1 is the extent that is left over."""
@@ -82,9 +81,8 @@ def _kinds(step: Step) -> Mapping[str, str]:
     """Return the kinds of an operator's arguments, by name and in their order; those of a function of integers too."""
     if step.target.startswith("sym."):
         return {str(place): "IntType" for place in range(len(step.args))}
-    space, name, overload = step.target.split(".")
-    function = getattr(getattr(getattr(torch.ops, space), name), overload)
-    return {each.name: _kind(each.real_type) for each in function._schema.arguments}
+    schema = overload(step.target, None)._schema
+    return {each.name: _kind(each.real_type) for each in schema.arguments}
 
 
 def _kind(kind: Any) -> str:

@@ -20,6 +20,7 @@ from opbuild.platform.locks import Lock
 from opbuild.report import Report
 from opbuild.runtime.binding import Shapes
 from opbuild.runtime.network import Network
+from opbuild.text.visible import visible
 from opbuild.torch.memory import to_array, to_tensor
 from opbuild.torch.opened import opened
 from opbuild.torch.report import Graph
@@ -193,7 +194,7 @@ class Part:
     def _fall_back(self, error: OpbuildError) -> None:
         self._failed = True
         self._graph.fallbacks.append(str(error))
-        warnings.warn(f"opbuild leaves a part of {self._graph.name} to torch: {error}", stacklevel=2)
+        warnings.warn(f"opbuild leaves a part of {visible(self._graph.name)} to torch: {error}", stacklevel=2)
 
 
 def _tensor_of(array: Array, output: Output, replaced: torch.Tensor | None) -> torch.Tensor:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from opbuild.errors import FileError, InvalidModelError
+from opbuild.errors import FileError, InvalidModelError, UnsupportedOperatorError
 from opbuild.files.private import publish
 from opbuild.files.sealed import seal, unseal
+from opbuild.files.trust import PRIVATE, SignatureError, Trust, UntrustedError
 from opbuild.platform.records import NamedTuple
 from opbuild.torch.flat import Flat
 
-_FORM = "opbuild torch module 1"
+_FORM, _OLD = "opbuild torch module 2", "opbuild torch module 1"
+
+LARGEST = 2**30
+"""Bytes of a saved module: what is large of it are tensors that are no state of the module."""
+
+REFUSED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What taking a file apart raises that is something else."""
+
+_LIMIT = 2**63
 
 
 class Given(NamedTuple):
@@ -58,7 +68,7 @@ class Saved(NamedTuple):
         graph: Its graph.
         given: What each of the graph's inputs is.
         results: What becomes of each of its results.
-        arguments: The structure of the arguments, as torch's ``treespec_dumps`` writes it.
+        arguments: The structure of the arguments; see ``trees``.
         returned: The same of what a call returns.
         ranges: Least and greatest value of each extent that may differ; the greatest may be None.
         constants: Element type, shape and bytes (in base64) of tensors that are no state of the module.
@@ -68,46 +78,142 @@ class Saved(NamedTuple):
     graph: Flat
     given: tuple[Given, ...]
     results: tuple[Result, ...]
-    arguments: str
-    returned: str
+    arguments: Any
+    returned: Any
     ranges: Mapping[str, tuple[int, int | None]]
-    constants: Mapping[str, tuple[str, Sequence[int], str]]
+    constants: Mapping[str, tuple[str, Sequence[Any], str]]
     training: bool
 
 
-def write_saved(path: Path, saved: Saved) -> None:
+def write_saved(path: Path, saved: Saved, trust: Trust = PRIVATE) -> None:
     """Write a saved module; a file that is there is replaced as a whole.
+
+    Args:
+        path: The file.
+        saved: The module.
+        trust: What it is signed with.
 
     Raises:
         FileError: If it can not be written.
+        UnsupportedOperatorError: If it is larger than what is read.
     """
-    content = saved._asdict() | {"graph": saved.graph.to_json(), "form": _FORM}
+    data = seal(saved._asdict() | {"graph": saved.graph.to_json()}, _FORM, trust)
+    if len(data) > LARGEST:
+        raise UnsupportedOperatorError(
+            f"{path} would have {len(data)} bytes, and can have {LARGEST} at most",
+            "register the module's large tensors as buffers (register_buffer): those are not in the file",
+        )
     try:
-        publish(path, seal(content, _FORM))
+        publish(path, data)
     except OSError as error:
         raise FileError(f"{path} can not be written: {error.strerror or error}", "give another path") from error
 
 
-def read_saved(path: Path) -> Saved:
-    """Read a saved module.
+def read_saved(path: Path, trust: Trust = PRIVATE) -> Saved:
+    """Read a saved module; nothing of it is run.
+
+    Args:
+        path: The file.
+        trust: Whose file is believed, and what it must be signed with.
 
     Raises:
         FileError: If it can not be read.
-        InvalidModelError: If it is none, or damaged.
+        InvalidModelError: If it is none, damaged or not signed, or others can write to it.
     """
     try:
-        data = path.read_bytes()
+        data = trust.read(path, LARGEST)
+    except UntrustedError as error:
+        raise InvalidModelError(f"{path} is not used: {error.strerror}", "copy it to a file of yours") from None
     except OSError as error:
         raise FileError(
             f"{path} can not be read: {error.strerror or error}", "give the path of a saved module"
         ) from error
     try:
-        content = dict(unseal(data, _FORM))
-        if content.pop("form") != _FORM:
-            raise ValueError("it has another form")
-        content["graph"] = Flat.from_json(content["graph"])
-        content["given"] = tuple(Given(*each) for each in content["given"])
-        content["results"] = tuple(Result(*each) for each in content["results"])
-        return Saved(**content)
-    except (ValueError, TypeError, LookupError) as error:
-        raise InvalidModelError(f"{path} is no saved module: {error}", "save the module again") from error
+        return _saved(unseal(data, _FORM, trust))
+    except SignatureError as error:
+        hint = "save it again with this key (OPBUILD_SIGNING_KEY), or load it without one"
+        raise InvalidModelError(f"{path} is not used: {error}", hint) from None
+    except REFUSED as error:
+        what = "was saved by an older opbuild" if _is_old(data) else f"is no saved module: {error!s:.500}"
+        raise InvalidModelError(f"{path} {what}", "save the module again") from error
+
+
+def _is_old(data: bytes) -> bool:
+    with contextlib.suppress(ValueError):
+        return bool(unseal(data, _OLD))
+    return False
+
+
+def _saved(found: Any) -> Saved:
+    """Return what a file holds, each field of the kind that it has.
+
+    Raises:
+        One of ``REFUSED``: If it is something else.
+    """
+    given = tuple(_given(*each) for each in found["given"])
+    results = tuple(_result(*each) for each in found["results"])
+    ranges = {
+        name: (_number(low), None if most is None else _number(most)) for name, (low, most) in found["ranges"].items()
+    }
+    constants = {name: _constant(*each) for name, each in found["constants"].items()}
+    names = {extent for each in given for extent in each.shape if isinstance(extent, str)}
+    if not names <= ranges.keys() or not {each.name for each in given if each.kind == "constant"} <= constants.keys():
+        raise ValueError("an extent or a constant is missing")
+    graph = Flat.from_json(found["graph"])
+    if (len(graph.inputs), len(graph.outputs)) != (len(given), len(results)):
+        raise ValueError("its graph has other inputs or outputs")
+    if not all(each.kind == "output" or any(is_target(one, each) for one in given) for each in results):
+        raise ValueError("a result is written to nothing")
+    return Saved(
+        graph, given, results, found["arguments"], found["returned"], ranges, constants, found["training"] is True
+    )
+
+
+def is_target(given: Given, result: Result) -> bool:
+    """Return whether a result is written into what an input is."""
+    if result.kind == "leaf":
+        return given.leaf == result.leaf and given.kind == "tensor"
+    return given.kind == "state" and given.name == result.name
+
+
+def _given(kind: Any, name: Any, leaf: Any, dtype: Any, shape: Any, value: Any) -> Given:
+    is_leaf = kind in ("tensor", "number", "fixed")
+    if kind not in ("state", "constant") and not is_leaf:
+        raise ValueError(f"there is no input of kind {kind!r:.200}")
+    if (_number(leaf) >= 0) is not is_leaf or not (value is None or isinstance(value, (bool, int, float, str))):
+        raise ValueError("an input is none")
+    return Given(kind, _text(name), leaf, _text(dtype), _shape(shape, are_named=is_leaf), value)
+
+
+def _result(kind: Any, name: Any, leaf: Any) -> Result:
+    if kind not in ("output", "state", "leaf"):
+        raise ValueError(f"there is no result of kind {kind!r:.200}")
+    return Result(kind, _text(name), _number(leaf))
+
+
+def _constant(dtype: Any, shape: Any, data: Any) -> tuple[str, list[int | str], str]:
+    return _text(dtype), _shape(shape), _text(data)
+
+
+def _shape(found: Any, *, are_named: bool = False) -> list[int | str]:
+    if not isinstance(found, list):
+        raise TypeError("a shape is no list")
+    return [each if are_named and isinstance(each, str) else _natural(each) for each in found]
+
+
+def _natural(found: Any) -> int:
+    if _number(found) < 0:
+        raise ValueError(f"an extent is {found!r:.200}")
+    return int(found)
+
+
+def _number(found: Any) -> int:
+    if type(found) is not int or abs(found) >= _LIMIT:
+        raise ValueError(f"a number is {found!r:.200}")
+    return found
+
+
+def _text(found: Any) -> str:
+    if not isinstance(found, str):
+        raise TypeError(f"a text is {found!r:.200}")
+    return found

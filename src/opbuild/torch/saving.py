@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram, export
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, OutputSpec
-from torch.utils import _pytree as pytree
 
 from opbuild.errors import InvalidModelError, UnsupportedOperatorError
+from opbuild.files.trust import make_trust
 from opbuild.frontend.torch.capture import DTYPES
 from opbuild.torch.decompositions import decompositions
 from opbuild.torch.flat import flat_of
@@ -21,6 +21,8 @@ from opbuild.torch.loading import Loaded
 from opbuild.torch.memory import to_array
 from opbuild.torch.partition import Partitioned
 from opbuild.torch.saved import Given, Result, Saved, write_saved
+from opbuild.torch.settings import read_settings
+from opbuild.torch.trees import tree_of
 
 _STATE = {InputKind.PARAMETER, InputKind.BUFFER}
 _WRITTEN = {OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION}
@@ -59,8 +61,8 @@ def save(
         OptionError: If an option is at fault.
     """
     saved = _saved(model, args, dict(kwargs or {}), dynamic_shapes)
-    loaded = Loaded(saved, model, options)
-    write_saved(Path(path), saved)
+    loaded = Loaded(saved, model, options, saved.graph.namespaces)
+    write_saved(Path(path), saved, make_trust(read_settings(options).config))
     return loaded
 
 
@@ -88,8 +90,8 @@ def _saved(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
         flat_of(partitioned.module, partitioned.programs),
         given,
         tuple(_result(spec, given) for spec in signature.output_specs),
-        _spec(exported.call_spec.in_spec),
-        _spec(exported.call_spec.out_spec),
+        tree_of(exported.call_spec.in_spec),
+        tree_of(exported.call_spec.out_spec),
         _ranges(exported, given),
         {each.name: _constant(exported.constants[each.name]) for each in given if each.kind == "constant"},
         model.training,
@@ -147,13 +149,6 @@ def _result(spec: OutputSpec, given: Sequence[Given]) -> Result:
     if spec.kind is OutputKind.USER_INPUT_MUTATION:
         return Result("leaf", leaf=next(each.leaf for each in given if each.leaf >= 0 and each.name == spec.target))
     raise _unsupported(f"a result of kind {spec.kind.name.lower()}")
-
-
-def _spec(spec: Any) -> str:
-    try:
-        return pytree.treespec_dumps(spec)
-    except (NotImplementedError, TypeError, ValueError) as error:
-        raise _unsupported(f"the structure of arguments or results ({error})") from error
 
 
 def _ranges(exported: ExportedProgram, given: Sequence[Given]) -> dict[str, tuple[int, int | None]]:

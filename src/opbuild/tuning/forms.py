@@ -17,6 +17,8 @@ from opbuild.errors import BuildError, RunError
 from opbuild.families.knowledge import Answer, Question, Variant
 from opbuild.files.mapping import anonymous
 from opbuild.graph.types import Array, Graph
+from opbuild.kernel.interfaces import Found, look_up
+from opbuild.kernel.key import Key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.lower import lower
 from opbuild.lowering.tuned import Asked, Tuned
@@ -63,6 +65,8 @@ class Form:
         self._arena = executor.prepare(anonymous(executor.arena_size))
         self._outputs = [np.zeros(port.type.shape, numpy_dtype(port.type.dtype)) for port in executor.outputs]
         self._arena.attach(inputs, self._outputs)
+        ports = (*executor.inputs, *executor.outputs)
+        self._given = {port.buffer: each for port, each in zip(ports, (*inputs, *self._outputs), strict=True)}
         self.nodes = [frozenset(step.nodes) for step in executor.record.steps]
         self.nbytes = executor.arena_size + int(executor.record.constants.nbytes.sum())
 
@@ -98,7 +102,8 @@ class Form:
 
     def _written(self, step: KernelStep) -> Array:
         view = step.views[-step.writes]
-        memory = cast("Array", self._arena.array(view.buffer)).reshape(-1)
+        given = self._given.get(view.buffer)
+        memory = cast("Array", self._arena.storage(view.buffer) if given is None else given).reshape(-1)
         strides = [stride * memory.itemsize for _, stride in view.dims]
         shape = [extent for extent, _ in view.dims]
         return np.lib.stride_tricks.as_strided(memory[view.offset :], shape, strides).copy()
@@ -142,6 +147,19 @@ class Forms:
         library = Library(code, self._setup.config.num_threads) if code else None
         executor = Executor(network.record, library, network.constants.arrays, evaluate)
         return Form(executor, asked, self._inputs)
+
+    def kernels(self, question: Question, variants: Sequence[Variant | None]) -> dict[str, str]:
+        """Return the digests of the pipelines of kernels of some variants, which are built, by the operators' names."""
+        found: dict[str, str] = {}
+        with make_builder(self._setup, self._stores) as builder:
+            for variant in variants:
+                asked, program = self._lowered({question: variant})
+                sites = sites_of(asked, question)
+                mine = [d for d, nodes in program.descriptors().items() if not sites.isdisjoint(nodes)]
+                keys = [builder.key(desc) for desc in mine if desc.family == question.family]
+                built = [each.entry for each in look_up(builder.store, keys) if isinstance(each, Found)]
+                found |= {Key(each.info["key"]["components"], "").operator_stem: each.pipeline for each in built}
+        return found
 
     def _lowered(self, choices: Choices) -> tuple[dict[Question, Asked], Program]:
         found = Tuned(Chosen(choices))

@@ -9,13 +9,12 @@ from pathlib import Path
 
 from opbuild.config import Config
 from opbuild.errors import OptionError
-from opbuild.families.catalogue import names
 from opbuild.files.private import publish
 from opbuild.files.trust import make_trust
 from opbuild.kernel.host import host_level, runs_here
 from opbuild.kernel.level import BY_NAME
 from opbuild.pipeline.setup import set_up
-from opbuild.pipeline.tuned import applying, family_sources
+from opbuild.pipeline.tuned import applying, is_current
 from opbuild.platform.records import NamedTuple
 from opbuild.store.bank import Record, append_records, line_of, merged, read_bank
 from opbuild.text.plural import counted
@@ -60,8 +59,8 @@ def listed(config: Config) -> Listing:
     here = {id(each) for some in setups for each in applying(bank, some).values()}
     rows = []
     for record in bank.latest().values():
-        known = record.family in names() and record.sources == family_sources(record.family)
-        rows.append(Listed(record, "stale" if not known else "counts" if id(record) in here else "elsewhere"))
+        state = "counts" if id(record) in here else "elsewhere"
+        rows.append(Listed(record, state if is_current(record) else "stale"))
     stale = sum(each.state == "stale" for each in rows)
     problems = [
         f"{counted(stale, 'record')} of other sources of their families: not used, tune again" * bool(stale),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from opbuild.models.source import Model, open_model
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.steps import optimize_graph
 from opbuild.pipeline.stores import Stores
-from opbuild.pipeline.tuned import applying, family_sources
+from opbuild.pipeline.tuned import applying, family_sources, is_current
 from opbuild.platform.records import NamedTuple
 from opbuild.report import Clock
 from opbuild.runtime.profile import random_inputs
@@ -216,7 +216,7 @@ class Tuner:
         while True:
             for question, asked in base.asked.items():
                 record = known.get(question)
-                if question not in done and record is not None and _is_current(record, asked):
+                if question not in done and record is not None and self._tells(record, question, asked):
                     done.add(question)
                     choices[question] = record.choice
                     self._add(question, asked, _remembered(record), known=True, choice=record.choice)
@@ -240,6 +240,21 @@ class Tuner:
                 self._take_back()
         self.result.rows.sort(key=lambda row: -_share(shares, row.nodes))
         self.result.seconds = time.monotonic() - self._started
+
+    def _tells(self, record: Record, question: Question, asked: Asked) -> bool:
+        """Return whether a record still tells of a question; one of other sources that define the same is kept anew."""
+        if record.default != asked.default or record.choice not in asked.candidates:
+            return False
+        if is_current(record):
+            return True
+        variants = (record.default, record.choice)
+        if record.kernels:
+            self._forms.compile([{question: variant} for variant in variants])
+        if not record.kernels or self._forms.kernels(question, variants) != record.kernels:
+            return False
+        current = replace(record, sources=family_sources(record.family))
+        append_records(self._setup.config.tune_bank, [current], self._setup.trust)
+        return True
 
     def _is_open(self, question: Question, asked: Asked, done: set[Question]) -> bool:
         return question not in done and len(asked.candidates) > 1 and bool(asked.sites & self._nodes)
@@ -299,6 +314,7 @@ class Tuner:
             family_sources(question.family), default, choice, 1e6 * finding.before, 1e6 * finding.after,
             min(finding.bound, 99.0), finding.spread, finding.pairs,
             time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), self._graph.name,
+            self._forms.kernels(question, (default, choice)),
         )  # fmt: skip
         append_records(config.tune_bank, [record], self._setup.trust)
 
@@ -327,12 +343,6 @@ def _shares(form: Form) -> dict[str, float]:
 
 def _share(shares: Mapping[str, float], nodes: Sequence[str] | set[str]) -> float:
     return sum(shares.get(node, 0.0) for node in nodes)
-
-
-def _is_current(record: Record, asked: Asked) -> bool:
-    """Return whether a record still tells of a question."""
-    same = record.default == asked.default and record.sources == family_sources(record.family)
-    return same and record.choice in asked.candidates
 
 
 def _remembered(record: Record) -> Finding:

@@ -88,29 +88,22 @@ class HalideCompiler:
             import_module(module)
 
     @staticmethod
-    def compile(desc: OpDesc, symbol: str, level: Level) -> bytes:
-        """Compile one operator.
-
-        Args:
-            desc: What to compile.
-            symbol: The kernel's symbol.
-            level: What to compile for.
-
-        Returns:
-            The bytes of a relocatable object; equal arguments give equal bytes in a fresh process.
+    def define(desc: OpDesc, level: Level) -> HalidePipeline:
+        """Return what Halide is given for an operator, and what it makes of it; in a fresh process each time.
 
         Raises:
             CompileError: If Halide refuses the operator; the message is Halide's.
         """
-        from opbuild.backend.halide.emission import emit_operator, emit_runtime
-        from opbuild.backend.halide.object_file import object_file
+        return HalidePipeline(desc, level)
 
-        with _compiling(desc), object_file() as path:
-            if desc.family == "runtime":
-                emit_runtime(level, path)
-            else:
-                emit_operator(desc, symbol, level, _modules(desc), path)
-            return path.read_bytes()
+    @staticmethod
+    def compile(desc: OpDesc, symbol: str, level: Level) -> bytes:
+        """Return the bytes of a relocatable object; equal arguments give equal bytes in a fresh process.
+
+        Raises:
+            CompileError: If Halide refuses the operator; the message is Halide's.
+        """
+        return HalidePipeline(desc, level).compile(symbol)
 
     @staticmethod
     def inspect(desc: OpDesc, symbol: str, level: Level, options: Collection[str]) -> Mapping[str, bytes]:
@@ -134,6 +127,40 @@ class HalideCompiler:
 
         with _compiling(desc), tempfile.TemporaryDirectory(prefix="opbuild-") as folder:
             return compile_debug(desc, symbol, level, options, modules=_modules(desc), folder=Path(folder))
+
+
+class HalidePipeline:
+    """What Halide is given for an operator.
+
+    Args:
+        desc: The operator.
+        level: What to compile for.
+
+    Attributes:
+        digest: Of all that decides the object but its symbol and the compiler.
+        symbol: The kernel's symbol, whatever is asked for; empty: what is asked for.
+
+    Raises:
+        CompileError: If Halide refuses the operator; the message is Halide's. ``compile`` raises it too.
+    """
+
+    def __init__(self, desc: OpDesc, level: Level) -> None:
+        from opbuild.backend.halide.emission import OperatorPipeline, RuntimePipeline
+
+        self._desc = desc
+        with _compiling(desc):
+            is_runtime = desc.family == "runtime"
+            self._made = RuntimePipeline(level) if is_runtime else OperatorPipeline(desc, level, _modules(desc))
+            self.digest = self._made.digest()
+        self.symbol = ""
+
+    def compile(self, symbol: str) -> bytes:
+        """Return the bytes of a relocatable object whose kernel has a symbol."""
+        from opbuild.backend.halide.object_file import object_file
+
+        with _compiling(self._desc), object_file() as path:
+            self._made.compile(self.symbol or symbol, path)
+            return path.read_bytes()
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ def _couple(node: Node, inputs: Any) -> Sequence[Array]:
     if len(pairs) <= FEW:
         found = np.array([_of_row(_system(row, classes)) for row in pairs.tolist()])
     else:
-        found = _of_columns(_system(list(pairs.T.astype(np.float64)), classes), len(pairs))
+        found = _of_columns(np.array(_system(list(pairs.T.astype(np.float64)), classes)))
     return (found.reshape(-1, classes).astype(pairs.dtype),)
 
 
@@ -60,33 +61,47 @@ def _of_row(system: list[list[float]]) -> list[float]:
     return found
 
 
-def _of_columns(system: list[list[Column]], rows: int) -> Array:
+def _of_columns(system: Array) -> Array:
     """Return the probabilities of many rows; those that are near enough are left out of further sweeps."""
-    classes, left = len(system), np.arange(rows)
-    found, bound = [np.full(rows, 1 / classes)] * classes, TOLERANCE / classes
-    results = np.empty((rows, classes))
+    classes, _, rows = system.shape
+    found, bound, left = np.full((classes, rows), 1 / classes), TOLERANCE / classes, np.arange(rows)
+    results = np.empty((classes, rows))
     for _ in range(SWEEPS):
-        slopes, mean = _slopes(system, found)
-        far = np.logical_or.reduce([np.abs(slope - mean) >= bound for slope in slopes])
+        slopes = sum(system[:, index] * found[index] for index in range(classes))
+        mean = sum(found[index] * slopes[index] for index in range(classes))
+        far = (np.abs(slopes - mean) >= bound).any(0)
         if not far.all():
-            results[left[~far]] = np.stack(found, 1)[~far]
+            results[:, left[~far]] = found[:, ~far]
             left, mean = left[far], mean[far]
-            found, slopes = [each[far] for each in found], [each[far] for each in slopes]
-            system = [[each[far] for each in row] for row in system]
+            found, slopes, system = (each.compress(far, -1) for each in (found, slopes, system))
         if not len(left):
-            return results
-        _sweep(system, found, slopes, mean)
-    results[left] = np.stack(found, 1)
-    return results
+            return results.T
+        for index, row in enumerate(system):
+            change = (mean - slopes[index]) / row[index]
+            found[index] += change
+            scale = 1 / (1 + change)
+            mean = (mean + change * (change * row[index] + 2 * slopes[index])) * scale * scale
+            slopes = (slopes + change * row) * scale
+            found *= scale
+    results[:, left] = found
+    return results.T
 
 
-def _slopes(system: list[list[Column]], found: list[Column]) -> tuple[list[Column], Column]:
+def _slopes(system: list[list[float]], found: list[float]) -> tuple[list[float], float]:
     """Return half the slope along each probability, and the mean of them."""
-    slopes = [sum(a * b for a, b in zip(row, found, strict=True)) for row in system]
-    return slopes, sum(a * b for a, b in zip(found, slopes, strict=True))
+    slopes = [_dot(row, found) for row in system]
+    return slopes, _dot(found, slopes)
 
 
-def _sweep(system: list[list[Column]], found: list[Column], slopes: list[Column], mean: Column) -> None:
+def _dot(one: list[float], other: list[float]) -> float:
+    """Return a sum of products, each added as it is: ``sum`` keeps what is rounded off, from Python 3.12 on."""
+    total = 0.0
+    for each in map(mul, one, other):
+        total += each
+    return total
+
+
+def _sweep(system: list[list[float]], found: list[float], slopes: list[float], mean: float) -> None:
     """Change one probability after the other to where the slope along it is the mean, and divide all by their sum."""
     for index, row in enumerate(system):
         change = (mean - slopes[index]) / row[index]

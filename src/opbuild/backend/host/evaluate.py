@@ -22,8 +22,19 @@ from opbuild.operations.table import BY_TYPE
 __all__ = ["evaluate", "evaluate_native", "is_native"]
 
 _OTHERS = (
-    *("arithmetic", "coupling", "images", "maps", "microsoft", "ml", "normalization", "pooling", "quantization"),
-    *("random", "recurrent", "reduction", "sampling", "search", "selection", "sequences", "strings", "terms"),
+    *("arithmetic", "coupling", "hashes", "images", "maps", "microsoft", "ml", "normalization", "pooling"),
+    *(
+        "quantization",
+        "random",
+        "recurrent",
+        "reduction",
+        "sampling",
+        "search",
+        "selection",
+        "sequences",
+        "strings",
+        "terms",
+    ),
     *("tokenizer", "trees"),
 )
 """Modules that register implementations when they are loaded, which happens when ``movement`` does not have one: what

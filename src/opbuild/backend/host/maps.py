@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import repeat
 from typing import Any
 
@@ -19,13 +20,21 @@ from opbuild.graph.types import Array, Node
 def _zip(node: Node, inputs: Any) -> Sequence[Any]:
     """Make a dictionary of each row, from labels in order to the row's numbers."""
     x, attrs = inputs[0], node.attrs
-    texts = attrs.get("classlabels_strings", ())
-    labels: list[Any] = as_texts(texts).tolist() if len(texts) else [int(e) for e in attrs["classlabels_int64s"]]
-    if x.ndim not in (1, 2) or x.shape[-1] != len(labels):
-        raise ValueError(f"{len(labels)} labels name rows of {x.shape[-1] if x.ndim else 1} numbers")
+    texts = tuple(attrs.get("classlabels_strings", ()))
+    keys, order = _ordered(texts or tuple(map(int, attrs["classlabels_int64s"])))
+    if x.ndim not in (1, 2) or x.shape[-1] != len(keys):
+        raise ValueError(f"{len(keys)} labels name rows of {x.shape[-1] if x.ndim else 1} numbers")
+    x = x.reshape(-1, len(keys))
+    return (_dictionaries(keys, x if order is None else x[:, order]),)
+
+
+@lru_cache(maxsize=64)
+def _ordered(given: tuple[Any, ...]) -> tuple[list[Any], list[int] | None]:
+    """Return labels in order, and where each stands among those given; None: there, too, they are in order."""
+    labels: list[Any] = list(given) if isinstance(given[0], int) else as_texts(given).tolist()
     order = sorted(range(len(labels)), key=labels.__getitem__)
-    keys, x = [labels[index] for index in order], x.reshape(-1, len(labels))
-    return (_dictionaries(keys, x if keys == labels else x[:, order]),)
+    keys = [labels[index] for index in order]
+    return keys, None if keys == labels else order
 
 
 def _dictionaries(keys: Sequence[Any], rows: Array) -> list[dict[Any, float]]:

@@ -10,7 +10,7 @@ from opbuild.graph.types import Array, Node
 
 
 class Beams:
-    """What a beam search found so far.
+    """The state of a beam search.
 
     Args:
         node: The operator, whose attributes are the search's.

@@ -1,4 +1,4 @@
-"""What a search does to the scores of the next tokens before it chooses, and the choice at random."""
+"""The changes of the scores of the next tokens before a search chooses, and the choice at random."""
 
 from __future__ import annotations
 

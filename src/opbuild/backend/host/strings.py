@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from opbuild.backend.host.full_match import pattern_of
+from opbuild.backend.host.matching import Pattern
 from opbuild.backend.host.movement import TEXT, implements
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import Array, Node
@@ -58,12 +57,8 @@ def _text(value: Any) -> str:
 
 @implements("RegexFullMatch")
 def _full_match(node: Node, inputs: Any) -> Sequence[Array]:
-    x = inputs[0]
-    try:
-        pattern = re.compile(pattern_of(node.text("pattern", "")), re.ASCII)
-    except re.error as error:
-        raise ValueError(f"the pattern {node.text('pattern', '')!r} is not valid: {error}") from error
-    return (np.array([pattern.fullmatch(text) is not None for text in x.flat], np.bool_).reshape(x.shape),)
+    x, pattern = inputs[0], Pattern(node.text("pattern", ""))
+    return (np.array([pattern.fullmatch(text) for text in x.flat], np.bool_).reshape(x.shape),)
 
 
 @implements("Equal", on_text=True)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from opbuild.backend.host.full_match import pattern_of
+from opbuild.backend.host.matching import Pattern
 from opbuild.backend.host.movement import implements
 from opbuild.backend.host.strings import text_array
 from opbuild.graph.types import Array, Node
 
 START, END = "\x02", "\x03"
-
-_CHOOSES = re.compile(r"[|?{]|[*+].*[*+]|\(")
-"""What lets Python find another match than the longest: alternatives, or two parts that share what they could take."""
 
 
 @implements("Tokenizer", domain="opbuild")
@@ -44,7 +40,7 @@ def _splitter(node: Node) -> Callable[[str], list[str]]:
         return list
     if not separators and not pattern:
         raise ValueError("it has neither separators nor tokenexp")
-    compiled = [*map(_compiled, separators or [pattern])]
+    compiled = [Pattern(each).search for each in separators or [pattern]]
     if separators:
         return lambda text: _separated(text, compiled, least)
     return lambda text: [*_matched(text, compiled[0], least)]
@@ -56,24 +52,6 @@ def _text(value: Any) -> str:
 
 Find = Callable[[str, int], "tuple[int, int] | None"]
 """Returns where the first match of a string from a place on begins and ends, the longest of those that begin there."""
-
-
-def _compiled(text: str) -> Find:
-    try:
-        pattern = re.compile(pattern_of(text), re.ASCII)
-    except re.error as error:
-        raise ValueError(f"the pattern {text!r} is not valid: {error}") from error
-    is_greedy = not _CHOOSES.search(re.sub(r"\\.|\[[^]]*\]", "", text))
-
-    def find(text: str, start: int) -> tuple[int, int] | None:
-        found = pattern.search(text, start)
-        if found is None:
-            return None
-        first, end = found.span()
-        ends = () if is_greedy else range(len(text), end, -1)
-        return first, next((each for each in ends if pattern.fullmatch(text, first, each)), end)
-
-    return find
 
 
 def _matched(text: str, find: Find, least: int) -> Iterator[str]:

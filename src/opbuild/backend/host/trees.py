@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,12 @@ def _ensemble(node: Node, inputs: Any) -> Sequence[Array]:
 @implements("ClassNames", domain="opbuild")
 def _names(node: Node, inputs: Any) -> Sequence[Array]:
     """Name classes by their places."""
-    return (text_array([node.attrs["names"][place] for place in inputs[0].flat], inputs[0].shape),)
+    return (_table(node.attrs["names"]).take(inputs[0]),)
+
+
+@lru_cache(maxsize=64)
+def _table(names: Sequence[str]) -> Array:
+    return text_array(names, (len(names),))
 
 
 def _keys(x: Array, sides: bool) -> Array:

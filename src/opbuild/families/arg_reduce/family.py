@@ -23,10 +23,13 @@ def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
     return elements(shapes[0]) * (1.0 if desc.variant.get("lanes") == 1 else 2.3 / machine.lanes)
 
 
-def describe(op_type: str, layout: str, last: bool, dtype: str, variant: Variant) -> OpDesc:
-    """Return the descriptor of an ``ArgMax`` or ``ArgMin``; operands x and out."""
+def describe(op_type: str, layout: str, last: bool, dtype: str, variant: Variant, *, is_turned: bool = False) -> OpDesc:
+    """Return the descriptor of an ``ArgMax`` or ``ArgMin``; operands x and out.
+
+    ``is_turned``: the elements along the axis are adjacent although it is the middle dimension.
+    """
     lanes = variant.get("lanes", 0)
-    x = Operand("x", dtype, free_dims(3, inner_stride=1, inner_min=lanes))
+    x = Operand("x", dtype, free_dims(3, inner_stride=FREE if is_turned else 1, inner_min=lanes))
     out = Operand("out", "int64", free_dims(2, inner_stride=1 if lanes else FREE))
     attrs = {"least": op_type == "ArgMin", "last": last, "layout": layout}
     return FAMILY.desc((op_type,), (x,), (out,), attrs, variant)

@@ -53,11 +53,22 @@ def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:
 
 
 def describe(
-    op_type: str, reduction: str, layout: str, dtype: str, ranks: tuple[int, int], variant: Variant, impl_mode: str
+    op_type: str,
+    reduction: str,
+    layout: str,
+    dtype: str,
+    ranks: tuple[int, int],
+    variant: Variant,
+    impl_mode: str,
+    *,
+    is_turned: bool = False,
 ) -> OpDesc:
-    """Return the descriptor; operands x and out, of these ranks."""
+    """Return the descriptor; operands x and out, of these ranks.
+
+    ``is_turned``: elements that are reduced are adjacent although columns are.
+    """
     lanes = variant.get("lanes", 0)
-    x = Operand("x", dtype, free_dims(ranks[0], inner_stride=1, inner_min=lanes))
+    x = Operand("x", dtype, free_dims(ranks[0], inner_stride=FREE if is_turned else 1, inner_min=lanes))
     out = Operand("out", dtype, free_dims(ranks[1], inner_stride=1 if lanes else FREE))
     return FAMILY.desc((op_type,), (x,), (out,), {"reduction": reduction, "layout": layout}, variant, impl_mode)
 

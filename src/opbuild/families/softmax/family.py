@@ -39,11 +39,16 @@ def candidates(log: bool, inner: bool, columns: int, row: int, machine: Machine)
     return [own, {"row": "heap"}] if inner and not log and own["row"] == "stack" else [own]
 
 
-def describe(log: bool, inner: bool, rounds: str, zeros: str, variant: Variant, impl_mode: str) -> OpDesc:
-    """Return the descriptor; operands x and out, the ``inner`` dimension being the axis, or else the middle one."""
-    limit = STACK_ROW if variant.get("row") == "stack" and not log else FREE
-    x = Operand("x", "float32", free_dims(3, inner_stride=1, inner_min=variant.get("lanes", 0), inner_max=limit))
-    out = Operand("out", "float32", free_dims(3, inner_stride=1))
+def describe(
+    log: bool, inner: bool, rounds: str, zeros: str, variant: Variant, impl_mode: str, *, is_turned: bool = False
+) -> OpDesc:
+    """Return the descriptor; operands x and out, the ``inner`` dimension being the axis, or else the middle one.
+
+    ``is_turned``: the elements along the axis are adjacent although it is the middle dimension.
+    """
+    limit, stride = STACK_ROW if variant.get("row") == "stack" and not log else FREE, FREE if is_turned else 1
+    x = Operand("x", "float32", free_dims(3, inner_stride=stride, inner_min=variant.get("lanes", 0), inner_max=limit))
+    out = Operand("out", "float32", free_dims(3, inner_stride=stride))
     types, rounding = rounded(rounds)
     attrs = {"log": log, "axis": "inner" if inner else "outer", **rounding, **zeroed(zeros)}
     return FAMILY.desc(("LogSoftmax" if log else "Softmax", *types), (x,), (out,), attrs, variant, impl_mode)

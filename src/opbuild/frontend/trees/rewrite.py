@@ -10,12 +10,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from opbuild.frontend.post_transforms import LOGISTIC, NAMES, NONE, PROBIT, transformed
 from opbuild.frontend.rewriting import Rewriting, writes
 from opbuild.frontend.rewritten import LEARNED
 from opbuild.frontend.trees import by_leaves, by_nodes
 from opbuild.frontend.trees.ensemble import Attributes, Ensemble
 from opbuild.frontend.trees.packed import Packed, pack
-from opbuild.frontend.trees.transforms import LOGISTIC, NAMES, NONE, PROBIT, transformed
+from opbuild.graph.indices import DOMAIN
 from opbuild.graph.types import Array, Node
 from opbuild.text.plural import counted
 
@@ -111,7 +112,7 @@ def _regressor(of: Rewriting) -> Sequence[Node]:
     transform = _named(of, attrs, "post_transform", NAMES, NONE)
     ensemble, base = by_nodes.read(attrs, "target", targets), _base(attrs, (0, targets))
     found = scores.of_targets(ensemble, targets, how, np.zeros(targets) if base is None else base)
-    return of.finish(transformed(of, transform, _in_float32(of, found, scores.dtype), "float32"))
+    return of.finish(transformed(of, transform, _in_float32(of, found, scores.dtype)))
 
 
 def _base(attrs: Attributes, allowed: Sequence[int]) -> Array | None:
@@ -143,7 +144,7 @@ def _classifier(of: Rewriting) -> Sequence[Node]:
             added[: len(base)] = base
         found = scores.of_targets(ensemble, classes, "SUM", added)
         place = _greatest(scores, ensemble, found, classes, known=base is not None or classes < 3)
-        found = transformed(of, transform, _in_float32(of, found, scores.dtype), "float32")
+        found = transformed(of, transform, _in_float32(of, found, scores.dtype))
     return of.finish(_label(of, labels, place), found)
 
 
@@ -176,12 +177,12 @@ def _of_two(scores: _Scores, ensemble: Ensemble, voted: int, base: Array | None,
     found = _in_float32(of, found, scores.dtype)
     if voted:
         both = of("Concat", of("Mul", found, number(0)), found, axis=1)
-        both = transformed(of, transform, both, "float32")
+        both = transformed(of, transform, both)
     elif transform == LOGISTIC:
         both = of("Sigmoid", of("Concat", of("Neg", found), found, axis=1))
     elif is_share or transform == PROBIT:
         both = of("Concat", of("Sub", number(1), found), found, axis=1)
-        both = transformed(of, PROBIT, both, "float32") if transform == PROBIT else both
+        both = transformed(of, PROBIT, both) if transform == PROBIT else both
     else:
         size = of("Abs", found)
         both = of("Concat", of("Neg", size), size, axis=1)
@@ -210,7 +211,9 @@ def _always_voted(ensemble: Ensemble, classes: int) -> bool:
 def _label(of: Rewriting, labels: Array | list[str], place: str) -> str:
     """Return the labels at places."""
     if isinstance(labels, list):
-        return of.own("ClassNames", place, names=tuple(labels))
+        output = of.node.outputs[0] or of.fresh("ClassNames")
+        of.write("ClassNames", (place,), (output,), {"names": tuple(labels)}, DOMAIN)
+        return output
     if (labels == np.arange(len(labels))).all():
         return place
     return of("Gather", of.constant(labels), place, axis=0)

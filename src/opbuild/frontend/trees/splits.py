@@ -127,7 +127,7 @@ class _Searches:
         return Splits(features, splits, left, right, nan_left, made.roots, made.leaves)
 
     def _bounds(self, values: Array) -> Array:
-        """Return what a search compares with: for each number the one before, and itself."""
+        """Return the numbers that a search compares with: for each number the one before, and itself."""
         exact = np.unique(values[_rounded(values, self._dtype) == values]) + 0.0
         return np.stack([below(exact, self._dtype), at_most(exact, self._dtype)], 1).reshape(-1)
 

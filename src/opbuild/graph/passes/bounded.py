@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from weakref import ReferenceType, ref
 
 import numpy as np
 
@@ -13,14 +14,19 @@ from opbuild.graph.passes.infer import has_rule, infer_node, type_of
 from opbuild.graph.types import Array, Node, TensorType
 
 MOST_GROWTH = 2**30
-"""Bytes that the constants of one network may gain by folding. What would be more is computed when the network runs."""
+"""Bytes that folding may make of what is small. What would be more is computed when the network runs."""
+
+ALLOWED = 8
+"""Bytes that folding may make for each byte of the model's own constants: a weight is cast, scaled, turned over."""
 
 _VIEWS = frozenset(("ConstantOfShape", "Dropout", "Expand", "Identity"))
 """Operators whose results take no memory of their own, whatever their shape is."""
 
 
 class Bounded:
-    """Evaluates nodes as another function does, until they have gained ``MOST_GROWTH`` bytes over their inputs.
+    """Evaluates nodes as another function does, until they have made ``MOST_GROWTH`` bytes more than is allowed.
+
+    All that was made counts, read or not: whoever folds may keep it until the end.
 
     Args:
         evaluate: Evaluates a node whose inputs are known.
@@ -29,6 +35,12 @@ class Bounded:
     def __init__(self, evaluate: Evaluate) -> None:
         self._evaluate = evaluate
         self._left = MOST_GROWTH
+        self._own = _Arrays()
+
+    @classmethod
+    def of(cls, evaluate: Evaluate) -> Bounded:
+        """Return a function that evaluates in bounded memory, itself if it does already."""
+        return evaluate if isinstance(evaluate, cls) else cls(evaluate)
 
     def __call__(
         self,
@@ -49,15 +61,42 @@ class Bounded:
             RunError: If the results would be too large, or can not be computed.
             ModelError: If the node is not valid.
         """
+        given = [value for value in inputs if value is not None]
+        own = [value for value in given if value not in _MADE and self._own.add(value)]
+        self._left += ALLOWED * sum(map(_memory, own))
         if node.op_type not in _VIEWS:
-            given = sum(_memory(value) for value in inputs if value is not None)
             results = _types(node, inputs) if types is None else types
-            gained = sum(each.nbytes for each in results) - given
-            if gained > self._left:
+            if sum(each.nbytes for each in results) > self._left:
                 raise RunError(f"{node.op_type} node {node.name!r} is too large to be folded", "make it smaller")
-            self._left -= max(gained, 0)
         with blaming(node):
-            return self._evaluate(node, inputs, opset)
+            found = self._evaluate(node, inputs, opset)
+        for value in found:
+            if isinstance(value, np.ndarray) and not any(np.may_share_memory(value, each) for each in given):
+                self._left -= _memory(value) if _MADE.add(value) else 0
+        return found
+
+
+class _Arrays:
+    """A set of arrays, which it does not keep."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, ReferenceType[Array]] = {}
+
+    def __contains__(self, value: Array) -> bool:
+        known = self._known.get(id(value))
+        return known is not None and known() is value
+
+    def add(self, value: Array) -> bool:
+        """Add an array; return whether it was not there."""
+        if value in self:
+            return False
+        known, number = self._known, id(value)
+        known[number] = ref(value, lambda _: known.pop(number, None))
+        return True
+
+
+_MADE = _Arrays()
+"""What folding made, which is no constant of the model for the passes that come after."""
 
 
 def _types(node: Node, inputs: Sequence[Array | None]) -> tuple[TensorType, ...]:

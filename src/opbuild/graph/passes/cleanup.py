@@ -31,7 +31,8 @@ def remove_identities(graph: Graph) -> Graph:
     A node that assigns an output stays only if its input is an input, a constant, or another output; else the input's
     producer assigns the output itself.
     """
-    fixed = {*graph.inputs, *graph.constants, *graph.outputs}
+    outputs = frozenset(graph.outputs)
+    fixed = {*graph.inputs, *graph.constants, *outputs}
     alias: dict[str, str] = {}
     renamed: dict[str, str] = {}
     kept: list[Node] = []
@@ -40,7 +41,7 @@ def remove_identities(graph: Graph) -> Graph:
             kept.append(node)
             continue
         source, output = alias.get(node.inputs[0], node.inputs[0]), node.outputs[0]
-        if output not in graph.outputs:
+        if output not in outputs:
             alias[output] = source
         elif source in fixed or source in renamed:
             kept.append(node.with_(op_type="Identity", domain="", inputs=(source,), outputs=(output,), attrs={}))

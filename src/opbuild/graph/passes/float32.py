@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.graph.shape_rules import ONNX_DTYPES
+from opbuild.graph.shape_rules import ONNX_DTYPES, ONNX_NUMBERS
 from opbuild.graph.types import Array, Graph, Node, TensorType
 
 OTHER_FLOATS = ("float16", "bfloat16", "float64")
@@ -20,8 +20,6 @@ FLOAT32 = "float32"
 
 TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype", "stash_type")
 """Attributes that hold an element type: a name, or ONNX's number."""
-
-_FLOAT32_NUMBER = next(number for number, name in ONNX_DTYPES.items() if name == FLOAT32)
 
 
 def force_float32(graph: Graph) -> Graph:
@@ -137,5 +135,5 @@ def float32_attribute(name: str, value: Any, others: Collection[str] = OTHER_FLO
         if isinstance(value, str) and value in others:
             return FLOAT32
         if isinstance(value, int) and ONNX_DTYPES.get(value) in others:
-            return _FLOAT32_NUMBER
+            return ONNX_NUMBERS[FLOAT32]
     return value

@@ -17,11 +17,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import field
 
-from opbuild.graph.elementwise import Elementwise, elementwise_of, rounding_of, simplified
+from opbuild.graph.elementwise import Elementwise, elementwise_of, rounding_of, squared
 from opbuild.graph.passes.affine import spell_out_batchnorm
 from opbuild.graph.passes.quantization import spell_out_quantization
 from opbuild.graph.types import DTYPES, Graph, Node, broadcast_shapes
-from opbuild.operations.expression import ACC, Expression, arg, canonical, cost, operations, substitute, walk
+from opbuild.operations.expression import ACC, Expression, arg, canonical, cost, substitute
+from opbuild.operations.parts import count_operations, parts_of
 from opbuild.operations.record import Cost
 from opbuild.platform.records import dataclass
 
@@ -31,6 +32,10 @@ stays in cache."""
 
 MAX_OPERATIONS = 40
 """Operations of a fused chain; the names of its files list them."""
+
+MAX_PARTS = 256
+"""Parts of a fused chain's expression, what is shared counted wherever it stands: a chain in which each value is read
+twice has 2^40 of them in 40 operations."""
 
 PRODUCTS = {"Conv": 3, "ConvTranspose": 3, "MatMul": 2, "Gemm": 3}
 """Operators with an epilogue, and the number of their own inputs."""
@@ -66,11 +71,26 @@ def fuse(graph: Graph) -> Graph:
 
 @dataclass(eq=False)
 class _Item:
-    """A node while it is fused; ``chain`` is what it computes if it is elementwise."""
+    """A node while it is fused.
+
+    Attributes:
+        node: The node.
+        chain: What it computes if it is elementwise.
+        operations: As many operations as the chain has, or more.
+        parts: As many parts as its expression has, or more.
+        alive: Whether it is still there.
+    """
 
     node: Node
     chain: Elementwise | None
+    operations: int = 0
+    parts: int = 0
     alive: bool = True
+
+    def __post_init__(self) -> None:
+        if self.chain is not None:
+            self.operations = count_operations(self.chain.expression)
+            self.parts = len(parts_of(self.chain.expression))
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -122,11 +142,18 @@ class _Fusion:
                 continue
             if self._reads_sums(chain) and self._reads_sums(producer.chain):
                 continue  # each is the epilogue of its own product: bytes are less to write and to read than sums
+            parts = _parts_with(item, chain, name, producer)
+            if parts > MAX_PARTS or self._too_many_operands(chain, name, producer.chain):
+                continue
             merged = _merged(chain, name, producer.chain)
-            if self._worthwhile(merged, name, producer.chain, item):
+            count = item.operations + producer.operations
+            if count > MAX_OPERATIONS:  # what is shared, or is one with its neighbour, counts less
+                count = count_operations(merged.expression)
+            if count <= MAX_OPERATIONS and self._worthwhile(name, producer.chain, item):
                 self._forget(producer)
                 self._forget(item)
                 item.chain, producer.alive, item.alive = merged, False, True
+                item.operations, item.parts = count, parts
                 item.node = item.node.taking(producer.node)
                 self._read(item, merged.inputs)
                 return True
@@ -137,14 +164,16 @@ class _Fusion:
         producers = (self.producers.get(name) for name in chain.inputs)
         return any(item is not None and (item.node.domain, item.node.op_type) in INTEGER_PRODUCTS for item in producers)
 
-    def _worthwhile(self, merged: Elementwise, name: str, inner: Elementwise, item: _Item) -> bool:
-        numbers = sum(name in self.graph.constants and self.graph.types[name].size == 1 for name in merged.inputs)
-        if len(merged.inputs) - numbers > MAX_OPERANDS or len(operations(merged.expression)) > MAX_OPERATIONS:
-            return False
+    def _too_many_operands(self, outer: Elementwise, name: str, inner: Elementwise) -> bool:
+        types, constants = self.graph.types, self.graph.constants
+        inputs = {*outer.inputs, *inner.inputs} - {name}
+        numbers = sum(each in constants and types[each].size == 1 for each in inputs)
+        return len(inputs) - numbers > MAX_OPERANDS
+
+    def _worthwhile(self, name: str, inner: Elementwise, item: _Item) -> bool:
         if self.graph.types[name].size == self.graph.types[item.node.outputs[0]].size:
             return True
-        is_cheap = all(cost(part) == Cost.CHEAP for part in walk(inner.expression))
-        return len(operations(inner.expression)) <= 2 and is_cheap
+        return count_operations(inner.expression) <= 2 and _is_cheap(inner.expression)
 
     # -- epilogues ----------------------------------------------------------------------------------------------------
 
@@ -169,7 +198,7 @@ class _Fusion:
             return False
         if "epilogue" in producer.node.attrs or len(producer.node.outputs) != 1 or not self._only_reader(name, item):
             return False
-        if any(part[0] == "user" for part in walk(chain.expression)):
+        if any(part[0] == "user" for part in parts_of(chain.expression)):
             return False
         if producer.node.op_type in ROUNDED and not rounding_of(chain.expression):
             return False
@@ -242,17 +271,29 @@ def _accepted(product: Node) -> frozenset[str]:
     return BLOCKED_TYPES if product.op_type == "ConvInteger" else frozenset(DTYPES)
 
 
+def _is_cheap(expression: Expression) -> bool:
+    return all(cost(part) == Cost.CHEAP for part in parts_of(expression))
+
+
+def _parts_with(item: _Item, chain: Elementwise, name: str, producer: _Item) -> int:
+    """Return the most parts that an item's chain has once it computes the value ``name`` itself."""
+    place = arg(chain.inputs.index(name))
+    return item.parts + (producer.parts - 1) * parts_of(chain.expression).count(place)
+
+
 def _merged(outer: Elementwise, name: str, inner: Elementwise) -> Elementwise:
     """Return ``outer`` with the value ``name`` replaced by what computes it."""
-    names = list(dict.fromkeys((*(other for other in outer.inputs if other != name), *inner.inputs)))
-    moved = substitute(inner.expression, lambda e: arg(names.index(inner.inputs[e[1]])) if e[0] == "arg" else None)
+    names = tuple(dict.fromkeys((*(other for other in outer.inputs if other != name), *inner.inputs)))
+    moved = inner.expression
+    if names != inner.inputs:
+        moved = substitute(moved, lambda e: arg(names.index(inner.inputs[e[1]])) if e[0] == "arg" else None)
 
     def replace(e: Expression) -> Expression | None:
         if e[0] != "arg":
-            return None
+            return squared(e)
         return moved if outer.inputs[e[1]] == name else arg(names.index(outer.inputs[e[1]]))
 
-    return Elementwise(simplified(substitute(outer.expression, replace)), tuple(names))
+    return Elementwise(substitute(outer.expression, replace), names)
 
 
 def _finished(item: _Item) -> Node:

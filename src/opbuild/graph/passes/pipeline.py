@@ -32,7 +32,8 @@ def optimize(graph: Graph, evaluate: Evaluate) -> Graph:
         graph: A typed graph.
         evaluate: Evaluates a node whose inputs are known, e.g. the host backend's ``evaluate``.
     """
-    graph = fold(flatten_volumes(simplify(graph, evaluate)), Bounded(evaluate))
+    evaluate = Bounded.of(evaluate)
+    graph = fold(flatten_volumes(simplify(graph, evaluate)), evaluate)
     return communicate_beside(fuse_attention(fuse(fuse_channel_shuffle(graph))))
 
 
@@ -43,7 +44,7 @@ def simplify(graph: Graph, evaluate: Evaluate) -> Graph:
         graph: A typed graph.
         evaluate: As for ``optimize``.
     """
-    evaluate = Bounded(evaluate)
+    evaluate = Bounded.of(evaluate)
     graph = check_indices(join_asked_again(eliminate_dead(graph)))
     graph = fold(graph, evaluate, but=DEQUANTIZE)
     graph = remove_identities(graph)

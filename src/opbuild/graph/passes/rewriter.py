@@ -16,6 +16,7 @@ class Rewriter:
         self.types = dict(graph.types)
         self.constants = Constants(graph.constants)
         self.nodes: list[Node] = []
+        self._numbers: dict[str, int] = {}
 
     def constant(self, name: str, value: Array | Deferred) -> str:
         """Add a constant and return its name, which begins with ``name``."""
@@ -56,10 +57,11 @@ class Rewriter:
 
     def fresh(self, name: str) -> str:
         """Return ``name``, numbered if it is taken."""
-        found, index = name, 0
+        found, index = name, self._numbers.get(name, 0)
         while found in self.types:
             index += 1
             found = f"{name}#{index}"
+        self._numbers[name] = index
         return found
 
     def graph(self, source: Graph) -> Graph:

@@ -11,10 +11,11 @@ from opbuild.families.softmax import family as softmaxes
 from opbuild.graph.elementwise import rounding_of
 from opbuild.graph.factors import keep_digits
 from opbuild.graph.types import Array, Node
+from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.rules.matmul import epilogue_of
-from opbuild.lowering.strided import dense_as, merge, padded, viewed_as, with_inner_stride
+from opbuild.lowering.strided import dense_as, is_short, merge, padded, transposed, viewed_as, with_inner_stride
 
 
 @rule("Softmax", "LogSoftmax")
@@ -31,11 +32,22 @@ def softmax(lowering: Lowering, node: Node) -> None:
     else:
         x = dense_as(lowering.dense(node.inputs[0]), (prod(type_.shape[:axis]), type_.shape[axis], inner))
     out = dense_as(lowering.new_plain(node.outputs[0]), x.shape)
-    log = node.op_type == "LogSoftmax"
-    variant = lowering.choose(softmaxes.choose, log, inner == 1, inner, type_.shape[axis])
-    zeros = str(node.attrs.get("zeros", ""))
-    desc = softmaxes.describe(log, inner == 1, _rounding(node), zeros, variant, lowering.impl_mode(node))
+    if inner == 1 and is_short(x.shape[-1]):
+        turned = [transposed(each, (0, 2, 1)) for each in (x, out)]
+        desc = _softmax(lowering, node, turned[0], is_inner=False, is_turned=True)
+        if lowering.may_call(desc):
+            lowering.emit(desc, turned, node)
+            return
+    desc = _softmax(lowering, node, x, is_inner=inner == 1)
     lowering.emit(desc, (with_inner_stride(x, 1), with_inner_stride(out, 1)), node)
+
+
+def _softmax(lowering: Lowering, node: Node, x: Plain, *, is_inner: bool, is_turned: bool = False) -> OpDesc:
+    log, mode = node.op_type == "LogSoftmax", lowering.impl_mode(node)
+    columns, row = (1, x.shape[-1]) if is_inner else (x.shape[-1], x.shape[1])
+    variant = lowering.choose(softmaxes.choose, log, is_inner, columns, row)
+    zeros = str(node.attrs.get("zeros", ""))
+    return softmaxes.describe(log, is_inner, _rounding(node), zeros, variant, mode, is_turned=is_turned)
 
 
 @rule("LayerNormalization", "RMSNormalization")

@@ -11,12 +11,13 @@ from opbuild.families.blocked import BLOCK
 from opbuild.families.reduce import family as reduces
 from opbuild.families.top_k import family as top_ks
 from opbuild.graph.types import Node, TensorType
+from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.rules.gather import emit_gather
 from opbuild.lowering.rules.movement import integers
 from opbuild.lowering.rules.pool import pool_planes
-from opbuild.lowering.strided import broadcast, dense_as, transposed, viewed_as
+from opbuild.lowering.strided import broadcast, dense_as, is_short, transposed, viewed_as
 from opbuild.platform.records import dataclass
 
 _NAMES = {
@@ -58,7 +59,12 @@ def reduce(lowering: Lowering, node: Node) -> None:
     out = lowering.new_plain(node.outputs[0])
     if prod(out.shape) == 0:
         return
-    _emit_reduction(lowering, node, name, plan, dense_as(out, plan.kept))
+    desc = _reduction(lowering, node, name, plan)
+    if plan.layout == "inner" and plan.x.shape[1] > 1 and is_short(plan.x.shape[-1]):
+        turned = _turned(plan)
+        other = _reduction(lowering, node, name, turned)
+        plan, desc = (turned, other) if lowering.may_call(other) else (plan, desc)
+    lowering.emit(desc, (plan.x, dense_as(out, plan.kept)), node)
 
 
 def _is_pool(lowering: Lowering, node: Node, name: str, reduced: set[int]) -> bool:
@@ -78,11 +84,21 @@ class _Plan:
         layout: ``inner`` or ``outer``.
         x: The input, its dimensions in the kernel's order.
         kept: The output's shape in these dimensions.
+        is_turned: Whether short rows are reduced as columns.
     """
 
     layout: str
     x: Plain
     kept: tuple[int, ...]
+    is_turned: bool = False
+
+
+def _turned(plan: _Plan) -> _Plan:
+    """Return a reduction of rows as one of columns."""
+    z, y, *reduced = zip(plan.x.shape, plan.x.strides, strict=True)
+    dims = (z, (1, 0), *reduced, y)
+    view = viewed_as(plan.x, [extent for extent, _ in dims], [stride for _, stride in dims])
+    return _Plan("outer", view, (z[0], 1, y[0]), True)
 
 
 def _plan(x: Plain, reduced: set[int]) -> _Plan | None:
@@ -119,13 +135,12 @@ def _groups(x: Plain, reduced: set[int]) -> list[tuple[int, int, bool]]:
     return groups
 
 
-def _emit_reduction(lowering: Lowering, node: Node, name: str, plan: _Plan, out: Plain) -> None:
+def _reduction(lowering: Lowering, node: Node, name: str, plan: _Plan) -> OpDesc:
     x, dtype = plan.x, plan.x.storage.dtype
     variant = lowering.choose(reduces.choose, plan.layout, x.shape[-1])
     mode = lowering.impl_mode(node, differs=dtype == "float32" and name not in ("max", "min"))
-    ranks = len(x.shape), len(out.shape)
-    desc = reduces.describe(node.op_type, name, plan.layout, dtype, ranks, variant, mode)
-    lowering.emit(desc, (plan.x, out), node)
+    ranks = len(x.shape), len(plan.kept)
+    return reduces.describe(node.op_type, name, plan.layout, dtype, ranks, variant, mode, is_turned=plan.is_turned)
 
 
 @rule("ArgMax", "ArgMin")
@@ -144,9 +159,19 @@ def arg_reduce(lowering: Lowering, node: Node) -> None:
         layout, shape, kept = "inner", (1, shape[0], shape[1]), (1, shape[0])
     x = dense_as(lowering.dense(node.inputs[0]), shape)
     out = dense_as(lowering.new_plain(node.outputs[0]), kept)
-    variant = lowering.choose(arg_reduces.choose, layout, inner)
-    last = bool(node.attrs.get("select_last_index", 0))
-    lowering.emit(arg_reduces.describe(node.op_type, layout, last, type_.dtype, variant), (x, out), node)
+    if inner == 1 and is_short(shape[-1]):
+        turned = transposed(x, (0, 2, 1))
+        desc = _position(lowering, node, "outer", turned, is_turned=True)
+        if lowering.may_call(desc):
+            lowering.emit(desc, (turned, out), node)
+            return
+    lowering.emit(_position(lowering, node, layout, x), (x, out), node)
+
+
+def _position(lowering: Lowering, node: Node, layout: str, x: Plain, *, is_turned: bool = False) -> OpDesc:
+    variant = lowering.choose(arg_reduces.choose, layout, x.shape[-1])
+    last, dtype = bool(node.attrs.get("select_last_index", 0)), x.storage.dtype
+    return arg_reduces.describe(node.op_type, layout, last, dtype, variant, is_turned=is_turned)
 
 
 def _axes(lowering: Lowering, node: Node, rank: int) -> tuple[int, ...]:

@@ -46,9 +46,11 @@ class RemoteBank:
         for _ in range(_TRIES):
             there = self.read()
             if isinstance(there, Reason):
-                return there
+                if there.code != "damaged":
+                    return there
+                there = Bank()
             lacking = merged(there, [own])
-            if not lacking:
+            if not lacking:  # and none where what is damaged is all that there was
                 return added
             records = there.latest() | {record.place: record for record in lacking}
             body = b"".join(line_of(record, self._trust) + b"\n" for record in records.values())

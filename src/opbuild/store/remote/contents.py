@@ -25,8 +25,8 @@ from opbuild.store.remote.objects import sha256_of
 PIECE = 2 * 2**20
 """Bytes of a blob, which one limit of time is for."""
 
-MOST = 2**40
-"""Bytes that contents can have at most."""
+MOST = 2**35
+"""Bytes that contents can have at most: no constant has more than 2**31 elements."""
 
 
 class Contents(NamedTuple):
@@ -70,6 +70,21 @@ def split(data: memoryview) -> list[memoryview]:
     return [data[start : start + PIECE] for start in range(0, data.nbytes, PIECE)]
 
 
+def room_in(folder: Path) -> int:
+    """Return how many bytes a folder, which is made, has room for; 0 where nothing can be put there."""
+    try:
+        make_folder(folder)
+        state = os.statvfs(folder)
+    except OSError:
+        return 0
+    return state.f_bavail * state.f_frsize
+
+
+def room_in_memory() -> int:
+    """Return how many bytes may be fetched into memory: half of what the machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
 class Target(Protocol):
     """Where contents are put while they are fetched. Threads may share it."""
 
@@ -110,7 +125,7 @@ class InFile:
         trust: Whose file is believed.
 
     Raises:
-        OSError: If the storage refuses, has not so much room, or others can write to the file.
+        OSError: If the storage refuses, or others can write to the file.
     """
 
     def __init__(self, path: Path, nbytes: int, trust: Trust) -> None:
@@ -120,9 +135,7 @@ class InFile:
         with self._opened(os.O_CREAT) as file:
             trust.check(os.fstat(file), self._part)
             self._began = os.fstat(file).st_size == nbytes
-            if nbytes:
-                os.posix_fallocate(file, 0, nbytes)
-            os.ftruncate(file, nbytes)
+            os.ftruncate(file, nbytes)  # takes no room before the pieces come
 
     def holds(self, start: int, nbytes: int, digest: str) -> bool:
         """Return whether a piece is there already."""

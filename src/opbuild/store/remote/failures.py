@@ -10,9 +10,10 @@ import re
 from opbuild.kernel.reason import Reason
 from opbuild.platform.records import NamedTuple
 
-ABSENT, REFUSED, SLOW, EXISTS = "absent", "refused", "slow", "exists"
+ABSENT, REFUSED, SLOW, EXISTS, ABANDONED = "absent", "refused", "slow", "exists", "abandoned"
 """Codes of the reasons: the service has no such object; nobody listens, or the server does not want, can not or must
-not; no answer in time; an object is there where only a new one was to be written."""
+not; no answer in time; an object is there where only a new one was to be written; it was not asked, since the program
+has ended."""
 
 UNKNOWN = Reason(REFUSED, "it answers what it should not, or breaks off")
 """What is told where an error says nothing more."""

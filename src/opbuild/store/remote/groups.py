@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from opbuild.files.trust import parse_json
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import UNCLAIMED, Claim, Holder
-from opbuild.kernel.key import Key
+from opbuild.kernel.key import Key, key_digest
 from opbuild.kernel.reason import Reason
 from opbuild.store.items import REFUSED
 from opbuild.store.remote.leases import Leases
@@ -120,7 +120,9 @@ class Groups:
         came: dict[str, Entry] = {}
         if 2 * len(keys) >= group.lacking and self._is_due(group):
             body = self._objects.get(GROUPS + group.name, _MOST)
-            came = {} if isinstance(body, Reason) else _entries(body, group.keys)
+            came, is_sound = ({}, True) if isinstance(body, Reason) else _entries(body, group.keys)
+            if not is_sound:
+                self._objects.damaged(GROUPS + group.name, Reason("damaged", "it holds what is no operator"))
         with self._lock:
             group.entries |= {stem: entry for stem, entry in came.items() if stem not in group.known}
             group.known |= came.keys()
@@ -212,26 +214,49 @@ class Groups:
 
 def write_group(objects: Objects, name: str, entries: Sequence[Entry], claim: Claim | None) -> Reason | None:
     """Write a group, unless it is there and nobody collected it; return None, or why not."""
-    problem = None
+    problem, service = None, objects.service
     parts = {entry.name.rpartition("_")[0]: packed(entry) for entry in entries}
     head = canonical_json([[stem, len(part)] for stem, part in parts.items()]).encode()
     body = b"".join([head, b"\n", *parts.values()])
-    if len(body) <= _MOST and (claim is not None or objects.service.exists(GROUPS + name) is not True):
+    if len(body) <= _MOST and (claim is not None or service.damaged or service.exists(GROUPS + name) is not True):
         problem = objects.put(GROUPS + name, body)
     if claim is not None:
         claim.release()
     return problem
 
 
-def _entries(body: bytes, keys: Mapping[str, Key]) -> dict[str, Entry]:
-    """Return the sound operators of a group's object, by name without device."""
+def mend_group(objects: Objects, entries: Sequence[Entry]) -> Reason | None:
+    """Write again the group that some operators are, if it is there and damaged; return None, or why not."""
+    if len(entries) < LEAST:
+        return None
+    components = [entry.info["key"]["components"] for entry in entries]
+    keys = [Key(each, key_digest(each)) for each in components]
+    name = Group({key.stem: key for key in keys}).name
+    problem = problem_of_group(objects, name)
+    is_damaged = problem is not None and problem.code == "damaged"
+    return write_group(objects, name, entries, None) if is_damaged else None
+
+
+def problem_of_group(objects: Objects, name: str) -> Reason | None:
+    """Return what is wrong with a group, whatever is in it."""
+    body = objects.get(GROUPS + name, _MOST)
+    if isinstance(body, Reason):
+        return body
+    if _entries(body, None)[1]:
+        return None
+    return objects.damaged(GROUPS + name, Reason("damaged", "it holds what is no operator"))
+
+
+def _entries(body: bytes, keys: Mapping[str, Key] | None) -> tuple[dict[str, Entry], bool]:
+    """Return the sound operators of a group's object, by name without device, and whether all of it is sound."""
     head, _, rest = body.partition(b"\n")
     found: dict[str, Entry] = {}
     start = 0
     with contextlib.suppress(*REFUSED):
         for stem, size in parse_json(head):
-            entry = unpacked(rest[start : start + int(size)], stem, keys[stem])
+            entry = unpacked(rest[start : start + int(size)], stem, None if keys is None else keys[stem])
             if isinstance(entry, Entry):
                 found[stem] = entry
             start += int(size)
-    return found
+        return found, len(found) == len(parse_json(head)) and start == len(rest)
+    return found, False

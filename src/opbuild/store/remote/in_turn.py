@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from opbuild.kernel.interfaces import Found, Missing, Store
@@ -51,6 +51,10 @@ class InTurn:
             if all(_is_final(answer) for answer in answers):
                 turn.end(_KEPT + wanted)
         return answers
+
+    def origins(self, keys: Sequence[Key]) -> list[Mapping[str, str]]:
+        """Return what the remote store remembers of operators."""
+        return self._remote.origins(keys)
 
     def _looked_up_near(self, key: Key) -> Found | Missing:
         found = self._near.lookup(key)

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from opbuild.files.trust import parse_json
 from opbuild.kernel.interfaces import UNCLAIMED, Claim, Holder
 from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
@@ -153,8 +154,8 @@ class Leases:
 
 def _parsed(data: bytes) -> dict[str, Any]:
     """Return what a holder said; nothing where it is not what holders say, so that its time begins now."""
-    with contextlib.suppress(ValueError, RecursionError):
-        said = json.loads(data)
+    with contextlib.suppress(ValueError):
+        said = parse_json(data)
         if isinstance(said, dict):
             return said
     return {}

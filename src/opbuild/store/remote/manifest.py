@@ -21,6 +21,9 @@ from opbuild.store.remote.objects import sha256_of
 HELD = PIECE
 """Bytes of the pieces that a manifest has in it."""
 
+_TEMPLATE, _SYMBOL = "open", "__kernel0"
+"""The part of a record that a template is, and how symbols of kernels end."""
+
 LARGEST = 2**30
 """Bytes of a library, or of all small constants."""
 
@@ -75,7 +78,7 @@ def manifest_bytes(
         "key": dict(key.components), "compiler": network.compiler, "record": network.record,
         "library": contents["library"], "constants": contents["constants"],
         "weights": {name: each for name, each in contents.items() if name not in ("library", "constants")},
-        "operators": _operators_of(network.record),
+        "operators": operators_of(network.record),
         "held": [[digest, piece.nbytes] for digest, piece in held.items()],
     }  # fmt: skip
     return b"".join([json.dumps(said).encode(), b"\n", *held.values()])
@@ -115,9 +118,11 @@ def _held(said: Any, rest: bytes) -> dict[str, bytes]:
     return held
 
 
-def _operators_of(record: Any) -> list[str]:
-    """Return the names without device of the operators that a record says it was built of."""
+def operators_of(record: Any) -> list[str]:
+    """Return the names without device of the operators that a record says it was built of, or a template needs."""
     try:
+        if _TEMPLATE in record:
+            return [str(symbol).removesuffix(_SYMBOL) for _, symbol in record[_TEMPLATE]["kernels"]]
         return [str(name).rpartition("_")[0] for name, *_ in record["notes"]["operators"]]
     except REFUSED:
         return []

@@ -29,12 +29,10 @@ class RemoteNetworks:
 
     Args:
         objects: The remote store's objects.
-        goes_on: Returns whether what is being written is still to be written.
     """
 
-    def __init__(self, objects: Objects, goes_on: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, objects: Objects) -> None:
         self.objects = objects
-        self._goes_on = goes_on
 
     def lookup(self, key: ImageKey) -> StoredNetwork | Reason:
         """Return the network of ``key`` without its weights, or why there is none.
@@ -49,7 +47,8 @@ class RemoteNetworks:
         manifest = self.named(key.stem)
         if isinstance(manifest, Manifest):
             if canonical_json(dict(manifest.key.components)) != canonical_json(dict(key.components)):
-                manifest = Reason("other-key", "it was made from something else")
+                reason = Reason("other-key", "it was made from something else")
+                manifest = self.objects.damaged(NETWORKS + key.stem, reason)
             elif not key.suits(manifest.compiler):
                 manifest = Reason("other-compiler", "another compiler made it")
         return manifest._replace(elsewhere=told(manifest)) if isinstance(manifest, Reason) else manifest
@@ -62,7 +61,7 @@ class RemoteNetworks:
         try:
             return parse_manifest(stem, body)
         except REFUSED:
-            return Reason("damaged", "it says nothing of a network")
+            return self.objects.damaged(NETWORKS + stem, Reason("damaged", "it says nothing of a network"))
 
     def fetch(
         self,
@@ -88,7 +87,7 @@ class RemoteNetworks:
     def publish(self, key: ImageKey, network: StoredNetwork, weights: Mapping[str, Bytes] | None = None) -> str | None:
         """Add or replace a network with its weights, by BLAKE3; return None, or why it could not be stored."""
         parts = {"library": memoryview(network.library), "constants": network.constants.data}
-        parts |= {digest: array.data for digest, array in (weights or {}).items()}
+        parts |= {digest: array.data for digest, array in sorted((weights or {}).items())}  # alike, whoever writes it
         contents = {name: Contents.of(data) for name, data in parts.items()}
         pieces = [
             (digest, piece)
@@ -96,9 +95,9 @@ class RemoteNetworks:
             for digest, piece in zip(contents[name].pieces, split(data), strict=True)
         ]
         own = len(contents["library"].pieces) + len(contents["constants"].pieces)
-        held = to_hold(pieces[:own] + sorted(pieces[own:], key=lambda piece: piece[1].nbytes))
+        held = to_hold(pieces[:own] + sorted(pieces[own:], key=lambda piece: (piece[1].nbytes, piece[0])))
         blobs = [(digest, piece) for digest, piece in pieces if digest not in held]
-        with closing(at_once(blobs, self._put)) as answers:
+        with closing(at_once(blobs, lambda piece: self.objects.put_blob(*piece))) as answers:
             problem = next((each for _, each in answers if each is not None), None)
         body = manifest_bytes(key, network, contents, held)
         problem = problem or self.objects.put(NETWORKS + key.stem, body)
@@ -106,11 +105,6 @@ class RemoteNetworks:
 
     def note(self, key: ImageKey, states: Mapping[str, Any]) -> None:
         """Do nothing: states are those of one machine's files."""
-
-    def _put(self, piece: tuple[str, memoryview]) -> Reason | None:
-        if not self._goes_on():
-            return Reason("abandoned", "it was not written in time")
-        return self.objects.put_blob(*piece)
 
 
 def fetch_all(

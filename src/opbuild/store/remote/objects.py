@@ -1,6 +1,7 @@
 """Objects of a remote store: sealed by SHA-256 and, where there is a key, by a signature of that and of their place.
 
     opbuild/<formats>/operators/<optype>_<number>    one operator
+    opbuild/<formats>/origins/<optype>_<number>      from which sources an operator was compiled, see ``store.origins``
     opbuild/<formats>/groups/<SHA-256 of keys>       several operators that a network needs, see ``groups``
     opbuild/<formats>/networks/<name>_<number>       one network, see ``manifest``
     opbuild/<formats>/blobs/<SHA-256>                bytes that a network names
@@ -9,26 +10,36 @@
 
 Releases that would not understand each other's objects have folders of their own. What is sealed begins with a line,
 ``opbuild <SHA-256> <signature>``; blobs are only what their name says, and are asked for by what is sealed.
+
+A folder obeys the rule of one's own store (``files.trust``), unless what lies there is signed: what others could have
+put or changed there is not read, and nothing is written there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
 import re
+import threading
 from collections.abc import Callable
+from pathlib import Path
 
-from opbuild.files.trust import SignatureError, Trust
+from opbuild.files.trust import SignatureError, Trust, UntrustedError
 from opbuild.kernel.key import KEY_FORMAT
 from opbuild.kernel.networks import FORMAT as NETWORK_FORMAT
 from opbuild.kernel.reason import Reason
-from opbuild.store.remote.service import Service
+from opbuild.platform.background import begin
+from opbuild.store.items import reason_of
+from opbuild.store.remote.failures import SLOW
+from opbuild.store.remote.service import SECONDS, Service
 
 FORMAT = 2
 """Raised whenever the meaning of what only remote stores hold changes."""
 
 NAMESPACE = f"opbuild/{FORMAT}.{KEY_FORMAT}.{NETWORK_FORMAT}/"
-OPERATORS, GROUPS, NETWORKS, BLOBS, CLAIMS = (
-    f"{NAMESPACE}{name}/" for name in ("operators", "groups", "networks", "blobs", "claims")
+OPERATORS, ORIGINS, GROUPS, NETWORKS, BLOBS, CLAIMS = (
+    f"{NAMESPACE}{name}/" for name in ("operators", "origins", "groups", "networks", "blobs", "claims")
 )
 BANK = f"{NAMESPACE}bank"
 
@@ -49,27 +60,39 @@ class Objects:
         service: The store.
         trust: What objects are signed with.
         tell: Told once in a process why the store is not used, where it fails.
+        checks: Whether what is written is read first, and left if it is the same; then damage ends nothing.
     """
 
-    def __init__(self, service: Service, trust: Trust, tell: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(
+        self,
+        service: Service,
+        trust: Trust,
+        tell: Callable[[str], None] = lambda text: None,
+        *,
+        checks: bool = False,
+    ) -> None:
         self.service = service
+        self.checks = checks
         self._trust = trust
         self._tell = tell
+        self._problems: dict[str, Reason | None] = {}
 
     def get(self, path: str, most: int) -> bytes | Reason:
-        """Return what was sealed, or why not: ``absent``, ``refused``, ``slow``, ``damaged`` or a signature's code.
+        """Return what was sealed, or why not.
+
+        Codes of the reason are ``absent``, ``refused``, ``slow``, ``damaged``, ``untrusted`` or a signature's.
 
         Args:
             path: Where it is.
             most: Bytes that it can have.
         """
-        data = self.service.read(path, most + _HEAD_BYTES)
+        data = self._read(path, most + _HEAD_BYTES)
         if isinstance(data, Reason):
-            return self._failed(data)
+            return data
         head = _HEAD.match(data)
         body = data[head.end() :] if head else b""
         if head is None or head[1].decode() != sha256_of(body):
-            return self._distrusted(Reason("damaged", "it is not what was written"))
+            return self.damaged(path, Reason("damaged", "it is not what was written"))
         signature = head[2].decode()
         try:
             self._trust.check_signature("" if signature == "-" else signature, "remote", path, head[1].decode())
@@ -80,25 +103,82 @@ class Objects:
 
     def put(self, path: str, body: bytes) -> Reason | None:
         """Seal and write an object, replacing one that is there; return None, or why not."""
+        if self.checks and self.get(path, len(body)) == body:
+            return None
         digest = sha256_of(body)
         head = f"opbuild {digest} {self._trust.sign('remote', path, digest) or '-'}\n"
-        problem = self.service.write(path, head.encode() + body)
-        return problem and self._failed(problem)
+        return self._write(path, head.encode() + body)
 
     def get_blob(self, digest: str, nbytes: int) -> bytes | Reason:
         """Return a blob, or why not."""
-        data = self.service.read(BLOBS + digest, nbytes)
+        data = self._read(BLOBS + digest, nbytes)
         if isinstance(data, Reason):
-            return self._failed(data)
+            return data
         if sha256_of(data) != digest:
-            return self._distrusted(Reason("damaged", "it is not what was written"))
+            return self.damaged(BLOBS + digest, Reason("damaged", "it is not what was written"))
         self.service.reading.succeeded()
         return data
 
     def put_blob(self, digest: str, data: bytes | memoryview) -> Reason | None:
         """Write a blob unless it is there; return None, or why not."""
-        there = self.service.exists(BLOBS + digest)
-        problem = None if there is True else self.service.write(BLOBS + digest, data)
+        return None if self._has_blob(digest, len(data)) else self._write(BLOBS + digest, data)
+
+    def _has_blob(self, digest: str, nbytes: int) -> bool:
+        """Return whether a blob is there: of its size, as long as this process found all sound that it read."""
+        if self.checks:
+            return isinstance(self.get_blob(digest, nbytes), bytes)
+        return not self.service.damaged and self.service.size(BLOBS + digest) == nbytes
+
+    def damaged(self, path: str, reason: Reason) -> Reason:
+        """Take note that an object is not what was written, which who may write then writes again; return why."""
+        self.service.damaged.add(path)
+        return reason if self.checks else self._distrusted(reason)
+
+    def problem(self, path: str) -> Reason | None:
+        """Return why nothing is read or written beside an object: others could have changed what lies there."""
+        if not self.service.folder or self._trust.key or self._trust.shared:
+            return None
+        folder = f"{self.service.folder}/{path}".rpartition("/")[0]
+        if folder not in self._problems:
+            self._problems[folder] = self._judged(folder)
+        return self._problems[folder]
+
+    def _judged(self, folder: str) -> Reason | None:
+        """Judge a folder in a thread: on a storage that does not answer any more that takes for ever."""
+        found: list[str | None] = []
+        done = threading.Event()
+
+        def judge() -> None:
+            found.append(self._trust.folder_problem(Path(os.path.abspath(folder))))
+            done.set()
+
+        if begin(judge, "opbuild-trust") is None:
+            judge()
+        if not done.wait(max(SECONDS, self.service.seconds)):
+            return Reason(SLOW, "no answer in time")
+        return Reason("untrusted", f"{found[0]}, or sign what lies there ({_KEY})") if found[0] else None
+
+    def _read(self, path: str, most: int) -> bytes | Reason:
+        problem = self.problem(path)
+        if problem is not None:
+            self.service.warn_of(problem)
+            return self._failed(problem)
+        data = self.service.read(path, most)
+        if isinstance(data, Reason):
+            return self.damaged(path, data) if data.code == "damaged" else self._failed(data)
+        if self.service.folder and not self._trust.key:
+            try:
+                with contextlib.suppress(FileNotFoundError):
+                    self._trust.check(Path(self.service.folder, path).stat(), path)
+            except UntrustedError as error:
+                return self._distrusted(reason_of(error, path))
+        return data
+
+    def _write(self, path: str, data: bytes | memoryview) -> Reason | None:
+        problem = self.problem(path)
+        if problem is not None:
+            self.service.warn_of(problem)
+        problem = problem or self.service.write(path, data)
         return problem and self._failed(problem)
 
     def _distrusted(self, reason: Reason) -> Reason:
@@ -110,3 +190,6 @@ class Objects:
         if warning is not None:
             self._tell(warning)
         return reason
+
+
+_KEY = "OPBUILD_SIGNING_KEY"

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
+from opbuild.files.trust import parse_json
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
 from opbuild.store.at_once import at_once
+from opbuild.store.items import REFUSED
+from opbuild.store.origins import origins_content, origins_of, with_origin
 from opbuild.store.remote.failures import ABSENT
 from opbuild.store.remote.groups import AGAIN_SECONDS, Groups, Write
 from opbuild.store.remote.leases import Leases
-from opbuild.store.remote.objects import OPERATORS, Objects
+from opbuild.store.remote.objects import OPERATORS, ORIGINS, Objects
 from opbuild.store.remote.packing import packed, unpacked
 from opbuild.store.remote.service import described
+from opbuild.text.canonical import canonical_json
 
 SOURCE = "the remote store"
 """What people call it."""
@@ -28,6 +33,8 @@ FIRST = 4
 
 ABSENT_SECONDS = 1.0
 """For so long what was absent is not asked for again: a build asks twice, and again while another process compiles."""
+
+_MOST_ORIGINS = 2**16
 
 _MOST = 8 * 2**20
 """Bytes of an operator; most have some tens of kilobytes."""
@@ -124,7 +131,13 @@ class RemoteStore:
         body = self._objects.get(OPERATORS + stem, _MOST)
         if isinstance(body, Reason):
             return body
-        return unpacked(body, stem, key)
+        entry = unpacked(body, stem, key)
+        return self._objects.damaged(OPERATORS + stem, entry) if isinstance(entry, Reason) else entry
+
+    def holds(self, entry: Entry) -> bool:
+        """Return whether an entry's object is there, with sound records, whoever wrote them."""
+        there = self.entry(entry.name.rpartition("_")[0])
+        return isinstance(there, Entry) and there.sha256 == entry.sha256
 
     def publish(self, entry: Entry) -> str | None:
         """Add or replace an entry; return None, or why it could not be stored."""
@@ -132,10 +145,34 @@ class RemoteStore:
         body = packed(entry)
         if len(body) > _MOST:
             return f"{entry.name} has {len(body)} bytes, more than a look-up reads"
+        if self._objects.checks and self.holds(entry):
+            return None
         problem = self._objects.put(OPERATORS + stem, body)
+        if problem is None:
+            self._note(entry)
         with self._lock:
             self._absent.pop(stem, None)
         return None if problem is None else described(problem)
+
+    def origins(self, keys: Sequence[Key]) -> list[Mapping[str, str]]:
+        """Return for each of several operators the sources that it was compiled from, by what these defined."""
+        with closing(at_once(keys, self._origins)) as answers:
+            return [known for _, known in answers]
+
+    def _origins(self, key: Key) -> Mapping[str, str]:
+        body = self._objects.get(ORIGINS + key.operator_stem, _MOST_ORIGINS)
+        with contextlib.suppress(*REFUSED):
+            return {} if isinstance(body, Reason) else origins_of(parse_json(body), key)
+        return {}
+
+    def _note(self, entry: Entry) -> None:
+        """Remember what the sources of an entry define; who is lost of two writers at once costs a compile."""
+        key, pipeline = Key(entry.info["key"]["components"], entry.info["key"]["sha256"]), entry.pipeline
+        known = self._origins(key) if pipeline else {}
+        sources = key.components["sources"]
+        if pipeline and known.get(pipeline) != sources:
+            content = origins_content(key, with_origin(known, pipeline, sources))
+            self._objects.put(ORIGINS + key.operator_stem, canonical_json(content).encode())
 
     def names(self, at_most: int | None = None) -> tuple[str, ...]:
         """Return the names of the entries present, sorted; none where the service can not list them."""

@@ -8,14 +8,15 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from opbuild.kernel.reason import Reason
 from opbuild.platform.records import dataclass
 from opbuild.store.remote.address import Address
 from opbuild.store.remote.breaker import Breaker
-from opbuild.store.remote.failures import ABSENT, EXISTS, REFUSED, SLOW, UNKNOWN, failure_of
+from opbuild.store.remote.ending import ENDING, Ending
+from opbuild.store.remote.failures import ABANDONED, ABSENT, EXISTS, REFUSED, SLOW, UNKNOWN, failure_of
 
 if TYPE_CHECKING:
     import opendal
@@ -31,6 +32,8 @@ LEAST_RATE = 2**20
 _PIECE = 2**20
 _PAUSE = 0.1
 """Seconds after which what a busy server refused is asked for once more."""
+
+_TOO_LATE = Reason(ABANDONED, "the program has ended")
 
 
 @dataclass
@@ -49,30 +52,47 @@ class Service:
         address: Where it is.
         secrets: Credentials, as options of OpenDAL.
         seconds: How long a connection, and each answer or piece of one, may take; None: ``SECONDS``.
+        ending: How much time is left once the program has ended.
 
     Attributes:
         address: The same.
         traffic: What went to and fro so far.
+        seconds: How long each may take.
         reading: Says why it is not read for a while, if so.
         writing: The same of writing.
+        damaged: Paths of objects that were not what was written; from the first on nothing there counts as sound by its
+            name and size.
+        mended: Those of them that were written again.
     """
 
     def __init__(
-        self, address: Address, secrets: Mapping[str, str] | None = None, seconds: float | None = None
+        self,
+        address: Address,
+        secrets: Mapping[str, str] | None = None,
+        seconds: float | None = None,
+        ending: Ending = ENDING,
     ) -> None:
         self.address = address
         self.traffic = Traffic()
         self._secrets = dict(secrets or {})
-        self._seconds = SECONDS if seconds is None else seconds
-        self.reading, self.writing = Breaker(self._seconds), Breaker(self._seconds)
+        self.seconds = SECONDS if seconds is None else seconds
+        self._ending = ending
+        self.reading, self.writing = Breaker(self.seconds), Breaker(self.seconds)
         self._lock = threading.Lock()
         self._operators: dict[bool, opendal.Operator] = {}
+        self.damaged: set[str] = set()
+        self.mended: set[str] = set()
         self._untold: Reason | None = None
         self._told: set[str] = set()
         _SERVICES.add(self)
 
     def __repr__(self) -> str:
         return f"Service({self.address.url})"
+
+    @property
+    def folder(self) -> str:
+        """The folder that it is; empty if it is none."""
+        return self.address.options["root"] if self.address.service == "fs" else ""
 
     def is_first_told(self, what: str) -> bool:
         """Return whether something is to be told of this store, which is once in a process."""
@@ -95,7 +115,7 @@ class Service:
         """
 
         def request(operator: opendal.Operator) -> bytes:
-            deadline = time.monotonic() + self._seconds
+            deadline = time.monotonic() + self.seconds
             pieces, nbytes = [], 0
             with operator.open(path, "rb") as file:
                 while piece := file.read(min(_PIECE, most + 1 - nbytes)):
@@ -108,26 +128,35 @@ class Service:
 
         data = self._ask(self.reading, request, settles=False)
         if isinstance(data, bytes) and len(data) > most:
-            reason = Reason("damaged", f"it has more than {most} bytes")
-            self.distrust(reason)
-            return reason
+            return Reason("damaged", f"it has more than {most} bytes")
         return data
 
     def exists(self, path: str) -> bool | Reason:
         """Return whether there is an object, or why that is not known."""
         return self._ask(self.reading, lambda operator: bool(operator.exists(path)))
 
+    def size(self, path: str) -> int | Reason:
+        """Return how many bytes an object has, or why that is not known."""
+        return self._ask(self.reading, lambda operator: int(operator.stat(path).content_length))
+
     def write(self, path: str, data: bytes | memoryview, *, only_new: bool = False) -> Reason | None:
         """Write an object; return None, or why not: ``exists`` where only a new one was to be written."""
 
         def request(operator: opendal.Operator) -> None:
+            if self.folder:
+                _make_folders(os.path.dirname(f"{self.folder}/{path}"))  # noqa: PTH120  no path yet
             if only_new:
                 operator.write(path, bytes(data), if_not_exists=True)
             else:
                 operator.write(path, bytes(data))
+            if self.folder:
+                _close_to_others(f"{self.folder}/{path}")
             self._count(bytes_written=len(data))
 
-        return self._ask(self.writing, request, exclusive=only_new)
+        problem = self._ask(self.writing, request, exclusive=only_new)
+        if problem is None and path in self.damaged:
+            self.mended.add(path)
+        return problem
 
     def delete(self, path: str) -> Reason | None:
         """Remove an object if it is there; return None, or why not."""
@@ -138,6 +167,12 @@ class Service:
         """Return the names of the objects in a folder, which ends with a slash, sorted, or why not."""
 
         def request(operator: opendal.Operator) -> tuple[str, ...]:
+            if self._has_pool:  # which OpenDAL can not list
+                from opbuild.store.remote.redis_names import names_in
+
+                user, password = self._secrets.get("username", ""), self._secrets.get("password", "")
+                with self._connected(self.seconds) as connection:
+                    return names_in(connection, folder, self.address.options["db"], user, password)
             paths = [entry.path for entry in operator.list(folder)]
             return tuple(sorted(path.removeprefix(folder) for path in paths if not path.endswith("/")))
 
@@ -147,13 +182,13 @@ class Service:
     def writes_only_new(self) -> bool:
         """Return whether it can write an object only if that is not there: of many writers one succeeds."""
         with contextlib.suppress(Exception):  # then nothing can be written either
-            return bool(self._opened(exclusive=True).capability().write_with_if_not_exists)
+            return bool(self._opened(self.seconds, exclusive=True).capability().write_with_if_not_exists)
         return False
 
     def distrust(self, reason: Reason) -> None:
         """Take note that an object was not what was written: where all are, nothing more is asked for."""
         self.reading.failed(reason)
-        self._warn_of(reason)
+        self.warn_of(reason)
 
     def _ask(
         self,
@@ -164,19 +199,19 @@ class Service:
         settles: bool = True,
     ) -> T | Reason:
         """Return what a request returns, or why it failed; it is repeated once where that may pass."""
-        refused = breaker.refuses()
-        if refused is not None:
-            return refused
+        refused, limit = breaker.refuses(), self._ending.limit(self.seconds, SECONDS)
+        if refused is not None or not limit:
+            return refused or _TOO_LATE
         started = time.monotonic()
         failure = None
         for pause in (_PAUSE, 0.0):
             try:
-                operator = self._opened(exclusive=exclusive)
+                operator = self._opened(limit, exclusive=exclusive)
                 self._count(requests=1)
                 answer = request(operator)
             except Exception as error:  # OpenDAL's errors have no base of their own, and some are OSError
                 failure = failure_of(error)
-                if not failure.passes or not pause:
+                if not failure.passes or not pause or self._ending.has_begun:
                     break
                 time.sleep(pause)
             else:
@@ -188,10 +223,11 @@ class Service:
             breaker.succeeded()
             return reason
         breaker.failed(reason, time.monotonic() - started)
-        self._warn_of(reason)
+        self.warn_of(reason)
         return reason
 
-    def _warn_of(self, reason: Reason) -> None:
+    def warn_of(self, reason: Reason) -> None:
+        """Take note of what the user is to be told, unless there was something before."""
         with self._lock:
             self._untold = self._untold or reason
 
@@ -201,26 +237,32 @@ class Service:
         A pool of connections waits for a server that is not there, and OpenDAL does not always say what it met. A
         server that breaks off has often said before why.
         """
-        if reason == UNKNOWN or (reason.code == SLOW and self._has_pool):
+        if (reason == UNKNOWN or (reason.code == SLOW and self._has_pool)) and not self._ending.has_begun:
             try:
-                self._knock()
+                self._knock(self.seconds)
             except OSError as error:
                 return failure_of(error).reason
         before = self._untold
         return before if reason == UNKNOWN and before is not None and before.code == REFUSED else reason
 
-    def _knock(self) -> None:
+    def _knock(self, seconds: float) -> None:
         """Raise what connecting raises, or that Redis wants other credentials: a pool tries them again and again."""
         if not self.address.host:
             return
-        with socket.create_connection((self.address.host, self.address.port), self._seconds) as plain:
-            if self.address.is_encrypted:
-                import ssl
+        with self._connected(seconds) as connection:
+            self._ask_redis(connection)
 
-                with ssl.create_default_context().wrap_socket(plain, server_hostname=self.address.host) as encrypted:
-                    self._ask_redis(encrypted)
-            else:
-                self._ask_redis(plain)
+    @contextlib.contextmanager
+    def _connected(self, seconds: float) -> Iterator[socket.socket]:
+        """Connect to the host; raise ``OSError`` if that fails."""
+        with socket.create_connection((self.address.host, self.address.port), seconds) as plain:
+            if not self.address.is_encrypted:
+                yield plain
+                return
+            import ssl
+
+            with ssl.create_default_context().wrap_socket(plain, server_hostname=self.address.host) as encrypted:
+                yield encrypted
 
     def _ask_redis(self, connection: socket.socket) -> None:
         """Raise ``PermissionError`` with what Redis says if it takes no commands with these credentials."""
@@ -245,28 +287,47 @@ class Service:
             self.traffic.bytes_read += bytes_read
             self.traffic.bytes_written += bytes_written
 
-    def _opened(self, *, exclusive: bool = False) -> opendal.Operator:
-        """Return the operator; ``exclusive``: files are made where they are to be, so that one writer is first.
+    def _opened(self, seconds: float, *, exclusive: bool = False) -> opendal.Operator:
+        """Return the operator, with so much time for each step of a request.
 
-        Else they are renamed once they are whole.
+        ``exclusive``: files are made where they are to be, so that one writer is first. Else they are renamed once they
+        are whole.
         """
+        from opendal.layers import TimeoutLayer
+
         if exclusive not in self._operators:
             import opendal
-            from opendal.layers import TimeoutLayer
 
             if self._has_pool:  # else it waits for a server that is not there, or does not want these credentials
-                self._knock()
+                self._knock(seconds)
             options = {**self.address.options, **self._secrets}
+            if self.folder:  # else OpenDAL makes it, as the umask says
+                _make_folders(self.address.options["atomic_write_dir"])
             if exclusive:
                 options.pop("atomic_write_dir", None)
-            operator = opendal.Operator(self.address.service, **options)
-            self._operators[exclusive] = operator.layer(TimeoutLayer(timeout=self._seconds, io_timeout=self._seconds))
-        return self._operators[exclusive]
+            self._operators[exclusive] = opendal.Operator(self.address.service, **options)
+        return self._operators[exclusive].layer(TimeoutLayer(timeout=seconds, io_timeout=seconds))
 
 
 def described(reason: Reason) -> str:
     """Return a reason with its word before it."""
     return f"{reason.code}: {reason.text}"
+
+
+def _make_folders(path: str) -> None:
+    """Make a folder and those above it that are missing, which not everybody may write to, whatever the umask."""
+    if not os.path.isdir(path):  # noqa: PTH112  no path yet
+        _make_folders(os.path.dirname(path))  # noqa: PTH120
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o775)  # noqa: PTH102
+
+
+def _close_to_others(path: str) -> None:
+    """Let nobody else write to a file, whatever the umask: it is only ever replaced."""
+    with contextlib.suppress(OSError):
+        mode = os.stat(path).st_mode  # noqa: PTH116
+        if mode & 0o022:
+            os.chmod(path, mode & 0o755)  # noqa: PTH101
 
 
 _SERVICES: weakref.WeakSet[Service] = weakref.WeakSet()

@@ -11,8 +11,8 @@ from opbuild.files.mapping import anonymous
 from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of, is_digest
-from opbuild.store.networks import DiskNetworks
-from opbuild.store.remote.contents import InFile, InMemory
+from opbuild.store.networks import DiskNetworks, digests_in
+from opbuild.store.remote.contents import Contents, InFile, InMemory, room_in, room_in_memory
 from opbuild.store.remote.failures import ABSENT
 from opbuild.store.remote.manifest import Manifest
 from opbuild.store.remote.networks import RemoteNetworks
@@ -64,6 +64,17 @@ class TieredWeights:
         known = {digest: self._used.get(digest) for digest in digests}
         return {digest: array for digest, array in known.items() if array is not None}
 
+    def stored(self, network: StoredNetwork) -> dict[str, Bytes] | None:
+        """Return the weights of one's own network, compared with their digests; None if some are not sound."""
+        found: dict[str, Bytes] = {}
+        for digest in {*network.states, *digests_in(network.record)}:
+            weight = self.near.whole(digest)
+            if isinstance(weight, Weight):
+                found[digest] = weight.array
+            elif digest in network.states or weight.code != ABSENT:  # a record has other digests, too
+                return None
+        return found
+
     def hold(self, weight: Weight) -> None:
         """Keep weights that were fetched, if they could not be put on the disk."""
         if weight.state is None:
@@ -82,18 +93,20 @@ class Place:
         near: Whose file it is to be.
         digest: BLAKE3 of the bytes.
         nbytes: Their number.
+        in_file: Whether its file has room.
     """
 
-    def __init__(self, near: DiskWeights, digest: str, nbytes: int) -> None:
+    def __init__(self, near: DiskWeights, digest: str, nbytes: int, *, in_file: bool) -> None:
         self.digest, self.nbytes = digest, nbytes
         self._memory = anonymous(0)
         self._near = near
         self.target: InFile | InMemory
-        try:
-            self.target = InFile(near.folder / f"{digest}.bin", nbytes, near.trust)
-        except OSError:
-            self._memory = anonymous(nbytes)
-            self.target = InMemory(self._memory)
+        if in_file:
+            with contextlib.suppress(OSError):
+                self.target = InFile(near.folder / f"{digest}.bin", nbytes, near.trust)
+                return
+        self._memory = anonymous(nbytes)
+        self.target = InMemory(self._memory)
 
     def finish(self) -> Weight | Reason:
         """Return the weights, which are whole, or why they are not what their digest says."""
@@ -109,6 +122,25 @@ class Place:
             return Reason("damaged", error.strerror or str(error))
 
 
+def _places(near: DiskWeights, lacking: Mapping[str, Contents]) -> list[tuple[Contents, Place]] | Reason:
+    """Return where weights are put, files as long as there is room, then memory; or why there is none for all."""
+    on_disk, in_memory = room_in(near.folder), room_in_memory()
+    places = []
+    for digest, contents in lacking.items():
+        in_file = contents.nbytes <= on_disk
+        if not in_file and contents.nbytes > in_memory:
+            return Reason("unwritable", f"there is no room for {contents.nbytes} bytes")
+        try:
+            place = Place(near, digest, contents.nbytes, in_file=in_file)
+        except OSError as error:
+            return Reason("unwritable", error.strerror or str(error))
+        is_in_memory = isinstance(place.target, InMemory)
+        on_disk -= 0 if is_in_memory else contents.nbytes
+        in_memory -= contents.nbytes if is_in_memory else 0
+        places.append((contents, place))
+    return places
+
+
 class TieredNetworks:
     """Networks on disk; one that is not there comes from the remote store with all its weights, and stays here.
 
@@ -121,6 +153,7 @@ class TieredNetworks:
         offer: Told of networks that were built here.
         filled: Called when something came.
         turns: Whose turn it is to fetch; None: nobody else is asked.
+        known: Told of networks that are one's own already.
     """
 
     def __init__(
@@ -131,7 +164,9 @@ class TieredNetworks:
         offer: Offer | None = None,
         filled: Callable[[], None] = lambda: None,
         turns: Turns | None = None,
+        known: Callable[[ImageKey, StoredNetwork], None] | None = None,
     ) -> None:
+        self._known = known
         self._near, self._weights, self._remote = near, weights, remote
         self._offer, self._filled, self._turns = offer, filled, turns
 
@@ -139,6 +174,8 @@ class TieredNetworks:
         """Return one's own network, else the remote store's; else why there is no own one, and no remote one."""
         own = self._near.lookup(key)
         if isinstance(own, StoredNetwork):
+            if self._known is not None:
+                self._known(key, own)
             return own
         with contextlib.nullcontext(Turn()) if self._turns is None else self._turns.turn(f"fetch_{key.stem}") as turn:
             found = self._found(key, turn)
@@ -170,8 +207,9 @@ class TieredNetworks:
         lacking = {d: c for d, c in manifest.weights.items() if isinstance(self._weights.get(d, c.nbytes), Reason)}
         if any(not is_digest(digest) for digest in lacking):
             return Reason("damaged", "it names weights by what is no digest")
-        near = self._weights.near
-        places = [(contents, Place(near, digest, contents.nbytes)) for digest, contents in lacking.items()]
+        places = _places(self._weights.near, lacking)
+        if isinstance(places, Reason):
+            return places
         network = self._remote.fetch(manifest, [(contents, place.target) for contents, place in places], turn.came)
         if isinstance(network, Reason):
             return network

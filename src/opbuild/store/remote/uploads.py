@@ -1,6 +1,6 @@
 """Uploads: what was built here is written to the remote store in the background, in the order in which it came.
 
-When the program ends, what is left is written for ``EXIT_SECONDS`` more, and then abandoned.
+When the program ends, what is left is written for a while (``ending``), and then abandoned.
 """
 
 from __future__ import annotations
@@ -8,22 +8,16 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 
 from opbuild.platform.background import begin
 from opbuild.platform.behind import BEHIND
+from opbuild.store.remote.ending import ENDING, Ending
 from opbuild.text.plural import counted, verb
-
-EXIT_SECONDS = 10.0
-"""How long a program that has ended is kept by what it still writes; one request more may be under way then."""
 
 UPLOAD_SECONDS = 5.0
 """How long an answer may take: nobody waits for it, and a disk that others write to takes seconds to be sure."""
-
-_REQUEST_SECONDS = UPLOAD_SECONDS + 1.0
-"""How long a request under way may take to end; a thread in the midst of one must not meet the end of Python."""
 
 
 class Uploads:
@@ -31,18 +25,18 @@ class Uploads:
 
     Args:
         tell: Told what could not be written.
-        seconds: See ``EXIT_SECONDS``.
+        ending: How much time is left once the program has ended.
     """
 
-    def __init__(self, tell: Callable[[str], None], seconds: float = EXIT_SECONDS) -> None:
+    def __init__(self, tell: Callable[[str], None], ending: Ending = ENDING) -> None:
         self._tell = tell
-        self._seconds = seconds
+        self._ending = ending
         self._changed = threading.Condition()
         self._waiting: deque[Callable[[], str | None]] = deque()
         self._failed: list[str] = []
         self._busy = False
         self._process = os.getpid()
-        self._ended = 0.0
+        ending.watch()
         atexit.register(self.finish)
 
     def add(self, write: Callable[[], str | None]) -> None:
@@ -55,13 +49,6 @@ class Uploads:
         if not begin(self._work, "opbuild-upload"):
             self._work()  # there can be no more threads
 
-    def goes_on(self) -> bool:
-        """Return whether there is still time: as long as the program runs, and a while longer."""
-        if threading.main_thread().is_alive() and not self._ended:
-            return True
-        self._ended = self._ended or time.monotonic()
-        return time.monotonic() < self._ended + self._seconds
-
     def wait(self) -> list[str]:
         """Wait until everything is written or given up; return why, for each object since the last call."""
         with self._changed:
@@ -71,28 +58,28 @@ class Uploads:
         return failed
 
     def finish(self) -> None:
-        """Wait until everything is written, or the time is over; tell what is not."""
+        """Wait until everything is written, or the time is over; tell what is not. To be called when all is built.
+
+        A request that was under way when the program ended may still be when the time is over, where a service answers
+        each of its steps just in time; Python then ends beside it.
+        """
         if os.getpid() != self._process:
             return
         BEHIND.finish()  # which may have more to upload
-        self._ended = self._ended or time.monotonic()
+        self._ending.begin()
         with self._changed:
-            while self._busy and self.goes_on():
-                self._changed.wait(0.05)
+            while self._busy and self._ending.left():
+                self._changed.wait(min(0.05, self._ending.left()))
             left = len(self._waiting) + self._busy
             self._waiting.clear()
-            latest = time.monotonic() + _REQUEST_SECONDS
-            while self._busy and time.monotonic() < latest:
-                self._changed.wait(0.05)
         if left:
-            what = f"{counted(left, 'object')} {verb(left, 'was', 'were')} not written in {self._seconds:g} s"
+            what = f"{counted(left, 'object')} {verb(left, 'was', 'were')} not written in {self._ending.seconds:g} s"
             self._tell(f"uploads to the remote store were abandoned: {what}")
-        self._ended = 0.0
 
     def _work(self) -> None:
         while True:
             with self._changed:
-                if not self._waiting:
+                if not self._waiting or not self._ending.left():
                     self._busy = False
                     self._changed.notify_all()
                     return

@@ -1,0 +1,128 @@
+"""Checking a remote store: everything that lies there is read and compared with what it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from itertools import count
+
+from opbuild.errors import BuildError
+from opbuild.events import Watch, unwatched
+from opbuild.kernel.entry import Entry
+from opbuild.kernel.reason import Reason
+from opbuild.pipeline.remote import Remote
+from opbuild.platform.records import dataclass
+from opbuild.store.at_once import at_once
+from opbuild.store.remote.contents import PIECE
+from opbuild.store.remote.failures import ABSENT, REFUSED, SLOW
+from opbuild.store.remote.groups import problem_of_group
+from opbuild.store.remote.manifest import Manifest
+from opbuild.store.remote.objects import BANK, BLOBS, GROUPS, NETWORKS, OPERATORS
+from opbuild.store.remote.service import described
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An object that nobody would use.
+
+    Attributes:
+        path: Where it is.
+        reason: What is wrong.
+    """
+
+    path: str
+    reason: Reason
+
+
+class RemoteCheck:
+    """A look at everything in a remote store. What is written there meanwhile is looked at or not.
+
+    Args:
+        remote: The remote store, as commands use it.
+    """
+
+    def __init__(self, remote: Remote) -> None:
+        self._remote = remote
+        self._blobs: dict[str, bool] = {}
+
+    def problems(self, watch: Watch = unwatched) -> Iterator[Problem]:
+        """Yield everything that nobody would use.
+
+        Args:
+            watch: Told how many objects were looked at.
+
+        Raises:
+            BuildError: If the store can not be listed, or does not answer.
+        """
+        kinds: Sequence[tuple[str, Callable[[str], Reason | None]]] = (
+            (BLOBS, self._blob), (OPERATORS, self._operator), (GROUPS, self._group), (NETWORKS, self._network),
+        )  # fmt: skip
+        listed = [(folder, look, self._names(folder)) for folder, look in kinds]
+        numbers, total = count(), 1 + sum(len(names) for *_, names in listed)
+        watch(next(numbers), total)
+        for folder, look, names in listed:  # blobs before the networks that name them
+            with closing(at_once(names, look)) as answers:
+                for name, reason in answers:
+                    watch(next(numbers), total)
+                    yield from self._problem(folder + name, reason)
+        bank = self._remote.bank.read()
+        watch(next(numbers), total)
+        yield from self._problem(BANK, bank if isinstance(bank, Reason) else None)
+
+    def repair(self, problem: Problem) -> bool:
+        """Remove an object that nobody would use; return whether it is gone."""
+        return self._remote.service.delete(problem.path) is None
+
+    def _problem(self, path: str, reason: Reason | None) -> Iterator[Problem]:
+        if reason is not None and reason.code in (REFUSED, SLOW):
+            raise self._failed(reason)
+        if reason is not None and reason.code != ABSENT:  # somebody removed it meanwhile
+            yield Problem(path, reason)
+
+    def _names(self, folder: str) -> tuple[str, ...]:
+        problem = self._remote.objects.problem(folder)
+        names = self._remote.service.names(folder) if problem is None else problem
+        if isinstance(names, Reason):
+            raise self._failed(names)
+        return names
+
+    def _failed(self, reason: Reason) -> BuildError:
+        message = f"the remote store {self._remote.service.address.url} can not be checked: {described(reason)}"
+        return BuildError(message, "'opbuild push' checks and writes what models need; web servers can not be listed")
+
+    def _blob(self, digest: str) -> Reason | None:
+        found = self._remote.objects.get_blob(digest, PIECE)
+        self._blobs[digest] = isinstance(found, bytes)
+        return found if isinstance(found, Reason) else None
+
+    def _operator(self, stem: str) -> Reason | None:
+        entry = self._remote.operators.entry(stem)
+        return None if isinstance(entry, Entry) else entry
+
+    def _group(self, name: str) -> Reason | None:
+        return problem_of_group(self._remote.objects, name)
+
+    def _network(self, stem: str) -> Reason | None:
+        manifest = self._remote.networks.named(stem)
+        if isinstance(manifest, Reason):
+            return manifest
+        if manifest.key.stem != stem:
+            return Reason("other-key", f"it is {manifest.key.stem}")
+        return next(filter(None, map(partial(self._lacking, manifest), _pieces(manifest))), None)
+
+    def _lacking(self, manifest: Manifest, digest: str) -> Reason | None:
+        """Return why a network can not be had that names a piece."""
+        if digest not in manifest.held and digest not in self._blobs:
+            reason = self._blob(digest)  # written since they were listed
+            if reason is not None and reason.code in (REFUSED, SLOW):
+                return reason
+        if digest in manifest.held or self._blobs[digest]:
+            return None
+        return Reason("incomplete", f"the blob {digest} that it names is damaged or missing")
+
+
+def _pieces(manifest: Manifest) -> list[str]:
+    """Return the digests of all pieces of a network."""
+    contents = (manifest.library, manifest.constants, *manifest.weights.values())
+    return [digest for each in contents for digest in each.pieces]

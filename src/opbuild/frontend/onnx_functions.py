@@ -1,0 +1,86 @@
+"""How large a model becomes when its own functions are put in the places of their calls: told before it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
+
+from opbuild.errors import InvalidModelError
+from opbuild.frontend.expansion import all_nodes
+from opbuild.frontend.onnx_messages import FunctionProto, ModelProto, NodeProto
+from opbuild.frontend.onnx_node import describe
+from opbuild.platform.records import NamedTuple
+from opbuild.text.plural import counted
+
+MOST_NODES = 2**17
+"""Nodes that calls of a model's own functions may become: functions that call each other twice double at each level."""
+
+MOST_BYTES = 2**30
+"""Bytes that they may become, with the constants of the functions."""
+
+MOST_LEVELS = 100
+"""Functions that may call each other, one inside the other; onnx puts no more in their places."""
+
+_Name = tuple[str, str, str]
+
+
+class _Size(NamedTuple):
+    nodes: int
+    nbytes: int
+    levels: int
+
+
+def check_expansion(model: ModelProto) -> None:
+    """Check that the functions of a model can be put in the places of their calls.
+
+    Raises:
+        InvalidModelError: If one calls itself, or the model would become too large; the message names what does.
+    """
+    functions = {(each.domain, each.name, each.overload): each for each in model.functions}
+    calls = {name: [*_calls(each.node, functions)] for name, each in functions.items()}
+    sizes: dict[_Name, _Size] = {}
+    try:
+        order = [*TopologicalSorter({name: set(map(_called, of)) for name, of in calls.items()}).static_order()]
+    except CycleError as error:
+        shown = " -> ".join(repr(name) for _, name, _ in reversed(error.args[1][:6]))
+        raise InvalidModelError(
+            f"the model's functions call themselves: {shown}", "a network has no circles; use Loop to repeat nodes"
+        ) from None
+    for name in order:
+        sizes[name] = _size(functions[name], calls[name], sizes)
+        _check(sizes[name], lambda name=name: f"function {name[1]!r} of domain {name[0]!r}")  # type: ignore[misc]
+    nodes = nbytes = 0
+    for index, node in enumerate(model.graph.node):
+        for call in _calls([node], functions):
+            nodes, nbytes = nodes + sizes[_called(call)].nodes, nbytes + sizes[_called(call)].nbytes
+            _check(_Size(nodes, nbytes, 0), lambda: f"node {describe(node, index)!r}")  # noqa: B023
+
+
+def _size(function: FunctionProto, calls: Iterable[NodeProto], sizes: Mapping[_Name, _Size]) -> _Size:
+    called = [sizes[_called(call)] for call in calls]
+    return _Size(
+        sum(1 for _ in all_nodes(function.node)) - len(called) + sum(each.nodes for each in called),
+        function.ByteSize() + sum(each.nbytes for each in called),
+        1 + max((each.levels for each in called), default=0),
+    )
+
+
+def _calls(nodes: Iterable[NodeProto], functions: Mapping[_Name, FunctionProto]) -> Iterable[NodeProto]:
+    return (node for node in all_nodes(nodes) if _called(node) in functions)
+
+
+def _called(node: NodeProto) -> _Name:
+    return node.domain, node.op_type, node.overload
+
+
+def _check(size: _Size, what: Callable[[], str]) -> None:
+    hint = "export the model without functions, or with functions that are called less often"
+    for found, most, unit in ((size.nodes, MOST_NODES, "node"), (size.nbytes, MOST_BYTES, "byte")):
+        if found > most:
+            raise InvalidModelError(
+                f"{what()} becomes {counted(found, unit)} when functions are put in the places of their calls; "
+                f"at most {most} are taken",
+                hint,
+            )
+    if size.levels > MOST_LEVELS:
+        raise InvalidModelError(f"{what()} calls others more than {counted(MOST_LEVELS, 'level')} deep", hint)

@@ -1,0 +1,174 @@
+"""Services that run for long: networks by the thousand without the cyclic collector, and a cache that is cleared.
+
+The suite runs some dozens of each; ``OPBUILD_FUZZ=10000`` compiles so many, and serves for a tenth of so many seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import kept_kernels
+from fuzzing import CAMPAIGN, SEED
+from opbuild.cache.folder import Cache
+from opbuild.config import Config
+from processes import environment
+from small_network import small_model
+
+pytestmark = [pytest.mark.usefixtures("kept_objects"), *([pytest.mark.timeout(14400)] if CAMPAIGN else [])]
+
+COMPILES = CAMPAIGN or 150
+DESCRIPTORS = 64
+"""As many as the process may have open: far fewer than networks."""
+
+SECONDS = CAMPAIGN / 40 or 12.0
+"""For which the service serves."""
+
+MEBIBYTE = 2**20
+
+MANY = """
+import gc, json, resource, sys
+import numpy as np
+import opbuild
+from uncollected import held, resident
+
+gc.disable()
+path, count, descriptors = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
+x = np.ones((2, 256), np.float32)
+
+def once(number):
+    network = opbuild.compile(path, input_shapes={"x": (-1, 256)} if number % 2 else {"x": (2, 256)})
+    network(x)
+    if number % 8 == 7:
+        network(x[:1])
+
+for number in range(50):
+    once(number)
+begin = {**held(), "resident": resident()}
+for number in range(count):
+    once(number)
+print(json.dumps([begin, {**held(), "resident": resident()}]))
+"""
+
+SERVICE = """
+import json, random, sys, threading, time
+import numpy as np
+import opbuild
+from uncollected import held, resident
+
+path, seconds, seed = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+end = time.monotonic() + seconds
+weights = np.load(path + ".npy")
+shared = opbuild.compile(path, input_shapes={"x": (-1, 256)})
+calls, wrong = [0] * 8, []
+
+def right(network, size, draw):
+    x = np.full((size, 256), draw.random(), np.float32)
+    h = x @ weights
+    e = np.exp(h - h.max(1, keepdims=True))
+    return np.allclose(network(x), e / e.sum(1, keepdims=True), atol=1e-4)
+
+def serve(number):
+    draw = random.Random(seed + number)
+    while time.monotonic() < end:
+        calls[number] += 1
+        network = opbuild.compile(path, input_shapes={"x": (-1, 256)}) if draw.random() < 0.05 else shared
+        if not right(network, draw.randint(1, 400), draw):
+            wrong.append(number)
+
+threads = [threading.Thread(target=serve, args=(number,)) for number in range(8)]
+for thread in threads:
+    thread.start()
+levels, step = [], seconds / 10
+while time.monotonic() < end:
+    time.sleep(step)
+    levels.append({**held(), "resident": resident(), "calls": sum(calls)})
+    print(json.dumps(levels[-1]), flush=True)
+for thread in threads:
+    thread.join()
+assert not wrong, wrong
+print(json.dumps(levels))
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A network of a product with a file of weights beside it."""
+    path = tmp_path / "small.onnx"
+    network = small_model()
+    onnx.save(network, path)
+    np.save(f"{path}.npy", numpy_helper.to_array(network.graph.initializer[0]))
+    return path
+
+
+def _started(script: str, *arguments: object, cache: Path) -> subprocess.Popen[str]:
+    search = os.pathsep.join((kept_kernels.search_path(), str(kept_kernels.TESTS)))
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        env=environment(XDG_CACHE_HOME=str(cache), PYTHONPATH=search),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _said(process: subprocess.Popen[str]) -> list[dict[str, int]]:
+    out, errors = process.communicate()
+    assert (process.returncode, errors) == (0, "")
+    found: list[dict[str, int]] = json.loads(out.splitlines()[-1])
+    return found
+
+
+def test_networks_by_the_thousand_leave_nothing_though_nothing_collects(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of networks that were made, called and dropped each would leave descriptors; few may be open at once."""
+    begin, end = _said(_started(MANY, model, COMPILES, DESCRIPTORS, cache=tmp_path))
+    with capsys.disabled():
+        print(f"\n{COMPILES} compiles, no collector: {begin} at the start, {end} at the end")
+    grown = {name: end[name] - begin[name] for name in begin}
+    assert max(grown[name] for name in ("descriptors", "maps of files", "threads")) < 10
+    assert grown["resident"] < 16 * MEBIBYTE
+
+
+def test_a_service_beside_a_cache_that_is_cleared_keeps_its_memory(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Eight threads at random sizes: right numbers, and after a third of the time it grows no more."""
+    folder = tmp_path / "opbuild"
+    process = _started(SERVICE, model, SECONDS, SEED, cache=tmp_path)
+    draw, done = random.Random(SEED), Counter[str]()
+    cache = Cache.of(Config(cache_path=folder))
+    while process.poll() is None:
+        time.sleep(draw.uniform(0.05, 1.0))
+        way = draw.choice(("clear", "prune", "verify", "remove"))
+        done[way] += 1
+        if way == "clear":
+            cache.clear()
+        elif way == "prune":
+            cache.prune(max_bytes=draw.randint(0, 10**6))
+        elif way == "verify":
+            for problem in cache.problems():
+                cache.repair(problem)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    levels = _said(process)
+    with capsys.disabled():
+        print(f"\n{SECONDS:g} s of a service beside {dict(done)}:", *levels, sep="\n  ")
+    early, late = levels[3:6], levels[-3:]
+    for name, most in {"descriptors": 16, "maps of files": 32, "threads": 8, "resident": 24 * MEBIBYTE}.items():
+        grown = min(each[name] for each in late) - max(each[name] for each in early)
+        assert grown <= most, (name, levels)
