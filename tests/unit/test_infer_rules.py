@@ -174,6 +174,18 @@ def test_shapes_that_do_not_fit_name_the_node_and_the_problem(
     assert caught.value.hint
 
 
+def test_a_resize_by_scales_and_by_sizes_is_an_error() -> None:
+    """One of them is to be given, as ONNX Runtime has it; an empty one is none."""
+    x, scales, sizes = np.ones((1, 1, 2, 2), np.float32), np.ones(4, np.float32), np.array([1, 1, 4, 4])
+    node = Node("Resize", ("x", "", "scales", "sizes"), ("y",), {}, "larger")
+    types = [TensorType("float32", x.shape), None, TensorType("float32", (4,)), TensorType("int64", (4,))]
+    with pytest.raises(ShapeError, match="both scales and sizes"):
+        infer_node(node, types, [None, None, scales, sizes])
+    types[2] = TensorType("float32", (0,))
+    (found,) = infer_node(node, types, [None, None, scales[:0], sizes])
+    assert found.shape == (1, 1, 4, 4)
+
+
 def test_element_types_that_differ_are_an_error() -> None:
     """ONNX converts nothing by itself."""
     node = Node("Mul", ("a", "b"), ("y",), {}, "product")

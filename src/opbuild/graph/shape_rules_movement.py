@@ -256,7 +256,10 @@ def resize(call: Call) -> Types:
     x = call.shape(0)
     axes = call.axes(tuple(call.attr("axes", ())) or range(len(x)), len(x))
     shape = list(x)
-    if call.has(2) and call.type(2).size:
+    by_scales, by_sizes = (call.has(place) and call.type(place).size > 0 for place in (2, 3))
+    if by_scales and by_sizes:
+        call.fail("it has both scales and sizes, of which one is to be given")
+    if by_scales:
         scales = [float(item) for item in call.value(2).reshape(-1)]
         fractions = [scale.as_integer_ratio() for scale in scales]
         new = [x[axis] * above // below for axis, (above, below) in zip(axes, fractions, strict=False)]
