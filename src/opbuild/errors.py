@@ -25,8 +25,6 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from opbuild.text.visible import visible
-
 _LONGEST = 10_000
 """Letters of a message at most: what it repeats of a file may have any length."""
 
@@ -45,6 +43,8 @@ class OpbuildError(Exception):
     in_python = False
 
     def __init__(self, message: str, hint: str = "", *, command: str = "") -> None:
+        from opbuild.text.visible import visible  # a start has no errors
+
         message = message if len(message) <= _LONGEST else f"{message[:_LONGEST]} ... and {len(message)} letters in all"
         message = visible(message)
         super().__init__(message)

@@ -550,22 +550,22 @@ class Files(Service):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(parse_address("remote", f"file://{folder}"), seconds=60.0)
-        self.folder = folder
+        self._root = folder
 
-    def _opened(self, *, exclusive: bool = False) -> Any:
+    def _opened(self, seconds: float = 0.0, *, exclusive: bool = False) -> Any:
         return self
 
     def open(self, path: str, mode: str) -> Any:
-        if not (self.folder / path).exists():
+        if not (self._root / path).exists():
             raise FileNotFoundError("NotFound (it is not there)")
-        return (self.folder / path).open(mode)
+        return (self._root / path).open(mode)
 
     def exists(self, path: str) -> Any:
-        return (self.folder / path).exists()
+        return (self._root / path).exists()
 
     def write(self, path: str, data: Any, **options: Any) -> Any:
-        (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (self.folder / path).write_bytes(data)
+        (self._root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self._root / path).write_bytes(data)
 
     def writes_only_new(self) -> bool:
         return False

@@ -1,4 +1,4 @@
-"""Upgrades: a network that was built before an edit starts after it, and compiles what the edit changed."""
+"""F46: a network that was built before an edit starts after it, and compiles what the edit changed."""
 
 from __future__ import annotations
 

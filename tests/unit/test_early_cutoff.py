@@ -1,4 +1,4 @@
-"""Early cutoff: sources that changed compile nothing where what they define did not."""
+"""F46: sources that changed compile nothing where what they define did not; what did change compiles alone."""
 
 from __future__ import annotations
 

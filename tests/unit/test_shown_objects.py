@@ -14,6 +14,7 @@ from opbuild.graph.types import TensorType
 from opbuild.report import OperatorReport, Report
 from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.network import Network
+from opbuild.text.visible import visible
 
 OPERATORS = tuple(
     OperatorReport(
@@ -91,13 +92,13 @@ def test_names_of_models_are_text_in_a_notebook(name: str, node: str, reason: st
     ).tags
     page = Page(report._repr_html_())
     assert page.tags == plain
-    assert shown(node) in map(shown, page.cells)
-    assert shown(node) in map(shown, Page(net._repr_html_()).cells)
+    assert shown(node) in page.cells
+    assert shown(node) in Page(net._repr_html_()).cells
 
 
 def shown(text: str) -> str:
-    """A text without what HTML itself changes: returns and the null character."""
-    return "".join(text.replace("\r\n", "\n").replace("\r", "\n").split("\0"))
+    """A text as it is shown: what does not print is written as an escape."""
+    return visible(text)
 
 
 def test_a_network_shows_its_inputs_and_outputs(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def forest(op_type: str = "TreeEnsembleRegressor", least: int = 3) -> Case:
         case = random_case(seed)
         roots = [tree for tree in case.trees if not hasattr(tree, "votes")]
         if case.op_type == op_type and len(roots) >= least and not case.is_shared and not case.doubles:
-            case.attrs = {name: value for name, value in case.attrs.items() if not name.startswith("base")}
+            case.attrs = {name: value for name, value in case.written().items() if not name.startswith("base")}
             return case
     raise AssertionError("there is no such case")
 
@@ -137,6 +137,8 @@ def _damaged(seed: int) -> tuple[str, str]:
     """Change a value, a length or a kind in random trees, and read them."""
     draw = np.random.default_rng(seed)
     case = random_case(seed)
+    if "classlabels_strings" in case.attrs:
+        case.attrs = case.written()  # a graph alone has no text
     names = [name for name, value in case.attrs.items() if isinstance(value, list) and value]
     name = names[draw.integers(len(names))]
     values = list(case.attrs[name])

@@ -129,6 +129,8 @@ def planted_in(*folders: Path) -> str:
             except FileNotFoundError:
                 raise
             except OSError as error:
+                if not isinstance(error, UntrustedError) and not os.path.lexists(folder):
+                    continue  # its place can hold no folder
                 return f"{error.filename}: {error.strerror}; remove it, or take another folder"
     return ""
 

@@ -198,20 +198,22 @@ class NodeBinder(OpenBinder):
         """
         call = self._function(nodes[0]) if len(nodes) == 1 else None
         late: list[Node] = []
-        problem: UnknownTypeError | None = None
+        problems: list[UnknownTypeError] = []
         for each in nodes if call is None else ():
             try:
                 if not any(set(each.inputs).intersection(other.outputs) for other in late):
                     self._add(each)
                     continue
             except UnknownTypeError as error:
-                error.stopped, error.nodes, problem = each, tuple(nodes), problem or error
+                error.stopped, error.nodes = each, tuple(nodes)
                 if not isinstance(error, NoTensorError):
+                    problems.clear()  # they would be kept by this frame, and it by the error
                     raise
+                problems.append(error)
             late.append(each)
-        if problem is not None:
-            problem.nodes = tuple(late)
-            raise problem
+        if problems:
+            problems[0].nodes = tuple(late)
+            raise problems.pop(0)
         return call
 
     def _function(self, node: Node) -> Call | None:

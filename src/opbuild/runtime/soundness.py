@@ -17,6 +17,7 @@ from opbuild.graph.types import Array
 from opbuild.platform.records import NamedTuple
 from opbuild.program import BufferKind, HostCall, Port
 from opbuild.runtime.record import ALIGNMENT, CHECKS, HOST, Dims, Kind, Steps, Storages, itemsize
+from opbuild.text.plural import counted
 
 if TYPE_CHECKING:
     from opbuild.runtime.record import Record
@@ -204,7 +205,7 @@ def _reach(dims: Dims) -> tuple[int, int] | str:
     """
     low = high = 0
     if len(dims) > MOST_VIEWED:
-        return f"a view has {len(dims)} dimensions"
+        return f"a view has {counted(len(dims), 'dimension')}"
     for extent, stride in dims:
         if not (0 <= extent <= INT32_MAX and -INT32_MAX <= stride <= INT32_MAX):
             return f"a view has extent {extent} and stride {stride}"

@@ -98,9 +98,9 @@ class DiskStore:
         for name, content in files:
             if len(content) > ENTRY[Path(name).suffix]:
                 return f"{name} has {len(content)} bytes, more than a look-up reads"
+        self._note(entry)  # before the entry: one that names none is a miss, an entry without it would never get it
         problem = publish_files(self.folder, files, linked_from)
         if problem is None:
-            self._note(entry)
             mark_used(self._mark(entry.name), keep_time=False)  # a new file has the time already
         return problem
 

@@ -76,11 +76,16 @@ class Bounded:
         return found
 
 
+_FEW = 1000
+"""References that may be kept of arrays that are gone."""
+
+
 class _Arrays:
     """A set of arrays, which it does not keep."""
 
     def __init__(self) -> None:
         self._known: dict[int, ReferenceType[Array]] = {}
+        self._most = _FEW
 
     def __contains__(self, value: Array) -> bool:
         known = self._known.get(id(value))
@@ -90,8 +95,10 @@ class _Arrays:
         """Add an array; return whether it was not there."""
         if value in self:
             return False
-        known, number = self._known, id(value)
-        known[number] = ref(value, lambda _: known.pop(number, None))
+        if len(self._known) >= self._most:  # without those that are gone; a callback of each would make a cycle
+            self._known = {number: known for number, known in self._known.items() if known() is not None}
+            self._most = 2 * len(self._known) + _FEW
+        self._known[id(value)] = ref(value)
         return True
 
 
