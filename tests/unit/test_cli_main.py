@@ -12,6 +12,7 @@ import pytest
 
 from opbuild.cli import main as frame
 from opbuild.cli.failure import kind
+from opbuild.cli.interrupt import Interrupts
 from opbuild.cli.main import COMMANDS, main
 from opbuild.errors import CompileError, InvalidModelError, OpbuildError, OptionError, UnsupportedOperatorError
 from opbuild.version import __version__
@@ -89,6 +90,17 @@ def test_ctrl_c_ends_with_one_line_and_130(failing, capsys: pytest.CaptureFixtur
     for _ in range(2):
         assert main(["build"]) == 130
         assert capsys.readouterr() == ("", "interrupted\n")
+
+
+def test_how_far_a_command_got_is_forgotten_when_it_fails() -> None:
+    """Another command of the process that is interrupted says its own; an interrupted one keeps what it says."""
+    interrupts = Interrupts()
+    with pytest.raises(OptionError), interrupts.described(lambda: "1 of 2"):
+        raise OptionError("no")
+    assert interrupts._line() == "interrupted"
+    with pytest.raises(KeyboardInterrupt), interrupts.described(lambda: "1 of 2"):
+        raise KeyboardInterrupt
+    assert interrupts._line() == "interrupted: 1 of 2"
 
 
 def test_the_kind_of_an_error_is_in_words() -> None:

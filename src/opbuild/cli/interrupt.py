@@ -84,14 +84,15 @@ class Interrupts:
         Args:
             describe: Returns what follows "interrupted: "; it may be called from another thread.
         """
-        before, self._describe = self._describe, describe
+        later, self._describe = self._describe, describe
         try:
             yield
         except KeyboardInterrupt:
             text = self._text()
-            self._describe = lambda: text
+            later = lambda: text  # noqa: E731  what is said last
             raise
-        self._describe = before
+        finally:
+            self._describe = later
 
     def say_last(self) -> None:
         """Say, once, that the command was interrupted and how far it got."""
