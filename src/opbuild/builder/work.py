@@ -363,6 +363,8 @@ class Work:
         """
         pipeline, milliseconds, object_, origin = header["pipeline"], header["milliseconds"], files.get(".o"), ""
         if object_ is None:
+            if not job.origins:  # else it would be asked for again and again
+                raise NotAnObjectError("there is none")
             origin = job.origins.get(pipeline, "")
             found = job.store.lookup(job.key.of_sources(origin)) if origin else None
             if not isinstance(found, Found) or found.entry.pipeline != pipeline:
