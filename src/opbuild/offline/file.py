@@ -268,7 +268,7 @@ def read_offline(path: Path, *, verify: bool = True, trust: Trust = PRIVATE, cop
 
 
 def _build(parts: Any) -> dict[str, Any]:
-    """Return what the build did."""
+    """Return a file's notes of its build, the names in them as text."""
     build = dict(parts)
     if "operators" in build:
         build["operators"] = [[str(name), [*map(str, nodes)]] for name, nodes in build["operators"]]

@@ -30,18 +30,18 @@ _OPERATOR, _PIPELINES = "operator", "pipelines"
 
 
 def with_origin(known: Mapping[str, str], pipeline: str, sources: str) -> dict[str, str]:
-    """Return what is known of an operator, with what was just compiled."""
+    """Return an operator's origins, with the one of what was just compiled."""
     older = {each: of for each, of in known.items() if each != pipeline}
     return dict([*older.items(), (pipeline, sources)][-_MOST:])
 
 
 def origins_content(key: Key, known: Mapping[str, str]) -> dict[str, Any]:
-    """Return what is kept of an operator."""
+    """Return the content of an operator's file."""
     return {_OPERATOR: key.operator, _PIPELINES: dict(known)}
 
 
 def origins_of(content: Mapping[str, Any], key: Key) -> dict[str, str]:
-    """Return what was kept of an operator.
+    """Return the origins in the content of an operator's file.
 
     Raises:
         ValueError: If it is of another one, or nothing of the kind; or ``KeyError``, ``AttributeError``.
@@ -52,7 +52,7 @@ def origins_of(content: Mapping[str, Any], key: Key) -> dict[str, str]:
 
 
 def known_origins(folder: Path, key: Key, trust: Trust) -> dict[str, str]:
-    """Return what is remembered of an operator of a folder; nothing where that can not be read."""
+    """Return the origins of an operator of a folder; none where they can not be read."""
     with contextlib.suppress(*REFUSED):
         return origins_of(trust.read_memo(_path(folder, key)), key)
     return {}
