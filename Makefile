@@ -20,12 +20,14 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: demo test check unit campaign conformance bench field bank kernels kernels-check gpu-check setup format support clean help
+.PHONY: demo test test-all check fast slow campaign conformance bench field bank kernels kernels-check gpu-check setup format support clean help
 
 demo: $(STAMP) ## Run the main job: a script, then ResNet-50 built cold, again, and with one layer changed
 	@$(BIN)/python examples/demo.py
 
-test: check unit ## Run all checks and all tests; this is what CI runs
+test: check fast ## Run all checks and the tests that a change waits for
+
+test-all: test slow ## Run the tests that are left out above, too; this is what CI runs
 
 check: $(STAMP) ## Check style, formatting, types and layers
 	$(BIN)/ruff check .
@@ -38,9 +40,13 @@ check: $(STAMP) ## Check style, formatting, types and layers
 # (docs/decisions/0105-a-test-that-failed-has-a-second-try.md). A test that takes longer than 900 seconds hangs.
 PYTEST = $(BIN)/python -m pytest --timeout 900 --numprocesses
 AGAIN = echo "What failed is tried once more, alone:" && $(PYTEST) 0 --last-failed --last-failed-no-failures none --maxfail 10
-unit: $(STAMP) ## Run the tests; TESTS=tests/unit/test_cli.py or ARGS=-x narrow them
-	@$(PYTEST) auto --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS) \
-	  || { [ $$? -eq 1 ] && $(AGAIN) $(TESTS) $(ARGS); }
+fast slow: $(STAMP)
+	@$(PYTEST) auto --dist loadfile --no-loadscope-reorder -m "$(CHOSEN)" $(TESTS) $(ARGS) \
+	  || { [ $$? -eq 1 ] && $(AGAIN) -m "$(CHOSEN)" $(TESTS) $(ARGS); }
+fast: CHOSEN = not slow
+fast: ## Run the tests of `make test`; TESTS=tests/unit/cli or ARGS=-x narrow them
+slow: CHOSEN = slow
+slow: ## Run the tests that are marked slow, which `make test` leaves out
 
 # Seeds begin at OPBUILD_FUZZ_SEED; hours for thousands: TESTS=tests/generated/test_random_networks.py narrows it.
 COUNT ?= 1000
@@ -121,7 +127,7 @@ clean: ## Remove .venv and what the tools left behind
 	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis build src/*.egg-info
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 $(VENV_STAMP):
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))' || \
