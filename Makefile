@@ -38,7 +38,7 @@ check: $(STAMP) ## Check style, formatting, types and layers
 # (docs/decisions/0105-a-test-that-failed-has-a-second-try.md). A test that takes longer than 900 seconds hangs.
 PYTEST = $(BIN)/python -m pytest --timeout 900 --numprocesses
 AGAIN = echo "What failed is tried once more, alone:" && $(PYTEST) 0 --last-failed --last-failed-no-failures none --maxfail 10
-unit: $(STAMP) ## Run the tests; TESTS=tests/unit/test_cli.py or ARGS=-x narrow them
+unit: $(STAMP) ## Run the tests; TESTS=tests/unit/cli or ARGS=-x narrow them
 	@$(PYTEST) auto --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS) \
 	  || { [ $$? -eq 1 ] && $(AGAIN) $(TESTS) $(ARGS); }
 
@@ -48,8 +48,8 @@ campaign: TESTS = tests/generated tests/property tests/conformance tests/system/
   tests/system/test_any_size.py tests/system/test_light_networks.py tests/system/test_stop_points.py \
   tests/system/test_killed_network.py tests/system/test_races.py tests/system/test_interrupts.py \
   tests/system/test_offline_models.py tests/system/test_cache_modes.py tests/kernels \
-  tests/system/test_same_keys_everywhere.py tests/system/test_many_networks.py tests/system/test_quiet_ends.py \
-  tests/unit/test_onnx_networks.py tests/unit/test_example_models.py
+  tests/system/test_same_keys_everywhere.py tests/system/test_many_networks.py tests/system/test_interpreter_exit.py \
+  tests/unit/frontend/test_onnx_networks.py tests/unit/frontend/test_example_models.py
 campaign: $(STAMP) ## Try COUNT=1000 random networks, mutated models, damages, surroundings, expressions; print a table of what was wrong
 	OPBUILD_FUZZ=$(COUNT) $(BIN)/python -m pytest -s $(TESTS) $(ARGS)
 

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mindspore_calls import differences
-from processes import environment
+from support.mindspore_calls import differences
+from support.processes import environment
 
 HERE = Path(__file__).resolve().parent
-WORKER = HERE / "mindspore_worker.py"
+WORKER = HERE.parent / "support" / "mindspore_worker.py"
 INTERPRETER = os.environ.get("OPBUILD_MINDSPORE_PYTHON", sys.executable)
 
 
