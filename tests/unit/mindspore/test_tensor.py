@@ -175,3 +175,9 @@ def test_the_silly_truth_of_comparison_with_none(graphs):
     assert (x == None) is False  # noqa: E711
     assert (x != "a") is True
     assert x in [x]
+
+
+def test_kinds_of_types_are_no_element_types():
+    """``float_`` names floats of any width: a tensor needs one."""
+    with pytest.raises(TypeError, match=r"Tensor was given mindspore\.float\b"):
+        Tensor([1.0], ms.float_)
