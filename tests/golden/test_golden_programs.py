@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,8 +24,6 @@ from opbuild.program import Program
 from support.mindspore_calls import values
 from support.networks import LIGHT, bert, light, mlp
 from support.program_text import described, in_short
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "system"))
 
 Golden = Callable[[str, Any], None]
 

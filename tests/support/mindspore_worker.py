@@ -8,6 +8,7 @@ import json
 import sys
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -38,6 +39,19 @@ def layer(case: str, given: tuple[str, ...], names: dict[str, object]) -> list:
     inputs = {name: tensor(values(spec, seed + i)) for i, (name, spec) in enumerate(zip("xyzw", given, strict=False))}
     call = call.partition(" #")[0] or f"net({', '.join(inputs)})"
     return [eval(call, {**names, **inputs, "net": cell}), repr(described)]
+
+
+class Results:
+    """What one run of the worker wrote."""
+
+    def __init__(self, path: Path) -> None:
+        with np.load(path) as file:
+            self.arrays = {name: file[name] for name in file.files}
+        self.said: dict[str, Any] = json.loads(bytes(self.arrays.pop("said")))
+
+    def leaves(self, case: str) -> list[Any]:
+        """Return the leaves of a case's result: arrays, and the texts of what is no tensor."""
+        return [self.arrays[f"{case}|{i}"] if text is None else text for i, text in enumerate(self.said[case])]
 
 
 def main() -> None:

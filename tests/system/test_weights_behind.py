@@ -25,8 +25,8 @@ from opbuild.runtime import weights as packing
 from opbuild.store import weights as stored_weights
 from opbuild.store.weights import DiskWeights
 from support.forked import in_fork
+from support.mapped import mapped_at
 from support.processes import environment
-from unit.files.test_pages import mapped_at
 
 WIDTH, LAYERS = 512, 6
 WEIGHTS = [

@@ -12,17 +12,7 @@ import pytest
 from opbuild.files import pages
 from opbuild.files.mapping import map_file
 from opbuild.files.pages import LEAST, exchange_pages, has_own_pages, new_pages
-from opbuild.graph.types import Array
-
-
-def mapped_at(array: Array) -> str:
-    """Return the file whose pages are at an array's address; empty if it is memory of this process."""
-    address = array.ctypes.data
-    for line in Path("/proc/self/maps").read_text(errors="surrogateescape").splitlines():
-        begin, end = (int(each, 16) for each in line.split()[0].split("-"))
-        if begin <= address < end:
-            return " ".join(line.split()[5:])
-    raise AssertionError("nothing is mapped there")
+from support.mapped import mapped_at
 
 
 @pytest.mark.parametrize("count", [LEAST // 4, 100_003, 2**20])

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +15,10 @@ import opbuild.mindspore as ms
 from opbuild.mindspore import Tensor, mint, nn, ops
 from support.mindspore_calls import differences, flat
 from support.mindspore_host import graphs  # noqa: F401 - a fixture
+from support.mindspore_worker import Results, all_layers, layer
 
 TESTS = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(TESTS / "system"))
 
-from test_mindspore_parity import Results  # noqa: E402
-
-from support.mindspore_worker import all_layers, layer  # noqa: E402 - in the folder of the system tests
 
 NAMES = {"ms": ms, "mint": mint, "nn": nn, "ops": ops, "np": np, "Tensor": Tensor}
 EXPECTED = Results(TESTS / "data" / "mindspore_layers.npz")
