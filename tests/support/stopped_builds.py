@@ -419,6 +419,7 @@ def show(figures: Sequence[dict[str, Any]]) -> None:
 def main() -> None:
     """Do what the command line says."""
     arguments = sys.argv[1:]
+    os.environ["OPBUILD_PACK"] = "0"  # what the pack has is not compiled, nor stored where it could be killed
     if arguments[:1] == ["--reference"]:
         build_reference(Path(arguments[1]))
         return
