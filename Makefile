@@ -54,8 +54,8 @@ campaign: TESTS = tests/generated tests/property tests/conformance tests/system/
   tests/system/test_any_size.py tests/system/test_light_networks.py tests/system/test_stop_points.py \
   tests/system/test_killed_network.py tests/system/test_races.py tests/system/test_interrupts.py \
   tests/system/test_offline_models.py tests/system/test_cache_modes.py tests/kernels \
-  tests/system/test_same_keys_everywhere.py tests/system/test_many_networks.py tests/system/test_quiet_ends.py \
-  tests/unit/test_onnx_networks.py tests/unit/test_example_models.py
+  tests/system/test_same_keys_everywhere.py tests/system/test_many_networks.py tests/system/test_interpreter_exit.py \
+  tests/unit/frontend/test_onnx_networks.py tests/unit/frontend/test_example_models.py
 campaign: $(STAMP) ## Try COUNT=1000 random networks, mutated models, damages, surroundings, expressions; print a table of what was wrong
 	OPBUILD_FUZZ=$(COUNT) $(BIN)/python -m pytest -s $(TESTS) $(ARGS)
 

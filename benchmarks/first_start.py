@@ -43,7 +43,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from kernels.models import structures
 from opbuild.frontend.example_models import EXAMPLES
 from opbuild.store.pack import PACKS
-from processes import WITHOUT
+from support.processes import WITHOUT
 
 OPBUILD = """
 import sys, time

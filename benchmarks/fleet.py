@@ -22,7 +22,7 @@ import fleet_models
 from rich.console import Console
 from rich.table import Table
 
-from pods import Fleet, summary  # beside the tests, which fleet_models has put on the path
+from support.pods import Fleet, summary  # beside the tests, which fleet_models has put on the path
 
 HERE = Path(__file__).resolve().parent
 PODS, OPERATORS = 1000, 60

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from networks import bert
+from support.networks import bert
 
 SIZES = 20
 """Networks of each family."""

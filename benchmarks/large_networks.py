@@ -23,7 +23,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from processes import environment
+from support.processes import environment
 
 LAYER = {"MatMul": ("w",), "Add": ("b",), "Relu": (), "Transpose": (), "Softmax": (), "Identity": ()}
 """The operators of a layer in order, and their constants."""

@@ -12,7 +12,7 @@ import onnx
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from networks import bert, conv_to_5x5, light
+from support.networks import bert, conv_to_5x5, light
 
 NAMES = (
     "resnet50",

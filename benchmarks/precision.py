@@ -20,9 +20,9 @@ from rich.console import Console
 from rich.table import Table
 
 import opbuild
-from networks import bert, bert_input
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.frontend.onnx_model import load_model
+from support.networks import bert, bert_input
 
 MODES = ("high_performance", "high_precision")
 NETWORKS = ("resnet50", "squeezenet", "bert")

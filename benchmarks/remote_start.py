@@ -83,7 +83,7 @@ def write(name: str, path: Path) -> None:
     """Write a network to a file."""
     from models import network
 
-    from networks import bert
+    from support.networks import bert
 
     model = bert(layers=12, hidden=768, heads=12, seq=128, decomposed=False) if name == "bert_base" else network(name)
     onnx.save(model, path)
@@ -128,7 +128,7 @@ def remote_store(url: str | None) -> Iterator[str]:
     import models  # which finds the tests' modules
 
     assert models
-    from remote_servers import redis_server
+    from support.remote_servers import redis_server
 
     with redis_server() as (address, _):
         yield address

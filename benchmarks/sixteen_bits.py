@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 import opbuild
-from narrow_models import in_sixteen_bits
-from networks import bert, random_input
+from support.narrow_models import in_sixteen_bits
+from support.networks import bert, random_input
 
 TYPES = ("float32", "float16", "bfloat16")
 NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {

@@ -14,18 +14,18 @@ import hypothesis
 import numpy as np
 import pytest
 
-import kept_kernels
-from campaign import Campaign
-from fuzzing import CAMPAIGN
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.config import Config
 from opbuild.runtime.reused import ReusedMemory, Wanted
-from remote_servers import servers
+from support import kept_kernels
+from support.campaign import Campaign
+from support.fuzzing import CAMPAIGN
+from support.remote_servers import servers
 
 __all__ = ["servers"]
 
 if TYPE_CHECKING:
-    from small_network import SmallNetwork
+    from support.small_network import SmallNetwork
 
 hypothesis.settings.register_profile("without clock", deadline=None)  # a busy machine is no failure
 hypothesis.settings.load_profile("without clock")
@@ -96,7 +96,7 @@ _LONGEST_FIRST = ("conformance", "system", "generated", "kernels", "contract", "
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the folders whose files take longest: what is left for the end is divided evenly among processes."""
     folders = {name: place for place, name in enumerate(_LONGEST_FIRST)}
-    items.sort(key=lambda item: folders.get(item.path.parent.name, len(folders)))
+    items.sort(key=lambda item: folders.get(item.nodeid.partition("/")[2].partition("/")[0], len(folders)))
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -147,6 +147,6 @@ def config(tmp_path: Path) -> Config:
 @pytest.fixture(scope="session")
 def small_network(tmp_path_factory: pytest.TempPathFactory) -> SmallNetwork:
     """A network of two operators, built once for all tests."""
-    from small_network import make_small_network
+    from support.small_network import make_small_network
 
     return make_small_network(tmp_path_factory.mktemp("small"))

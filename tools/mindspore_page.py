@@ -3,7 +3,7 @@
     python tools/mindspore_page.py docs/reference/mindspore_names.md
 
 A name works if opbuild has it and something that is compared with the real package uses it: a call of
-``tests/mindspore_calls.py``, a layer of ``tests/system/mindspore_worker.py``, or a script of
+``tests/support/mindspore_calls.py``, a layer of ``tests/support/mindspore_worker.py``, or a script of
 ``tests/system/mindspore_scripts``. What opbuild has and nothing compares is a group of its own.
 """
 
@@ -135,10 +135,9 @@ def _of_arrays(node: ast.expr) -> bool:
 @lru_cache(maxsize=1)
 def compared() -> frozenset[str]:
     """Return the full names that are used where results are compared with the real package's."""
-    sys.path[:0] = [str(TESTS), str(TESTS / "system")]
-    from mindspore_worker import all_layers
-
-    from mindspore_calls import calls
+    sys.path.insert(0, str(TESTS))
+    from support.mindspore_calls import calls
+    from support.mindspore_worker import all_layers
 
     expressions = [call.text.partition("  #")[0] for call in calls()]
     expressions += [text.partition(" #")[0] for case in all_layers() for text in case.split("  # ")]

@@ -22,10 +22,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import kept_kernels
 from conformance.cases import Case, cases
 from conformance.outcomes import COMPILED, STATES, WRONG, Outcome, outcome, remembered
 from conformance.page import page
+from support import kept_kernels
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "conformance.json"

@@ -14,9 +14,9 @@ from onnx import helper
 
 from conformance.outcomes import COMPILED, HOST, RANDOM, REFUSED, WRONG
 from conformance.run import GOLDEN, PAGE
-from fuzzing import CAMPAIGN
 from opbuild import onnx_backend
 from opbuild.errors import InputError, OptionError
+from support.fuzzing import CAMPAIGN
 
 BETTER = {COMPILED: 0, HOST: 1, RANDOM: 1, REFUSED: 2, WRONG: 3}
 

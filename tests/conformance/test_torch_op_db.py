@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("torch", reason="the back end of torch.compile needs torch")
 pytest.importorskip("expecttest", reason="torch's samples of its operators need expecttest")
 
-from fuzzing import CAMPAIGN, SEED
+from support.fuzzing import CAMPAIGN, SEED
 
 ROOT = Path(__file__).resolve().parents[2]
 WRITTEN = json.loads((ROOT / "tests" / "golden" / "torch_op_db.json").read_text(encoding="utf-8"))

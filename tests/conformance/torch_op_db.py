@@ -28,11 +28,11 @@ import torch
 from torch.testing._internal import common_methods_invocations as torchs
 from torch.utils import _pytree as pytree
 
-import kept_kernels
 from opbuild.frontend.torch.rules import load_rules
 from opbuild.torch import opbuild as backend
 from opbuild.torch import report, reset
-from seeds import try_seeds
+from support import kept_kernels
+from support.seeds import try_seeds
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "torch_op_db.json"

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memory_stores import MemoryNetworks
 from opbuild.files.trust import PRIVATE
 from opbuild.kernel.interfaces import NetworkStore
 from opbuild.kernel.networks import ImageKey, StoredNetwork
@@ -20,8 +19,9 @@ from opbuild.store.networks import DiskNetworks
 from opbuild.store.remote.breaker import Breaker
 from opbuild.store.remote.networks import RemoteNetworks
 from opbuild.store.remote.objects import Objects
-from remote_servers import READ_KINDS, Servers
-from together import run_together
+from support.memory_stores import MemoryNetworks
+from support.remote_servers import READ_KINDS, Servers
+from support.together import run_together
 
 KINDS: dict[str, Callable[[Path], NetworkStore]] = {
     "disk": lambda folder: DiskNetworks(folder / "network_meta"),

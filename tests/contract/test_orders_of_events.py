@@ -15,8 +15,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fuzzing import CAMPAIGN, SEED
-from interleaving import Actor, Choose, every, run, some
 from opbuild.files.private import is_private, publish
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.networks import ImageKey, StoredNetwork, Weight
@@ -27,7 +25,9 @@ from opbuild.store.inventory import survey
 from opbuild.store.items import remove_files
 from opbuild.store.networks import DiskNetworks
 from opbuild.store.weights import DiskWeights
-from samples import conv, entry_of
+from support.fuzzing import CAMPAIGN, SEED
+from support.interleaving import Actor, Choose, every, run, some
+from support.samples import conv, entry_of
 
 MISSES = {"absent", "incomplete", "damaged"}
 """What a reader is told that comes between two steps."""

@@ -18,8 +18,8 @@ from opbuild.store.bank import Bank, Record, append_records, line_of, read_bank
 from opbuild.store.remote.banks import MOST, RemoteBank
 from opbuild.store.remote.objects import BANK, Objects
 from opbuild.store.remote.service import Service
-from remote_servers import KINDS, Servers, servers, service
-from tuned_records import product, record
+from support.remote_servers import KINDS, Servers, servers, service
+from support.tuned_records import product, record
 
 __all__ = ["servers"]
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fuzzing import CAMPAIGN, SEED, Change, changed, changed_json
 from opbuild.cache.remote_check import RemoteCheck
 from opbuild.files.trust import PRIVATE
 from opbuild.kernel.interfaces import Found, Missing
@@ -27,9 +26,10 @@ from opbuild.store.remote.operators import RemoteStore
 from opbuild.store.remote.service import Service
 from opbuild.store.turns import Turns
 from opbuild.store.weights import DiskWeights
-from remote_servers import KINDS, Servers, servers, service
-from samples import conv, entry_of
-from seeds import Tally
+from support.fuzzing import CAMPAIGN, SEED, Change, changed, changed_json
+from support.remote_servers import KINDS, Servers, servers, service
+from support.samples import conv, entry_of
+from support.seeds import Tally
 
 __all__ = ["servers"]
 

@@ -15,7 +15,6 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from fuzzing import INPUTS, SEED
 from opbuild.files.trust import PRIVATE
 from opbuild.kernel.networks import ImageKey, StoredNetwork
 from opbuild.platform.digest import blake3_of
@@ -27,9 +26,10 @@ from opbuild.store.remote.objects import CLAIMS, Objects
 from opbuild.store.remote.operators import RemoteStore
 from opbuild.store.remote.service import Service
 from opbuild.store.remote.uploads import UPLOAD_SECONDS, Uploads
-from remote_servers import PATIENT
-from samples import conv, entry_of
-from seeds import try_seeds
+from support.fuzzing import INPUTS, SEED
+from support.remote_servers import PATIENT
+from support.samples import conv, entry_of
+from support.seeds import try_seeds
 
 STEPS = 3
 """Steps of which a request consists: opening, sending, closing."""

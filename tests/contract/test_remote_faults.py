@@ -36,7 +36,7 @@ from opbuild.store.remote.objects import OPERATORS, Objects
 from opbuild.store.remote.operators import RemoteStore
 from opbuild.store.remote.service import Service
 from opbuild.store.tiers import TieredStore
-from remote_servers import (
+from support.remote_servers import (
     PATIENT,
     Servers,
     answering,
@@ -47,7 +47,7 @@ from remote_servers import (
     service,
     webdav_server,
 )
-from samples import LEVEL, conv, entry_of, needed
+from support.samples import LEVEL, conv, entry_of, needed
 
 __all__ = ["servers"]
 

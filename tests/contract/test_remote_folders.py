@@ -6,10 +6,10 @@ import json
 import os
 from pathlib import Path
 
-from full_disk import python_on_a_small_disk
 from opbuild.kernel.reason import Reason
 from opbuild.store.remote.breaker import FAILURES
-from remote_servers import service
+from support.full_disk import python_on_a_small_disk
+from support.remote_servers import service
 
 FULL = """
 import json, sys

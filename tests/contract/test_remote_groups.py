@@ -15,8 +15,8 @@ from opbuild.store.remote.leases import Leases
 from opbuild.store.remote.objects import CLAIMS, GROUPS, Objects
 from opbuild.store.remote.operators import FIRST, RemoteStore
 from opbuild.store.remote.service import Service
-from remote_servers import service
-from samples import conv, entry_of
+from support.remote_servers import service
+from support.samples import conv, entry_of
 
 COUNT = FIRST + LEAST + 2
 MADE = [entry_of(conv(tile)) for tile in range(COUNT)]

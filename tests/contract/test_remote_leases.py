@@ -9,9 +9,9 @@ import pytest
 from opbuild.kernel.interfaces import UNCLAIMED, Holder
 from opbuild.store.remote.leases import Lease, Leases
 from opbuild.store.remote.service import Service
-from remote_servers import KINDS, Servers, free_port, service
-from samples import conv, key_of
-from together import run_together
+from support.remote_servers import KINDS, Servers, free_port, service
+from support.samples import conv, key_of
+from support.together import run_together
 
 
 @pytest.fixture(params=KINDS)

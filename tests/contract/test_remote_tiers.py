@@ -25,9 +25,9 @@ from opbuild.store.remote.service import Service
 from opbuild.store.remote.tiered import TieredNetworks, TieredWeights
 from opbuild.store.tiers import TieredStore
 from opbuild.store.weights import DiskWeights
-from remote_servers import READ_KINDS, Servers, service
-from samples import conv, entry_of
-from together import run_together
+from support.remote_servers import READ_KINDS, Servers, service
+from support.samples import conv, entry_of
+from support.together import run_together
 
 KEY = ImageKey("Net 1", {"model": "m", "inputs": [["x", "float32", [2]]]}, lambda: "halide-1")
 SIGNED = Trust(key=b"a key of sixteen bytes")

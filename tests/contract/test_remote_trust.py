@@ -19,9 +19,9 @@ from opbuild.pipeline.remote import _uploads, service_at
 from opbuild.store.remote.objects import OPERATORS, Objects
 from opbuild.store.remote.operators import RemoteStore
 from opbuild.store.remote.service import Service
-from remote_servers import service
-from samples import conv, entry_of
-from small_network import SHAPE, small_model
+from support.remote_servers import service
+from support.samples import conv, entry_of
+from support.small_network import SHAPE, small_model
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away, and pose as another user")
 

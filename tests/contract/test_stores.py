@@ -17,8 +17,8 @@ from opbuild.store.remote.objects import Objects
 from opbuild.store.remote.operators import RemoteStore
 from opbuild.store.shared import rank_stores
 from opbuild.store.tiers import TieredStore
-from remote_servers import READ_KINDS, Servers
-from samples import conv, entry_of, key_of
+from support.remote_servers import READ_KINDS, Servers
+from support.samples import conv, entry_of, key_of
 
 KINDS: dict[str, Callable[[Path], Store]] = {
     "disk": lambda folder: DiskStore(folder / "kernel_meta"),

@@ -14,7 +14,7 @@ from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import Key
 from opbuild.store.memory import MemoryStore
 from opbuild.store.tiers import TieredStore
-from samples import LEVEL, conv, entry_of, key_of, needed
+from support.samples import LEVEL, conv, entry_of, key_of, needed
 
 
 class _Tier:

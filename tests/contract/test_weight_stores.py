@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memory_stores import MemoryWeights
 from opbuild.files import private
 from opbuild.kernel.interfaces import WeightStore
 from opbuild.kernel.networks import Bytes, Weight
@@ -19,7 +18,8 @@ from opbuild.platform.digest import blake3_of
 from opbuild.store.known_weights import KnownWeights
 from opbuild.store.remote.tiered import TieredWeights
 from opbuild.store.weights import DiskWeights
-from together import run_together
+from support.memory_stores import MemoryWeights
+from support.together import run_together
 
 KINDS: dict[str, Callable[[Path], WeightStore]] = {
     "disk": lambda folder: DiskWeights(folder / "weights"),

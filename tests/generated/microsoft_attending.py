@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from comparison import onnxruntime_outputs
 from generated.microsoft_cases import MICROSOFT, Array, Case, Draw, draws, model_of
+from support.comparison import onnxruntime_outputs
 
 
 def mask(draw: Draw, batch: int, length: int, total: int) -> Array | None:

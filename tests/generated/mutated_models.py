@@ -27,16 +27,16 @@ import onnx
 from onnx import ModelProto, helper
 
 import opbuild
-from forked import in_fork
 from generated.base_models import Base, all_models, quick_models, small_networks
 from generated.mutations import MUTATIONS, mutate
 from generated.oracle import Oracle, limit_memory
-from known_differences import known_difference
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import OpbuildError, RunError
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.fold import RANDOM
-from seeds import FAULTS, Tally, try_seeds
+from support.forked import in_fork
+from support.known_differences import known_difference
+from support.seeds import FAULTS, Tally, try_seeds
 
 Array = npt.NDArray[Any]
 SLOW = 40

@@ -9,7 +9,6 @@ import numpy as np
 import onnx
 
 from generated.random_networks import Maker, NotPossibleError, RandomNetwork
-from networks import Array
 from opbuild.backend.evaluate import evaluate
 from opbuild.frontend.onnx_model import OnnxModel, load_model
 from opbuild.graph.types import Graph
@@ -23,6 +22,7 @@ from opbuild.program import Program
 from opbuild.runtime.binding import Shapes
 from opbuild.runtime.template import Template
 from opbuild.runtime.weights import Packer, pack_constants
+from support.networks import Array
 
 
 class Opened(NamedTuple):

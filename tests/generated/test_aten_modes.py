@@ -13,11 +13,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the front end of torch needs torch")
 
-from fuzzing import CAMPAIGN, SEED  # noqa: E402
 from generated.aten.drawing import MAKERS  # noqa: E402
 from generated.aten.running import MODULES, outcome, overload_of  # noqa: E402
 from opbuild.frontend.torch.registry import RULES  # noqa: E402
 from opbuild.frontend.torch.rules import load_rules  # noqa: E402
+from support.fuzzing import CAMPAIGN, SEED  # noqa: E402
 
 load_rules()
 

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from campaign import count
-from damaged_cache import Damage, World, in_child, walk
-from fuzzing import CAMPAIGN
+from support.campaign import count
+from support.damaged_cache import Damage, World, in_child, walk
+from support.fuzzing import CAMPAIGN
 
 SEED = int(os.environ.get("OPBUILD_FUZZ_SEED", "0")) or (int(time.time()) if CAMPAIGN else 80)
 DAMAGES = max(CAMPAIGN, 2000) if CAMPAIGN else 16

@@ -10,8 +10,6 @@ from importlib import import_module
 import onnx
 import pytest
 
-from fuzzing import CAMPAIGN, SEED
-from graph_runner import run_graph
 from opbuild.backend.evaluate import evaluate
 from opbuild.backend.halide.driver import _compiling, _modules
 from opbuild.errors import DTypeError, OpbuildError
@@ -25,7 +23,9 @@ from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.lower import lower
 from opbuild.program import KernelCall
-from operator_claims import feeds_of
+from support.fuzzing import CAMPAIGN, SEED
+from support.graph_runner import run_graph
+from support.operator_claims import feeds_of
 
 PART = 1 if CAMPAIGN else 9
 """Which fraction of the pairs is tried."""

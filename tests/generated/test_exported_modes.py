@@ -19,11 +19,11 @@ torch = pytest.importorskip("torch", reason="exporting needs torch")
 
 from torch.nn import functional as F  # noqa: E402
 
-from comparison import onnxruntime_outputs  # noqa: E402
-from fuzzing import CAMPAIGN, SEED  # noqa: E402
-from graph_runner import run_graph  # noqa: E402
 from opbuild.backend.evaluate import evaluate  # noqa: E402
 from opbuild.frontend.onnx_model import load_model  # noqa: E402
+from support.comparison import onnxruntime_outputs  # noqa: E402
+from support.fuzzing import CAMPAIGN, SEED  # noqa: E402
+from support.graph_runner import run_graph  # noqa: E402
 
 MODULES = CAMPAIGN or 24
 """Modules that are exported."""

@@ -14,8 +14,16 @@ from itertools import count, islice
 import numpy as np
 import pytest
 
-from exact_arithmetic import Array, apply, cast, is_exact
-from expression_trees import (
+from kernels.harness import run_program
+from opbuild.backend.host.evaluate import evaluate
+from opbuild.graph.passes.pipeline import optimize
+from opbuild.kernel.host import host_level
+from opbuild.lowering.context import Options
+from opbuild.lowering.lower import lower
+from opbuild.operations.evaluation import evaluate_expression
+from opbuild.operations.expression import Expression, arg, children, rebuild, walk
+from support.exact_arithmetic import Array, apply, cast, is_exact
+from support.expression_trees import (
     LENGTH,
     Died,
     Reference,
@@ -28,15 +36,7 @@ from expression_trees import (
     shrunk,
     tree,
 )
-from fuzzing import CAMPAIGN
-from kernels.harness import run_program
-from opbuild.backend.host.evaluate import evaluate
-from opbuild.graph.passes.pipeline import optimize
-from opbuild.kernel.host import host_level
-from opbuild.lowering.context import Options
-from opbuild.lowering.lower import lower
-from opbuild.operations.evaluation import evaluate_expression
-from opbuild.operations.expression import Expression, arg, children, rebuild, walk
+from support.fuzzing import CAMPAIGN
 
 LEVELS = levels()
 TREES = (CAMPAIGN or 24) // len(LEVELS)

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 import opbuild
-from fuzzing import CAMPAIGN, SEED
 from generated.foreign_words import ORDERS, SURROGATE, hostile_model, orders_in, word
 from opbuild.cli.main import main
 from opbuild.cli.terminal import Terminal
 from opbuild.errors import OpbuildError
 from opbuild.events import Warned, log_warnings
 from opbuild.text.visible import visible
+from support.fuzzing import CAMPAIGN, SEED
 
 SOURCES = Path(opbuild.__file__).parent
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from fuzzing import CAMPAIGN, SEED
 from generated import growing
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import InvalidModelError, ModelError
@@ -21,7 +20,8 @@ from opbuild.models.served import host_calls
 from opbuild.pipeline.stages import planned
 from opbuild.pipeline.steps import optimize_graph
 from opbuild.runtime.memory_plan import plan
-from seeds import try_seeds
+from support.fuzzing import CAMPAIGN, SEED
+from support.seeds import try_seeds
 
 SMALL = 200 if CAMPAIGN else 40
 LARGE = 4 * SMALL

@@ -19,12 +19,12 @@ import onnxruntime
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
-from fuzzing import CAMPAIGN
 from generated import host_arrays, host_learned, host_moves, host_schema, host_windows, random_trees
 from generated.host_cases import MAKERS, Case, cases
-from known_differences import known_difference
 from opbuild.errors import ModelError, RunError
-from parts_runner import PartsRunner
+from support.fuzzing import CAMPAIGN
+from support.known_differences import known_difference
+from support.parts_runner import PartsRunner
 
 MODULES = (host_arrays, host_learned, host_moves, host_schema, host_windows)
 """Importing a module registers its makers."""
@@ -36,17 +36,18 @@ SEED = int(os.environ.get("OPBUILD_FUZZ_SEED") or (random.SystemRandom().randran
 
 ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(("Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
-                     "RandomUniformLike"), "random: unit/test_host_sequences.py compares their distributions"),
+                     "RandomUniformLike"), "random: unit/backend/host/test_sequences.py compares their distributions"),
     **dict.fromkeys(("ConcatFromSequence", "Optional", "OptionalGetElement", "OptionalHasElement", "SequenceAt",
                      "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength",
-                     "SplitToSequence"), "no tensors: unit/test_host_sequences.py"),
-    **dict.fromkeys(("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit"), "unit/test_host_text.py"),
+                     "SplitToSequence"), "no tensors: unit/backend/host/test_sequences.py"),
+    **dict.fromkeys(("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit"),
+                    "unit/backend/host/test_strings.py"),
     "TreeEnsemble": "generated/test_random_trees.py",
-    **dict.fromkeys(("If", "Loop"), "graphs: unit/test_parts.py, and onnx's own cases"),
+    **dict.fromkeys(("If", "Loop"), "graphs: unit/graph/test_cut.py, and onnx's own cases"),
     **dict.fromkeys(("Scan", "SequenceMap"), "graphs: generated/test_random_scans.py, generated/test_sequence_maps.py"),
-    **dict.fromkeys(("Adagrad", "Adam", "Momentum"), "functions: unit/test_training_functions.py"),
+    **dict.fromkeys(("Adagrad", "Adam", "Momentum"), "functions: unit/frontend/test_training.py"),
     **dict.fromkeys(("CausalConvWithState", "FlexAttention", "LinearAttention"),
-                    "functions that ONNX Runtime lacks: unit/test_expansion.py, and onnx's own cases"),
+                    "functions that ONNX Runtime lacks: unit/frontend/test_expansion.py, and onnx's own cases"),
     **dict.fromkeys(("CumProd", "SwiGLU"), "kernels that ONNX Runtime lacks: kernels/, and onnx's own cases"),
     "BitCast": "ONNX Runtime lacks it: onnx's own cases",
     "Constant": "has no inputs: it is always known when a network is built",

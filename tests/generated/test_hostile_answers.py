@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-import kept_kernels
-from fuzzing import CAMPAIGN, SEED
-from hostile_compiler import HostileCompiler
 from opbuild.builder.build import Builder
 from opbuild.config import Config
 from opbuild.errors import OpbuildError
 from opbuild.store.disk import DiskStore
-from samples import LEVEL, conv, needed
-from seeds import try_seeds
+from support import kept_kernels
+from support.fuzzing import CAMPAIGN, SEED
+from support.hostile_compiler import HostileCompiler
+from support.samples import LEVEL, conv, needed
+from support.seeds import try_seeds
 
 OPERATORS = 4
 

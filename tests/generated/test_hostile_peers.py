@@ -21,15 +21,15 @@ from pathlib import Path
 
 import numpy as np
 
-from fuzzing import CAMPAIGN, HOSTILE, SEED, changed_json, to_bytes
 from opbuild.config import Config
 from opbuild.errors import RankError
 from opbuild.ranks import hub
 from opbuild.ranks.collective import Collective
 from opbuild.ranks.hub import Hub, connect
 from opbuild.ranks.local import LocalTransport
-from seeds import try_seeds
-from until import until
+from support.fuzzing import CAMPAIGN, HOSTILE, SEED, changed_json, to_bytes
+from support.seeds import try_seeds
+from support.until import until
 
 ROUNDS = 5
 SUM = Collective("AllReduce", "float32", (3,), "sum")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fuzzing import CAMPAIGN, SEED
 from generated.sanitized import NATIVE, compiled, run
+from support.fuzzing import CAMPAIGN, SEED
 
 PROGRAM = Path(__file__).with_name("index_checks.c")
 

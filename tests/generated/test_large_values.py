@@ -14,10 +14,10 @@ import pytest
 from onnx import helper, numpy_helper
 
 import opbuild
-from fuzzing import CAMPAIGN
 from generated.random_large import Array, draw
 from generated.ways import every_way, outputs_of
-from seeds import try_seeds
+from support.fuzzing import CAMPAIGN
+from support.seeds import try_seeds
 
 CASES = CAMPAIGN or 40
 FIRST = int(os.environ.get("OPBUILD_FUZZ_SEED", "0"))

@@ -22,8 +22,6 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from fuzzing import CAMPAIGN, INPUTS, Change, changed_json, fuzz, to_bytes
-from fuzzing import SEED as FIRST_SEED
 from generated.lying_tables import Lie, Malformed, Tables, drawn, in_turn, number_of, plan_of, with_lie
 from generated.sanitized import NATIVE, build, compiled
 from opbuild.config import Config
@@ -53,7 +51,9 @@ from opbuild.program import Port, View
 from opbuild.runtime import blocks
 from opbuild.runtime.record import KernelStep, Places, Record, Steps, Storage, Storages
 from opbuild.runtime.reused import ReusedMemory, Wanted
-from seeds import try_seeds
+from support.fuzzing import CAMPAIGN, INPUTS, Change, changed_json, fuzz, to_bytes
+from support.fuzzing import SEED as FIRST_SEED
+from support.seeds import try_seeds
 
 pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
 

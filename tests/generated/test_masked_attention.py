@@ -12,9 +12,9 @@ torch = pytest.importorskip("torch", reason="the back end of torch.compile needs
 
 from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
 
-from fuzzing import CAMPAIGN, SEED  # noqa: E402
 from opbuild.torch import opbuild as backend  # noqa: E402
 from opbuild.torch import reset  # noqa: E402
+from support.fuzzing import CAMPAIGN, SEED  # noqa: E402
 
 MASKS = min(CAMPAIGN, 1000) or 25
 """Masks that are tried at each shape and type: kernels are built once."""

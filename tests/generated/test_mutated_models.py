@@ -10,8 +10,6 @@ from pathlib import Path
 import onnx
 import pytest
 
-import campaign
-from fuzzing import CAMPAIGN
 from generated.base_models import all_models, quick_models, small_networks
 from generated.mutated_models import (
     Case,
@@ -27,7 +25,9 @@ from opbuild.backend.host.evaluate import evaluate
 from opbuild.errors import OpbuildError
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
-from seeds import Tally, try_seeds
+from support import campaign
+from support.fuzzing import CAMPAIGN
+from support.seeds import Tally, try_seeds
 
 pytestmark = [pytest.mark.timeout(36000)] if CAMPAIGN else []
 

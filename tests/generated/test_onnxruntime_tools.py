@@ -19,9 +19,9 @@ from onnx import helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
 
 import opbuild
-from comparison import onnxruntime_outputs
-from fuzzing import CAMPAIGN, SEED
 from generated.microsoft_cases import NCHWC, Draw
+from support.comparison import onnxruntime_outputs
+from support.fuzzing import CAMPAIGN, SEED
 
 NETWORKS = CAMPAIGN or 5
 LEVELS = onnxruntime.GraphOptimizationLevel

@@ -15,8 +15,6 @@ import onnx
 import pytest
 
 import opbuild
-from comparison import onnxruntime_outputs
-from fuzzing import CAMPAIGN
 from generated.random_open import WIDTH, make_open_model, sizes
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import ModelError
@@ -34,6 +32,8 @@ from opbuild.runtime.binding import Shapes
 from opbuild.runtime.memory_plan import views_of
 from opbuild.runtime.template import OpenKernel, OpenView, Template, views_of_step
 from opbuild.runtime.weights import Packer, pack_constants
+from support.comparison import onnxruntime_outputs
+from support.fuzzing import CAMPAIGN
 
 NETWORKS, RUN = CAMPAIGN or 24, CAMPAIGN // 20 or 2
 SIZES = 8

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import opbuild
-from fuzzing import CAMPAIGN
 from generated.opened import Opened, Sizes, opened
 from generated.random_networks import Maker
 from generated.random_operators import OPERATORS
@@ -21,6 +20,7 @@ from generated.test_random_networks import difference, expected_of
 from opbuild.errors import ModelError
 from opbuild.program import HostCall
 from opbuild.runtime.template import Template
+from support.fuzzing import CAMPAIGN
 
 SEEDS = CAMPAIGN or 12
 SIZES = (37, 50, 24, 61)

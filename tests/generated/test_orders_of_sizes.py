@@ -20,15 +20,15 @@ import onnx
 import pytest
 
 import opbuild
-from fuzzing import CAMPAIGN
 from opbuild.builder.client import server_environment
 from opbuild.errors import BuildError, CompileForbiddenError
 from opbuild.events import Event, Warned
 from opbuild.pipeline.any_size import AnySize
 from opbuild.pipeline.opening import Opening
 from opbuild.runtime.sized import SizedExecutor
-from open_rows import check, executor_of, model, noted_sizes
-from until import until
+from support.fuzzing import CAMPAIGN
+from support.open_rows import check, executor_of, model, noted_sizes
+from support.until import until
 
 ORDERS, EXITS = CAMPAIGN or 8, CAMPAIGN // 10 or 3
 EVENTS = 20

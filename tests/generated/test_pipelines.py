@@ -13,9 +13,6 @@ from typing import Any
 
 import pytest
 
-from edited_sources import edited, looked_at, modules_of, path_of, take
-from forked import in_fork
-from fuzzing import CAMPAIGN, SEED
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.key import make_key
@@ -24,7 +21,10 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import sha256
 from opbuild.store.pack import PACKS, Pack
 from opbuild.store.pack_file import PackFile
-from seeds import try_seeds
+from support.edited_sources import edited, looked_at, modules_of, path_of, take
+from support.forked import in_fork
+from support.fuzzing import CAMPAIGN, SEED
+from support.seeds import try_seeds
 
 LEVELS = sorted(path.name for path in PACKS.iterdir())
 EDITS, KERNELS, GROUPS = CAMPAIGN or 12, CAMPAIGN or 16, CAMPAIGN or 2

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from fuzzing import CAMPAIGN, SEED
 from opbuild import native
-from pools import HERE
+from support.fuzzing import CAMPAIGN, SEED
+from support.pools import HERE
 
 NATIVE = Path(native.__file__).parent
 PROGRAM = Path(__file__).with_name("pool_events.c")

@@ -18,10 +18,10 @@ import pytest
 from onnx import helper, numpy_helper
 
 import opbuild
-from comparison import onnxruntime_outputs
-from fuzzing import CAMPAIGN, SEED
 from opbuild.frontend.post_transforms import LOGISTIC, NAMES, NONE, PROBIT, SOFTMAX
-from seeds import try_seeds
+from support.comparison import onnxruntime_outputs
+from support.fuzzing import CAMPAIGN, SEED
+from support.seeds import try_seeds
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
 

@@ -16,10 +16,10 @@ import pytest
 from onnx import helper
 
 import opbuild
-from comparison import onnxruntime_outputs
-from fuzzing import CAMPAIGN, SEED
 from opbuild.errors import OpbuildError
-from seeds import try_seeds
+from support.comparison import onnxruntime_outputs
+from support.fuzzing import CAMPAIGN, SEED
+from support.seeds import try_seeds
 
 Array = npt.NDArray[Any]
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import opbuild
-from comparison import onnxruntime_output
-from fuzzing import CAMPAIGN, SEED
 from generated.random_experts import random_experts
 from opbuild.errors import OpbuildError
-from seeds import try_seeds
+from support.comparison import onnxruntime_output
+from support.fuzzing import CAMPAIGN, SEED
+from support.seeds import try_seeds
 
 pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
 

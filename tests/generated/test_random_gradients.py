@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fuzzing import CAMPAIGN
-from graph_runner import run_graph
 from opbuild.graph.gradients.reverse import differentiate
 from opbuild.graph.gradients.scope import GraphScope
 from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.graph.writing import Value, Writing
+from support.fuzzing import CAMPAIGN
+from support.graph_runner import run_graph
 
 Both = tuple[Value, torch.Tensor]
 """A value of the network, and torch's."""

@@ -14,12 +14,12 @@ import onnxruntime
 import pytest
 
 import opbuild
-from fuzzing import CAMPAIGN, SEED
 from generated.random_indices import OPERATORS, Array, Drawn, Rng
 from opbuild.errors import InvalidModelError, OutOfRangeError
 from opbuild.onnxruntime import InferenceSession
 from opbuild.onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
-from seeds import try_seeds
+from support.fuzzing import CAMPAIGN, SEED
+from support.seeds import try_seeds
 
 COUNT = CAMPAIGN or 2
 """Networks for each operator."""

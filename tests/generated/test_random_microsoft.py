@@ -16,8 +16,6 @@ import onnx
 import pytest
 
 import opbuild
-from comparison import onnxruntime_outputs
-from fuzzing import CAMPAIGN, SEED
 from generated import (  # noqa: F401  they register what they draw
     microsoft_attending,
     microsoft_dense,
@@ -32,6 +30,8 @@ from generated.test_random_tokenizers import random_tokenizer
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.frontend.rewritten import MODULES, NOT_SERVED
 from opbuild.graph.shape_rules import RULES
+from support.comparison import onnxruntime_outputs
+from support.fuzzing import CAMPAIGN, SEED
 
 EACH = max(CAMPAIGN // len(GENERATORS), 2)
 """Nodes of each operator."""

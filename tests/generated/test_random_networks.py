@@ -17,14 +17,14 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from comparison import onnxruntime_outputs
-from fuzzing import CAMPAIGN
 from generated.random_networks import RandomNetwork, make_network
 from generated.shrinking import shrink, with_outputs
 from generated.ways import every_way
-from known_differences import known_difference
 from opbuild.errors import BuildError, OpbuildError, RunError
-from seeds import try_seeds
+from support.comparison import onnxruntime_outputs
+from support.fuzzing import CAMPAIGN
+from support.known_differences import known_difference
+from support.seeds import try_seeds
 
 Array = npt.NDArray[Any]
 

@@ -14,10 +14,10 @@ import pytest
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, RuntimeException
 
 import opbuild
-from fuzzing import CAMPAIGN, SEED
 from generated.random_parts import Array, RandomParts
 from opbuild.config import Config
-from parts_runner import PartsRunner
+from support.fuzzing import CAMPAIGN, SEED
+from support.parts_runner import PartsRunner
 
 NETWORKS, CALLS, COMPILED = CAMPAIGN or 40, 3, CAMPAIGN // 20 or 2
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from fuzzing import CAMPAIGN, SEED
 from opbuild.backend.host.matching import MOST_STEPS, Pattern
-from seeds import try_seeds
+from support.fuzzing import CAMPAIGN, SEED
+from support.seeds import try_seeds
 
 LETTERS = "aabbc.-_ \n\tAZ09é日😀"
 ATOMS = (

@@ -13,11 +13,11 @@ import onnxruntime
 import pytest
 
 import opbuild
-from fuzzing import CAMPAIGN, SEED
 from generated.random_scans import OPSETS, Array, RandomScan
 from opbuild.config import Config
-from open_rows import noted_sizes
-from parts_runner import PartsRunner
+from support.fuzzing import CAMPAIGN, SEED
+from support.open_rows import noted_sizes
+from support.parts_runner import PartsRunner
 
 NETWORKS, COMPILED = CAMPAIGN or 80, CAMPAIGN // 20 or 2
 LENGTHS = (3, 1, 6)

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import opbuild
-from comparison import onnxruntime_outputs
-from fuzzing import CAMPAIGN, SEED
 from generated.random_searches import Array, Search, random_search
 from opbuild.config import Config
 from opbuild.errors import OpbuildError
-from parts_runner import PartsRunner
-from seeds import try_seeds
+from support.comparison import onnxruntime_outputs
+from support.fuzzing import CAMPAIGN, SEED
+from support.parts_runner import PartsRunner
+from support.seeds import try_seeds
 
 pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
 

@@ -12,9 +12,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the back end of torch.compile needs torch")
 
-from fuzzing import CAMPAIGN, SEED  # noqa: E402
 from opbuild.torch import opbuild as backend  # noqa: E402
 from opbuild.torch import report, reset  # noqa: E402
+from support.fuzzing import CAMPAIGN, SEED  # noqa: E402
 
 PROGRAMS = min(CAMPAIGN, 400) or 4
 """Programs that are tried."""

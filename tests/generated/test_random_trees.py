@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from comparison import onnxruntime_outputs
-from fuzzing import CAMPAIGN, SEED
 from generated.random_trees import Case, expected, random_case, scores
 from kernels.one_operator import Array, on_kernels
-from parts_runner import PartsRunner
-from seeds import try_seeds
+from support.comparison import onnxruntime_outputs
+from support.fuzzing import CAMPAIGN, SEED
+from support.parts_runner import PartsRunner
+from support.seeds import try_seeds
 
 CASES = CAMPAIGN or 40
 

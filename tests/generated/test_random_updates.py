@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import opbuild
-from fuzzing import CAMPAIGN
 from opbuild.config import Config
 from opbuild.graph.types import Array, Graph, Node, TensorType
+from support.fuzzing import CAMPAIGN
 
 SIZES = ((64,), (10,), (3, 7), (4, 16, 3), (5000,), (16411,), (0, 3), ())
 """Whole vectors, rows with an end, one element, none; some long enough to be divided among tasks."""

@@ -15,10 +15,10 @@ import pytest
 from onnx import helper, numpy_helper
 
 import opbuild
-from fuzzing import CAMPAIGN
 from generated.random_scaled import Array, Scaled, draw
 from generated.ways import every_way, outputs_of
-from seeds import try_seeds
+from support.fuzzing import CAMPAIGN
+from support.seeds import try_seeds
 
 NETWORKS = CAMPAIGN or 30
 MODULES = CAMPAIGN // 10 or 2

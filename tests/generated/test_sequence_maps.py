@@ -17,8 +17,8 @@ import pytest
 from onnx import helper
 
 import opbuild
-from fuzzing import CAMPAIGN, SEED
-from parts_runner import PartsRunner
+from support.fuzzing import CAMPAIGN, SEED
+from support.parts_runner import PartsRunner
 
 Array = npt.NDArray[Any]
 

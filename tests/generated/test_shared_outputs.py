@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from comparison import Array, onnxruntime_outputs
 from generated.ways import every_way
+from support.comparison import Array, onnxruntime_outputs
 
 X = np.random.default_rng(0).standard_normal((2, 8)).astype(np.float32)
 C = np.arange(16, dtype=np.float32).reshape(2, 8)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from fuzzing import CAMPAIGN, SEED
 from generated.random_versions import World, random_kind
-from seeds import try_seeds
+from support.fuzzing import CAMPAIGN, SEED
+from support.seeds import try_seeds
 
 EVENTS = 14
 

@@ -8,7 +8,7 @@ from typing import Any
 from opbuild.kernel.key import make_key
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.kernel.runtime_desc import runtime_desc
-from samples import IDENTITY, LEVEL, conv, entry_of
+from support.samples import IDENTITY, LEVEL, conv, entry_of
 
 SQUARE = OpDesc(
     op_types=("Square",),

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
-from mindspore_calls import values
-from networks import LIGHT, bert, light, mlp
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.errors import OpbuildError
 from opbuild.frontend.onnx_model import load_model
@@ -25,9 +21,9 @@ from opbuild.lowering.lower import lower
 from opbuild.mindspore import context, execution, nn, ops
 from opbuild.mindspore.tensor import Tensor
 from opbuild.program import Program
-from program_text import described, in_short
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "system"))
+from support.mindspore_calls import values
+from support.networks import LIGHT, bert, light, mlp
+from support.program_text import described, in_short
 
 Golden = Callable[[str, Any], None]
 
@@ -91,10 +87,9 @@ NAMES: dict[str, Any] = {"nn": nn, "ops": ops, "np": np, "Tensor": Tensor}
 
 def test_the_mindspore_cases_are_lowered_to_the_same_programs(programs: list[list[str]], golden: Golden) -> None:
     """Each expression that is compared with the real MindSpore, traced as one cell, is lowered as its file says."""
-    from mindspore_cases import all_cases
-
     import opbuild.mindspore as ms
     from opbuild.mindspore import mint
+    from support.mindspore_cases import all_cases
 
     names = {**NAMES, "ms": ms, "mint": mint}
     found: dict[str, list[str]] = {}
@@ -107,11 +102,10 @@ def test_the_mindspore_cases_are_lowered_to_the_same_programs(programs: list[lis
 
 def test_the_mindspore_layers_are_lowered_to_the_same_programs(programs: list[list[str]], golden: Golden) -> None:
     """Each layer that is compared with the real MindSpore, with the same parameters, is lowered as its file says."""
-    from mindspore_cases import LAYERS
-    from mindspore_layers import LAYER_CALLS
-
     import opbuild.mindspore as ms
     from opbuild.mindspore import mint
+    from support.mindspore_cases import LAYERS
+    from support.mindspore_layers import LAYER_CALLS
 
     names = {**NAMES, "ms": ms, "mint": mint}
     found: dict[str, list[str]] = {}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-from fuzzing import CAMPAIGN
+from support.fuzzing import CAMPAIGN
 
 
 def crossed(part: int, *axes: Sequence[Any]) -> list[tuple[Any, ...]]:

@@ -24,8 +24,6 @@ import halide as hl
 import numpy as np
 import numpy.typing as npt
 
-import kept_kernels
-from kept_kernels import Make
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.backend.halide.emission import halide_target
 from opbuild.kernel.host import host_level
@@ -34,6 +32,8 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.program import HostCall, KernelCall, Program, View
 from opbuild.runtime.link import support_parts
 from opbuild.runtime.pool import load_pool
+from support import kept_kernels
+from support.kept_kernels import Make
 
 Array = npt.NDArray[Any]
 TASKS = (1, 7, 2)

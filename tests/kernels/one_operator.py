@@ -10,7 +10,6 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from comparison import onnxruntime_outputs
 from kernels.harness import run_program
 from kernels.lowered import random
 from opbuild.backend.host.evaluate import evaluate
@@ -19,6 +18,7 @@ from opbuild.graph.passes.pipeline import optimize
 from opbuild.kernel.host import host_level
 from opbuild.lowering.lower import lower
 from opbuild.program import HostCall, Program
+from support.comparison import onnxruntime_outputs
 
 Array = npt.NDArray[Any]
 Input = Array | None

@@ -10,7 +10,6 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from comparison import onnxruntime_outputs
 from kernels.harness import run_program
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.frontend.onnx_model import load_model
@@ -19,6 +18,7 @@ from opbuild.kernel.host import host_level
 from opbuild.kernel.level import Level
 from opbuild.lowering.lower import lower
 from opbuild.program import KernelCall, Program
+from support.comparison import onnxruntime_outputs
 
 Array = npt.NDArray[Any]
 

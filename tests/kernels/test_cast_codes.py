@@ -11,12 +11,12 @@ import pytest
 from onnx import helper
 
 import opbuild
-from exact_arithmetic import Array
-from fuzzing import CAMPAIGN
 from opbuild.dtypes import ADDED, CODED, numpy_dtype, stored_bits
 from opbuild.graph.shape_rules import ONNX_NUMBERS
 from opbuild.graph.types import DTYPES
 from opbuild.operations.casting import ROUND_MODES, UNSATURATED, cast
+from support.exact_arithmetic import Array
+from support.fuzzing import CAMPAIGN
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
 

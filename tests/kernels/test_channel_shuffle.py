@@ -11,7 +11,6 @@ import pytest
 from kernels.harness import check_canaries, guarded, run_desc, run_program
 from kernels.lowered import Array, random
 from kernels.one_node import assert_close, convolve
-from machines import choose_here
 from opbuild.graph.passes.shuffle import fuse_channel_shuffle
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.host import host_level
@@ -19,6 +18,7 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.lower import lower
 from opbuild.lowering.transfer import channel_table, in_order
 from opbuild.program import View
+from support.machines import choose_here
 
 
 def shuffled(x: Array, groups: int) -> Array:

@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fuzzing import CAMPAIGN, SEED
 from kernels.harness import TASKS, check_canaries, guarded, run_desc, run_program
 from kernels.one_node import assert_close, convolve, lower_node, run_node, variants
-from machines import RUNNABLE, TRIED
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.dtypes import numpy_dtype
 from opbuild.families.blocked import BLOCK
@@ -31,6 +29,8 @@ from opbuild.lowering import conv_weights as packing
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.operations.expression import ACC, arg
+from support.fuzzing import CAMPAIGN, SEED
+from support.machines import RUNNABLE, TRIED
 
 RELU = ("relu", ACC)
 RESIDUAL = ("relu", ("add", arg(0), ACC))

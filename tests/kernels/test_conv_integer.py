@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fuzzing import CAMPAIGN, SEED
 from kernels.harness import check_canaries, guarded, run_desc, run_program
 from kernels.hostile import Case, image
-from machines import TRIED
 from opbuild.families.conv_integer import family
 from opbuild.families.conv_integer.family import MOST_HALF
 from opbuild.families.epilogue import Epilogue
@@ -26,6 +24,8 @@ from opbuild.lowering.integer_weights import Part, pack_dense
 from opbuild.lowering.lower import lower
 from opbuild.operations.expression import ACC, arg
 from opbuild.program import KernelCall, Program
+from support.fuzzing import CAMPAIGN, SEED
+from support.machines import TRIED
 
 Array = np.ndarray
 

@@ -11,11 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fuzzing import CAMPAIGN, SEED
 from kernels.harness import check_canaries, guarded, run_desc, run_program
 from kernels.lowered import program_of, random
 from kernels.one_node import assert_close
-from machines import choose_here
 from opbuild.families.blocked import BLOCK
 from opbuild.families.conv_weight_gradient import family as gradient
 from opbuild.families.conv_weight_gradient_depthwise import family as depthwise
@@ -29,6 +27,8 @@ from opbuild.lowering.available import Available, Kernels, Unlimited
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.program import KernelCall, View
+from support.fuzzing import CAMPAIGN, SEED
+from support.machines import choose_here
 
 Array = npt.NDArray[Any]
 

@@ -10,8 +10,12 @@ from random import Random
 import numpy as np
 import pytest
 
-from exact_arithmetic import FLOATS, INTEGERS, Array, cast
-from expression_trees import (
+from opbuild.kernel.host import host_level
+from opbuild.operations.casting import cast as host_cast
+from opbuild.operations.expression import Expression, arg, const
+from opbuild.operations.table import OPERATIONS
+from support.exact_arithmetic import FLOATS, INTEGERS, Array, cast
+from support.expression_trees import (
     LENGTH,
     PARAMETERS,
     Reference,
@@ -22,11 +26,7 @@ from expression_trees import (
     special_floats,
     values,
 )
-from fuzzing import CAMPAIGN
-from opbuild.kernel.host import host_level
-from opbuild.operations.casting import cast as host_cast
-from opbuild.operations.expression import Expression, arg, const
-from opbuild.operations.table import OPERATIONS
+from support.fuzzing import CAMPAIGN
 
 LEVELS = {name: level for name, level in levels().items() if CAMPAIGN or name in ("x86-64-v2", host_level().name)}
 LARGE = frozenset(("acosh", "asinh", "atan2", "atanh", "gelu_tanh", "mish", "pow", "sinh", "softplus", "tan"))

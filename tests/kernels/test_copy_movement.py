@@ -14,10 +14,10 @@ import pytest
 from kernels.combinations import crossed
 from kernels.harness import check_canaries, dims_of, guarded, run_desc, run_program
 from kernels.lowered import program_of, random, run_node
-from machines import choose_here
 from opbuild.graph.types import Node
 from opbuild.lowering.transfer import copy
 from opbuild.program import KernelCall, View
+from support.machines import choose_here
 
 Array = npt.NDArray[Any]
 

@@ -13,7 +13,6 @@ import pytest
 from kernels.combinations import crossed
 from kernels.harness import check_canaries, guarded, run_desc
 from kernels.one_node import assert_close, convolve, lower_node, run_node, variants
-from machines import TRIED
 from opbuild.families.conv_depthwise import family as depthwise
 from opbuild.families.conv_grouped import family as grouped
 from opbuild.families.epilogue import Epilogue
@@ -21,6 +20,7 @@ from opbuild.kernel.level import Level
 from opbuild.kernel.machine import Machine
 from opbuild.lowering import conv_weights as packing
 from opbuild.operations.expression import ACC
+from support.machines import TRIED
 
 
 def numbers(*shape: int, seed: int = 0) -> np.ndarray:

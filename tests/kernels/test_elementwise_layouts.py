@@ -10,7 +10,6 @@ import pytest
 
 from kernels.harness import run_program
 from kernels.lowered import program_of, random
-from machines import choose_here
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph, Node, TensorType
@@ -20,6 +19,7 @@ from opbuild.lowering.lower import lower
 from opbuild.lowering.rules.elementwise import describe
 from opbuild.operations.expression import arg, const
 from opbuild.program import KernelCall, View
+from support.machines import choose_here
 
 Array = npt.NDArray[Any]
 

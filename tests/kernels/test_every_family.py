@@ -15,8 +15,6 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from comparison import onnxruntime_output
-from fuzzing import CAMPAIGN, SEED
 from kernels import harness
 from kernels.harness import kernel, run_program
 from kernels.hostile import Case, image
@@ -33,6 +31,8 @@ from opbuild.lowering.available import Available, Kernels, Unlimited
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.program import KernelCall, Program
+from support.comparison import onnxruntime_output
+from support.fuzzing import CAMPAIGN, SEED
 
 EXTENTS = (0, 1, 2, 3, 6, 7, 8, 9, 13, 15, 16, 17, 31, 33)
 """Tiles have 1, 2, 4, 6, 7, 8, 16 or 32 steps: these are below, at and beside multiples of each."""

@@ -14,12 +14,12 @@ import halide as hl
 import numpy as np
 import pytest
 
-from fuzzing import CAMPAIGN
 from opbuild.backend.halide.definition import TYPES
 from opbuild.backend.halide.expression import compile_expression
 from opbuild.operations.evaluation import evaluate_expression
 from opbuild.operations.expression import Expression, arg, const
 from opbuild.operations.table import OPERATIONS
+from support.fuzzing import CAMPAIGN
 
 FLOATS = ("float16", "float32", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from exact_arithmetic import Array
-from graph_runner import run_graph
 from kernels.harness import run_program
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.graph.passes.pipeline import optimize
@@ -16,6 +14,8 @@ from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.host import host_level
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
+from support.exact_arithmetic import Array
+from support.graph_runner import run_graph
 
 HALF = np.dtype(np.float16)
 

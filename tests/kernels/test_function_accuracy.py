@@ -16,11 +16,11 @@ import numpy.typing as npt
 import pytest
 from mpmath import mp, mpf
 
-from fuzzing import CAMPAIGN, SEED
 from kernels.test_expression_values import evaluate
 from opbuild.operations.evaluation import evaluate_expression
 from opbuild.operations.expression import Expression, arg
 from opbuild.operations.table import OPERATIONS
+from support.fuzzing import CAMPAIGN, SEED
 
 Array = npt.NDArray[Any]
 Exact = Callable[..., Any]

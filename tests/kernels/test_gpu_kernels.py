@@ -9,7 +9,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from fake_cuda import GPU
+from support.fake_cuda import GPU
 
 OLD_ENOUGH = tuple(map(int, np.__version__.split(".")[:2])) < (2, 4)
 pytestmark = [

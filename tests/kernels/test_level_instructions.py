@@ -18,8 +18,6 @@ import numpy as np
 import onnx
 import pytest
 
-import kept_kernels
-from fuzzing import CAMPAIGN
 from kernels.test_every_family import CASES, ELSEWHERE, graph_of
 from opbuild.backend.halide import emission
 from opbuild.backend.halide.driver import HalideCompiler
@@ -34,6 +32,8 @@ from opbuild.kernel.level import LEVELS, Level
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.lower import lower
+from support import kept_kernels
+from support.fuzzing import CAMPAIGN
 
 PROCESSORS = {
     "x86-64": "k8",

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from comparison import onnxruntime_outputs
 from kernels.combinations import crossed
 from kernels.hostile import Case
 from kernels.small_models import families_of, model_of, program_of, run_model
+from support.comparison import onnxruntime_outputs
 
 MICROSOFT = "com.microsoft"
 

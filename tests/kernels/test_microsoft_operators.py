@@ -13,7 +13,6 @@ import pytest
 from onnx import TensorProto, helper
 
 import opbuild
-from comparison import onnxruntime_outputs
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import InvalidModelError, UnsupportedOperatorError
 from opbuild.frontend.onnx_model import load_model
@@ -24,6 +23,7 @@ from opbuild.pipeline.parts import PartBinder
 from opbuild.pipeline.steps import optimize_graph
 from opbuild.pipeline.templates import OpenProgram
 from opbuild.runtime.weights import Packer, pack_constants
+from support.comparison import onnxruntime_outputs
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
 

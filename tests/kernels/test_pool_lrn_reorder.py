@@ -9,9 +9,9 @@ import pytest
 
 from kernels.harness import check_canaries, guarded, run_desc
 from kernels.one_node import assert_close, run_node
-from machines import choose_here
 from opbuild.lowering.transfer import from_blocked, to_blocked
 from opbuild.program import View
+from support.machines import choose_here
 
 
 def numbers(*shape: int, seed: int = 0) -> np.ndarray:

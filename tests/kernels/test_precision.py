@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fuzzing import CAMPAIGN
 from kernels.combinations import crossed
 from kernels.harness import run_program
 from kernels.lowered import program_of, random, run_node, variants
@@ -28,6 +27,7 @@ from opbuild.kernel.host import host_level
 from opbuild.lowering.lower import lower
 from opbuild.operations.expression import Expression, arg, const
 from opbuild.operations.table import OPERATIONS
+from support.fuzzing import CAMPAIGN
 
 Array = npt.NDArray[Any]
 MODES = ("high_performance", "high_precision")

@@ -10,7 +10,6 @@ import onnx
 import pytest
 from onnx import helper
 
-from comparison import onnxruntime_outputs
 from kernels.small_models import (
     Array,
     assert_as_onnxruntime,
@@ -20,6 +19,7 @@ from kernels.small_models import (
     run_model,
 )
 from kernels.test_conv_integer import convolved
+from support.comparison import onnxruntime_outputs
 
 MICROSOFT = "com.microsoft"
 INTEGER = ("conv_integer", "conv_integer_depthwise")

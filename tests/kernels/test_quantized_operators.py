@@ -7,8 +7,8 @@ import onnx
 import pytest
 from onnx import helper
 
-from comparison import onnxruntime_outputs
 from kernels.small_models import Array, assert_as_onnxruntime, families_of, model_of, program_of, run_model
+from support.comparison import onnxruntime_outputs
 
 MICROSOFT = "com.microsoft"
 RNG = np.random.default_rng(7)

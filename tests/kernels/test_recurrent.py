@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fuzzing import CAMPAIGN, SEED
 from kernels.harness import run_program
 from kernels.hostile import Case
 from opbuild.backend.host.evaluate import evaluate
@@ -23,6 +22,7 @@ from opbuild.lowering.available import Available, Unlimited
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.program import HostCall, KernelCall, Program
+from support.fuzzing import CAMPAIGN, SEED
 
 Array = npt.NDArray[Any]
 

@@ -8,9 +8,9 @@ import onnx.reference
 import pytest
 from onnx import helper
 
-from comparison import onnxruntime_outputs
 from kernels.lowered import random, run_node
 from opbuild.graph.types import Array, Node
+from support.comparison import onnxruntime_outputs
 
 COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric")
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from exact_arithmetic import Array
 from kernels.harness import run_program
 from kernels.lowered import random
 from opbuild.backend.host.evaluate import evaluate
@@ -18,6 +17,7 @@ from opbuild.kernel.host import host_level
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.program import KernelCall, Program
+from support.exact_arithmetic import Array
 
 OPERATORS: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
     "softmax of rows": ("Softmax", (5, 6, 67), {"axis": -1}),

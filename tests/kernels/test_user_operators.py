@@ -13,11 +13,11 @@ from onnx import helper
 import opbuild
 from kernels.harness import run_program
 from kernels.lowered import program_of
-from made_modules import write_and_import
 from opbuild.errors import CompileError, ModelError, OptionError
 from opbuild.graph import user_operators
 from opbuild.graph.types import Node
 from opbuild.user_operators.decorator import operator
+from support.made_modules import write_and_import
 
 SOURCE = '''
 import halide as hl

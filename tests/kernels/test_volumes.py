@@ -10,9 +10,9 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from comparison import onnxruntime_outputs
 from kernels.one_operator import assert_same, check, on_kernels, program_of, random
 from opbuild.program import KernelCall
+from support.comparison import onnxruntime_outputs
 
 CONVOLUTIONS: tuple[tuple[Sequence[int], Sequence[int], dict[str, Any]], ...] = (
     ((1, 3, 5, 6, 7), (4, 3, 3, 3, 3), {"pads": [1] * 6}),

@@ -11,10 +11,8 @@ import halide as hl
 import numpy as np
 import pytest
 
-from fuzzing import CAMPAIGN, SEED
 from kernels.harness import check_canaries, guarded, run_desc
 from kernels.one_node import assert_close, convolve, lower_node, run_node, variants
-from machines import TRIED
 from opbuild.families.blocked import blocks
 from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import Variant
@@ -24,6 +22,8 @@ from opbuild.kernel.level import LEVELS, Level
 from opbuild.kernel.machine import Machine
 from opbuild.lowering import conv_weights
 from opbuild.operations.expression import ACC, arg
+from support.fuzzing import CAMPAIGN, SEED
+from support.machines import TRIED
 
 TOLERANCE = 2e-5
 """F(4 x 4) multiplies by up to 8 in its transforms; its rounding error is several times that of the direct sum."""

@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fuzzing import CAMPAIGN, SEED
 from kernels.harness import check_canaries, guarded, run_desc, run_program
 from kernels.test_conv_integer import convolved
-from machines import TRIED
 from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import Variant
 from opbuild.families.winograd import family as winograd
@@ -23,6 +21,8 @@ from opbuild.lowering import integer_weights
 from opbuild.lowering.lower import lower
 from opbuild.operations.expression import ACC, arg
 from opbuild.program import KernelCall, Program
+from support.fuzzing import CAMPAIGN, SEED
+from support.machines import TRIED
 
 Array = np.ndarray
 

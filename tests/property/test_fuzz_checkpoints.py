@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fuzzing import CAMPAIGN, INPUTS, Change, changed, fuzz
 from opbuild.errors import OpbuildError
 from opbuild.mindspore import load_checkpoint
+from support.fuzzing import CAMPAIGN, INPUTS, Change, changed, fuzz
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 

@@ -22,9 +22,6 @@ import pytest
 from onnx import parser
 
 import opbuild
-from fields import Format, try_fields
-from fuzzing import CAMPAIGN, INPUTS, to_bytes
-from handmade import build, chain, image_store
 from opbuild.backend.fake import fake_object
 from opbuild.builder.wire import Unpacker
 from opbuild.cache.bundling import _unpack
@@ -77,7 +74,10 @@ from opbuild.store.remote.packing import packed
 from opbuild.store.remote.service import Service
 from opbuild.store.remote.tiered import TieredNetworks, TieredWeights
 from opbuild.store.weights import DiskWeights
-from samples import IDENTITY, LEVEL, conv, entry_of, key_of
+from support.fields import Format, try_fields
+from support.fuzzing import CAMPAIGN, INPUTS, to_bytes
+from support.handmade import build, chain, image_store
+from support.samples import IDENTITY, LEVEL, conv, entry_of, key_of
 
 SIZE = 64 * 1024
 KEY = ImageKey("chain", {"model": "m", "target": LEVEL.name, "inputs": [["x", "float32", [SIZE]]]}, lambda: "halide-1")
@@ -711,7 +711,7 @@ def saved_module(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A saved torch module, and a store with its operators."""
     torch = pytest.importorskip("torch", reason="saved modules are torch's")
     import opbuild.torch
-    from torch_started import Small, rows
+    from support.torch_started import Small, rows
 
     folder = tmp_path_factory.mktemp("saved")
     saved = opbuild.torch.save(
@@ -737,7 +737,7 @@ def test_fields_of_saved_torch_modules(
     from opbuild.torch.ahead import Storable
     from opbuild.torch.artifacts import OperatorArtifact
     from opbuild.torch.saved import _FORM
-    from torch_started import Small, rows
+    from support.torch_started import Small, rows
 
     folder = tmp_path / "modules"
     folder.mkdir()

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from fuzzing import CAMPAIGN, INPUTS, Change, changed, changed_json, fuzz, to_bytes
-from handmade import build, chain, image_store
 from opbuild.cache.bundling import _unpack
 from opbuild.cache.folder import check_network
 from opbuild.cli import show_offline
@@ -36,7 +34,9 @@ from opbuild.store.inventory import survey
 from opbuild.store.networks import weights_of
 from opbuild.store.policy import read_policy
 from opbuild.store.weights import DiskWeights
-from samples import IDENTITY, conv, entry_of
+from support.fuzzing import CAMPAIGN, INPUTS, Change, changed, changed_json, fuzz, to_bytes
+from support.handmade import build, chain, image_store
+from support.samples import IDENTITY, conv, entry_of
 
 SIZE = 64 * 1024
 KEY = ImageKey("chain", {"model": "m", "inputs": [["x", "float32", [SIZE]]]}, lambda: "halide-1")
@@ -78,7 +78,7 @@ def test_files_of_an_entry(tmp_path: Path) -> None:
 
 def test_objects() -> None:
     """F58: the reader of symbols says what is wrong with an ELF file, and reads nothing outside it."""
-    from handmade import ADD, kernel_object
+    from support.handmade import ADD, kernel_object
 
     content = kernel_object(ADD)
 

@@ -9,12 +9,12 @@ import onnx
 import pytest
 from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper
 
-from fuzzing import CAMPAIGN, INPUTS, Change, changed, fuzz
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import OpbuildError
 from opbuild.frontend.onnx_model import load_model
 from opbuild.frontend.onnx_wire import LARGE, without_large_tensors
 from opbuild.frontend.wire import delimited
+from support.fuzzing import CAMPAIGN, INPUTS, Change, changed, fuzz
 
 FLOAT = TensorProto.FLOAT
 

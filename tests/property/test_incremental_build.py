@@ -22,7 +22,7 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import sha256
 from opbuild.store.disk import DiskStore
 from opbuild.store.memory import MemoryStore
-from samples import LEVEL, conv, delivered, needed
+from support.samples import LEVEL, conv, delivered, needed
 
 networks = st.lists(st.lists(st.integers(0, 9), unique=True, max_size=6), min_size=1, max_size=5)
 damages = st.sampled_from(["none", "delete", "empty", "cut", "evict"])

@@ -12,13 +12,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fuzzing import CAMPAIGN
 from opbuild.kernel.debug import OPTIONS, flags_of
 from opbuild.kernel.key import make_key
 from opbuild.kernel.level import LEVELS
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 from opbuild.text.canonical import canonical_json
-from samples import IDENTITY, key_of
+from support.fuzzing import CAMPAIGN
+from support.samples import IDENTITY, key_of
 
 EXAMPLES = min(CAMPAIGN, 1000) or 30
 

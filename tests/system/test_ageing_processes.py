@@ -6,10 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from aged_entries import fill, left
 from opbuild.store.inventory import survey
 from opbuild.store.policy import MEGABYTE
-from processes import environment
+from support.aged_entries import fill, left
+from support.processes import environment
 
 AGE = """
 import sys

@@ -14,10 +14,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-import networks
 import opbuild
-from comparison import onnxruntime_output, relative_error
-from fuzzing import CAMPAIGN
 from opbuild.backend.host.evaluate import evaluate_native, is_native
 from opbuild.config import Config
 from opbuild.errors import BuildError, OptionError, ShapeError, UnsupportedOperatorError
@@ -28,7 +25,10 @@ from opbuild.models.sizes import make_sizes
 from opbuild.offline.build import build_offline
 from opbuild.offline.file import read_offline
 from opbuild.offline.ranges import lower_to, optimized, plan_ranges
-from processes import WITHOUT_COMPILER, environment
+from support import networks
+from support.comparison import onnxruntime_output, relative_error
+from support.fuzzing import CAMPAIGN
+from support.processes import WITHOUT_COMPILER, environment
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
 

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from opbuild.cli.main import main
-from small_network import SmallNetwork
+from support.small_network import SmallNetwork
 
 QUICK = ["--rounds", "2", "--seconds", "1", "--num_threads", "1", "--json", "figures.json"]
 BOTH = ["--runtime", "onnxruntime", "--runtime", "opbuild"]

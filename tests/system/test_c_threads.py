@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 import opbuild
 from opbuild import native
 from opbuild.config import Config
-from pools import HERE
+from support.pools import HERE
 
 NATIVE = Path(native.__file__).parent
 

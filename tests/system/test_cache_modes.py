@@ -14,10 +14,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import opbuild
-from aged_entries import fill
-from fuzzing import CAMPAIGN
 from opbuild.store import ageing
-from processes import environment
+from support.aged_entries import fill
+from support.fuzzing import CAMPAIGN
+from support.processes import environment
 
 WEIGHTS = np.linspace(-1, 1, 256 * 256, dtype=np.float32).reshape(256, 256)
 X = np.linspace(0.1, 2, 4 * 256, dtype=np.float32).reshape(4, 256)

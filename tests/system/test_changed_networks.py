@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 import pytest
 
-import networks
 import opbuild
-from comparison import onnxruntime_output, relative_error
+from support import networks
+from support.comparison import onnxruntime_output, relative_error
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
 

@@ -16,8 +16,8 @@ import opbuild
 from opbuild.cli.main import main
 from opbuild.errors import OpbuildError
 from opbuild.runtime import link as linking
-from replayed import ReplayServer
-from small_network import SHAPE, SmallNetwork
+from support.replayed import ReplayServer
+from support.small_network import SHAPE, SmallNetwork
 
 RUN = ["run", "small.onnx", "--repeat", "1", "--input_shape", "x:64,256"]
 GIVEN = ["run", "small.onnx", "--repeat", "1"]

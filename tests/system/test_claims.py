@@ -26,13 +26,13 @@ from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
 from opbuild.store.claims import FolderClaims, sweep_claims
 from opbuild.store.disk import DiskStore
-from samples import Recorder, conv, disk_builder, key_of, needed
+from support.samples import Recorder, conv, disk_builder, key_of, needed
 
 BUILDER = f"""
 import fcntl, json, sys
 sys.path[:0] = {sys.path!r}
 from pathlib import Path
-from samples import conv, disk_builder, needed
+from support.samples import conv, disk_builder, needed
 from opbuild.config import Config
 from opbuild.store.claims import FolderClaims
 from opbuild.store.memory import MemoryStore
@@ -108,7 +108,7 @@ HOLDER = f"""
 import sys
 sys.path[:0] = {sys.path!r}
 from pathlib import Path
-from samples import *
+from support.samples import *
 from opbuild.store.claims import FolderClaims
 from opbuild.backend.fake import FakeCompiler
 from opbuild.config import Config
@@ -177,7 +177,7 @@ def test_a_process_that_forks_does_not_hand_on_its_claims(tmp_path: Path) -> Non
 import os, sys, time
 sys.path[:0] = {sys.path!r}
 from pathlib import Path
-from samples import *
+from support.samples import *
 from opbuild.store.claims import FolderClaims
 claim = FolderClaims(Path(sys.argv[1])).take(key_of(conv()))
 ready, tell = os.pipe()

@@ -14,9 +14,9 @@ import onnx
 import onnx.reference
 import pytest
 
-import networks
 from opbuild.cli.main import main
-from until import until
+from support import networks
+from support.until import until
 
 
 def opbuild(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -15,10 +15,10 @@ import onnx.reference
 import pytest
 from onnx import TensorProto, helper
 
-import networks
 import opbuild
 from opbuild.cli.main import main
 from opbuild.kernel.host import host_level
+from support import networks
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradient_checks import draw, ints, one_node
-from graph_runner import run_graph
 from opbuild.api import compile_graph
 from opbuild.config import Config
 from opbuild.graph.gradients.reverse import differentiate
 from opbuild.graph.types import Array
+from support.gradient_checks import draw, ints, one_node
+from support.graph_runner import run_graph
 
 pytestmark = pytest.mark.usefixtures("with_pack", "kept_objects")
 

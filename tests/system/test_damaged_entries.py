@@ -11,7 +11,7 @@ import pytest
 
 from opbuild.config import Config
 from opbuild.kernel.entry import SUFFIXES
-from samples import conv, disk_builder, needed
+from support.samples import conv, disk_builder, needed
 
 WANTED = needed(*(conv(tile) for tile in range(5)))
 VICTIM = conv(2)

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-import stopped_builds
-from damage import DAMAGES, unreadable
 from opbuild.store.counters import read_counters
-from replayed import replayed_compiles
-from stopped_builds import Place, forget_networks, output_of
-from until import settle, until
+from support import stopped_builds
+from support.damage import DAMAGES, unreadable
+from support.replayed import replayed_compiles
+from support.stopped_builds import Place, forget_networks, output_of
+from support.until import settle, until
 
 OPERATOR = ("kernel_meta/softmax_*.o", "kernel_meta/softmax_*.info", "kernel_meta/softmax_*.json")
 IMAGE = ("network_meta/small_*.so", "network_meta/small_*.bin", "network_meta/small_*.json",

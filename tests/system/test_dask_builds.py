@@ -16,8 +16,6 @@ import pytest
 from onnx import TensorProto, helper
 
 import opbuild
-from crowded_compiler import CrowdedCompiler
-from fuzzing import CAMPAIGN
 from opbuild.builder.build import Builder
 from opbuild.builder.result import BuildResult
 from opbuild.cli.executors import DaskExecutor, executor_named
@@ -25,7 +23,9 @@ from opbuild.config import Config
 from opbuild.events import CompileFinished, CompileStarted, Event, Warned
 from opbuild.kernel.interfaces import Compiler
 from opbuild.store.memory import MemoryStore
-from samples import LEVEL, Recorder, conv, needed
+from support.crowded_compiler import CrowdedCompiler
+from support.fuzzing import CAMPAIGN
+from support.samples import LEVEL, Recorder, conv, needed
 
 pytest.importorskip("distributed", reason="the extra [dask] is not installed")
 

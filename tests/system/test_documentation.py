@@ -13,8 +13,8 @@ import click
 import pytest
 import yaml
 
-import documented
 from opbuild.cli.main import opbuild
+from support import documented
 
 ROOT = Path(__file__).resolve().parents[2]
 READ = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md")), ROOT / "docs" / "concepts" / "shapes.md"]

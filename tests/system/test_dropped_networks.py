@@ -17,14 +17,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 import opbuild
 import opbuild.onnxruntime as ort
-from fuzzing import CAMPAIGN, SEED
 from generated.random_parts import RandomParts
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import OpbuildError
 from opbuild.frontend.onnx_model import load_model
-from small_network import small_model
-from uncollected import held, left_over
-from until import until
+from support.fuzzing import CAMPAIGN, SEED
+from support.small_network import small_model
+from support.uncollected import held, left_over
+from support.until import until
 
 pytestmark = [pytest.mark.usefixtures("kept_objects")]
 

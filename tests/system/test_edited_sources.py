@@ -14,11 +14,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from kept_kernels import SOURCE
 from opbuild.backend.halide import driver
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.sources import MANIFEST
-from processes import Outcome, build_and_run
+from support.kept_kernels import SOURCE
+from support.processes import Outcome, build_and_run
 
 ROOT = SOURCE.parent
 SOFTMAX = driver._modules(OpDesc(op_types=("Softmax",), family="softmax", inputs=(), outputs=()))[1]

@@ -20,7 +20,7 @@ from opbuild.config import Config
 from opbuild.dtypes import ADDED, numpy_dtype, stored_bits
 from opbuild.errors import InputError
 from opbuild.graph.shape_rules import ONNX_DTYPES
-from processes import environment
+from support.processes import environment
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
 

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 import opbuild
-from forked import CanNotBeSetUpError, in_fork, mount, own_mounts
 from opbuild.cache.folder import Cache
 from opbuild.config import Config
 from opbuild.errors import OpbuildError, OptionError
-from small_network import SHAPE, Built, SmallNetwork
+from support.forked import CanNotBeSetUpError, in_fork, mount, own_mounts
+from support.small_network import SHAPE, Built, SmallNetwork
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 

@@ -16,9 +16,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from kept_kernels import SOURCE
 from opbuild.kernel.entry import UNCHANGED
-from processes import WITHOUT, environment
+from support.kept_kernels import SOURCE
+from support.processes import WITHOUT, environment
 
 
 def network(kernel: int = 3, dtype: int = TensorProto.FLOAT, rows: int = 4) -> onnx.ModelProto:

@@ -19,7 +19,7 @@ from opbuild.files.held import HeldFile
 from opbuild.onnxruntime import InferenceSession
 from opbuild.onnxruntime import model as session_model
 from opbuild.onnxruntime.status import InvalidGraph
-from processes import build_and_run
+from support.processes import build_and_run
 
 SIZE = 32 * 1024
 

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 import opbuild
-from crowded_compiler import CrowdedCompiler
 from opbuild.builder import queue
 from opbuild.builder.build import Builder
 from opbuild.builder.result import BuildResult
@@ -31,9 +30,10 @@ from opbuild.store.memory import MemoryStore
 from opbuild.store.remote.objects import NETWORKS
 from opbuild.store.remote.service import Service
 from opbuild.store.tiers import TieredStore
-from remote_servers import redis_server, service
-from samples import LEVEL, Recorder, conv, needed
-from small_network import SHAPE, SmallNetwork, make_small_network
+from support.crowded_compiler import CrowdedCompiler
+from support.remote_servers import redis_server, service
+from support.samples import LEVEL, Recorder, conv, needed
+from support.small_network import SHAPE, SmallNetwork, make_small_network
 
 OPERATORS = 12
 

@@ -13,8 +13,8 @@ import onnx
 import pytest
 
 import opbuild
-from comparison import onnxruntime_outputs
 from opbuild.config import Config
+from support.comparison import onnxruntime_outputs
 
 ensemble = pytest.importorskip("sklearn.ensemble", reason="scikit-learn is not installed")
 lightgbm = pytest.importorskip("lightgbm", reason="LightGBM is not installed")

@@ -15,8 +15,8 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from fuzzing import CAMPAIGN, SEED
-from processes import environment
+from support.fuzzing import CAMPAIGN, SEED
+from support.processes import environment
 
 pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
 

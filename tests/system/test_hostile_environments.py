@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from opbuild.config import Config
-from samples import conv, disk_builder, needed
+from support.samples import conv, disk_builder, needed
 
 WANTED = needed(*(conv(tile) for tile in range(6)))
 
@@ -21,7 +21,7 @@ import sys
 sys.path[:0] = {sys.path!r}
 import os, resource
 from pathlib import Path
-from samples import conv, disk_builder, needed
+from support.samples import conv, disk_builder, needed
 from opbuild.config import Config
 from opbuild.errors import OpbuildError
 exec(sys.argv[2])

@@ -16,11 +16,11 @@ from pathlib import Path
 import onnx
 import pytest
 
-import networks
-from fuzzing import CAMPAIGN, SEED
-from interrupted import left_running
-from processes import environment
-from until import until
+from support import networks
+from support.fuzzing import CAMPAIGN, SEED
+from support.interrupted import left_running
+from support.processes import environment
+from support.until import until
 
 pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
 

@@ -18,12 +18,12 @@ from pathlib import Path
 import onnx
 import pytest
 
-import networks
 import opbuild
-from fuzzing import CAMPAIGN
-from interrupted import PROGRAM, Interrupted, interrupt, left_running
-from processes import environment
-from until import until
+from support import networks
+from support.fuzzing import CAMPAIGN
+from support.interrupted import PROGRAM, Interrupted, interrupt, left_running
+from support.processes import environment
+from support.until import until
 
 pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
 

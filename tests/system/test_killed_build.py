@@ -13,14 +13,14 @@ from dataclasses import replace
 import pytest
 
 from opbuild.config import Config
-from samples import conv, disk_builder, needed
+from support.samples import conv, disk_builder, needed
 
 COUNT = 40
 SCRIPT = f"""
 import sys
 sys.path[:0] = {sys.path!r}
 from pathlib import Path
-from samples import conv, disk_builder, needed
+from support.samples import conv, disk_builder, needed
 from opbuild.config import Config
 with disk_builder(Config(cache_path=Path(sys.argv[1]), workers=2)) as builder:
     print("ready", flush=True)

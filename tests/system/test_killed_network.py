@@ -8,9 +8,9 @@ import sys
 import time
 from pathlib import Path
 
-import networks
 import opbuild
-from fuzzing import CAMPAIGN
+from support import networks
+from support.fuzzing import CAMPAIGN
 
 TIMES = 10 if CAMPAIGN else 4
 

@@ -10,10 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-import networks
-from comparison import relative_error
-from fuzzing import CAMPAIGN
-from processes import build_and_run, environment
+from support import networks
+from support.comparison import relative_error
+from support.fuzzing import CAMPAIGN
+from support.processes import build_and_run, environment
 
 _BUILD = "import sys, opbuild; opbuild.compile(sys.argv[1], cache_path=sys.argv[2])"
 

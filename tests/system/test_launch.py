@@ -15,7 +15,7 @@ import pytest
 from opbuild.errors import RankError
 from opbuild.ranks.hub import Hub
 from opbuild.ranks.launcher import Job, launch
-from until import is_gone, until
+from support.until import is_gone, until
 
 PLACE = """
 import os, sys

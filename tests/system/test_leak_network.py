@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from handmade import build, chain, parallel_program
+from support.handmade import build, chain, parallel_program
 
 CALLS = """
 import gc, os, tracemalloc
 from pathlib import Path
 import numpy as np
-from handmade import build, chain
+from support.handmade import build, chain
 from opbuild.graph.types import TensorType
 from opbuild.report import Report
 from opbuild.runtime.binding import Binding

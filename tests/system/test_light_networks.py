@@ -7,10 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import networks
 import opbuild
-from comparison import onnxruntime_output, relative_error
-from fuzzing import CAMPAIGN
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
@@ -18,7 +15,10 @@ from opbuild.kernel.host import host_level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
-from processes import build_and_run
+from support import networks
+from support.comparison import onnxruntime_output, relative_error
+from support.fuzzing import CAMPAIGN
+from support.processes import build_and_run
 
 LARGE = ("bvlc_alexnet", "vgg19", "zfnet512")
 """Their 240 to 580 MB of weights take a minute: ``make campaign`` tries them too."""

@@ -13,7 +13,6 @@ import numpy as np
 import onnx
 import pytest
 
-import networks
 import opbuild
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.backend.host.evaluate import evaluate
@@ -26,8 +25,9 @@ from opbuild.kernel.host import host_level
 from opbuild.kernel.level import Level
 from opbuild.kernel.machine import Machine
 from opbuild.lowering.lower import lower
-from processes import WITHOUT, environment
-from samples import Recorder
+from support import networks
+from support.processes import WITHOUT, environment
+from support.samples import Recorder
 
 HOST = host_level()
 LOWER = HOST.lower()

@@ -20,12 +20,12 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-import kept_kernels
-from fuzzing import CAMPAIGN, SEED
 from opbuild.cache.folder import Cache
 from opbuild.config import Config
-from processes import environment
-from small_network import small_model
+from support import kept_kernels
+from support.fuzzing import CAMPAIGN, SEED
+from support.processes import environment
+from support.small_network import small_model
 
 pytestmark = [pytest.mark.usefixtures("kept_objects"), *([pytest.mark.timeout(14400)] if CAMPAIGN else [])]
 
@@ -42,7 +42,7 @@ MANY = """
 import gc, json, resource, sys
 import numpy as np
 import opbuild
-from uncollected import held, resident
+from support.uncollected import held, resident
 
 gc.disable()
 path, count, descriptors = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -67,7 +67,7 @@ SERVICE = """
 import json, random, sys, threading, time
 import numpy as np
 import opbuild
-from uncollected import held, resident
+from support.uncollected import held, resident
 
 path, seconds, seed = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
 end = time.monotonic() + seconds

@@ -5,22 +5,20 @@ The real package runs in its own interpreter: ``OPBUILD_MINDSPORE_PYTHON`` names
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
-from mindspore_calls import differences
-from processes import environment
+from support import mindspore_worker
+from support.mindspore_calls import differences
+from support.mindspore_worker import Results
+from support.processes import environment
 
-HERE = Path(__file__).resolve().parent
-WORKER = HERE / "mindspore_worker.py"
+WORKER = Path(mindspore_worker.__file__)
 INTERPRETER = os.environ.get("OPBUILD_MINDSPORE_PYTHON", sys.executable)
 
 
@@ -31,19 +29,6 @@ def why_not() -> str:
     return (
         "" if probe.returncode == 0 else f"{INTERPRETER} has no mindspore: set OPBUILD_MINDSPORE_PYTHON to one that has"
     )
-
-
-class Results:
-    """What one run of the worker wrote."""
-
-    def __init__(self, path: Path) -> None:
-        with np.load(path) as file:
-            self.arrays = {name: file[name] for name in file.files}
-        self.said: dict[str, Any] = json.loads(bytes(self.arrays.pop("said")))
-
-    def leaves(self, case: str) -> list[Any]:
-        """Return the leaves of a case's result: arrays, and the texts of what is no tensor."""
-        return [self.arrays[f"{case}|{i}"] if text is None else text for i, text in enumerate(self.said[case])]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from processes import environment
+from support.processes import environment
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from small_network import SHAPE, small_model
+from support.small_network import SHAPE, small_model
 
 MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
 

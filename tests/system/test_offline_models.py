@@ -18,16 +18,16 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-import networks
 import opbuild
-from comparison import onnxruntime_output, relative_error
-from fuzzing import CAMPAIGN
 from opbuild.config import Config
 from opbuild.errors import OptionError, ShapeError, TargetError, UnsupportedOperatorError
 from opbuild.kernel.host import runs_here
 from opbuild.kernel.soc_version import resolve_soc_version
 from opbuild.offline.format import VERSION
-from processes import WITHOUT_COMPILER, environment
+from support import networks
+from support.comparison import onnxruntime_output, relative_error
+from support.fuzzing import CAMPAIGN
+from support.processes import WITHOUT_COMPILER, environment
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
 

@@ -16,7 +16,6 @@ import pytest
 from onnx import parser
 
 import opbuild
-from fuzzing import INPUTS, Change, changed_json, fuzz, to_bytes
 from opbuild.cli.main import main
 from opbuild.config import Config
 from opbuild.errors import BuildError, InvalidModelError, OpbuildError, UnsupportedOperatorError
@@ -24,7 +23,8 @@ from opbuild.offline.build import build_offline
 from opbuild.offline.check import check
 from opbuild.offline.format import GRAPH, PLAN, Section, open_container, write_container
 from opbuild.offline.preview import preview
-from processes import WITHOUT_COMPILER, environment
+from support.fuzzing import INPUTS, Change, changed_json, fuzz, to_bytes
+from support.processes import WITHOUT_COMPILER, environment
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
 

@@ -17,8 +17,8 @@ import onnx
 import pytest
 
 import opbuild
-from remote_servers import PATIENT, answering
-from small_network import SHAPE, small_model
+from support.remote_servers import PATIENT, answering
+from support.small_network import SHAPE, small_model
 
 RANKS = 4
 

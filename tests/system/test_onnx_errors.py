@@ -10,12 +10,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-import networks
 import opbuild
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import DTypeError, InvalidModelError, ModelError, OptionError, ShapeError, UnsupportedOperatorError
 from opbuild.frontend.input_shape import format_input_shape, parse_input_shape
 from opbuild.frontend.onnx_model import load_model
+from support import networks
 
 FLOAT = TensorProto.FLOAT
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from processes import environment
+from support.processes import environment
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
 

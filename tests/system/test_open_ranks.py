@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import opbuild
-from fuzzing import CAMPAIGN, SEED
 from opbuild.cli.main import main
+from support.fuzzing import CAMPAIGN, SEED
 
 CALLS = CAMPAIGN or 12
 """Calls of each network, of random ranks and sizes."""

@@ -28,7 +28,7 @@ from opbuild.offline.build import build_offline
 from opbuild.store.memory import MemoryStore
 from opbuild.store.pack import PACKS, Pack
 from opbuild.store.pack_file import PackFile
-from processes import WITHOUT, environment
+from support.processes import WITHOUT, environment
 
 LEVELS = sorted(path.name for path in PACKS.iterdir() if path.is_dir())
 SAMPLE = 4

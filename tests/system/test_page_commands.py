@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 import opbuild
 from opbuild.cli.main import main
 from opbuild.cli.picture import nominal_peak
-from small_network import SmallNetwork
+from support.small_network import SmallNetwork
 
 SIZE = ["--input_shape", "x:64,256"]
 FILES = ["--report", "page.html", "--trace", "trace.json"]

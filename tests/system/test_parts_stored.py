@@ -18,7 +18,7 @@ from onnx import parser
 import opbuild
 from opbuild.errors import CompileForbiddenError
 from opbuild.models.source import ModelSource
-from open_rows import noted_sizes
+from support.open_rows import noted_sizes
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from fuzzing import CAMPAIGN
 from opbuild.backend.fake import fake_object
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.store.disk import DiskStore
-from samples import conv, entry_of, key_of
+from support.fuzzing import CAMPAIGN
+from support.samples import conv, entry_of, key_of
 
 pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
 
@@ -89,7 +89,7 @@ from opbuild.platform.digest import sha256
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.store.claims import FolderClaims
 from opbuild.store.disk import DiskStore
-from samples import LEVEL, conv, delivered, disk_builder, needed
+from support.samples import LEVEL, conv, delivered, disk_builder, needed
 
 class Instant:
     alive, worked, kind = True, True, None

@@ -14,7 +14,6 @@ from typing import Any
 import onnx
 import pytest
 
-from networks import bert
 from opbuild.backend.fake import FakeCompiler
 from opbuild.builder.build import Builder
 from opbuild.builder.result import BuildResult
@@ -25,8 +24,9 @@ from opbuild.store.claims import FolderClaims
 from opbuild.store.disk import DiskStore
 from opbuild.store.peers import Peers, announce, claims_folder
 from opbuild.store.shared import rank_stores
-from processes import environment
-from samples import LEVEL, Recorder, conv, needed
+from support.networks import bert
+from support.processes import environment
+from support.samples import LEVEL, Recorder, conv, needed
 
 WANTED = tuple(conv(tile) for tile in range(6))
 

@@ -17,8 +17,8 @@ from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.kernel.host import host_level
 from opbuild.offline.build import build_offline
-from refusing_storage import REFUSALS, RefusingStorage, watched
-from small_network import SHAPE, SmallNetwork
+from support.refusing_storage import REFUSALS, RefusingStorage, watched
+from support.small_network import SHAPE, SmallNetwork
 
 ALL = bool(os.environ.get("OPBUILD_TEST_ALL_REFUSALS"))
 

@@ -16,15 +16,15 @@ import onnx
 import pytest
 
 import opbuild
-from full_disk import python_on_a_small_disk
 from opbuild.cli.main import main
 from opbuild.errors import OptionError
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.remote import _uploads, service_at
 from opbuild.store.remote.service import Service
-from open_rows import model as rows_model
-from remote_servers import PATIENT, free_port, http_server
-from small_network import SHAPE, small_model
+from support.full_disk import python_on_a_small_disk
+from support.open_rows import model as rows_model
+from support.remote_servers import PATIENT, free_port, http_server
+from support.small_network import SHAPE, small_model
 
 X = np.linspace(-1, 1, 64 * 256, dtype=np.float32).reshape(SHAPE)
 """What the network is called with."""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import networks
 import opbuild
+from support import networks
 
 
 def objects(folder: Path) -> dict[str, bytes]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from processes import environment
+from support.processes import environment
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "test_square.py"
 

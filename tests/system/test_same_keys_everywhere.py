@@ -6,13 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fuzzing import CAMPAIGN
+from support.fuzzing import CAMPAIGN
 
 SCRIPT = f"""
 import sys
 sys.path[:0] = {sys.path!r}
 import random
-from samples import conv, disk_builder
+from support.samples import conv, disk_builder
 from opbuild.config import Config
 from opbuild.kernel.opdesc import OpDesc
 from dataclasses import replace

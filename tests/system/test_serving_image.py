@@ -11,9 +11,9 @@ import onnx
 import pytest
 import yaml
 
-import documented
-from dockerfile import FailedError, Image, wheel_of
-from small_network import SHAPE, small_model
+from support import documented
+from support.dockerfile import FailedError, Image, wheel_of
+from support.small_network import SHAPE, small_model
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCKS = documented.blocks((ROOT / "docs" / "guides" / "fleet.md").read_text())

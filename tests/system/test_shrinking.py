@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 
 from opbuild.config import Config
-from samples import conv, disk_builder, needed
+from support.samples import conv, disk_builder, needed
 
 SHRINKER = f"""
 import sys

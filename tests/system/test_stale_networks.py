@@ -11,9 +11,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from kept_kernels import SOURCE
 from opbuild.backend.halide.driver import HalideCompiler
-from processes import Outcome, build_and_run
+from support.kept_kernels import SOURCE
+from support.processes import Outcome, build_and_run
 
 HOSTILE = {
     "HL_TARGET": "host-debug",

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-import stopped_builds
-from fuzzing import CAMPAIGN
+from support import stopped_builds
+from support.fuzzing import CAMPAIGN
 
 EVERYTHING = bool(os.environ.get("OPBUILD_TEST_EVERYTHING"))
 SCENARIOS = ("build", "offline model")
@@ -64,7 +64,7 @@ def test_a_change_that_is_no_step_is_noticed(tmp_path: Path) -> None:
 import mmap, os, sys
 sys.path[:0] = {sys.path!r}
 from pathlib import Path
-from stop_points import Watch
+from support.stop_points import Watch
 root = Path(sys.argv[1])
 rename, watch = os.rename, Watch([root], os.open(os.devnull, os.O_WRONLY), None)
 watch.begin()

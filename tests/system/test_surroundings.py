@@ -21,12 +21,12 @@ import numpy as np
 import pytest
 
 import opbuild
-from forked import CanNotBeSetUpError
-from fuzzing import CAMPAIGN
 from opbuild.cache.folder import Cache
 from opbuild.config import Config
-from small_network import SHAPE, SmallNetwork
-from surroundings import Ended, Surroundings, run_in
+from support.forked import CanNotBeSetUpError
+from support.fuzzing import CAMPAIGN
+from support.small_network import SHAPE, SmallNetwork
+from support.surroundings import Ended, Surroundings, run_in
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),

@@ -16,10 +16,10 @@ import onnxruntime
 import pytest
 
 import opbuild
-from fuzzing import CAMPAIGN
 from opbuild import onnxruntime as own_runtime
-from tabular_lists import NOT_MADE
-from tabular_models import Recipe, Tabular, recipes
+from support.fuzzing import CAMPAIGN
+from support.tabular_lists import NOT_MADE
+from support.tabular_models import Recipe, Tabular, recipes
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
 

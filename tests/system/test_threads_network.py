@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
-from handmade import build, chain, counting, expected_chain
 from opbuild.graph.types import TensorType
 from opbuild.report import Report
 from opbuild.runtime.binding import Binding, Shapes
 from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.network import Network
-from small_network import SmallNetwork
-from together import run_together
+from support.handmade import build, chain, counting, expected_chain
+from support.small_network import SmallNetwork
+from support.together import run_together
 
 SIZE = 20_000
 

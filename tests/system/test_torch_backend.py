@@ -15,7 +15,7 @@ import pytest
 
 import opbuild
 from opbuild.errors import CompileForbiddenError, OptionError
-from until import until_built_behind
+from support.until import until_built_behind
 
 torch = pytest.importorskip("torch", reason="the back end of torch.compile needs torch")
 
@@ -23,7 +23,7 @@ from torch import nn  # noqa: E402
 
 from opbuild.torch import opbuild as backend  # noqa: E402
 from opbuild.torch import report, reset  # noqa: E402
-from torch_modules import Encoder, ResNet, ready  # noqa: E402
+from support.torch_modules import Encoder, ResNet, ready  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
 

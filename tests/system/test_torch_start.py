@@ -20,7 +20,7 @@ import opbuild.torch  # noqa: E402
 from opbuild.torch.ahead import Storable  # noqa: E402
 from opbuild.torch.artifacts import OperatorArtifact  # noqa: E402
 from opbuild.torch.saved import read_saved  # noqa: E402
-from torch_started import Plain, Small, options, rows  # noqa: E402
+from support.torch_started import Plain, Small, options, rows  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
 
@@ -50,7 +50,7 @@ def in_another_process(program: str, *args: object) -> str:
 
 LOAD = """
 import torch
-from torch_started import Plain, options, rows
+from support.torch_started import Plain, options, rows
 import opbuild.torch
 assert "torch._dynamo" not in sys.modules
 model = Plain().eval()
@@ -158,7 +158,7 @@ def test_what_torch_can_not_export_is_an_error_of_opbuild(tmp_path: Path) -> Non
 
 AHEAD = """
 import torch
-from torch_started import Plain, rows
+from support.torch_started import Plain, rows
 model = Plain().eval()
 with open(sys.argv[1], "rb") as file, torch.no_grad():
     loaded = torch.compiler.load_compiled_function(file)
@@ -259,7 +259,7 @@ def test_what_is_done_around_a_graph_is_not_lost_when_it_is_stored(shared_store:
 
 ARTIFACTS = """
 import torch
-from torch_started import Plain, rows
+from support.torch_started import Plain, rows
 import opbuild.torch
 model = Plain().eval()
 compiled = torch.compile(model, backend=opbuild.torch.opbuild)

@@ -20,13 +20,13 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from kept_kernels import SOURCE  # noqa: E402
 from opbuild.torch import opbuild as backend  # noqa: E402
 from opbuild.torch import part, report, reset  # noqa: E402
 from opbuild.torch.memory import to_tensor  # noqa: E402
-from processes import environment  # noqa: E402
-from torch_modules import Encoder, ResNet, ready  # noqa: E402
-from until import until_built_behind  # noqa: E402
+from support.kept_kernels import SOURCE  # noqa: E402
+from support.processes import environment  # noqa: E402
+from support.torch_modules import Encoder, ResNet, ready  # noqa: E402
+from support.until import until_built_behind  # noqa: E402
 
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
 """Sums in another order differ by 1e-6 of their greatest term; a few steps make ten times that of it."""

@@ -27,7 +27,7 @@ from opbuild.store.pack import PACKS, Pack  # noqa: E402
 from opbuild.store.pack_file import PackFile  # noqa: E402
 from opbuild.torch import opbuild as backend  # noqa: E402
 from opbuild.torch import report, reset  # noqa: E402
-from until import until_built_behind  # noqa: E402
+from support.until import until_built_behind  # noqa: E402
 
 training = pytest.importorskip("torch_training", reason="the benchmarks are not there")
 

@@ -8,10 +8,10 @@ import torch
 
 import opbuild
 import opbuild.mindspore as ms
-from lenet import LeNet, batch, losses, pair, torch_losses
 from opbuild.mindspore import execution, networks, nn
 from opbuild.mindspore.parameter import data_of
 from opbuild.report import Report
+from support.lenet import LeNet, batch, losses, pair, torch_losses
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
 

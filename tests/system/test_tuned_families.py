@@ -18,7 +18,7 @@ from opbuild.lowering.tuned import Tuned
 from opbuild.pipeline.setup import set_up
 from opbuild.tuning import tuner
 from opbuild.tuning.forms import Chosen
-from tuned_records import record, remember
+from support.tuned_records import record, remember
 
 MOST = 4
 """Candidates of each question that are built here."""

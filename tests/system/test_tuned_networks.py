@@ -15,8 +15,8 @@ from opbuild.families.matmul import family as matmul
 from opbuild.kernel.host import host_level
 from opbuild.kernel.machine import Machine
 from opbuild.report import Report
-from small_network import SHAPE, SmallNetwork
-from tuned_records import product, record, remember
+from support.small_network import SHAPE, SmallNetwork
+from support.tuned_records import product, record, remember
 
 ROWS, COLUMNS = SHAPE
 QUESTION = product("panels", ROWS, COLUMNS, COLUMNS)

@@ -12,10 +12,10 @@ import numpy as np
 import onnx
 import pytest
 
-import networks
 import opbuild
 from opbuild.config import Config
-from processes import environment
+from support import networks
+from support.processes import environment
 
 _CPUINFO = Path(__file__).parent.parent / "data" / "cpuinfo"
 

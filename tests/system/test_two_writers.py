@@ -11,12 +11,12 @@ from opbuild.backend.fake import fake_object
 from opbuild.config import Config
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.store.disk import DiskStore
-from samples import conv, disk_builder, key_of, needed
+from support.samples import conv, disk_builder, key_of, needed
 
 WRITER = f"""
 import sys
 sys.path[:0] = {sys.path!r}
-from samples import conv, entry_of
+from support.samples import conv, entry_of
 from opbuild.store.disk import DiskStore
 store, me, rounds = DiskStore(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 sys.stdin.readline()
@@ -29,7 +29,7 @@ BUILDER = f"""
 import sys
 sys.path[:0] = {sys.path!r}
 from pathlib import Path
-from samples import conv, disk_builder, needed
+from support.samples import conv, disk_builder, needed
 from opbuild.config import Config
 wanted = needed(*(conv(tile, milliseconds=5) for tile in range(12)))
 config = Config(cache_path=Path(sys.argv[1]), workers=2)

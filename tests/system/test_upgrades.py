@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from kept_kernels import SOURCE
 from opbuild.frontend.example_models import light_path
 from opbuild.kernel.entry import UNCHANGED
-from processes import environment
+from support.kept_kernels import SOURCE
+from support.processes import environment
 
 _RUN = """
 import json, os, sys

@@ -15,8 +15,8 @@ from opbuild.events import CompileFinished
 from opbuild.kernel.host import host_level
 from opbuild.kernel.level import BY_NAME
 from opbuild.runtime.link import find_linker
-from samples import Recorder
-from small_network import SHAPE, SmallNetwork, make_small_network
+from support.samples import Recorder
+from support.small_network import SHAPE, SmallNetwork, make_small_network
 
 OTHER = "armv8.2-a-dotprod" if host_level().triple.startswith("x86") else "x86-64-v3"
 """A level that does not run here."""

@@ -11,9 +11,9 @@ import numpy as np
 import onnx
 import pytest
 
-import networks
 import opbuild
-from processes import build_and_run
+from support import networks
+from support.processes import build_and_run
 
 
 @pytest.fixture(scope="module")

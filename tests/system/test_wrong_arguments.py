@@ -24,7 +24,7 @@ from opbuild.cli.option_values import Whole
 from opbuild.errors import FileError, OpbuildError
 from opbuild.files import kinds as file_kinds
 from opbuild.text.plural import counted, verb
-from small_network import SHAPE, SmallNetwork
+from support.small_network import SHAPE, SmallNetwork
 
 SOURCE = Path(opbuild.__file__).parent
 

@@ -13,7 +13,6 @@ from torch.utils import _pytree as pytree
 
 from generated.aten import elementwise, images, indexed, moves, reductions, windows
 from generated.aten.drawing import MAKERS, Call, Draw
-from graph_runner import run_graph
 from opbuild.api import compile_source
 from opbuild.backend.evaluate import evaluate
 from opbuild.config import Config
@@ -23,6 +22,7 @@ from opbuild.frontend.torch.capture import capture, why_not
 from opbuild.frontend.torch.program import Program
 from opbuild.torch.memory import to_array, to_tensor
 from opbuild.torch.source import ProgramSource
+from support.graph_runner import run_graph
 
 MODULES = (elementwise, images, indexed, moves, reductions, windows)
 """Importing a module registers its makers."""

@@ -1,0 +1,162 @@
+"""Kernels that tests compiled before, in this run or an earlier one: kept as opbuild keeps those of its users.
+
+They lie in the user's cache, so a new clone finds them too. A kernel's name holds everything that decides its bytes:
+its key (what is computed, the level, the compiler's own bytes, the sources of its family), the linker's release, and in
+what way it was compiled. What builds compile is named by the pipeline that the sources define instead, which is kept
+under their digest. A machine that has nothing compiles all. A campaign takes none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import subprocess
+from collections.abc import Callable
+from functools import cache, lru_cache, partial
+from inspect import getsource
+from pathlib import Path
+from typing import Any
+
+from opbuild.backend.halide.driver import EMISSION, PACKAGE, UNDECIDING, HalideCompiler
+from opbuild.families import catalogue
+from opbuild.files.private import publish
+from opbuild.kernel.identity import identify
+from opbuild.kernel.key import CompilerIdentity, key_digest, make_key
+from opbuild.kernel.level import Level
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.platform.digest import blake3_of
+from opbuild.platform.imports import Modules
+from opbuild.platform.sources import Sources
+from support.fuzzing import CAMPAIGN
+
+Make = Callable[[OpDesc, str, Level], bytes]
+
+TESTS = Path(__file__).resolve().parents[1]
+SOURCE = TESTS.parent / "src"
+
+FOLDER = Path(pwd.getpwuid(os.getuid()).pw_dir, ".cache", "opbuild-tests", "kernels")
+"""Not what the environment says: tests change it, and compile servers have another one."""
+
+MOST_BYTES = 400_000_000
+"""Ten times what the suite needs or more: for some branches, and for what was edited."""
+
+_AS_STARTED = Sources()
+"""The sources, before the tests load any: what is edited later is not what is compiled."""
+
+_MODULES = Modules(_AS_STARTED, UNDECIDING)
+
+
+def name_of(desc: OpDesc, level: Level, make: Make) -> str:
+    """Return a kernel's name, which is another one when anything that decides its bytes is."""
+    key = make_key(desc, level, _compiler(), _sources(desc.family))
+    return key_digest({"key": key.sha256, "linker": _linker(), "way": _way(make)})[:40]
+
+
+def kept(path: Path) -> bytes | None:
+    """Return what is kept in a file, which counts as used now; None if nothing is, or it is damaged."""
+    if CAMPAIGN:
+        return None
+    try:
+        content, _, digest = path.read_bytes().rpartition(b"\n")
+        os.utime(path)
+    except OSError:
+        return None
+    return content if digest == blake3_of(content).encode() else None
+
+
+def keep(path: Path, content: bytes) -> None:
+    """Keep what was just made of sources, if they are still what they were when the process was started."""
+    if not CAMPAIGN and _AS_STARTED.unchanged:
+        with contextlib.suppress(OSError):  # compiled again the next time
+            publish(path, content + b"\n" + blake3_of(content).encode())
+
+
+def forget_the_oldest(most: int = MOST_BYTES) -> None:
+    """Remove what was not used for longest until the rest fits; what a process has loaded stays loaded."""
+    with contextlib.suppress(OSError):
+        files = [(path.stat(), path) for path in FOLDER.iterdir()]
+        for state, path in sorted(files, key=lambda file: -file[0].st_mtime):
+            most -= state.st_size
+            if most < 0:
+                path.unlink(missing_ok=True)
+
+
+class KeptCompiler(HalideCompiler):
+    """What a compile server loads for tests that are about what is built, and not about how."""
+
+    import_string = "support.kept_kernels:KeptCompiler"
+
+    def prepare(self) -> None:
+        """Import what a compile needs, and digest the sources once for all children."""
+        super().prepare()
+        _compiler()
+        for family in catalogue.names():
+            _sources(family)
+
+    @staticmethod
+    def define(desc: OpDesc, level: Level) -> Any:
+        """Return what is compiled; its digest is kept under the sources that define it."""
+        return HalideCompiler.define(desc, level) if desc.family == "runtime" else KeptPipeline(desc, level)
+
+
+class KeptPipeline:
+    """What is compiled for an operator, made only where its digest or its object is not kept.
+
+    Args:
+        desc: The operator.
+        level: What to compile for.
+    """
+
+    def __init__(self, desc: OpDesc, level: Level) -> None:
+        self._made = lru_cache(maxsize=1)(partial(HalideCompiler.define, desc, level))
+        key = make_key(desc, level, _compiler(), _sources(desc.family))
+        path = FOLDER / f"{key.sha256[:40]}.pipeline"
+        known = kept(path)
+        self.digest = self._made().digest if known is None else known.decode()
+        if known is None:
+            keep(path, self.digest.encode())
+
+    def compile(self, symbol: str) -> bytes:
+        """Return a kept object, or compile and keep it: its name has the symbol, which the compiler is a part of."""
+        path = FOLDER / f"{self.digest}_{symbol}.o"
+        found = kept(path)
+        if found is None:
+            found = self._made().compile(symbol)
+            keep(path, found)
+        return found
+
+
+def search_path() -> str:
+    """Return a ``PYTHONPATH`` with which a process's builds take what this one's do, besides opbuild's own sources."""
+    taking = (TESTS, TESTS / "support" / "kept") if HalideCompiler.import_string == KeptCompiler.import_string else ()
+    return os.pathsep.join(map(str, (SOURCE, *taking)))
+
+
+def take_in_builds() -> None:
+    """Let the compile servers of this process, and of its forks, be of such a compiler; not in a campaign."""
+    if not CAMPAIGN:
+        HalideCompiler.import_string = KeptCompiler.import_string
+
+
+@cache
+def _compiler() -> CompilerIdentity:
+    return identify(HalideCompiler(), FOLDER.parent / "compiler.json")
+
+
+@cache
+def _sources(family: str) -> str:
+    return _MODULES.digest((EMISSION, f"opbuild.families.{family}.definition", f"opbuild.families.{family}.schedule"))
+
+
+@cache
+def _linker() -> str:
+    return subprocess.run(["ld", "--version"], check=True, capture_output=True, text=True).stdout
+
+
+@cache
+def _way(make: Any) -> str:
+    """Return what tells a way of compiling from another: of a test's own, its text and the sources of debugging."""
+    if make == HalideCompiler.compile:
+        return ""
+    return blake3_of(getsource(make).encode()) + _MODULES.digest((f"{PACKAGE}.debug",))

@@ -1,0 +1,64 @@
+"""What a user must know is said by every command that builds, or looks at what would be built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opbuild.cli.main import main
+from support.small_network import SmallNetwork
+
+SHAPES = "--input_shape=x:64,256"
+ATC = ("--framework=5", "--output=m", "--soc_version=host", "--op_compiler_cache_mode=enable")
+COMMANDS = {
+    "build": (), "run": ("--repeat=1",), "compile": (), "compile --dry_run": ("--dry_run",), "explain": (),
+    "atc": ATC, "atc --dry_run": (*ATC, "--dry_run"), "atc --log=warning": (*ATC, "--log=warning"),
+    "atc --explain": (*ATC, "--explain"),
+}  # fmt: skip
+"""A way to call each command that opens the store."""
+
+BROKEN = {
+    "max_op_cache_size=much\nremain_cache_size_ratio=50": "line 2 does not count: max_op_cache_size is 'much'",
+    "max_op_cache_size=5": "it gives no remain_cache_size_ratio",
+    "max_op_cache_size=5\nremain_cache_size_ratio=0": "line 3 does not count: remain_cache_size_ratio is '0'",
+}
+"""What may stand in ``op_cache.ini``, and what is said of it."""
+
+
+@pytest.mark.parametrize(
+    ("command", "content"), [*((name, next(iter(BROKEN))) for name in COMMANDS), *(("atc", text) for text in BROKEN)]
+)
+def test_every_command_says_what_is_wrong_with_the_settings(
+    small_network: SmallNetwork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, content: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """``opbuild atc`` was silent about an ``op_cache.ini`` that is not valid, and dry runs said it bare."""
+    monkeypatch.chdir(tmp_path)
+    settings = tmp_path / "cache" / "rank_0" / "op_cache.ini"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(f"[op_compiler_cache]\n{content}\n", encoding="utf-8")
+    place = [f"--cache_path={tmp_path / 'cache'}"]
+    with small_network.replayed():
+        assert main([command.split(maxsplit=1)[0], str(small_network.path), SHAPES, *COMMANDS[command], *place]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("warning: ") == 1
+    assert (
+        f"warning: {settings} {BROKEN[content]}" in said
+        or f"warning: {settings} does not count: {BROKEN[content]}" in said
+    )
+
+
+@pytest.mark.parametrize("command", ["compile", "atc"])
+def test_who_asks_for_silence_gets_it(
+    small_network: SmallNetwork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """``--log=error`` and ``--log=null`` print no warning, in a dry run either."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ASCEND_MAX_OP_CACHE_SIZE", "much")
+    for log in ("error", "null"):
+        for more in ((), ("--dry_run",)):
+            with small_network.replayed():
+                assert main([command, str(small_network.path), SHAPES, *ATC, f"--log={log}", *more]) == 0
+    assert "warning" not in capsys.readouterr().err

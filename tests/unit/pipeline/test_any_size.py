@@ -1,0 +1,191 @@
+"""A model with open extents at sizes that it was not built for: bound by numbers, improved behind, stored."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import opbuild
+from opbuild.builder.client import server_environment
+from opbuild.errors import BuildError
+from opbuild.events import CompileStarted, Event, Warned
+from opbuild.graph.types import Array
+from opbuild.pipeline.any_size import AnySize
+from opbuild.platform.background import Background
+from opbuild.runtime.executor import Executor
+from opbuild.runtime.sized import SizedExecutor
+from support.open_rows import check, executor_of, model, noted_sizes
+from support.until import until
+
+
+@pytest.fixture
+def made() -> Iterator[list[AnySize]]:
+    """What binds the sizes of the networks that a test compiles."""
+    with noted_sizes() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store in which the network was built for 20 rows, and prepared for other sizes."""
+    folder = tmp_path_factory.mktemp("store")
+    with noted_sizes() as found:
+        check(opbuild.compile(model(), cache_path=folder, workers=2), 20)
+    found[0].wait()
+    return folder
+
+
+def test_a_store_serves_new_sizes_where_nothing_can_be_compiled(store: Path) -> None:
+    """The template and its kernels are stored: sizes that no process met need neither compiler nor model."""
+    events: list[Event] = []
+    network = opbuild.compile(model(), cache_path=store, forbid_compile=True, observer=events.append)
+    for rows in (33, 20, 5, 100, 33, 12):
+        check(network, rows)
+    assert isinstance(executor_of(network, 33), SizedExecutor)
+    assert not [event for event in events if isinstance(event, CompileStarted)]
+    assert network.report.built == 0
+    assert "bound by numbers" in network.report.image_reason
+
+
+def test_a_size_that_is_asked_for_again_gets_the_kernels_that_suit_it(store: Path, made: list[AnySize]) -> None:
+    """The second call has the network built behind it; the binding is exchanged, and gives the same."""
+    network = opbuild.compile(model(), cache_path=store, workers=2)
+    check(network, 20)
+    made[0].wait()
+    check(network, 3)
+    replaced = [each.reason for each in network.report.operators if "in place of" in each.reason]
+    assert isinstance(executor_of(network, 3), SizedExecutor)
+    assert replaced
+    check(network, 3)
+    assert until(lambda: isinstance(executor_of(network, 3), Executor))
+    check(network, 3)
+    assert not network._improving
+
+
+def test_after_the_first_size_of_a_cold_store_no_other_is_built(tmp_path: Path, made: list[AnySize]) -> None:
+    """What any size needs is built with the first one: also before anything behind that call is done."""
+    network = opbuild.compile(model(), cache_path=tmp_path, workers=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Background, "start", lambda _: None)  # nothing is done behind calls
+        check(network, 20)
+        for rows in (33, 16, 100, 17):
+            check(network, rows)
+            assert isinstance(executor_of(network, rows), SizedExecutor), rows
+            assert network.report.built == 0
+    assert made[0]._opened[0].template.variables
+    made[0].wait()
+
+
+def test_a_process_that_finds_a_template_reads_no_model(store: Path) -> None:
+    """Neither its calls nor what is behind them load onnx or a compiler; new sizes are bound all the same."""
+    code = (
+        "import sys, numpy as np, opbuild\n"
+        "net = opbuild.compile(sys.argv[1], cache_path=sys.argv[2])\n"
+        "for rows in (20, 33, 7):\n"
+        "    net(np.ones((rows, 24), np.float32))\n"
+        "    assert net.report.built == 0\n"
+        "import threading\n"
+        "for thread in threading.enumerate():\n"
+        "    thread.name == 'opbuild-any-size' and thread.join(60)\n"
+        "print([name for name in ('onnx', 'halide') if name in sys.modules])\n"
+    )
+    path = store / "model.onnx"
+    path.write_bytes(model().SerializeToString(deterministic=True))
+    command = [sys.executable, "-c", code, str(path), str(store)]
+    ended = subprocess.run(command, capture_output=True, env=server_environment(), check=False, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"[]\n", b"")
+
+
+def test_what_fails_behind_a_call_is_a_warning(
+    store: Path, made: list[AnySize], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody who calls gets an error of what was to be better; the size is served as before."""
+    events: list[Event] = []
+    network = opbuild.compile(model(), cache_path=store, observer=events.append)
+    check(network, 20)
+    made[0].wait()
+
+    def fail(*_: Any) -> Any:
+        raise BuildError("no room")
+
+    monkeypatch.setattr(made[0], "_build", fail)
+    for _ in range(3):
+        check(network, 4)
+    assert until(lambda: not network._improving)
+    assert [event for event in events if isinstance(event, Warned) and "no room" in event.message]
+    assert isinstance(executor_of(network, 4), SizedExecutor)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2])
+def test_sizes_that_decide_something_are_right(store: Path, rows: int, made: list[AnySize]) -> None:
+    """No rows, or one, are other programs: what was decided otherwise is not used for them."""
+    network = opbuild.compile(model(), cache_path=store, workers=2)
+    check(network, 20)
+    made[0].wait()
+    if rows:
+        check(network, rows)
+    else:
+        assert network(np.zeros((0, 24), np.float32)).shape == (0, 8)
+
+
+def test_a_damaged_template_is_not_used(store: Path, tmp_path: Path) -> None:
+    """What is not what was written is a miss: the size is built."""
+    folder = tmp_path / "store"
+    shutil.copytree(store, folder)
+    for path in folder.rglob("*.json"):
+        text = path.read_bytes()
+        if b'"template"' in text:
+            path.write_bytes(text.replace(b'"zero"', b'"zerO"'))
+    check(opbuild.compile(model(), cache_path=folder, workers=2), 50)
+
+
+def test_a_process_ends_while_kernels_are_built_behind_it(tmp_path: Path) -> None:
+    """Nothing keeps it from its end, and nothing is said."""
+    path = tmp_path / "model.onnx"
+    onnx.save(model(), path)
+    code = (
+        "import sys, numpy as np, opbuild\n"
+        "net = opbuild.compile(sys.argv[1], cache_path=sys.argv[2], workers=1)\n"
+        "net(np.ones((20, 24), np.float32))\n"
+    )
+    command = [sys.executable, "-c", code, str(path), str(tmp_path / "store")]
+    ended = subprocess.run(command, capture_output=True, env=server_environment(), check=False, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
+
+
+def test_arrays_of_sizes_are_checked_before_anything_runs(store: Path, made: list[AnySize]) -> None:
+    """Views that would leave their buffers, were the numbers wrong, are refused: the size is built instead."""
+    network = opbuild.compile(model(), cache_path=store, workers=2)
+    check(network, 20)
+    made[0].wait()
+    opened = made[0]._opened[0]
+    numbers = opened.template.numbers(((24, 24),))
+    assert numbers is not None
+    decision = made[0]._kernels.decide(opened.template, numbers.tolist())
+    chosen = [each for each in decision.chosen if each is not None]
+    wrong: Array = numbers.copy()
+    wrong[opened.sizes] -= 1
+    with pytest.raises(ValueError, match="leaves its buffer"):
+        SizedExecutor(opened, wrong, chosen, lambda *_: [], made[0]._stores.images.blocks)
+
+
+def test_the_child_of_a_fork_waits_for_no_thread_of_its_parent(store: Path, made: list[AnySize]) -> None:
+    """Locks that threads of the parent held, and preparations that they had begun, are the child's own anew."""
+    network = opbuild.compile(model(), cache_path=store, workers=2)
+    check(network, 20)
+    made[0].wait()
+    made[0]._making.acquire()
+    made[0]._process = 0
+    check(network, 2)
+    assert made[0]._process == os.getpid()
+    assert not made[0]._making.locked()
+    assert isinstance(executor_of(network, 2), SizedExecutor)

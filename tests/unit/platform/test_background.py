@@ -1,0 +1,115 @@
+"""Work in the background: done by a thread where there can be one, else by whoever waits for it."""
+
+from __future__ import annotations
+
+import errno
+import resource
+import threading
+
+import pytest
+
+from opbuild.platform import limits
+from opbuild.platform.background import Background, begin
+from support.forked import in_fork
+from support.until import PATIENCE
+
+
+def refuse(_: threading.Thread) -> None:
+    """Stand in for ``Thread.start`` where a limit allows no more."""
+    raise RuntimeError("can't start new thread")
+
+
+def test_without_a_thread_the_one_who_waits_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit on processes ended builds with a ``RuntimeError`` (F65)."""
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    background = Background(threading.get_ident, "test")
+    background.start()
+    assert background.result() == threading.get_ident()
+    assert not begin(list, "test")
+
+
+def test_nobody_waits_for_a_thread_that_never_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that was made and died before its first line let its build hang."""
+    monkeypatch.setattr(threading.Thread, "start", lambda _: None)
+    background = Background(lambda: 7, "test")
+    background.start()
+    assert background.result() == 7
+
+
+def test_it_is_done_once_however_many_wait() -> None:
+    """By the thread or by one of those who wait; all get the same."""
+    calls: list[int] = []
+    all_ask = threading.Event()
+
+    def work() -> int:
+        calls.append(1)
+        assert all_ask.wait(PATIENCE)
+        return len(calls)
+
+    background = Background(work, "test")
+    background.start()
+    found: list[int] = []
+    threads = [threading.Thread(target=lambda: found.append(background.result())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    all_ask.set()
+    for thread in threads:
+        thread.join()
+    assert found == [1] * 4
+
+
+def test_an_error_is_raised_where_the_result_is_asked_for() -> None:
+    """Each time, as it was."""
+
+    def fail() -> None:
+        raise KeyError("what")
+
+    background = Background(fail, "test")
+    background.start()
+    for _ in range(2):
+        with pytest.raises(KeyError, match="what"):
+            background.result()
+
+
+def test_what_is_left_out_is_never_done_and_what_has_begun_is_not_left_out() -> None:
+    """Who no longer needs it leaves alone what nobody has begun, and ends what somebody has."""
+    done = list[int]()
+    background = Background(lambda: done.append(1), "test")
+    assert background.is_left_out()
+    background.start()
+    begun = Background(lambda: done.append(2), "test")
+    begun.start()
+    begun.result()
+    assert not begun.is_left_out()
+    assert done == [2]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("limit", [resource.RLIMIT_AS, resource.RLIMIT_DATA], ids=["address-space", "data"])
+def test_where_memory_is_limited_there_are_no_threads_that_could_be_done_without(limit: int) -> None:
+    """Their stacks and arenas took the room of what came next: modules half imported, aborts, hangs."""
+
+    def work() -> list[bool]:
+        before = limits.has_room()
+        used = dict(zip((resource.RLIMIT_AS, resource.RLIMIT_DATA), limits._in_use(), strict=True))[limit]
+        resource.setrlimit(limit, (used + limits.ROOM // 2, resource.RLIM_INFINITY))
+        return [before, limits.has_room(), begin(list, "test") is not None]
+
+    assert in_fork(work) == [True, False, False]
+
+
+def test_work_for_which_no_process_was_left_is_done_where_its_thread_has_ended() -> None:
+    """The thread that linked was itself the last process that ``ulimit -u`` allows: the linker could not be started."""
+    threads: list[threading.Thread] = []
+
+    def work() -> str:
+        threads.append(threading.current_thread())
+        if threads[0] is threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("no linker") from BlockingIOError(errno.EAGAIN, "no process")
+        return "linked"
+
+    background = Background(work, "test")
+    background.start()
+    assert background._done.wait(60)
+    assert background.result() == "linked"
+    assert not threads[0].is_alive()

@@ -1,0 +1,161 @@
+"""Work behind what a program does: one job after the other, finished by whoever needs it."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from opbuild.platform import behind
+from opbuild.platform.behind import Behind, Job
+from support.forked import in_fork
+from support.until import until
+
+
+@pytest.fixture
+def lone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Behind]:
+    """What works without a thread of its own, as if that never had its turn."""
+    made = Behind()
+    monkeypatch.setattr(behind, "begin", lambda work, name: True)
+    yield made
+    made.finish()
+
+
+def noting(done: list[str], name: str) -> Callable[[], None]:
+    """Return a task that notes its name."""
+    return lambda: done.append(name)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_last_task_of_a_job_follows_all_others_and_the_next_job_follows_it(seed: int) -> None:
+    """Whoever does what: random jobs, one thread of their own, two that finish."""
+    rng, done, made = random.Random(seed), list[str](), Behind()
+    jobs = [rng.randrange(5) for _ in range(6)]
+    for number, tasks in enumerate(jobs):
+        names = [f"{number} {task}" for task in range(tasks)]
+        made.add(Job(str(number), [noting(done, name) for name in names], noting(done, f"{number} last")))
+        if rng.random() < 0.3:
+            made.finish()
+    made.finish()
+    assert [name for name in done if name.endswith("last")] == [f"{number} last" for number in range(len(jobs))]
+    place = 0
+    for number, tasks in enumerate(jobs):
+        assert sorted(done[place : place + tasks]) == [f"{number} {task}" for task in range(tasks)]
+        place += tasks + 1
+    assert place == len(done)
+
+
+def test_a_job_is_done_without_anybody_asking() -> None:
+    """By a thread of its own, which the system runs only where nobody else wants to."""
+    policy, ended = list[int](), threading.Event()
+    Behind().add(Job("", [lambda: policy.append(os.sched_getscheduler(threading.get_native_id()))], ended.set))
+    assert ended.wait(60)
+    assert policy == [os.SCHED_IDLE]
+    assert os.sched_getscheduler(threading.get_native_id()) != os.SCHED_IDLE
+
+
+def test_who_finishes_does_what_is_left_itself(lone: Behind) -> None:
+    """No thread of the lowest priority is waited for, and more than one task is done at a time."""
+    both = threading.Barrier(2, timeout=60)
+    lone.add(Job("", [both.wait, both.wait], lambda: None))
+    lone.finish()
+    assert both.n_waiting == 0
+    assert not both.broken
+
+
+def test_the_thread_of_the_lowest_priority_takes_nothing_more_when_somebody_finishes() -> None:
+    """It ends what it has begun; the rest, the last task too, is done by who waits."""
+    made, begun, may, by = Behind(), threading.Event(), threading.Event(), list[str]()
+
+    def slow() -> None:
+        begun.set()
+        may.wait(60)
+
+    def note() -> None:
+        by.append(threading.current_thread().name)
+        may.set()
+
+    made.add(Job("", [slow, note, note, note], note))
+    assert begun.wait(60)
+    made.finish()
+    assert len(by) == 4
+    assert "opbuild-behind" not in by
+
+
+def test_many_threads_that_add_and_finish_leave_nothing_undone() -> None:
+    """Each of them finds what it added done when it has asked for it; what nobody asks for is done too."""
+    made, done = Behind(), list[str]()
+
+    def use(name: str) -> None:
+        rng = random.Random(name)
+        for number in range(40):
+            made.add(Job(f"{name} {number}", [noting(done, "task")], noting(done, f"{name} {number}")))
+            if rng.random() < 0.5:
+                made.finish()
+                assert f"{name} {number}" in done
+
+    with ThreadPoolExecutor(4) as pool:
+        [*pool.map(use, "abcd")]
+    assert until(lambda: len(done) == 2 * 4 * 40)
+
+
+def test_who_asks_for_one_name_waits_only_for_that(lone: Behind) -> None:
+    """Others go on behind."""
+    done = list[str]()
+    lone.add(Job("first", [], noting(done, "first")))
+    lone.finish("second")
+    assert done == []
+    lone.finish("first")
+    assert done == ["first"]
+
+
+def test_a_task_that_asks_for_what_is_being_done_does_not_wait_for_itself() -> None:
+    """As ageing lists a folder at the end of a job."""
+    made, done = Behind(), list[str]()
+    made.add(Job("", [made.finish], lambda: (made.finish(), done.append("last"))))
+    made.finish()
+    assert done == ["last"]
+
+
+def test_an_interruption_leaves_out_what_has_not_begun(lone: Behind) -> None:
+    """Ctrl-C while a program waits for it; what is added later is done."""
+    done = list[str]()
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    lone.add(Job("", [interrupted], noting(done, "last")))
+    lone.add(Job("", [], noting(done, "next")))
+    with pytest.raises(KeyboardInterrupt):
+        lone.finish()
+    assert done == []
+    lone.add(Job("", [], noting(done, "later")))
+    lone.finish()
+    assert done == ["later"]
+
+
+def test_without_threads_a_job_is_done_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a limit allows none."""
+    monkeypatch.setattr(behind, "begin", lambda work, name: None)
+    done, made = list[str](), Behind()
+    made.add(Job("", [noting(done, "one")], noting(done, "last")))
+    assert done == ["one", "last"]
+
+
+def test_a_fork_waits_for_what_is_left_and_has_nothing_to_do(lone: Behind) -> None:
+    """The child neither does it again nor waits for threads that stayed in the parent; it can have jobs of its own."""
+    done = list[int]()
+    lone.add(Job("", [], lambda: done.append(os.getpid())))
+
+    def child() -> list[int]:
+        lone.finish()
+        lone.add(Job("", [], lambda: done.append(0)))
+        lone.finish()
+        return done
+
+    assert in_fork(child) == [os.getpid(), 0]
+    assert done == [os.getpid()]

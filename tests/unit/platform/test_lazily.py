@@ -1,0 +1,46 @@
+"""Attributes made once, also where a process is forked while another thread makes one."""
+
+from __future__ import annotations
+
+import threading
+
+from opbuild.platform.lazily import lazily
+from support.forked import in_fork
+
+
+class Slow:
+    """Has an attribute whose making can be held up, by the first thread that asks."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        self.made = 0
+
+    @lazily
+    def value(self) -> list[int]:
+        """A list of its own each time it is made."""
+        self.made += 1
+        if not self.begun.is_set():
+            self.begun.set()
+            self.go_on.wait(60)
+        return [self.made]
+
+
+def test_an_attribute_is_made_once() -> None:
+    """Who asks again gets what was made."""
+    slow = Slow()
+    slow.begun.set()
+    assert slow.value is slow.value
+    assert slow.made == 1
+
+
+def test_a_fork_does_not_wait_for_who_makes_an_attribute() -> None:
+    """The thread that makes it is not in the fork, and would never be done (F23)."""
+    slow = Slow()
+    thread = threading.Thread(target=lambda: slow.value)
+    thread.start()
+    slow.begun.wait(60)
+    try:
+        assert in_fork(lambda: Slow.value.__get__(slow, Slow)) == [2]
+    finally:
+        slow.go_on.set()
+        thread.join()

@@ -1,0 +1,90 @@
+"""What the bindings of one network share: the memory they run in, and the weights that are mapped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from opbuild.graph.types import Array
+from opbuild.kernel.networks import Weight
+from opbuild.platform.digest import blake3_of
+from opbuild.runtime.blocks import Blocks
+from opbuild.runtime.executor import Executor, Prepared
+from opbuild.runtime.library import Library
+from opbuild.store.known_weights import KnownWeights
+from opbuild.store.weights import DiskWeights
+from support.handmade import build, chain, expected_chain
+
+
+class User:
+    """Runs in blocks and counts how often it was prepared."""
+
+    def __init__(self, arena_size: int, zeroed: int = 0) -> None:
+        self.arena_size, self.zeroed, self.prepared = arena_size, zeroed, 0
+
+    def prepare(self, memory: Array) -> Array:
+        """Return the memory itself."""
+        self.prepared += 1
+        return memory
+
+
+def test_bindings_of_several_sizes_run_in_one_block_and_stay_right() -> None:
+    """Executors that share blocks take turns in the same memory, which is as large as the largest needs."""
+    blocks: Blocks[Prepared] = Blocks()
+    executors = {}
+    for size in (8, 300, 32):
+        built = build(chain(size))
+        library = Library(built.library, 2)
+        executors[size] = Executor(built.record, library, built.constants.arrays, None, blocks)
+    for size in (8, 300, 32, 8, 300, 300):
+        x = np.linspace(-1, 1, size, dtype=np.float32)
+        np.testing.assert_allclose(executors[size].run([x])[0], expected_chain(x), rtol=1e-6)
+    assert len(blocks._free) == 1
+    assert blocks.take().memory.nbytes == max(executor.arena_size for executor in executors.values())
+
+
+def test_padding_is_zero_again_after_another_binding_wrote_there() -> None:
+    """Only the bytes that hold padding are cleared, and only where somebody else ran in between."""
+    block = Blocks[Array]().take()
+    padded, other = User(64, zeroed=16), User(64)
+    block.enter(padded)[:] = 7
+    assert block.enter(padded)[0] == 7
+    block.enter(other)
+    assert block.enter(padded).tolist() == [0] * 16 + [7] * 48
+
+
+def test_what_points_into_memory_that_was_replaced_is_prepared_again() -> None:
+    """A larger user replaces the memory; the smaller one is prepared for the new one, once."""
+    block = Blocks[Array]().take()
+    small, large = User(8), User(64)
+    for user in (small, large, small, large, small):
+        assert np.shares_memory(block.enter(user), block.memory)
+    assert (small.prepared, large.prepared) == (2, 1)
+
+
+def test_memory_that_nobody_needs_is_given_back() -> None:
+    """Blocks larger than what is still needed are dropped; those that are not stay."""
+    blocks: Blocks[Array] = Blocks()
+    block = blocks.take()
+    block.enter(User(64))
+    blocks.give(block)
+    blocks.shrink(64)
+    assert blocks.take() is block
+    blocks.give(block)
+    blocks.shrink(63)
+    assert blocks.take().memory.nbytes == 0
+
+
+def test_weights_are_mapped_once_while_somebody_uses_them(tmp_path: Path) -> None:
+    """Asking again returns the same array; it is let go of with its last user."""
+    store = KnownWeights(DiskWeights(tmp_path))
+    array = np.arange(5000, dtype=np.uint8)
+    first = store.put(blake3_of(array.data), array)
+    assert isinstance(first, Weight)
+    store.remember("5" * 64, first)
+    for again in (store.get(first.digest, array.nbytes), store.find("5" * 64, array.nbytes)):
+        assert isinstance(again, Weight)
+        assert again.array is first.array
+    del first, again
+    assert not store._arrays

@@ -1,0 +1,455 @@
+"""The bank of what tuning found: lines that cost only themselves, writers side by side, and what counts for a build."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from blake3 import blake3
+from hypothesis import given
+from hypothesis import strategies as st
+
+import opbuild
+from opbuild.backend.fake import fake_object
+from opbuild.config import Config
+from opbuild.errors import OptionError
+from opbuild.families.catalogue import find, names
+from opbuild.families.knowledge import Question
+from opbuild.files.trust import PRIVATE, Trust
+from opbuild.graph.types import Graph, Node, TensorType
+from opbuild.kernel.host import host_level
+from opbuild.kernel.key import make_key
+from opbuild.kernel.level import LEVELS
+from opbuild.kernel.machine import Machine
+from opbuild.lowering.context import Options
+from opbuild.pipeline.setup import set_up
+from opbuild.pipeline.tuned import (
+    BankKnowledge,
+    _emitted,
+    applying,
+    bucket,
+    family_sources,
+    is_current,
+    is_still_defined,
+    knowledge,
+    lower_with_bank,
+)
+from opbuild.store.bank import Bank, Record, append_records, line_of, merged, parse_bank, read_bank
+from opbuild.store.machine_class import Measured, read_measured, system_class, write_measured
+from opbuild.store.pack import Pack
+from opbuild.store.pack_file import Object, Sources, pack_bytes
+from opbuild.store.shipped import shipped_bank
+from support.samples import IDENTITY, LEVEL, conv
+from support.tuned_records import product, record, remember
+
+SMALL = product("panels", 64, 256, 256)
+DEFAULT, OTHER = {"rows": 6, "columns": 64, "stage": False}, {"rows": 8, "columns": 32, "stage": False}
+KEY = Trust(key=b"0123456789abcdef")
+
+
+def some_records(count: int) -> list[Record]:
+    """Return records of different questions."""
+    return [record(product("panels", 8 + number, 256, 256), DEFAULT, OTHER) for number in range(count)]
+
+
+def file_of(records: list[Record], trust: Trust = PRIVATE) -> bytes:
+    """Return the bytes of a bank."""
+    return b"".join(b"\n" + line_of(each, trust) for each in records)
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    """The folder is made; records come back in order; nothing is there before."""
+    path, records = tmp_path / "new" / "bank.jsonl", some_records(3)
+    assert read_bank(path, PRIVATE) == Bank()
+    append_records(path, records[:1], PRIVATE)
+    append_records(path, records[1:], PRIVATE)
+    assert read_bank(path, PRIVATE) == Bank(tuple(records))
+
+
+RECORDS = some_records(6)
+WHOLE = file_of(RECORDS)
+
+
+@given(
+    cuts=st.lists(st.tuples(st.integers(0, len(WHOLE)), st.integers(0, 40)), max_size=4),
+    flips=st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(1, 255)), max_size=4),
+    rubbish=st.lists(st.tuples(st.integers(0, len(WHOLE)), st.binary(max_size=60)), max_size=3),
+)
+def test_damage_never_raises_and_costs_only_the_lines_that_it_hits(
+    cuts: list[tuple[int, int]], flips: list[tuple[int, int]], rubbish: list[tuple[int, bytes]]
+) -> None:
+    """Pieces cut out, bytes changed, rubbish put in: what is read was written, and lines that were not hit are read."""
+    data = bytearray(WHOLE)
+    for place, value in flips:
+        data[place] ^= value
+    for place, content in rubbish:
+        data[place:place] = content
+    for place, length in cuts:
+        del data[place : place + length]
+    found = parse_bank(bytes(data), PRIVATE).records
+    assert all(each in RECORDS for each in found)
+    lines = bytes(data).split(b"\n")
+    unhurt = [each for each in RECORDS if line_of(each, PRIVATE) in lines]
+    assert [each for each in RECORDS if each in found] == unhurt
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_are_read_without_an_error(data: bytes) -> None:
+    """A file of something else holds no record."""
+    assert parse_bank(data, PRIVATE).records == ()
+
+
+@given(content=st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+))  # fmt: skip
+def test_a_line_with_a_sound_checksum_that_is_no_record_costs_itself(content: object) -> None:
+    """Whoever writes such a line can take its checksum, too; one that was no object ended a build."""
+    (sound,), text = some_records(1), json.dumps(content).encode()
+    forged = blake3(text).hexdigest()[:16].encode() + b" " + text + b"\n"
+    bank = parse_bank(forged + file_of([sound]), PRIVATE)
+    assert (list(bank.records), bank.damaged) == ([sound], 1)
+
+
+def test_a_torn_last_line_costs_itself_and_not_the_next(tmp_path: Path) -> None:
+    """What a killed writer left is followed by a line of its own."""
+    path, (first, torn, last) = tmp_path / "bank.jsonl", some_records(3)
+    path.write_bytes(file_of([first]) + b"\n" + line_of(torn, PRIVATE)[:-20])
+    append_records(path, [last], PRIVATE)
+    assert read_bank(path, PRIVATE) == Bank((first, last), damaged=1)
+
+
+WRITER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from dataclasses import replace
+from opbuild.files.trust import PRIVATE
+from opbuild.store.bank import append_records
+from test_bank import some_records
+print(flush=True)
+sys.stdin.readline()
+for each in some_records(40):
+    append_records(Path(sys.argv[2]), [replace(each, network=sys.argv[3])], PRIVATE)
+"""
+
+
+def test_two_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
+    """Both begin together, and all lines of both are sound."""
+    path = tmp_path / "bank.jsonl"
+    command = [sys.executable, "-c", WRITER, str(Path(__file__).parent), str(path)]
+    paths = f"{Path(__file__).parents[2]}:{Path(opbuild.__file__).parents[1]}"
+    writers = [
+        subprocess.Popen([*command, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                         env={"PYTHONPATH": paths})
+        for name in ("one", "two")
+    ]  # fmt: skip
+    for each in writers:
+        assert each.stdout is not None
+        each.stdout.readline()
+    for each in writers:
+        each.communicate("go\n")
+        assert each.returncode == 0
+    bank = read_bank(path, PRIVATE)
+    assert (len(bank.records), bank.damaged) == (80, 0)
+    assert [each.network for each in bank.records].count("one") == 40
+
+
+def test_with_a_key_only_what_is_signed_with_it_counts() -> None:
+    """Unsigned lines and those of another key are counted and left out; without a key signatures do not matter."""
+    (one,) = some_records(1)
+    other = Trust(key=b"fedcba9876543210")
+    data = file_of([one], KEY) + file_of([one]) + file_of([one], other)
+    assert parse_bank(data, KEY) == Bank((one,), unsigned=2)
+    assert len(parse_bank(data, PRIVATE).records) == 3
+
+
+def test_merging_adds_what_is_lacking_or_later() -> None:
+    """Of two records for one place the later date counts, whichever bank it is in."""
+    one, two = some_records(2)
+    early, late = replace(one, date="2026-01-01T00:00:00Z"), replace(one, date="2026-12-01T00:00:00Z")
+    assert merged(Bank((one,)), [Bank((early, two))]) == [two]
+    assert merged(Bank((one,)), [Bank((late,)), Bank((early,))]) == [late]
+
+
+def test_a_bank_that_can_not_be_read_is_an_error_that_says_so(tmp_path: Path) -> None:
+    """For who asks for it; a build warns and does without."""
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(OptionError, match=r"the tuning bank .* can not be read"):
+        read_bank(tmp_path, PRIVATE)
+    with pytest.raises(OptionError, match="can not be written"):
+        append_records(file / "bank", some_records(1), PRIVATE)
+
+
+# -- what counts for a build -------------------------------------------------------------------------------------------
+
+
+def known(*records: Record) -> BankKnowledge:
+    """Return what records say, all of which are of this machine."""
+    return BankKnowledge({Question(each.family, each.arguments): each for each in records}, family_sources)
+
+
+def test_an_exact_record_answers_first_then_the_nearest_of_its_bucket_then_nobody() -> None:
+    """38 and 60 rows are of one bucket with 40; 64 is of the next."""
+    found = known(
+        record(product("panels", 38, 256, 256), DEFAULT, {"rows": 1}),
+        record(product("panels", 60, 256, 256), DEFAULT, OTHER),
+    )
+    exact = list(found.answers(product("panels", 60, 256, 256), DEFAULT))
+    near = list(found.answers(product("panels", 40, 256, 256), DEFAULT))
+    assert [(each.variant, each.said) for each in exact] == [(OTHER, f"tuned on {system_class()} 2026-11-23")]
+    assert [each.variant for each in near] == [{"rows": 1}]
+    assert near[0].said.startswith("bucket: ")
+    assert not list(found.answers(product("panels", 64, 256, 256), DEFAULT))
+    assert not list(found.answers(product("rows", 40, 256, 256), DEFAULT))
+
+
+@pytest.mark.parametrize("change", ["", "pipeline", "operator", "sources", "unknown"])
+def test_a_record_of_other_sources_counts_while_they_define_the_same(
+    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pack tells: it has the pipelines of the kernels that were measured, and is of the sources of now."""
+    key = make_key(conv(1), LEVEL, IDENTITY, "code")
+    pipeline = ("1" if change == "pipeline" else "0") * 32
+    code = "edited" if change == "sources" else _emitted("conv")
+    path = tmp_path / LEVEL.name / "conv.pack"
+    path.parent.mkdir()
+    objects = [Object(conv(1).components(), key.operator, pipeline, fake_object(b"code", (key.symbol,)))]
+    path.write_bytes(pack_bytes(LEVEL.name, "conv", IDENTITY, Sources(code, "text"), objects))
+    monkeypatch.setattr("opbuild.pipeline.tuned.Pack", partial(Pack, folder=tmp_path))
+    stem = key.operator_stem + "1" * (change == "operator")
+    old = record(
+        Question("conv", "[1]"), DEFAULT, OTHER, level=LEVEL.name, sources="old",
+        kernels={} if change == "unknown" else {stem: "0" * 32},
+    )  # fmt: skip
+    assert is_still_defined(old) == is_current(old) == (not change)
+    assert is_current(replace(old, sources=family_sources("conv")))
+
+
+def test_a_record_counts_only_against_the_default_that_it_beat() -> None:
+    """Where the family's own answer is another one, nothing is known of it."""
+    found = known(record(product("panels", 60, 256, 256), DEFAULT, OTHER))
+    assert not list(found.answers(product("panels", 40, 256, 256), OTHER))
+    assert not list(found.answers(product("panels", 60, 256, 256), OTHER))
+
+
+def test_a_record_of_other_sources_is_stale() -> None:
+    """It is remembered as such, and the bucket or the table answers."""
+    found = known(record(SMALL, DEFAULT, OTHER, sources="other"))
+    assert not list(found.answers(SMALL, DEFAULT))
+    assert list(found.stale) == [SMALL]
+
+
+def test_a_default_that_nothing_beat_is_an_answer_that_says_nothing() -> None:
+    """So that no record of the bucket replaces what was found best for this very call."""
+    own, near = product("panels", 60, 256, 256), product("panels", 38, 256, 256)
+    found = known(record(own, DEFAULT, DEFAULT), record(near, DEFAULT, OTHER))
+    assert list(found.answers(own, DEFAULT)) == [(DEFAULT, "")]
+
+
+def test_buckets_are_binary_digits_of_numbers_alone() -> None:
+    """Texts and flags stay, and every question is in the bucket of itself."""
+    assert bucket(SMALL) == bucket(product("panels", 127, 511, 256))
+    assert bucket(SMALL) != bucket(product("rows", 64, 256, 256))
+    assert bucket(product("panels", 1, 1, 1)) != bucket(product("panels", 2, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("changed", "counts"),
+    [
+        ({}, True),
+        ({"threads": 1}, False),
+        ({"level": "x86-64-v2"}, False),
+        ({"system": "other"}, False),
+        ({"machine": "measured elsewhere"}, True),
+    ],
+)
+def test_a_record_counts_for_its_level_threads_and_machine(changed: dict[str, object], counts: bool) -> None:
+    """Where nothing was measured the system's own description decides."""
+    setup = set_up(Config.from_environment(num_threads=2), None, None)
+    assert bool(applying(Bank((record(SMALL, DEFAULT, OTHER, **changed),)), setup)) == counts
+
+
+def test_a_measured_machine_takes_records_of_its_class_wherever_they_are_from() -> None:
+    """The measured class counts, not what the system says: a twin with fewer cores has the same."""
+    setup = set_up(Config.from_environment(num_threads=2), None, None)
+    measured = Measured(system_class(), {host_level().name: 180.0}, 4000.0)
+    assert write_measured(setup.config, setup.trust, measured)
+    assert read_measured(setup.config, setup.trust) == measured
+    mine = record(SMALL, DEFAULT, OTHER, machine=measured.name(host_level().name, 2), system="a twin")
+    assert applying(Bank((mine,)), setup)
+    assert not applying(Bank((replace(mine, machine="another"),)), setup)
+
+
+def test_what_was_measured_of_another_machine_is_not_believed() -> None:
+    """A cache that was copied to other hardware brings nothing of it."""
+    setup = set_up(Config.from_environment(), None, None)
+    write_measured(setup.config, setup.trust, Measured("another", {host_level().name: 1.0}))
+    assert read_measured(setup.config, setup.trust) is None
+
+
+def test_measurements_that_differ_by_a_tenth_have_one_name_and_twice_the_rate_another() -> None:
+    """Names are for classes of machines, not for measurements."""
+    level = host_level().name
+    first, second, faster = (Measured("", {level: rate}, 4100.0).name(level, 2) for rate in (180.0, 195.0, 360.0))
+    assert first == second
+    assert first != faster
+    assert not Measured("", {}, 1.0).name(level, 2)
+
+
+def test_what_waking_costs_is_no_part_of_the_class_for_one_thread() -> None:
+    """It wakes nobody, and what waking costs is measured less surely than the rest."""
+    level = host_level().name
+    quick, slow = (Measured("", {level: 180.0}, waking) for waking in (4e3, 3e5))
+    assert quick.name(level, 1) == slow.name(level, 1)
+    assert quick.name(level, 2) != slow.name(level, 2)
+
+
+def test_a_bank_that_others_can_write_to_is_told_and_left_alone(user_store: Path) -> None:
+    """The build goes on by the tables."""
+    remember(record(SMALL, DEFAULT, OTHER), num_threads=2)
+    warned: list[str] = []
+    setup = set_up(
+        Config.from_environment(num_threads=2), None, lambda event: warned.append(getattr(event, "message", ""))
+    )
+    assert knowledge(setup) is not None
+    setup.config.tune_bank.chmod(0o666)
+    setup.config.tune_bank.write_bytes(setup.config.tune_bank.read_bytes() + b"\n")
+    assert knowledge(setup) is None
+    type_ = TensorType("float32", (4,))
+    graph = Graph("made", (Node("Relu", ("x",), ("y",), name="relu"),), ("x",), ("y",), {"x": type_, "y": type_}, {})
+    assert not lower_with_bank(graph, setup, Options()).tuned
+    assert any("can not be read" in message and "tables" in message for message in warned)
+
+
+def test_tune_bank_path_names_the_folder(tmp_path: Path) -> None:
+    """``TUNE_BANK_PATH`` wins; else the bank is beside the cache, one for all ranks and levels."""
+    named = Config.from_environment(environ={"TUNE_BANK_PATH": str(tmp_path)})
+    assert named.tune_bank.parent == tmp_path
+    beside = Config.from_environment(environ={"MS_COMPILER_CACHE_PATH": str(tmp_path), "RANK_ID": "3"})
+    assert beside.tune_bank.parent == tmp_path / "tune_bank"
+
+
+EXTENTS = st.integers(1, 300)
+ARGUMENTS: dict[str, st.SearchStrategy[tuple[object, ...]]] = {
+    "attention": st.tuples(EXTENTS, EXTENTS, EXTENTS, EXTENTS),
+    "conv": st.tuples(st.tuples(EXTENTS, EXTENTS), EXTENTS, EXTENTS, st.integers(1, 49), st.booleans()),
+    "conv_depthwise": st.tuples(EXTENTS),
+    "conv_first": st.tuples(EXTENTS, EXTENTS),
+    "conv_grouped": st.tuples(EXTENTS),
+    "conv_integer": st.tuples(st.tuples(EXTENTS, EXTENTS), EXTENTS, EXTENTS),
+    "conv_integer_depthwise": st.tuples(EXTENTS),
+    "conv_weight_gradient": st.tuples(st.tuples(EXTENTS, EXTENTS), EXTENTS, EXTENTS, EXTENTS),
+    "conv_weight_gradient_depthwise": st.tuples(st.tuples(EXTENTS, EXTENTS), EXTENTS, st.tuples(EXTENTS, EXTENTS)),
+    "elementwise": st.tuples(EXTENTS, st.sampled_from([1, 2, 4, 8]), st.booleans()),
+    "global_pool": st.tuples(),
+    "matmul": st.tuples(
+        st.just("panels"), st.just(1), EXTENTS, EXTENTS, EXTENTS, st.sampled_from(["float32", "float16"])
+    ),
+    "matmul_integer": st.tuples(EXTENTS, EXTENTS),
+    "matmul_nbits": st.tuples(EXTENTS, EXTENTS),
+    "recurrent": st.tuples(
+        st.sampled_from(["RNN", "GRU", "LSTM"]), st.booleans(), st.booleans(), EXTENTS, st.integers(0, 99), EXTENTS
+    ),
+    "reduce": st.tuples(st.sampled_from(["inner", "outer"]), EXTENTS),
+    "softmax": st.tuples(st.booleans(), st.booleans(), EXTENTS, st.integers(1, 10000)),
+    "winograd": st.tuples(st.tuples(EXTENTS, EXTENTS), EXTENTS, EXTENTS, st.booleans()),
+    "winograd_integer": st.tuples(st.tuples(EXTENTS, EXTENTS), EXTENTS, EXTENTS),
+}
+
+
+def test_every_family_that_can_be_tuned_is_tried() -> None:
+    """The generator below knows what each is asked."""
+    assert {name for name in names() if find(name).candidates is not None} == set(ARGUMENTS)
+
+
+BY_ROOM = {
+    "arg_reduce", "copy", "from_blocked", "gather", "grid_sample", "resize", "scan", "scatter", "top_k",
+    "tree_ensemble", "window",
+}  # fmt: skip
+"""Families whose variant is all that fits: one element at a time where rows are too short for a vector."""
+
+
+def test_every_family_that_has_a_choice_declares_it() -> None:
+    """A family with parts of a variant names candidates, or is listed as one that has nothing to choose."""
+    choosing = {name for name in names() if find(name).variant}
+    assert choosing - BY_ROOM == {name for name in choosing if find(name).candidates is not None}
+    assert choosing >= BY_ROOM
+
+
+@pytest.mark.parametrize("name", sorted(ARGUMENTS))
+@given(data=st.data(), level=st.sampled_from([level for level in LEVELS if level.triple.startswith(("x86", "arm"))]))
+def test_candidates_have_the_familys_own_answer_and_each_once(name: str, data: st.DataObject, level: object) -> None:
+    """Whatever the extents and the machine; so a search always has what it compares with."""
+    family, arguments = find(name), data.draw(ARGUMENTS[name])
+    machine = Machine.of(level)  # type: ignore[arg-type]  # drawn from the levels
+    assert family.candidates is not None
+    found = list(family.candidates(*arguments, machine))
+    assert family.choose(*arguments, machine) in found
+    assert all(each not in found[:place] for place, each in enumerate(found))
+
+
+def test_a_convolution_of_one_block_may_be_chunked_too() -> None:
+    """``choose`` chunks it where it has many taps, so candidates must."""
+    family = find("conv")
+    assert family.candidates is not None
+    arguments = ((1, 1), 1, 1, 33, False, Machine.of(LEVELS[0]))
+    assert family.choose(*arguments) in family.candidates(*arguments)
+
+
+@pytest.fixture
+def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file that a release with a bank for this machine would have."""
+    monkeypatch.setattr("opbuild.store.shipped.SHIPPED", tmp_path / "banks")
+    monkeypatch.setenv("OPBUILD_SHIPPED_BANK", "1")
+    path = shipped_bank(host_level().name)
+    path.parent.mkdir()
+    return path
+
+
+def test_the_shipped_bank_counts_below_the_users_own_and_can_be_switched_off(
+    shipped: Path, user_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers what the user's knows nothing of, is named, and changes the digest in networks' keys."""
+    setup = set_up(Config.from_environment(num_threads=2), None, None)
+    assert not setup.has_bank
+    another = product("panels", 2000, 256, 256)
+    shipped.write_bytes(file_of([record(SMALL, DEFAULT, OTHER), record(another, DEFAULT, OTHER)]))
+    assert setup.has_bank
+    first = knowledge(setup)
+    assert first is not None
+    (answer,) = first.answers(SMALL, DEFAULT)
+    assert answer.variant == OTHER
+    assert answer.said.startswith("shipped bank: tuned on")
+    remember(record(SMALL, DEFAULT, DEFAULT), num_threads=2)
+    both = knowledge(setup)
+    assert both is not None
+    assert [each.variant for each in both.answers(SMALL, DEFAULT)] == [DEFAULT]
+    assert [each.variant for each in both.answers(another, DEFAULT)] == [OTHER]
+    assert both.digest() != first.digest()
+    setup.config.tune_bank.unlink()
+    monkeypatch.setenv("OPBUILD_SHIPPED_BANK", "0")
+    off = set_up(Config.from_environment(num_threads=2), None, None)
+    assert not off.has_bank
+    assert knowledge(off) is None
+
+
+def test_a_stale_record_of_the_user_leaves_the_shipped_one(shipped: Path, user_store: Path) -> None:
+    """What was tuned with other sources says nothing any more."""
+    shipped.write_bytes(file_of([record(SMALL, DEFAULT, OTHER)]))
+    remember(record(SMALL, DEFAULT, DEFAULT, sources="edited since"), num_threads=2)
+    found = knowledge(set_up(Config.from_environment(num_threads=2), None, None))
+    assert found is not None
+    assert [each.variant for each in found.answers(SMALL, DEFAULT)] == [OTHER]
+
+
+def test_what_is_shipped_for_other_threads_or_damaged_decides_nothing(shipped: Path, user_store: Path) -> None:
+    """A bank of the release is read like any other: nobody's build ends because of it."""
+    shipped.write_bytes(file_of([record(SMALL, DEFAULT, OTHER, threads=7)]) + b"\nrubbish\n")
+    assert knowledge(set_up(Config.from_environment(num_threads=2), None, None)) is None

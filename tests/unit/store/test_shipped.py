@@ -1,0 +1,202 @@
+"""The release's banks and its pack: the pack has what the banks choose, and what it lacks is not chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kernels.plan import descriptors, graphs_of
+from opbuild.config import Config
+from opbuild.families.knowledge import Question, Variant
+from opbuild.files.trust import PRIVATE
+from opbuild.graph.types import Graph
+from opbuild.kernel.level import BY_NAME, Level
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.lowering.context import Options
+from opbuild.lowering.lower import lower
+from opbuild.lowering.tuned import Asked, Tuned
+from opbuild.pipeline import tuned as tuned_pipeline
+from opbuild.pipeline.setup import set_up
+from opbuild.pipeline.stores import Stores
+from opbuild.pipeline.tuned import lower_with_bank
+from opbuild.platform.imports import Modules
+from opbuild.platform.release import code
+from opbuild.store.bank import Record, line_of, parse_bank
+from opbuild.store.machine_class import machine_file, system_class
+from opbuild.store.shipped import SHIPPED, shipped_bank
+from opbuild.tuning.forms import Chosen
+from support.small_network import SHAPE, small_model
+from support.tuned_records import record, remember
+
+LEVEL = BY_NAME["x86-64-v3"]
+
+
+@pytest.fixture
+def banks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a release's banks, which are not looked at for what they are called but by level and caches."""
+    monkeypatch.setattr("opbuild.store.shipped.SHIPPED", tmp_path / "banks")
+    monkeypatch.setenv("OPBUILD_SHIPPED_BANK", "1")
+    (tmp_path / "banks").mkdir()
+    return tmp_path / "banks"
+
+
+def graph() -> Graph:
+    """Return a product and a softmax."""
+    model = small_model()
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = SHAPE[0]
+    (found,) = graphs_of(iter([model]))
+    return found
+
+
+def product_asked(level: Level) -> tuple[Question, Asked]:
+    """Return what the family of products is asked for the network."""
+    found = Tuned(Chosen({}))
+    lower(graph(), level, Options(kernels=found))
+    return next((question, asked) for question, asked in found.asked.items() if question.family == "matmul")
+
+
+def other_choice(level: Level, **about: object) -> Record:
+    """Return a record that another candidate than the tables' beats theirs."""
+    question, asked = product_asked(level)
+    other = next(each for each in asked.candidates if each != asked.default)
+    known = {"level": level.name, "system": system_class(level), **about}
+    return record(question, asked.default, other, **known)
+
+
+def write(path: Path, *records: Record) -> None:
+    """Write a bank of the release."""
+    path.write_bytes(b"".join(line_of(each, PRIVATE) + b"\n" for each in records))
+
+
+def product_variants(kernels: Mapping[OpDesc, object]) -> list[Variant]:
+    """Return the variants of products among kernels."""
+    return [dict(each.variant) for each in kernels if each.family == "matmul"]
+
+
+def has_choice(kernels: Mapping[OpDesc, object], chosen: Record) -> bool:
+    """Return whether one of the kernels is what a record chooses."""
+    assert chosen.choice is not None
+    return any(chosen.choice.items() <= variant.items() for variant in product_variants(kernels))
+
+
+def test_the_pack_has_what_a_bank_of_the_release_chooses_for_machines_of_any_caches(banks: Path) -> None:
+    """A record of the level, for other caches and threads than are here, puts its kernel into the plan of the pack."""
+    chosen = other_choice(LEVEL, threads=7, system="elsewhere")
+    assert not has_choice(descriptors([graph()], LEVEL), chosen)
+    write(banks / "x86-64-v3_L1-31K_L2-127K.jsonl", chosen)
+    plan = descriptors([graph()], LEVEL)
+    assert has_choice(plan, chosen)
+    assert len(product_variants(plan)) > 1, "the tables' choice is for all other machines"
+
+
+def test_what_is_chosen_for_another_level_or_of_other_sources_is_not_in_the_pack(banks: Path) -> None:
+    """Levels whose names begin alike are two, and a stale record says nothing."""
+    chosen = other_choice(LEVEL)
+    before = descriptors([graph()], LEVEL)
+    write(
+        banks / "x86-64-v3_L1-31K_L2-127K.jsonl", replace(chosen, sources="older"), replace(chosen, level="x86-64-v4")
+    )
+    write(banks / "x86-64-v3-more_L1-31K_L2-127K.jsonl", chosen)
+    assert descriptors([graph()], LEVEL) == before
+
+
+class MadePack:
+    """A pack with some kernels.
+
+    Args:
+        families: The families that it has files of.
+        lacks: What it has not of them.
+    """
+
+    def __init__(self, families: set[str], lacks: Record | None) -> None:
+        self._families, self._lacks = families, lacks
+
+    def file(self, family: str) -> bool | None:
+        """Say whether there is a file."""
+        return family in self._families or None
+
+    def has(self, desc: OpDesc) -> bool:
+        """Say whether there is a kernel."""
+        return self._lacks is None or not has_choice({desc: None}, self._lacks)
+
+
+@pytest.mark.parametrize(
+    ("families", "lacks", "is_taken"),
+    [
+        ({"matmul", "softmax"}, False, True),
+        ({"matmul", "softmax"}, True, False),
+        (set(), True, True),
+        (None, True, True),
+    ],
+)
+def test_what_the_release_chooses_is_taken_where_its_kernels_come_with_it(
+    banks: Path,
+    families: set[str] | None,
+    lacks: bool,
+    is_taken: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    user_store: Path,
+) -> None:
+    """So a first start compiles nothing because of a bank; where there is no pack, or none of the family, it counts."""
+    setup = set_up(Config.from_environment(num_threads=2), None, None)
+    chosen = other_choice(setup.level)
+    write(shipped_bank(setup.level.name), chosen)
+    pack = None if families is None else MadePack(families, chosen if lacks else None)
+    monkeypatch.setattr(tuned_pipeline, "release_pack", lambda setup: pack)
+    program = lower_with_bank(graph(), setup, Options())
+    assert has_choice(program.descriptors(), chosen) == is_taken
+    assert bool(program.tuned) == is_taken
+
+
+@pytest.mark.usefixtures("banks")
+def test_the_key_of_a_stored_network_says_what_the_releases_bank_depends_on() -> None:
+    """Its bytes, threads and what was measured of the machine; a start does not look into it."""
+    setup = set_up(Config.from_environment(num_threads=2), None, None)
+    path = shipped_bank(setup.level.name)
+
+    def key(threads: int = 2) -> dict[str, str]:
+        return Stores(set_up(Config.from_environment(num_threads=threads), None, None)).images._tuned
+
+    assert key() == {}
+    write(path, other_choice(setup.level))
+    found = [key(), key(threads=1)]
+    write(path, other_choice(setup.level), other_choice(setup.level, threads=1))
+    found.append(key())
+    machine = machine_file(setup.config)
+    machine.parent.mkdir(parents=True, exist_ok=True)
+    machine.write_bytes(b"{}")
+    found.append(key())
+    assert all(set(each) == {"tuned"} for each in found)
+    assert len({each["tuned"] for each in found}) == len(found)
+    assert key() == found[-1]
+
+
+@pytest.mark.usefixtures("banks")
+def test_what_the_user_tuned_is_taken_whatever_the_pack_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its kernels were built when it was tuned, and whoever carried a bank here wants them."""
+    setup = set_up(Config.from_environment(num_threads=2), None, None)
+    chosen = other_choice(setup.level)
+    remember(chosen, num_threads=2)
+    monkeypatch.setattr(tuned_pipeline, "release_pack", lambda setup: MadePack({"matmul"}, chosen))
+    assert has_choice(lower_with_bank(graph(), setup, Options()).descriptors(), chosen)
+
+
+def test_the_sources_of_a_record_are_those_of_a_release() -> None:
+    """A bank that is made in a checkout counts where the release that is made of it is installed, without comments."""
+    modules = tuned_pipeline._modules()
+    names = ("opbuild.families.conv.definition", "opbuild.families.conv.schedule")
+    assert tuned_pipeline.family_sources("conv") == Modules(without=modules._without, digested=code).digest(names)
+    assert "opbuild.families.conv.family" not in modules.closure(names)
+    assert "opbuild.errors" not in modules.closure(names)
+
+
+@pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.jsonl")), ids=lambda path: path.stem)
+def test_each_line_of_the_releases_banks_is_sound(path: Path) -> None:
+    """It is a record of the file's level, of something that is faster than the tables' choice."""
+    bank = parse_bank(path.read_bytes(), PRIVATE)
+    assert (bank.damaged, bank.unsigned) == (0, 0)
+    assert {each.level for each in bank.records} == {path.stem.partition("_")[0]}
+    assert all(each.is_tuned and each.bound < 1 for each in bank.records)
