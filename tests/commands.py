@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from opbuild.cli.main import main
+from opbuild.platform.behind import BEHIND
 
 
 class Ended(NamedTuple):
@@ -54,7 +55,9 @@ def run(
         os.chdir(folder)
         stack.callback(_set_environment, dict(os.environ))
         _set_environment(environment)
-        return main(arguments)
+        code = main(arguments)
+        BEHIND.finish()  # as a process does when it ends
+        return code
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from opbuild.kernel.host import host_level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
+from opbuild.platform.behind import BEHIND
 from processes import build_and_run
 
 LARGE = ("bvlc_alexnet", "vgg19", "zfnet512")
@@ -49,6 +50,7 @@ def test_a_light_network_with_random_weights_agrees_with_onnxruntime_in_two_proc
     feeds = networks.random_input(model)
     expected = onnxruntime_output(model, feeds)
     first = opbuild.compile(path, cache_path=shared_store).run(feeds)
+    BEHIND.finish()
     second = build_and_run(path, shared_store, feeds, OPBUILD_FORBID_COMPILE="1")
     (output,) = first.values()
     assert relative_error(output, expected) < 1e-3
