@@ -8,18 +8,11 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
 from opbuild.cli.main import main
 from opbuild.platform.behind import BEHIND
-
-
-class Ended(NamedTuple):
-    """What became of a command."""
-
-    code: int
-    output: str
-    errors: str
+from preloaded import Ended
 
 
 def opbuild(*arguments: str | Path, folder: str | Path = ".", **variables: str) -> Ended:

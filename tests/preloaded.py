@@ -46,7 +46,11 @@ class Preloaded:
             streams = [os.devnull, f"{place}/output", f"{place}/errors"]
             asked = [program, *words], str(folder), dict(environment), streams
             print(json.dumps(asked), file=self._process.stdin, flush=True)
-            code = int(self._process.stdout.readline())
+            try:
+                code = int(self._process.stdout.readline())
+            except BaseException:
+                self._process.kill()  # else its answer would be taken for that of the next test
+                raise
             return Ended(code, *(Path(stream).read_text(encoding="utf-8") for stream in streams[1:]))
 
 

@@ -15,8 +15,8 @@ import pytest
 
 import commands
 import networks
-from commands import Ended
 from kept_kernels import SOURCE
+from preloaded import Ended
 from until import until
 
 pytestmark = pytest.mark.usefixtures("kept_objects")

@@ -16,10 +16,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from commands import Ended
 from commands import opbuild as run
 from kept_kernels import SOURCE
 from opbuild.kernel.entry import UNCHANGED
+from preloaded import Ended
 from processes import WITHOUT, environment
 
 

@@ -20,6 +20,8 @@ import opbuild
 from remote_servers import PATIENT, answering
 from small_network import SHAPE, small_model
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 RANKS = 4
 
 TOGETHER = """

@@ -14,6 +14,8 @@ import pytest
 
 from preloaded import Ended, Preloaded
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 ROOT = Path(__file__).resolve().parents[2]
 MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
 

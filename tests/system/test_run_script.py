@@ -15,6 +15,8 @@ import pytest
 from preloaded import Ended
 from processes import environment
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "test_square.py"
 
 FROM_IMPORTS = """
