@@ -20,6 +20,7 @@ from opbuild.runtime.reused import ReusedMemory, Wanted
 from support import kept_kernels
 from support.campaign import Campaign
 from support.fuzzing import CAMPAIGN
+from support.preloaded import Preloaded, preloaded
 from support.remote_servers import servers
 
 __all__ = ["servers"]
@@ -83,6 +84,13 @@ def kept_objects() -> Iterator[None]:
         kept_kernels.take_in_builds()
         patch.setenv("PYTHONPATH", kept_kernels.search_path(), prepend=os.pathsep)
         yield
+
+
+@pytest.fixture(scope="session")
+def process() -> Iterator[Preloaded]:
+    """A process in whose forks programs begin at once; their builds take kept objects."""
+    with preloaded(kept_kernels.taking_path()) as started:
+        yield started
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -10,19 +10,38 @@
 
 ``python documented.py DOCUMENT.md TOOL...`` runs a document in the working folder, without the blocks that use one of
 the tools, which are missing. Its exit code is 1 if a block failed or printed something else than the document says.
+
+Where ``opbuild`` in a shell is the program ``TOOL``, commands run in the process that reads the document: without a
+start and a compile server for each. Scripts and ranks are processes always.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+TOOL = """#!{python} -IS
+import json, os, socket, sys
+if sys.argv[1] == "launch" or any(word.endswith(".py") for word in sys.argv):
+    os.execl({python!r}, {python!r}, "-m", "opbuild", *sys.argv[1:])
+with socket.socket(socket.AF_UNIX) as reader:
+    reader.connect(os.environ["READER"])
+    socket.send_fds(reader, [b"0"], [1, 2])
+    reader.sendall(json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode())
+    reader.shutdown(socket.SHUT_WR)
+    sys.exit(int(reader.recv(4) or 1))
+"""
+"""What ``opbuild`` may be in a shell: it lets the process that reads the document run a command."""
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"^(?:#|//|/\*)\s*([\w./-]+\.\w+)\b")
@@ -119,6 +138,10 @@ class Reader:
         self.names: dict[str, Any] = {"__name__": "__main__"}
         self.state = Path(tempfile.mkdtemp()) / "shell"
         self.state.touch()
+        self.commands = socket.socket(socket.AF_UNIX)
+        os.environ["READER"] = str(self.state.with_name("commands"))
+        self.commands.bind(os.environ["READER"])
+        self.commands.listen()
 
     def run(self, block: Block) -> list[str]:
         """Run a block; return what is wrong, a line each."""
@@ -150,10 +173,16 @@ class Reader:
     def _shell(self, block: Block, output: Any, errors: Any) -> str:
         state = self.state
         script = f"set -ea; . {state}\n{block.text}\n{{ export -p; echo cd \"'$PWD'\"; }} > {state}"
-        done = subprocess.run(
-            ["bash", "-c", script], stdin=subprocess.DEVNULL, stdout=output, stderr=errors, check=False
-        )
-        return f"exit code {done.returncode}" if done.returncode else ""
+        shell = subprocess.Popen(["bash", "-c", script], stdin=subprocess.DEVNULL, stdout=output, stderr=errors)
+        threading.Thread(target=self._say_when_done, args=(shell,)).start()
+        while _run_command(self.commands):
+            pass
+        return f"exit code {shell.returncode}" if shell.returncode else ""
+
+    def _say_when_done(self, shell: subprocess.Popen[bytes]) -> None:
+        shell.wait()
+        with socket.socket(socket.AF_UNIX) as end:
+            end.connect(os.environ["READER"])
 
     def _python(self, block: Block, output: Any, errors: Any) -> str:
         path = Path(tempfile.mkdtemp()) / f"line_{block.line}.py"
@@ -181,13 +210,27 @@ class Reader:
         return ""
 
 
+def _run_command(commands: socket.socket) -> bool:
+    """Run the next command that a shell hands over; return False if it has ended instead."""
+    with commands.accept()[0] as asked:
+        start, descriptors, *_ = socket.recv_fds(asked, 1, 2)
+        if not start:
+            return False
+        from support.commands import run
+
+        words, folder, environment = json.loads(asked.makefile().read())
+        with os.fdopen(descriptors[0], "ab") as output, os.fdopen(descriptors[1], "ab") as errors:
+            asked.send(str(run(words, output, errors, folder, environment)).encode())
+    return True
+
+
 def _content(file: Any) -> str:
     file.seek(0)
     text: bytes = file.read()
     return text.decode(errors="replace")
 
 
-def main(document: Path, missing: list[str]) -> int:
+def run_document(document: Path, missing: list[str]) -> int:
     """Run the blocks of a document until one is wrong; return the exit code."""
     reader = Reader()
     for block in blocks(document.read_text()):
@@ -200,5 +243,10 @@ def main(document: Path, missing: list[str]) -> int:
     return 0
 
 
+def main() -> int:
+    """Run the document that the arguments name."""
+    return run_document(Path(sys.argv[1]), sys.argv[2:])
+
+
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))
+    sys.exit(main())

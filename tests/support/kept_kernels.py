@@ -129,8 +129,12 @@ class KeptPipeline:
 
 def search_path() -> str:
     """Return a ``PYTHONPATH`` with which a process's builds take what this one's do, besides opbuild's own sources."""
-    taking = (TESTS, TESTS / "support" / "kept") if HalideCompiler.import_string == KeptCompiler.import_string else ()
-    return os.pathsep.join(map(str, (SOURCE, *taking)))
+    return taking_path() if HalideCompiler.import_string == KeptCompiler.import_string else str(SOURCE)
+
+
+def taking_path() -> str:
+    """Return a ``PYTHONPATH`` with which a process's builds take kept objects, but for a campaign's."""
+    return os.pathsep.join(map(str, (SOURCE,) if CAMPAIGN else (SOURCE, TESTS, TESTS / "support" / "kept")))
 
 
 def take_in_builds() -> None:

@@ -12,6 +12,8 @@ from onnx import TensorProto, helper
 from opbuild.cli.main import main
 from support.small_network import SmallNetwork
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 QUICK = ["--rounds", "2", "--seconds", "1", "--num_threads", "1", "--json", "figures.json"]
 BOTH = ["--runtime", "onnxruntime", "--runtime", "opbuild"]
 

@@ -14,6 +14,8 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.frontend.onnx_model import load_model
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 
 def branch(name: str, op_type: str) -> onnx.GraphProto:
     """Return a graph of one node that reads ``k`` and ``x`` from outside."""

@@ -19,6 +19,8 @@ from support.aged_entries import fill
 from support.fuzzing import CAMPAIGN
 from support.processes import environment
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 WEIGHTS = np.linspace(-1, 1, 256 * 256, dtype=np.float32).reshape(256, 256)
 X = np.linspace(0.1, 2, 4 * 256, dtype=np.float32).reshape(4, 256)
 

@@ -19,6 +19,8 @@ from opbuild.runtime import link as linking
 from support.replayed import ReplayServer
 from support.small_network import SHAPE, SmallNetwork
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 RUN = ["run", "small.onnx", "--repeat", "1", "--input_shape", "x:64,256"]
 GIVEN = ["run", "small.onnx", "--repeat", "1"]
 BUILD = ["build", "small.onnx", "--input_shape", "x:64,256"]

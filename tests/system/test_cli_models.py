@@ -1,4 +1,4 @@
-"""``opbuild build`` and ``opbuild run`` on models, each command in a process of its own."""
+"""``opbuild build`` and ``opbuild run`` on models: what they say, write and end with."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,86 +13,66 @@ import onnx
 import onnx.reference
 import pytest
 
-from opbuild.cli.main import main
-from support import networks
+from support import commands, networks
+from support.kept_kernels import SOURCE
+from support.preloaded import Ended
 from support.until import until
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
 
-def opbuild(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+
+def opbuild(folder: Path, *arguments: str, **environment: str) -> Ended:
     """Run a command in ``folder``, which holds the store, with variables added to the environment."""
-    return subprocess.run(
-        [sys.executable, "-m", "opbuild", *arguments],
-        cwd=folder,
-        env={**os.environ, "MS_COMPILER_CACHE_PATH": ".", **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-Here = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Here:
-    """Run a command in a folder, in this process: what is refused before any work needs no process of its own."""
-
-    def run(folder: Path, *arguments: str) -> tuple[int, str, str]:
-        monkeypatch.chdir(folder)
-        monkeypatch.setenv("MS_COMPILER_CACHE_PATH", ".")
-        code = main(arguments)
-        return code, *capfd.readouterr()
-
-    return run
+    return commands.opbuild(*arguments, folder=folder, **{"MS_COMPILER_CACHE_PATH": ".", **environment})
 
 
 @pytest.fixture(scope="module")
-def first_build(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+def first_build(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ended]:
     """Build ``mlp.onnx`` in an empty folder; return the folder and what the command said."""
     folder = tmp_path_factory.mktemp("models")
     onnx.save(networks.mlp(), folder / "mlp.onnx")
     done = opbuild(folder, "build", "mlp.onnx")
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.errors
     return folder, done
 
 
 @pytest.fixture(scope="module")
-def built(first_build: tuple[Path, subprocess.CompletedProcess[str]]) -> Path:
+def built(first_build: tuple[Path, Ended]) -> Path:
     """Return a folder with ``mlp.onnx``, built by ``opbuild build``."""
     return first_build[0]
 
 
 def test_a_build_names_each_operator_with_its_reason(
-    first_build: tuple[Path, subprocess.CompletedProcess[str]],
+    first_build: tuple[Path, Ended],
 ) -> None:
     """The table has the names of the files in kernel_meta; progress goes to the standard error as plain lines."""
     folder, done = first_build
-    assert "operators built, 0 reused" in done.stdout
+    assert "operators built, 0 reused" in done.output
     objects = sorted(path.stem for path in folder.glob("rank_0/kernel_meta/*.o"))
     assert objects
     for name in objects:
-        (line,) = (line for line in done.stdout.splitlines() if line.startswith(f"{name} "))
+        (line,) = (line for line in done.output.splitlines() if line.startswith(f"{name} "))
         assert " built " in line
         assert "not in the store" in line
-    assert f"mlp: {len(objects)} of {len(objects)} operators to compile" in done.stderr
-    assert "\x1b" not in done.stdout + done.stderr
+    assert f"mlp: {len(objects)} of {len(objects)} operators to compile" in done.errors
+    assert "\x1b" not in done.output + done.errors
 
 
 def test_a_second_build_reuses_everything(built: Path) -> None:
     """Nothing is compiled where compiling is forbidden; the report says that all was reused."""
     done = opbuild(built, "build", "mlp.onnx", "--forbid-compile")
-    assert done.returncode == 0, done.stderr
-    assert "0 operators built, " in done.stdout
+    assert done.code == 0, done.errors
+    assert "0 operators built, " in done.output
 
 
 def test_forbidden_compiles_fail_with_the_operator_and_the_reason(built: Path, tmp_path: Path) -> None:
     """In an empty folder a forbidden compile ends with exit code 5 and names what is missing; nothing is written."""
     for arguments, environment in ((["--forbid_compile"], {}), ([], {"OPBUILD_FORBID_COMPILE": "1"})):
         done = opbuild(tmp_path, "build", str(built / "mlp.onnx"), *arguments, **environment)
-        assert done.returncode == 5
-        assert "\nerror (compile forbidden): " in done.stderr
-        assert "not in the store" in done.stderr
-        assert "Traceback" not in done.stderr
+        assert done.code == 5
+        assert "\nerror (compile forbidden): " in done.errors
+        assert "not in the store" in done.errors
+        assert "Traceback" not in done.errors
         assert not list(tmp_path.glob("rank_0/kernel_meta/*"))
 
 
@@ -102,22 +81,25 @@ def test_a_model_runs_on_given_data_and_its_outputs_are_written(built: Path, tmp
     x = np.random.default_rng(5).standard_normal((4, 64)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
     done = opbuild(built, "run", "mlp.onnx", "--input", f"x={tmp_path}/x.npy", "--output-dir", str(tmp_path / "out"))
-    assert done.returncode == 0, done.stderr
-    assert "0 operators built" in done.stdout
-    assert "latency: median " in done.stdout
+    assert done.code == 0, done.errors
+    assert "0 operators built" in done.output
+    assert "latency: median " in done.output
     (expected,) = onnx.reference.ReferenceEvaluator(networks.mlp()).run(None, {"x": x})
     (file,) = (tmp_path / "out").iterdir()
     np.testing.assert_allclose(np.load(file), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_random_inputs_repeat_with_their_seed(built: Path, tmp_path: Path, here: Here) -> None:
+def test_random_inputs_repeat_with_their_seed(built: Path, tmp_path: Path) -> None:
     """Two runs with one seed, in two processes, write the same bytes; another seed writes others."""
     written = []
     for index, seed in enumerate(("1", "1", "2")):
         out = str(tmp_path / str(index))
         arguments = ("run", "mlp.onnx", "--seed", seed, "--repeat", "1", "--output_dir", out)
-        code = here(built, *arguments)[0] if index else opbuild(built, *arguments).returncode
-        assert code == 0
+        if index:
+            assert opbuild(built, *arguments).code == 0
+        else:
+            command = [sys.executable, "-m", "opbuild", *arguments]
+            subprocess.run(command, check=True, cwd=built, env={**os.environ, "MS_COMPILER_CACHE_PATH": "."})
         written.append(next((tmp_path / str(index)).iterdir()).read_bytes())
     assert written[0] == written[1] != written[2]
 
@@ -134,14 +116,12 @@ def test_random_inputs_repeat_with_their_seed(built: Path, tmp_path: Path, here:
         (["build", "nothing.onnx"], 2, "nothing.onnx"),
     ],
 )
-def test_what_is_wrong_is_one_block_with_a_hint(
-    built: Path, here: Here, arguments: list[str], code: int, said: str
-) -> None:
+def test_what_is_wrong_is_one_block_with_a_hint(built: Path, arguments: list[str], code: int, said: str) -> None:
     """Each fault of model, option or data ends with its exit code, says what and what to do, and shows no traceback."""
     (built / "garbage.onnx").write_bytes(b"not a model" * 10)
     np.save(built / "wrong.npy", np.zeros((3, 3, 3), np.float32))
     np.save(built / "x.npy", np.zeros((4, 64), np.float32))
-    ended, _, errors = here(built, *arguments)
+    ended, _, errors = opbuild(built, *arguments)
     assert ended == code, errors
     assert errors.startswith("error (")
     assert said in errors
@@ -152,8 +132,8 @@ def test_what_is_wrong_is_one_block_with_a_hint(
 def test_a_wrong_variable_is_named(built: Path) -> None:
     """A variable with a value that is not allowed ends the command with exit code 2 and is named."""
     done = opbuild(built, "build", "mlp.onnx", RANK_ID="first")
-    assert done.returncode == 2
-    assert "RANK_ID is 'first'" in done.stderr
+    assert done.code == 2
+    assert "RANK_ID is 'first'" in done.errors
 
 
 def test_ctrl_c_in_a_build_is_quiet_and_loses_nothing(tmp_path: Path) -> None:
@@ -164,6 +144,7 @@ def test_ctrl_c_in_a_build_is_quiet_and_loses_nothing(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "opbuild", "build", "net.onnx", "--workers", "1", "--cache_path", "."],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},  # it compiles, which takes longer than to take what is kept
     )  # fmt: skip
     signal.signal(signal.SIGINT, before)
     assert until(lambda: list(tmp_path.glob("rank_0/kernel_meta/*.json")), 120)
@@ -171,14 +152,14 @@ def test_ctrl_c_in_a_build_is_quiet_and_loses_nothing(tmp_path: Path) -> None:
     _, said = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "Traceback" not in said
-    assert opbuild(tmp_path, "build", "net.onnx").returncode == 0
+    assert opbuild(tmp_path, "build", "net.onnx").code == 0
 
 
 def test_env_shows_what_a_build_would_use(tmp_path: Path) -> None:
     """Target, compiler, linker and folders, with the variables obeyed."""
     done = opbuild(tmp_path, "env", RANK_ID="3", MS_COMPILER_CACHE_PATH=str(tmp_path / "cache"))
-    assert done.returncode == 0, done.stderr
-    shown = dict(line.split(None, 1) for line in done.stdout.splitlines())
+    assert done.code == 0, done.errors
+    shown = dict(line.split(None, 1) for line in done.output.splitlines())
     assert shown["operators"] == str(tmp_path / "cache" / "rank_3" / "kernel_meta")
     assert shown["compiler"].startswith("halide ")
     assert not (tmp_path / "cache").exists()
@@ -187,12 +168,12 @@ def test_env_shows_what_a_build_would_use(tmp_path: Path) -> None:
 def test_env_fails_where_there_is_no_linker(tmp_path: Path) -> None:
     """Everything is shown, then what is missing is the error."""
     done = opbuild(tmp_path, "env", OPBUILD_LINKER="/no/such/linker")
-    assert done.returncode == 5
-    assert "threads" in done.stdout
-    assert done.stderr.startswith("error (link): ")
+    assert done.code == 5
+    assert "threads" in done.output
+    assert done.errors.startswith("error (link): ")
 
 
-def test_a_build_of_an_open_shape_asks_for_it(tmp_path: Path, here: Here) -> None:
+def test_a_build_of_an_open_shape_asks_for_it(tmp_path: Path) -> None:
     """Nothing can be built before the shapes are known: the command does not end as if it had built something."""
     value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N", 3])
     out = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["N", 3])
@@ -201,13 +182,13 @@ def test_a_build_of_an_open_shape_asks_for_it(tmp_path: Path, here: Here) -> Non
         onnx.helper.make_model(graph, ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 17)]),
         tmp_path / "open.onnx",
     )
-    code, _, errors = here(tmp_path, "build", "open.onnx")
+    code, _, errors = opbuild(tmp_path, "build", "open.onnx")
     assert code == 2
     assert "[?,3]" in errors
     assert "--input_shape" in errors
     for text in ("x:99999999999999999999,3", "x:2147483647,3"):
-        code, _, errors = here(tmp_path, "build", "open.onnx", "--input_shape", text)
+        code, _, errors = opbuild(tmp_path, "build", "open.onnx", "--input_shape", text)
         assert code in (2, 3)
         assert errors.count("error (") == 1
-    code, _, errors = here(tmp_path, "build", ".")
+    code, _, errors = opbuild(tmp_path, "build", ".")
     assert (code, "is a folder" in errors) == (2, True)

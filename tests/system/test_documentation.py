@@ -15,6 +15,7 @@ import yaml
 
 from opbuild.cli.main import opbuild
 from support import documented
+from support.preloaded import Preloaded
 
 ROOT = Path(__file__).resolve().parents[2]
 READ = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md")), ROOT / "docs" / "concepts" / "shapes.md"]
@@ -42,13 +43,20 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tools.mkdir()
     (tools / "pip").write_text(PIP)
     (tools / "pip").chmod(0o755)
+    (home / "commands").mkdir()
+    (home / "commands" / "opbuild").write_text(documented.TOOL.format(python=sys.executable))
+    (home / "commands" / "opbuild").chmod(0o755)
     return home
 
 
-@pytest.mark.usefixtures("kept_objects")
 @pytest.mark.parametrize("document", READ, ids=lambda path: path.stem)
-def test_every_block_of_a_document_runs_as_it_stands(document: Path, home: Path, tmp_path: Path) -> None:
-    """In a new folder, which is a clone as far as the blocks look at one; what is shown below them is printed."""
+def test_every_block_of_a_document_runs_as_it_stands(
+    document: Path, process: Preloaded, home: Path, tmp_path: Path
+) -> None:
+    """In a new folder, which is a clone as far as the blocks look at one; what is shown below them is printed.
+
+    In the README each command is the program itself; in the others it runs in the process that reads the document.
+    """
     if document.stem.startswith("torch"):
         pytest.importorskip("torch", reason="the guide is for who has torch")
     folder = tmp_path / "here"
@@ -59,10 +67,11 @@ def test_every_block_of_a_document_runs_as_it_stands(document: Path, home: Path,
         name: value for name, value in os.environ.items() if not name.startswith(("OPBUILD_", "MS_", "RANK_", "XDG_"))
     }
     of_its_own = document.stem == "cache"  # it shows all that is stored
+    tools = [home / "tools", *([] if document.stem == "README" else [home / "commands"]), Path(sys.executable).parent]
     environment = {
         **kept,
         "HOME": str(tmp_path if of_its_own else home),
-        "PATH": f"{home / 'tools'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": os.pathsep.join([*map(str, tools), os.environ["PATH"]]),
         "OPBUILD_PROJECT": str(ROOT / "pyproject.toml"),
         "MAKEFLAGS": "n",
         "LC_ALL": "C.UTF-8",
@@ -71,9 +80,8 @@ def test_every_block_of_a_document_runs_as_it_stands(document: Path, home: Path,
         **({"OPBUILD_PACK": "0"} if document.stem == "cache" else {}),
     }
     missing = [tool for tool in FOREIGN if shutil.which(tool) is None]
-    command = [sys.executable, documented.__file__, str(document), *missing]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = process.run("documented", [str(document), *missing], folder, environment)
+    assert done.code == 0, done.output + done.errors
 
 
 def test_documents_have_blocks_of_known_kinds() -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,7 +17,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from opbuild.kernel.entry import UNCHANGED
+from support.commands import opbuild as run
 from support.kept_kernels import SOURCE
+from support.preloaded import Ended
 from support.processes import WITHOUT, environment
 
 
@@ -58,16 +60,13 @@ for arguments in map(json.loads, sys.argv[1:]):
 """Runs several commands, without a process for each."""
 
 
-class Done(NamedTuple):
-    """What became of a command."""
-
-    code: int
-    output: str
-    errors: str
+def opbuild(folder: Path, *commands: Sequence[str]) -> list[Ended]:
+    """Run commands in a folder, one after the other."""
+    return [run(*words, folder=folder, MS_COMPILER_CACHE_PATH=".") for words in commands]
 
 
-def opbuild(folder: Path, *commands: Sequence[str], source: Path = SOURCE, without: str = "") -> list[Done]:
-    """Run commands in a folder, one after the other, perhaps from other sources or without some packages."""
+def elsewhere(folder: Path, *commands: Sequence[str], source: Path = SOURCE, without: str = "") -> list[Ended]:
+    """Run commands in another process, which has other sources or not all packages."""
     variables = {"PYTHONPATH": str(source), "MS_COMPILER_CACHE_PATH": "."}
     if without:
         (folder / "without").mkdir(exist_ok=True)
@@ -82,7 +81,7 @@ def opbuild(folder: Path, *commands: Sequence[str], source: Path = SOURCE, witho
     outputs, errors = (re.split(r"^#### (\d+)\n", said, flags=re.MULTILINE) for said in (done.stdout, done.stderr))
     codes = list(map(int, outputs[1::2]))
     assert len(codes) == len(commands), done.stderr
-    return list(map(Done, codes, outputs[::2], errors[::2]))
+    return list(map(Ended, codes, outputs[::2], errors[::2]))
 
 
 def explain(model: str, *arguments: str) -> list[str]:
@@ -99,25 +98,17 @@ def missing(said: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the sources: nobody edits it while these tests run."""
-    folder = tmp_path_factory.mktemp("source")
-    shutil.copytree(SOURCE / "opbuild", folder / "opbuild", ignore=shutil.ignore_patterns("__pycache__"))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory, source: Path) -> Path:
+def built(kept_objects: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which ``net.onnx`` was built."""
     folder = tmp_path_factory.mktemp("built")
     onnx.save(network(), folder / "net.onnx")
-    (done,) = opbuild(folder, BUILD, source=source)
+    (done,) = opbuild(folder, BUILD)
     assert done.code == 0, done.errors
     return folder
 
 
 @pytest.fixture(scope="module")
-def explained(built: Path, source: Path) -> dict[str, dict[str, str]]:
+def explained(built: Path) -> dict[str, dict[str, str]]:
     """What explain says of the same network and of changed ones; it writes nothing."""
     changed: dict[str, dict[str, Any]] = {
         "same": {}, "kernel": {"kernel": 5}, "dtype": {"dtype": TensorProto.DOUBLE}, "rows": {"rows": 300},
@@ -125,7 +116,7 @@ def explained(built: Path, source: Path) -> dict[str, dict[str, str]]:
     for name, how in changed.items():
         onnx.save(network(**how), built / f"{name}.onnx")
     before = sorted(built.rglob("rank_0/**/*"))
-    done = opbuild(built, *(explain(f"{name}.onnx") for name in changed), source=source)
+    done = opbuild(built, *(explain(f"{name}.onnx") for name in changed))
     assert sorted(built.rglob("rank_0/**/*")) == before
     return dict(zip(changed, (missing(each.output) for each in done), strict=True))
 
@@ -167,39 +158,40 @@ def define(desc):
 """
 
 
-def test_an_edit_of_one_operators_source_is_named(built: Path, source: Path, tmp_path: Path) -> None:
+def test_an_edit_of_one_operators_source_is_named(built: Path, tmp_path: Path) -> None:
     """Only operators that the edited file defines otherwise are new; of the others it is said that they are not."""
-    edited = shutil.copytree(source, tmp_path / "edited")
+    edited = tmp_path / "edited"
+    shutil.copytree(SOURCE / "opbuild", edited / "opbuild", ignore=shutil.ignore_patterns("__pycache__"))
     with (edited / "opbuild/families/softmax/schedule.py").open("a") as file:
         file.write("# not used here\n")
     with (edited / "opbuild/families/global_pool/definition.py").open("a") as file:
         file.write("# an edit\n")
-    (done,) = opbuild(built, explain("net.onnx"), source=edited)
+    (done,) = elsewhere(built, explain("net.onnx"), source=edited)
     assert not missing(done.output)
     assert UNCHANGED in done.output
     with (edited / "opbuild/families/global_pool/definition.py").open("a") as file:
         file.write(OTHERWISE)
-    (done,) = opbuild(built, explain("net.onnx"), source=edited)
+    (done,) = elsewhere(built, explain("net.onnx"), source=edited)
     ((node, why),) = missing(done.output).items()
     assert node == "pool"
     assert why.startswith("source of GlobalAveragePool ")
 
 
-def test_another_level_is_named(built: Path, source: Path) -> None:
+def test_another_level_is_named(built: Path) -> None:
     """Every operator is new, and the level is why, also where each level has a folder of its own."""
     level = json.loads(_first_info(built).read_text())["key"]["components"]["target"]
     shutil.copytree(built / "rank_0" / "kernel_meta", built / "levels" / level)
     other = ("--soc_version", "armv8-a")
     commands = explain("net.onnx", *other), explain("net.onnx", "--op_compiler_cache_dir", "levels", *other)
-    found, elsewhere = (missing(done.output) for done in opbuild(built, *commands, source=source))
+    found, each_apart = (missing(done.output) for done in opbuild(built, *commands))
     assert set(found) >= {"conv", "pool", "product", "exp"}
-    assert elsewhere == found
+    assert each_apart == found
     named = [why for why in found.values() if why.startswith(f"target {level} -> armv8-a since ")]
     assert len(named) >= len(found) - 1  # a narrower machine may need another variant of the rest
     assert all(why.startswith(("target ", "variant ", "attrs.")) for why in found.values())
 
 
-def test_a_damaged_object_is_named(built: Path, source: Path, tmp_path: Path) -> None:
+def test_a_damaged_object_is_named(built: Path, tmp_path: Path) -> None:
     """The one operator whose object was changed is to be built, and its digest is why; verify says the same."""
     shutil.copytree(built / "rank_0", tmp_path / "rank_0")
     shutil.copy(built / "net.onnx", tmp_path)
@@ -207,7 +199,7 @@ def test_a_damaged_object_is_named(built: Path, source: Path, tmp_path: Path) ->
     path.write_bytes(path.read_bytes()[:-1] + b"\xff")
     verify = ["cache", "verify"]
     why = explain("net.onnx")
-    before, verified, repaired, after = opbuild(tmp_path, why, verify, [*verify, "--repair"], why, source=source)
+    before, verified, repaired, after = opbuild(tmp_path, why, verify, [*verify, "--repair"], why)
     assert missing(before.output) == {"conv": "the object's digest differs from the one in .json"}
     assert verified.code == 1
     assert f"operator {path.stem}: the object's digest differs" in verified.output
@@ -220,11 +212,11 @@ def _first_info(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def bundles(built: Path, source: Path) -> dict[str, Path]:
+def bundles(built: Path) -> dict[str, Path]:
     """The whole cache, and the network alone ready to start."""
     network_alone = ("--model", "net.onnx", "--network")
     commands = ["cache", "export", "all.bundle"], ["cache", "export", "net.bundle", *network_alone]
-    for done in opbuild(built, *commands, source=source):
+    for done in opbuild(built, *commands):
         assert done.code == 0, done.errors
     return {name: built / f"{name}.bundle" for name in ("all", "net")}
 
@@ -236,14 +228,12 @@ def machine(tmp_path: Path, built: Path) -> Path:
     return tmp_path
 
 
-def test_every_operator_of_a_bundle_hits_without_the_compiler(
-    bundles: dict[str, Path], machine: Path, source: Path
-) -> None:
+def test_every_operator_of_a_bundle_hits_without_the_compiler(bundles: dict[str, Path], machine: Path) -> None:
     """Where halide is not installed, a model whose operators were imported builds; what is missing is named (F71)."""
     onnx.save(network(kernel=5), machine / "changed.onnx")
     take = ["cache", "import", str(bundles["all"])]
     changed = ["build", "changed.onnx", "--num_threads", "2"]
-    refused, taken, done, lacking = opbuild(machine, BUILD, take, BUILD, changed, source=source, without="halide")
+    refused, taken, done, lacking = elsewhere(machine, BUILD, take, BUILD, changed, without="halide")
     assert refused.code == 5
     assert "the compiler halide is not installed" in refused.errors
     assert taken.code == 0, taken.errors
@@ -256,21 +246,21 @@ def test_every_operator_of_a_bundle_hits_without_the_compiler(
 
 
 def test_a_network_in_a_bundle_starts_without_compiler_and_reader(
-    bundles: dict[str, Path], machine: Path, built: Path, source: Path
+    bundles: dict[str, Path], machine: Path, built: Path
 ) -> None:
     """With --network neither halide nor onnx is needed, and the outputs are those of the machine that built it."""
     take = ["cache", "import", str(bundles["net"])]
-    run = ["run", "net.onnx", "--num_threads", "2", "--repeat", "1", "--output_dir", "out"]
-    taken, done = opbuild(machine, take, run, source=source, without="halide,onnx")
+    call = ["run", "net.onnx", "--num_threads", "2", "--repeat", "1", "--output_dir", "out"]
+    taken, done = elsewhere(machine, take, call, without="halide,onnx")
     assert (taken.code, done.code) == (0, 0), taken.errors + done.errors
     assert "0 operators built, " in done.output
-    (done,) = opbuild(built, run, source=source)
+    (done,) = opbuild(built, call)
     assert done.code == 0, done.errors
     for path in (built / "out").iterdir():
         np.testing.assert_array_equal(np.load(machine / "out" / path.name), np.load(path))
 
 
-def test_stats_count_what_builds_found(built: Path, source: Path, tmp_path: Path) -> None:
+def test_stats_count_what_builds_found(built: Path, tmp_path: Path) -> None:
     """Misses by reason and hits of builds are summed; a start from the stored network adds nothing."""
     shutil.copytree(built / "rank_0", tmp_path / "rank_0")
     shutil.copy(built / "net.onnx", tmp_path)
@@ -278,7 +268,7 @@ def test_stats_count_what_builds_found(built: Path, source: Path, tmp_path: Path
     onnx.save(network(kernel=5), tmp_path / "changed.onnx")
     stats = ["cache", "stats", "--json"]
     changed = ["build", "changed.onnx", "--num_threads", "2"]
-    first, _, second, built_now, third = opbuild(tmp_path, stats, BUILD, stats, changed, stats, source=source)
+    first, _, second, built_now, third = opbuild(tmp_path, stats, BUILD, stats, changed, stats)
     before, started, after = (json.loads(done.output) for done in (first, second, third))
     assert before["misses"] == {"absent": before["stored"]["operators"]["count"]}
     assert started["hits"] == before["hits"]

@@ -35,6 +35,8 @@ from support.remote_servers import redis_server, service
 from support.samples import LEVEL, Recorder, conv, needed
 from support.small_network import SHAPE, SmallNetwork, make_small_network
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 OPERATORS = 12
 
 

@@ -16,6 +16,8 @@ import opbuild
 from opbuild.config import Config
 from support.comparison import onnxruntime_outputs
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 ensemble = pytest.importorskip("sklearn.ensemble", reason="scikit-learn is not installed")
 lightgbm = pytest.importorskip("lightgbm", reason="LightGBM is not installed")
 xgboost = pytest.importorskip("xgboost", reason="XGBoost is not installed")

@@ -13,6 +13,8 @@ from onnx import TensorProto, helper, parser
 import opbuild
 from opbuild.errors import InputError
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 
 def model(text: str) -> onnx.ModelProto:
     """Return a model in ONNX's own text form."""

@@ -19,6 +19,8 @@ from opbuild.config import Config
 from opbuild.errors import InvalidModelError, OutOfRangeError
 from opbuild.graph.types import Graph, Node, TensorType
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 NATIVE = Path(native.__file__).parent
 TABLE = np.arange(12, dtype=np.float32).reshape(3, 4)
 

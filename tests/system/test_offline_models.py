@@ -24,7 +24,7 @@ from opbuild.errors import OptionError, ShapeError, TargetError, UnsupportedOper
 from opbuild.kernel.host import runs_here
 from opbuild.kernel.soc_version import resolve_soc_version
 from opbuild.offline.format import VERSION
-from support import networks
+from support import commands, networks
 from support.comparison import onnxruntime_output, relative_error
 from support.fuzzing import CAMPAIGN
 from support.processes import WITHOUT_COMPILER, environment
@@ -146,15 +146,14 @@ def test_the_command_runs_a_file(config: Config, tmp_path: Path) -> None:
     path = opbuild.build_offline(small(), tmp_path / "m", config=config, input_shapes={"x": (1, 8, 14, 14)})
     x = np.random.default_rng(1).standard_normal((1, 8, 14, 14)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
-    command = [sys.executable, "-m", "opbuild", "run", str(path)]
-    given = [*command, "--input", f"x={tmp_path}/x.npy", "--output_dir", str(tmp_path / "out"), "--repeat", "2"]
-    done = subprocess.run(given, check=False, env=environment(), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "latency: median" in done.stdout
+    given = ["--input", f"x={tmp_path}/x.npy", "--output_dir", tmp_path / "out", "--repeat", "2"]
+    done = commands.opbuild("run", path, *given)
+    assert done.code == 0, done.errors
+    assert "latency: median" in done.output
     assert relative_error(np.load(tmp_path / "out" / "y.npy"), onnxruntime_output(small(), {"x": x})) < 1e-3
-    wrong = subprocess.run([*command, "--workers", "2"], check=False, env=environment(), capture_output=True, text=True)
-    assert wrong.returncode == 2
-    assert "--workers" in wrong.stderr
+    wrong = commands.opbuild("run", path, "--workers", "2")
+    assert wrong.code == 2
+    assert "--workers" in wrong.errors
 
 
 # From C
@@ -286,8 +285,7 @@ def test_c_runs_the_stored_size_of_a_file_of_ranges(program: Path, config: Confi
     x = np.random.default_rng(1).standard_normal((5, 24)).astype(np.float32)
     np.testing.assert_array_equal(run_in_c([str(program)], path, x, (5, 24)), np.maximum(x, 0))
     np.testing.assert_array_equal(opbuild.load(path)(x[:3]), np.maximum(x[:3], 0))
-    command = [sys.executable, "-m", "opbuild", "compile", "--mode=6", f"--om={path}"]
-    shown = subprocess.run(command, check=True, env=environment(), capture_output=True, text=True).stdout
+    shown = commands.opbuild("compile", "--mode=6", f"--om={path}").output
     assert "x:2~8,24" in shown
     assert "run from C: x:5,24" in shown
 

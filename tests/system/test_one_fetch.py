@@ -20,6 +20,8 @@ import opbuild
 from support.remote_servers import PATIENT, answering
 from support.small_network import SHAPE, small_model
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 RANKS = 4
 
 TOGETHER = """

@@ -17,6 +17,8 @@ from opbuild.frontend.input_shape import format_input_shape, parse_input_shape
 from opbuild.frontend.onnx_model import load_model
 from support import networks
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 FLOAT = TensorProto.FLOAT
 
 

@@ -25,6 +25,8 @@ from opbuild.onnxruntime.capi._pybind_state import (
     NotImplemented,  # noqa: A004  ONNX Runtime's name
 )
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 X = np.arange(6, dtype=np.float32).reshape(3, 2)
 W = np.array([[2, 3], [4, 5], [6, 7]], np.float32)
 

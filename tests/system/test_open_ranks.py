@@ -14,6 +14,8 @@ import opbuild
 from opbuild.cli.main import main
 from support.fuzzing import CAMPAIGN, SEED
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 CALLS = CAMPAIGN or 12
 """Calls of each network, of random ranks and sizes."""
 

@@ -19,6 +19,8 @@ from opbuild.cli.main import main
 from opbuild.cli.picture import nominal_peak
 from support.small_network import SmallNetwork
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 SIZE = ["--input_shape", "x:64,256"]
 FILES = ["--report", "page.html", "--trace", "trace.json"]
 

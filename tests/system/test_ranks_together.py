@@ -12,6 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from support.preloaded import Ended, Preloaded
+
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 ROOT = Path(__file__).resolve().parents[2]
 MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
 
@@ -168,25 +172,28 @@ def test_what_one_rank_does_not_use_it_still_computes_with_the_others(cache: str
     assert sorted(done.stdout.splitlines()) == ["[rank 0] [4.]", "[rank 1] [2.]"]
 
 
-def test_ranks_that_nothing_connects_say_how_to_start_them(tmp_path: Path) -> None:
+def alone(process: Preloaded, folder: Path, **variables: str) -> Ended:
+    """Run a script for several ranks in one process."""
+    (folder / "dies.py").write_text(DIES)
+    return process.run("opbuild.__main__", ["run", "dies.py"], folder, os.environ | variables)
+
+
+def test_ranks_that_nothing_connects_say_how_to_start_them(process: Preloaded, tmp_path: Path) -> None:
     """RANK_SIZE alone is no job: the error names 'opbuild launch' and mpiexec."""
-    (tmp_path / "dies.py").write_text(DIES)
-    done = run([sys.executable, "-m", "opbuild", "run", "dies.py"], tmp_path, RANK_SIZE="2")
-    assert done.returncode == 7
-    assert "opbuild launch" in done.stderr
+    done = alone(process, tmp_path, RANK_SIZE="2")
+    assert done.code == 7
+    assert "opbuild launch" in done.errors
 
 
-def test_mpi_that_is_not_installed_is_named_with_its_extra(tmp_path: Path) -> None:
+def test_mpi_that_is_not_installed_is_named_with_its_extra(process: Preloaded, tmp_path: Path) -> None:
     """Under an mpiexec without mpi4py the error says what to install."""
-    (tmp_path / "dies.py").write_text(DIES)
     (tmp_path / "mpi4py.py").write_text("raise ImportError('No module named mpi4py')")
-    done = run([sys.executable, "-m", "opbuild", "run", "dies.py"], tmp_path, PMI_RANK="0", PMI_SIZE="2")
-    assert done.returncode == 7
-    assert "opbuild[mpi]" in done.stderr
+    done = alone(process, tmp_path, PMI_RANK="0", PMI_SIZE="2")
+    assert done.code == 7
+    assert "opbuild[mpi]" in done.errors
 
 
-def test_one_process_is_a_job_of_one_rank(tmp_path: Path) -> None:
+def test_one_process_is_a_job_of_one_rank(process: Preloaded, tmp_path: Path) -> None:
     """A script for many ranks runs alone too."""
-    (tmp_path / "alone.py").write_text(DIES)
-    done = run([sys.executable, "-m", "opbuild", "run", "alone.py"], tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = alone(process, tmp_path)
+    assert done.code == 0, done.errors

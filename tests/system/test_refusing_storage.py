@@ -20,6 +20,8 @@ from opbuild.offline.build import build_offline
 from support.refusing_storage import REFUSALS, RefusingStorage, watched
 from support.small_network import SHAPE, SmallNetwork
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 ALL = bool(os.environ.get("OPBUILD_TEST_ALL_REFUSALS"))
 
 

@@ -26,6 +26,8 @@ from support.open_rows import model as rows_model
 from support.remote_servers import PATIENT, free_port, http_server
 from support.small_network import SHAPE, small_model
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 X = np.linspace(-1, 1, 64 * 256, dtype=np.float32).reshape(SHAPE)
 """What the network is called with."""
 

@@ -36,7 +36,7 @@ def digest_in(folder: Path, **environment: str) -> str:
 
 def test_processes_of_any_hash_seed_agree(tmp_path: Path) -> None:
     """Hash seeds, dictionary orders and processes give one key (F40)."""
-    assert len({digest_in(tmp_path, PYTHONHASHSEED=str(seed)) for seed in range(CAMPAIGN or 8)}) == 1
+    assert len({digest_in(tmp_path, PYTHONHASHSEED=str(seed)) for seed in range(CAMPAIGN or 3)}) == 1
 
 
 def test_users_folders_ranks_and_locales_agree(tmp_path: Path) -> None:

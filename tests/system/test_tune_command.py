@@ -21,6 +21,8 @@ from opbuild.store.machine_class import read_measured
 from opbuild.tuning import search, tuner
 from opbuild.tuning.machine import worth_building
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 
 def convolutions() -> onnx.ModelProto:
     """A 3 x 3 convolution, which Winograd's may serve, and a depthwise one."""

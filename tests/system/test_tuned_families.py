@@ -20,6 +20,8 @@ from opbuild.tuning import tuner
 from opbuild.tuning.forms import Chosen
 from support.tuned_records import record, remember
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 MOST = 4
 """Candidates of each question that are built here."""
 

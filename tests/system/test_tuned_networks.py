@@ -18,6 +18,8 @@ from opbuild.report import Report
 from support.small_network import SHAPE, SmallNetwork
 from support.tuned_records import product, record, remember
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 ROWS, COLUMNS = SHAPE
 QUESTION = product("panels", ROWS, COLUMNS, COLUMNS)
 ARGUMENTS: Any = ("panels", 1, ROWS, COLUMNS, COLUMNS, "float32", Machine.of(host_level()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import pytest
 import opbuild
 from opbuild.config import Config
 from support import networks
-from support.processes import environment
+from support.preloaded import Preloaded
 
 _CPUINFO = Path(__file__).parent.parent / "data" / "cpuinfo"
 
@@ -51,7 +51,7 @@ print(json.dumps({
 """
 
 
-def keys_on(processor: str, folder: Path, l1: str, cores: int) -> dict[str, Any]:
+def keys_on(process: Preloaded, processor: str, folder: Path, l1: str, cores: int) -> dict[str, Any]:
     """Return what a process finds out on a faked host: its level, its own facts, and all keys of a network."""
     index = folder / processor / "index0"
     index.mkdir(parents=True)
@@ -60,20 +60,19 @@ def keys_on(processor: str, folder: Path, l1: str, cores: int) -> dict[str, Any]
     model = folder / "net.onnx"
     onnx.save(networks.light("squeezenet", random_weights=False), model)
     arguments = [str(_CPUINFO / f"{processor}.txt"), str(index.parent), str(model), str(cores)]
-    done = subprocess.run(
-        [sys.executable, "-c", _KEYS, *arguments], env=environment(), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
+    done = process.run("-c", [_KEYS, *arguments], folder, os.environ)
+    assert done.code == 0, done.errors
+    found: dict[str, Any] = json.loads(done.output)
     assert (found["l1"], found["cores"]) == (int(l1[:-1]) * 1024, cores)
     return found
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="levels are read from /proc/cpuinfo")
-def test_hosts_of_one_level_have_equal_keys_whatever_their_caches_and_cores(tmp_path: Path) -> None:
+def test_hosts_of_one_level_have_equal_keys_whatever_their_caches_and_cores(process: Preloaded, tmp_path: Path) -> None:
     """Intel and AMD, with caches and cores of their own: one level, so the same operators and networks."""
-    intel, amd = keys_on("sapphire_rapids", tmp_path, "48K", 2), keys_on("zen4", tmp_path, "32K", 64)
-    other = keys_on("haswell", tmp_path, "32K", 2)
+    intel = keys_on(process, "sapphire_rapids", tmp_path, "48K", 2)
+    amd = keys_on(process, "zen4", tmp_path, "32K", 64)
+    other = keys_on(process, "haswell", tmp_path, "32K", 2)
     assert intel["level"] == amd["level"] == "x86-64-v4-bf16"
     assert len(intel["keys"]) >= 8
     assert intel["keys"] == amd["keys"]

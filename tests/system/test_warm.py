@@ -18,6 +18,8 @@ from opbuild.runtime.link import find_linker
 from support.samples import Recorder
 from support.small_network import SHAPE, SmallNetwork, make_small_network
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 OTHER = "armv8.2-a-dotprod" if host_level().triple.startswith("x86") else "x86-64-v3"
 """A level that does not run here."""
 

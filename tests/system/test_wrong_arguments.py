@@ -26,6 +26,8 @@ from opbuild.files import kinds as file_kinds
 from opbuild.text.plural import counted, verb
 from support.small_network import SHAPE, SmallNetwork
 
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
 SOURCE = Path(opbuild.__file__).parent
 
 PYTHON = re.compile(r"\b\w+=[\[{('\"]|\bopbuild\.(compile|load|build_offline)\b")
