@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from opbuild.kernel.answers import Answers
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.key import CompilerIdentity, Key
 from opbuild.kernel.level import Level
@@ -130,6 +131,9 @@ class NetworkStore(Protocol):
 
     def note(self, key: ImageKey, states: Mapping[str, Any]) -> None:
         """Keep new states of a network's weights; lost ones only cost reading the weights once more."""
+
+    def answers(self, key: ImageKey) -> Iterator[Answers]:
+        """Return the answers of families by which networks were made that differ from ``key`` in tuning alone."""
 
 
 class WeightStore(Protocol):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.graph.cut import Cut
 from opbuild.graph.types import Graph, Node
+from opbuild.kernel.answers import Answers
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.records import dataclass
 from opbuild.program import HostCall, Program
@@ -110,12 +111,14 @@ class Assembled:
         constants: Its packed constants.
         built: Its kernels, perhaps among others.
         operators: What became of its own kernels.
+        answers: What families were asked for it, and the variants that were taken.
     """
 
     record: Record
     constants: Constants
     built: Built
     operators: tuple[OperatorReport, ...]
+    answers: Answers = ()
 
     def followed_by(self, cut: Cut | None) -> Assembled:
         """Return it as a part of a network, with what comes after it; itself if that is nothing."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from opbuild.graph.types import Array
+from opbuild.kernel.answers import Answers, answers_to_json
 from opbuild.kernel.networks import ImageKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.platform.behind import BEHIND
@@ -140,10 +141,12 @@ class ImageStore:
         packer: Packer,
         compiler: str = "",
         template: Mapping[str, Any] | None = None,
+        answers: Answers = (),
     ) -> None:
         """Store a network that was just built, or a template beside its size at hand.
 
-        ``compiler``: digest of the one that made its kernels; empty: a release brings all of them.
+        ``compiler``: digest of the one that made its kernels; empty: a release brings all of them. ``answers``: what
+        families answered for it.
 
         Raises:
             ValueError: If the network can not be stored, or its weights could not.
@@ -151,7 +154,8 @@ class ImageStore:
         packer.finish()
         packer.remember()
         record = replace(record, constants=Places.of(packer.named(record.constants)))
-        more = {} if template is None else {OPEN: _named(template, packer)}
+        answered = answers_to_json(answers)
+        more = {"answers": answered} if template is None else {OPEN: _named(template, packer)}
         stored = StoredNetwork(to_json(record) | more, library, constants.small, packer.states, compiler)
         problem = packer.problem or self.networks.publish(key, stored)
         if problem:
