@@ -66,12 +66,12 @@ class Tuned(Kernels):
 
     Attributes:
         knowledge: The bank.
-        withheld: Questions that the release's bank is not to answer.
+        withheld: Questions with answers that are not taken from the release's bank.
         asked: The questions of families that can be tuned, in order.
     """
 
     knowledge: Knowledge
-    withheld: Collection[Question] = ()
+    withheld: Collection[tuple[Question, Variant | None]] = ()
     asked: dict[Question, Asked] = field(default_factory=dict)
 
     def has(self, desc: OpDesc) -> bool:
@@ -120,7 +120,7 @@ class Tuned(Kernels):
         asked = Asked(set(), default, default, candidates)
         for variant, said, is_shipped in self.knowledge.answers(question, default):
             legal = asked.candidates
-            if variant in legal and not (is_shipped and question in self.withheld):
+            if variant in legal and not (is_shipped and (question, variant) in self.withheld):
                 asked.answer, asked.said, asked.is_shipped = legal[legal.index(variant)], said, is_shipped
                 break
             asked.passed.append((variant, is_shipped))

@@ -156,20 +156,20 @@ def lower_with_bank(graph: Graph, setup: Setup, options: Options) -> Program:
         setup.observer(Warned(f"{problem}; families choose variants by their tables"))
     from opbuild.lowering.tuned import Nothing, Tuned  # a network that is built starts without it
 
-    pack, withheld = release_pack(setup), set[Question]()
+    pack, withheld = release_pack(setup), list[tuple[Question, Variant | None]]()
     known = knowledge(setup) or Nothing()
     while True:
         chosen = Tuned(known, withheld)
         program = lower(graph, setup.level, replace(options, kernels=chosen))
         lacking = set[str]() if pack is None else _lacking(program, pack)
-        found = {
-            question
+        found = [
+            (question, each.answer)
             for question, each in chosen.asked.items()
             if each.said and each.is_shipped and not each.sites.isdisjoint(lacking)
-        }
+        ]
         if not found:
             return replace(program, tuned=chosen.notes(), answers=chosen.answers())
-        withheld |= found
+        withheld += found
 
 
 def _lacking(program: Program, pack: Pack) -> set[str]:
