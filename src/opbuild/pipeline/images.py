@@ -143,14 +143,27 @@ class Images:
         if not self._setup.starts_stored:
             return "a rebuild was asked for" if self._setup.stores_networks else "stored networks are not used here"
         with clock("load"):
-            image = self._load(key)
-            if isinstance(image, Reason):
-                return str(image)
-            try:
-                executor = self.run(image.record, image.library, image.constants)
-                return Binding(executor, stored_report(image.record, clock, self._setup.level_text))
-            except (OpbuildError, ValueError, LookupError, TypeError, ArithmeticError, OSError, MemoryError) as error:
-                return f"it can not be started: {error}"
+            return self._started(self._load(key), clock)
+
+    def start_made(self, key: ImageKey | None, answers: Answers, clock: Clock) -> Binding | None:
+        """Return a network started that had to be lowered to know what tuning chooses, if it is stored after all."""
+        if key is None or not self._setup.starts_stored or self.own(key) is not None:
+            return None
+        with clock("load"):
+            started = self._started(self._store.load(self.made_by(key, answers)), clock)
+        if isinstance(started, str):
+            return None
+        self._note_chosen(key, digest_of(answers))
+        return started
+
+    def _started(self, image: Image | Reason, clock: Clock) -> Binding | str:
+        if isinstance(image, Reason):
+            return str(image)
+        try:
+            executor = self.run(image.record, image.library, image.constants)
+            return Binding(executor, stored_report(image.record, clock, self._setup.level_text))
+        except (OpbuildError, ValueError, LookupError, TypeError, ArithmeticError, OSError, MemoryError) as error:
+            return f"it can not be started: {error}"
 
     def stored(self, key: ImageKey, clock: Clock) -> Report | None:
         """Return the report of a network that is stored, without loading its code; None if none is."""

@@ -124,9 +124,8 @@ class RemoteNetworks:
 
     def _note_answers(self, key: ImageKey, network: StoredNetwork) -> Reason | None:
         """Remember how a network was tuned; who is lost of two writers at once costs another machine a lowering."""
-        known = self._answers(key)
         for answers in answers_of(network.record):
-            if answers not in known:
+            if answers not in (known := self._answers(key)):
                 content = answers_content(with_answers(known, answers, MOST))
                 return self.objects.put(ANSWERS + key.tuned("").stem, canonical_json(content).encode())
         return None
