@@ -204,6 +204,21 @@ def test_a_network_that_came_damaged_was_not_pulled(
     assert "opbuild" in capsys.readouterr().err
 
 
+def test_what_is_remembered_of_answers_is_checked_and_repaired(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Damage there would end that anything is read by who asks for it: a machine with a bank."""
+    url, pod = f"file://{tmp_path}/shared", tmp_path / "pod"
+    offered(model, tmp_path / "own", url, monkeypatch)
+    (answers,) = (tmp_path / "shared").rglob("answers/*")
+    answers.write_bytes(b"opbuild rubbish\n")
+    assert main(["cache", "check", "--repair", "--remote", url]) == 0
+    assert "1 damaged" in capsys.readouterr().out
+    assert not answers.exists()
+    remember(chosen(OTHER), cache_path=pod, num_threads=2)
+    assert started(model, pod, remote=url, forbid_compile=True).image
+
+
 def test_a_pull_takes_other_variants_where_those_that_tuning_chooses_are_not_there(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
