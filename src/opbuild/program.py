@@ -10,11 +10,11 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from opbuild.graph.types import IN_RANGE, Array, Node, TensorType
-from opbuild.kernel.answers import Answers
 from opbuild.platform.records import NamedTuple, dataclass, field
 
 if TYPE_CHECKING:
     from opbuild.graph.tables import Table
+    from opbuild.kernel.answers import Answers
     from opbuild.kernel.opdesc import OpDesc
 
 BufferKind = Literal["input", "output", "constant", "temporary"]

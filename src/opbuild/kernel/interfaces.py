@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from opbuild.kernel.answers import Answers
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.key import CompilerIdentity, Key
 from opbuild.kernel.level import Level
@@ -15,6 +14,9 @@ from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork, Weight
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
 from opbuild.platform.records import dataclass
+
+if TYPE_CHECKING:
+    from opbuild.kernel.answers import Answers
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from opbuild.events import Warned
 from opbuild.graph import user_operators
 from opbuild.graph.cut import Cut
 from opbuild.graph.types import Array, Graph, TensorType
-from opbuild.kernel.answers import Answers, digest_of
 from opbuild.kernel.networks import ImageKey
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.setup import Setup
@@ -34,6 +33,7 @@ from opbuild.store.shipped import deciding_digest
 from opbuild.version import __version__
 
 if TYPE_CHECKING:
+    from opbuild.kernel.answers import Answers
     from opbuild.kernel.opdesc import OpDesc
     from opbuild.models.declaration import Declaration
     from opbuild.pipeline.stages import Assembled, Built
@@ -153,7 +153,7 @@ class Images:
             started = self._started(self._store.load(self.made_by(key, answers)), clock)
         if isinstance(started, str):
             return None
-        self._note_chosen(key, digest_of(answers))
+        self._note_chosen(key, _digest_of(answers))
         return started
 
     def _started(self, image: Image | Reason, clock: Clock) -> Binding | str:
@@ -245,7 +245,7 @@ class Images:
                     self._setup.observer(Warned(f"{message}: {error}", 1))
             then()
 
-        self._note_chosen(key, digest_of(network.answers))
+        self._note_chosen(key, _digest_of(network.answers))
         self._behind(own, packer, save, message)
         return True
 
@@ -294,14 +294,14 @@ class Images:
 
     def made_by(self, key: ImageKey, answers: Answers) -> ImageKey:
         """Return the key of a network that was made by some answers of families."""
-        return self._at_level(key).tuned(digest_of(answers))
+        return self._at_level(key).tuned(_digest_of(answers))
 
     def others(self, key: ImageKey, elsewhere: Iterable[Answers] = ()) -> Iterator[ImageKey]:
         """Return the keys of a network with other variants, which compute the same: without tuning, then as known."""
         untuned = self._at_level(key)
         yield untuned
         for answers in chain(self._store.networks.answers(untuned), elsewhere):
-            if digest := digest_of(answers):
+            if digest := _digest_of(answers):
                 yield untuned.tuned(digest)
 
     def _load(self, key: ImageKey) -> Image | Reason:
@@ -344,6 +344,12 @@ class Images:
         except OSError as error:
             path = error.filename or files[0]
             raise BuildError(f"{path} can not be read: {error}", "reinstall the compiler") from error
+
+
+def _digest_of(answers: Answers) -> str:
+    from opbuild.kernel.answers import digest_of  # a start without banks never needs it
+
+    return digest_of(answers)
 
 
 def _is_there(folder: Path) -> bool:

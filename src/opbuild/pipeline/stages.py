@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.graph.cut import Cut
 from opbuild.graph.types import Graph, Node
-from opbuild.kernel.answers import Answers
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.records import dataclass
 from opbuild.program import HostCall, Program
 from opbuild.report import OperatorReport
 
 if TYPE_CHECKING:
+    from opbuild.kernel.answers import Answers
     from opbuild.runtime.memory_plan import MemoryPlan
     from opbuild.runtime.record import Record
     from opbuild.runtime.weights import Constants

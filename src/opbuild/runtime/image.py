@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from opbuild.graph.types import Array
-from opbuild.kernel.answers import Answers, answers_to_json
 from opbuild.kernel.networks import ImageKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.platform.behind import BEHIND
@@ -15,6 +14,7 @@ from opbuild.runtime.record import Pieces, Places, Record
 from opbuild.runtime.record_json import from_json, to_json
 
 if TYPE_CHECKING:
+    from opbuild.kernel.answers import Answers
     from opbuild.kernel.interfaces import NetworkStore, WeightStore
     from opbuild.kernel.opdesc import OpDesc
     from opbuild.runtime.template import Template
@@ -151,6 +151,8 @@ class ImageStore:
         Raises:
             ValueError: If the network can not be stored, or its weights could not.
         """
+        from opbuild.kernel.answers import answers_to_json  # a start never needs it
+
         packer.finish()
         packer.remember()
         record = replace(record, constants=Places.of(packer.named(record.constants)))
