@@ -63,6 +63,9 @@ def bind_wanted(wanted: Wanted, stores: Stores, new_builder: Callable[[], Builde
     with new_builder() as builder:
         served = plan_served(stores, builder, lambda setup: plan_graphs([wanted.read(clock)], setup, clock))
         needed, stores, setup = served.needed, served.stores, served.stores.setup
+        known = stores.images.start_made(wanted.key, needed.programs[0].answers, clock)
+        if known is not None:
+            return known
         packer, cut = stores.packer(), wanted.cut()
         ahead = wanted.ahead if cut is None else Ahead()
         (network,) = build_network(needed, setup, stores, served.builder, packer, clock, ahead)

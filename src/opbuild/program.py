@@ -14,6 +14,7 @@ from opbuild.platform.records import NamedTuple, dataclass, field
 
 if TYPE_CHECKING:
     from opbuild.graph.tables import Table
+    from opbuild.kernel.answers import Answers
     from opbuild.kernel.opdesc import OpDesc
 
 BufferKind = Literal["input", "output", "constant", "temporary"]
@@ -156,6 +157,7 @@ class Program:
             was there before.
         notes: Free remarks for the report, e.g. why no kernel serves it, by node name.
         tuned: Where variants are from that are not their family's own choice, by node name.
+        answers: What families were asked for it, and the variants that were taken.
     """
 
     name: str
@@ -165,6 +167,7 @@ class Program:
     outputs: tuple[Port, ...]
     notes: Mapping[str, Any] = field(default_factory=dict)
     tuned: Mapping[str, str] = field(default_factory=dict)
+    answers: Answers = ()
 
     def descriptors(self) -> dict[OpDesc, tuple[str, ...]]:
         """Return each distinct descriptor with the nodes that need it, in order of first use."""

@@ -436,7 +436,6 @@ def banks(folder: Path) -> list[Format]:
         bank = parse_bank(path.read_bytes(), PRIVATE)
         asked = {Question(each.family, each.arguments): each for each in bank.latest().values()}
         known = BankKnowledge(asked, lambda family: "0" * 64)
-        known.digest()
         found = [
             *known.answers(Question("conv", "[3,4]"), {"tile": 1}),
             *known.answers(Question("conv", "[2,5]"), None),
@@ -446,11 +445,11 @@ def banks(folder: Path) -> list[Format]:
     config = Config(cache_path=folder / "cache")
     machine = machine_file(config)
     machine.parent.mkdir(parents=True)
-    sound = {"system": system_class(), "peak": {host_level().name: 100.0}, "waking": 5000}
+    sound = {"system": system_class(), "peak": {host_level().name: 100.0}, "classes": {host_level().name: 128.0}}
 
     def read_machine() -> str:
         found = read_measured(config, PRIVATE)
-        return "nothing" if found is None else "read" if found.name(host_level().name, 2) else "unnamed"
+        return "nothing" if found is None else "read" if found.name(host_level().name) else "unnamed"
 
     return [
         Format("tuning banks", json.loads(line.partition(b" ")[2]), write, read, (folder,)),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from opbuild.kernel.answers import Answers
 from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
+from opbuild.store.answers import answers_of
 
 
 class MemoryNetworks:
@@ -28,6 +30,11 @@ class MemoryNetworks:
         """Add or replace a network."""
         self._networks[key.stem] = key, network
         return None
+
+    def answers(self, key: ImageKey) -> Iterator[Answers]:
+        """Return the answers by which networks were made that differ from ``key`` in tuning alone."""
+        alike = (stored for own, stored in self._networks.values() if own.tuned("") == key.tuned(""))
+        return (answers for network in alike for answers in answers_of(network.record))
 
     def note(self, key: ImageKey, states: Mapping[str, Any]) -> None:
         """Do nothing: weights in memory need not be looked at again."""

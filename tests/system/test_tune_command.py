@@ -118,7 +118,7 @@ def test_a_lower_level_is_tuned_for_builds_at_that_level(
     measured = read_measured(config := Config.from_environment(cache_path=tmp_path), make_trust(config))
     assert measured is not None
     assert {(each["level"], each["machine"], each["state"]) for each in records} == {
-        (lower.name, measured.name(lower.name, 1), "counts")
+        (lower.name, measured.name(lower.name), "counts")
     }
     reports = [opbuild.compile(model, cache_path=tmp_path, num_threads=1, target=each).report for each in (lower, None)]
     tuned = [each for each in records if each["choice"] != each["default"]]

@@ -146,7 +146,8 @@ def export_model(
     files = _entry_files(entries)
     if network:
         key = stores.images.key(source.declaration.name, source.digest, source.types(shapes))
-        files |= _network_files(config.network_meta, key.stem, source, setup.trust)
+        own = stores.images.made_by(key, needed.programs[0].answers)
+        files |= _network_files(config.network_meta, own.stem, source, setup.trust)
     nbytes = write_bundle(path, level.name, map(compiler_of, entries), files.items(), setup.trust)
     return Exported(len(entries), int(network), nbytes)
 

@@ -9,6 +9,7 @@ from itertools import count
 
 from opbuild.errors import BuildError
 from opbuild.events import Watch, unwatched
+from opbuild.files.trust import NETWORK
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.remote import Remote
@@ -18,7 +19,7 @@ from opbuild.store.remote.contents import PIECE
 from opbuild.store.remote.failures import ABSENT, REFUSED, SLOW
 from opbuild.store.remote.groups import problem_of_group
 from opbuild.store.remote.manifest import Manifest
-from opbuild.store.remote.objects import BANK, BLOBS, GROUPS, NETWORKS, OPERATORS
+from opbuild.store.remote.objects import ANSWERS, BANK, BLOBS, GROUPS, NETWORKS, OPERATORS, ORIGINS
 from opbuild.store.remote.service import described
 
 
@@ -57,6 +58,7 @@ class RemoteCheck:
         """
         kinds: Sequence[tuple[str, Callable[[str], Reason | None]]] = (
             (BLOBS, self._blob), (OPERATORS, self._operator), (GROUPS, self._group), (NETWORKS, self._network),
+            (ORIGINS, partial(self._hint, ORIGINS)), (ANSWERS, partial(self._hint, ANSWERS)),
         )  # fmt: skip
         listed = [(folder, look, self._names(folder)) for folder, look in kinds]
         numbers, total = count(), 1 + sum(len(names) for *_, names in listed)
@@ -102,6 +104,11 @@ class RemoteCheck:
 
     def _group(self, name: str) -> Reason | None:
         return problem_of_group(self._remote.objects, name)
+
+    def _hint(self, folder: str, name: str) -> Reason | None:
+        """Return what is wrong with what is only remembered: damage in it, too, ends that anything is read."""
+        body = self._remote.objects.get(folder + name, NETWORK)
+        return body if isinstance(body, Reason) else None
 
     def _network(self, stem: str) -> Reason | None:
         manifest = self._remote.networks.named(stem)

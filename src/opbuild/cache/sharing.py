@@ -56,6 +56,7 @@ class Moved:
         warnings: What the user should know.
         nbytes: Bytes that were sent and received.
         replaced: Objects that were damaged there and are written again.
+        lacking: Models whose networks were asked for, and are not there.
     """
 
     operators: int
@@ -66,6 +67,7 @@ class Moved:
     warnings: tuple[str, ...] = ()
     nbytes: int = 0
     replaced: int = 0
+    lacking: tuple[Path, ...] = ()
 
 
 _BOUND = (
@@ -73,6 +75,9 @@ _BOUND = (
     "opbuild.compile(..., op_compiler_cache_mode='force') stores it as a network of its own"
 )
 """Why a model is left out that was built at this size, as its user sees it."""
+
+_SERVES = "absent from the remote store; one with other variants came, which serves where nothing can be compiled"
+"""Why a network is another one than tuning chooses here."""
 
 
 def push(models: Sequence[Path], url: str, config: Config, level: Level, shapes: InputShapes | None = None) -> Moved:
@@ -96,12 +101,13 @@ def push(models: Sequence[Path], url: str, config: Config, level: Level, shapes:
     left_out, groups = [], list[list[Entry]]()
     for model in models:
         stores, source, signature = _model(model, setup, shapes)
-        key = stores.images.key(source.declaration.name, source.digest, source.types(signature))
+        planned = _planned(source, signature, setup)
+        key = stores.images.made_by(_untuned(source, signature, stores), planned.programs[0].answers)
         stored = _stored(key, setup)
         if isinstance(stored, Reason) and stored.code == "absent" and _serves_any_size(source, stores):
             left_out.append((model.name, _BOUND))  # it may lack the operators that suit this size best
             continue
-        needed = entries_of(_planned(source, signature, setup), deciding_builder(setup, stores))
+        needed = entries_of(planned, deciding_builder(setup, stores))
         entries |= {entry.name: entry for entry in needed}
         groups.append([entry for entry in needed if (setup.config.kernel_meta / f"{entry.name}.json").exists()])
         if isinstance(stored, Reason):
@@ -142,10 +148,14 @@ def pull(url: str, models: Sequence[Path], config: Config, level: Level, shapes:
     """
     setup, remote = _opened(url, config, level)
     left_out: list[tuple[str, str]] = []
-    here: set[str] = set()
+    records = remote.bank.take(setup.config.tune_bank)  # first: what tuning found decides which networks are taken
+    if isinstance(records, Reason):
+        left_out.append(("what tuning found", described(records)))
+        records = 0
+    here, lacking = set[str](), dict[str, Path]()
     manifests: Iterable[Manifest]
     if models:
-        stems, manifests = _of_models(models, setup, remote, shapes, left_out, here)
+        stems, manifests = _of_models(models, setup, remote, shapes, left_out, here, lacking)
     else:
         stems, manifests = _everything(remote, level, left_out)
     entries = _fetched(stems, remote, level, left_out)
@@ -167,14 +177,12 @@ def pull(url: str, models: Sequence[Path], config: Config, level: Level, shapes:
             raise _unwritable(f"{folder}: the network {manifest.key.stem} came, and could not be kept")
         else:
             taken += 1
+            lacking.pop(manifest.key.stem, None)
     warnings = note_compilers(sorted({compiler_of(entry) for entry in entries}, key=str), setup.config, setup.trust)
-    records = remote.bank.take(setup.config.tune_bank)
-    if isinstance(records, Reason):
-        left_out.append(("what tuning found", described(records)))
-        records = 0
     nbytes = remote.service.traffic.bytes_read
     present = len(here.union(entry.name for entry in entries)) - len(added)
-    return Moved(len(added), present, taken, records, tuple(left_out), warnings, nbytes)
+    whose = tuple(lacking.values())
+    return Moved(len(added), present, taken, records, tuple(left_out), warnings, nbytes, lacking=whose)
 
 
 def _opened(url: str, config: Config, level: Level) -> tuple[Setup, Remote]:
@@ -242,21 +250,37 @@ def _of_models(
     shapes: InputShapes | None,
     left_out: list[tuple[str, str]],
     here: set[str],
+    lacking: dict[str, Path],
 ) -> tuple[list[str], list[Manifest]]:
-    """Return the names of the operators that models lack, and their networks; put in ``here`` what they do not lack."""
+    """Return the names of the operators that models lack, and their networks.
+
+    What they do not lack is put in ``here``, and models whose networks are not here, by these, in ``lacking``.
+    """
     stems: dict[str, None] = {}
     manifests = []
     for model in models:
         stores, source, signature = _model(model, setup, shapes)
-        key = stores.images.key(source.declaration.name, source.digest, source.types(signature))
-        manifest = remote.networks.manifest(key)
+        untuned = _untuned(source, signature, stores)
+        own = stores.images.own(untuned, remote.networks.answers(untuned))
+        if own is None:
+            own = stores.images.made_by(untuned, _planned(source, signature, setup).programs[0].answers)
+        if isinstance(_stored(own, setup), Reason):
+            lacking[own.stem] = model
+        manifest = remote.networks.manifest(own)
         if isinstance(manifest, Manifest):
             manifests.append(manifest)
             stems |= dict.fromkeys(manifest.operators)
             continue
         if manifest.code != ABSENT:
             raise _refused(remote, described(manifest))
-        left_out.append((f"the network of {model.name}", manifest.elsewhere))
+        other = _with_other_variants(untuned, own, stores, remote)
+        if other is None:
+            left_out.append((f"the network of {model.name}", manifest.elsewhere))
+        elif lacking.pop(own.stem, None):
+            lacking[other.key.stem] = model
+            left_out.append((f"the network of {model.name} as tuning chooses it here", _SERVES))
+            manifests.append(other)
+            stems |= dict.fromkeys(other.operators)
         builder = deciding_builder(setup, stores)
         for job in builder.plan(_planned(source, signature, setup).kernels):
             if job.must_compile:
@@ -264,6 +288,17 @@ def _of_models(
             else:  # the pack's have keys of their own
                 here.add(job.name)
     return list(stems), manifests
+
+
+def _untuned(source: ModelSource, signature: Shapes, stores: Stores) -> ImageKey:
+    return stores.images.key(source.declaration.name, source.digest, source.types(signature))
+
+
+def _with_other_variants(untuned: ImageKey, own: ImageKey, stores: Stores, remote: Remote) -> Manifest | None:
+    """Return a network that is there with other variants than tuning chooses here; None if none is."""
+    others = (each for each in stores.images.others(untuned, remote.networks.answers(untuned)) if each != own)
+    manifests = map(remote.networks.manifest, others)
+    return next((each for each in manifests if isinstance(each, Manifest)), None)
 
 
 def _everything(remote: Remote, level: Level, left_out: list[tuple[str, str]]) -> tuple[list[str], Iterator[Manifest]]:

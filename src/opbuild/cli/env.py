@@ -87,8 +87,7 @@ def class_text(config: Config) -> str:
     if measured is None:
         return f"{system_class()} (not measured: opbuild env --measure)"
     rates = ", ".join(f"{rate:.0f} at {level}" for level, rate in measured.peak.items())
-    waking = f"; a thread wakes in {measured.waking / 1e3:.1f} us" if measured.waking else ""
-    return f"{measured.name(host_level().name, 2)} (measured {measured.date[:10]}: GFLOP/s of a core {rates}{waking})"
+    return f"{measured.name(host_level().name)} (measured {measured.date[:10]}: GFLOP/s of a core {rates})"
 
 
 def _measure(config: Config) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,18 @@ def pull(url: str, models: tuple[Path, ...], input_shapes: dict[str, tuple[int, 
         needed = ", ".join(str(model) for model in models)
         hint = "send it from where it was built, by 'opbuild push MODEL.onnx URL', or name the level that it is for"
         raise BuildError(f"{url} has nothing that {needed} needs for {level}", hint)
+    if done.lacking:
+        raise _lacking(url, done.lacking, level)
+
+
+def _lacking(url: str, models: Sequence[Path], level: Level) -> BuildError:
+    """Return the error that networks are not there; what is else of the models was taken."""
+    whose = ", ".join(map(str, models))
+    return BuildError(
+        f"{url} has no network of {whose} for {level}",
+        "build it where it is to come from, with the same release and shapes, and send it by 'opbuild push MODEL.onnx "
+        "URL'; the operators that are there were taken, of which 'opbuild build' makes it",
+    )
 
 
 def _show(done: Moved, level: Level) -> None:

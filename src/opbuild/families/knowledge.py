@@ -28,10 +28,12 @@ class Answer(NamedTuple):
     Attributes:
         variant: The variant; None: another family.
         said: Where it is from, for readers.
+        is_shipped: Whether the release's bank says so.
     """
 
     variant: Variant | None
     said: str
+    is_shipped: bool = False
 
 
 class Knowledge(Protocol):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.key import CompilerIdentity, Key
@@ -14,6 +14,9 @@ from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork, Weight
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
 from opbuild.platform.records import dataclass
+
+if TYPE_CHECKING:
+    from opbuild.kernel.answers import Answers
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,9 @@ class NetworkStore(Protocol):
 
     def note(self, key: ImageKey, states: Mapping[str, Any]) -> None:
         """Keep new states of a network's weights; lost ones only cost reading the weights once more."""
+
+    def answers(self, key: ImageKey) -> Iterator[Answers]:
+        """Return the answers of families by which networks were made that differ from ``key`` in tuning alone."""
 
 
 class WeightStore(Protocol):

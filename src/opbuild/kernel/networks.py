@@ -17,6 +17,9 @@ Bytes = np.ndarray[tuple[Any, ...], np.dtype[np.uint8]]
 FORMAT = 2
 """Raised whenever the meaning of what is stored changes; it is part of the key."""
 
+_TUNED = "tuned"
+"""The component of a key that holds what tuning chose; none if that is nothing."""
+
 
 class ImageKey(NamedTuple):
     """What a stored network was made from.
@@ -38,6 +41,16 @@ class ImageKey(NamedTuple):
         digest = blake3_of(canonical_json({"format": FORMAT, **self.components}).encode())
         name = re.sub(r"[^a-z0-9_]+", "_", self.network.lower())[:60].strip("_") or "network"
         return f"{name}_{int(digest[:16], 16)}"
+
+    def tuned(self, digest: str) -> ImageKey:
+        """Return the key of the same network with other answers of families, by their digest; empty: their own."""
+        parts = {name: value for name, value in self.components.items() if name != _TUNED}
+        return self._replace(components=parts | ({_TUNED: digest} if digest else {}))
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether tuning chose some of its variants."""
+        return _TUNED in self.components
 
     def suits(self, compiler: str) -> bool:
         """Return whether a network may be used whose kernels this compiler made: none, the one installed, or any."""

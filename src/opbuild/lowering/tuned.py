@@ -6,15 +6,18 @@ legal; what it can not do is make a network wrong. The variant that was taken is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from opbuild.families.catalogue import find, names
 from opbuild.families.family import Family, Variant
-from opbuild.families.knowledge import Knowledge, Question
+from opbuild.families.knowledge import Answer, Knowledge, Question
+from opbuild.kernel.answers import Answered
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.available import Call, Kernels
+from opbuild.platform.lazily import lazily
 from opbuild.program import View
 from opbuild.text.canonical import canonical_json
 
@@ -29,15 +32,32 @@ class Asked:
         sites: The nodes for which it was asked.
         default: The family's own answer.
         answer: What was taken.
-        candidates: All that may be answered.
+        name_candidates: Returns all that may be answered.
         said: Where the answer is from; empty: from the family's table.
+        is_shipped: Whether it is from the release's bank.
+        passed: What the bank said before, and was not taken.
     """
 
     sites: set[str]
     default: Variant | None
     answer: Variant | None
-    candidates: tuple[Variant | None, ...]
+    name_candidates: Callable[[], Iterable[Variant | None]]
     said: str = ""
+    is_shipped: bool = False
+    passed: list[tuple[Variant | None, bool]] = field(default_factory=list)
+
+    @lazily
+    def candidates(self) -> tuple[Variant | None, ...]:
+        """All that may be answered; where no bank says anything nobody asks."""
+        return tuple(self.name_candidates())
+
+
+class Nothing(Knowledge):
+    """What is known where there is no bank."""
+
+    def answers(self, question: Question, default: Variant | None) -> Iterable[Answer]:
+        """Return nothing."""
+        return ()
 
 
 @dataclass
@@ -46,10 +66,12 @@ class Tuned(Kernels):
 
     Attributes:
         knowledge: The bank.
+        withheld: Questions with answers that are not taken from the release's bank.
         asked: The questions of families that can be tuned, in order.
     """
 
     knowledge: Knowledge
+    withheld: Collection[tuple[Question, Variant | None]] = ()
     asked: dict[Question, Asked] = field(default_factory=dict)
 
     def has(self, desc: OpDesc) -> bool:
@@ -67,10 +89,16 @@ class Tuned(Kernels):
             return function(*arguments)
         question = Question(family.name, canonical_json(arguments[:-1]))
         if question not in self.asked:
-            self.asked[question] = self._ask(question, function, family.candidates(*arguments), arguments)
+            self.asked[question] = self._ask(question, function, partial(family.candidates, *arguments), arguments)
         found = self.asked[question]
         found.sites.update(site)
         return found.answer  # type: ignore[return-value]  # V is what this family answers
+
+    def answers(self) -> tuple[Answered, ...]:
+        """Return all questions with what was answered."""
+        return tuple(
+            Answered(*question, found.default, found.answer, found.passed) for question, found in self.asked.items()
+        )
 
     def notes(self) -> dict[str, str]:
         """Return where the answers are from that are not the family's own, by node."""
@@ -85,14 +113,18 @@ class Tuned(Kernels):
         self,
         question: Question,
         function: Callable[..., Any],
-        candidates: Iterable[Variant | None],
+        candidates: Callable[[], Iterable[Variant | None]],
         arguments: tuple[Any, ...],
     ) -> Asked:
-        default, legal = function(*arguments), tuple(candidates)
-        for variant, said in self.knowledge.answers(question, default):
-            if variant in legal:
-                return Asked(set(), default, legal[legal.index(variant)], legal, said)
-        return Asked(set(), default, default, legal)
+        default = function(*arguments)
+        asked = Asked(set(), default, default, candidates)
+        for variant, said, is_shipped in self.knowledge.answers(question, default):
+            legal = asked.candidates
+            if variant in legal and not (is_shipped and (question, variant) in self.withheld):
+                asked.answer, asked.said, asked.is_shipped = legal[legal.index(variant)], said, is_shipped
+                break
+            asked.passed.append((variant, is_shipped))
+        return asked
 
 
 def _family(function: Callable[..., Any]) -> Family | None:

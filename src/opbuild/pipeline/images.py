@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
 
 from opbuild.backend.evaluate import evaluate
@@ -24,23 +25,22 @@ from opbuild.report import Clock, Report
 from opbuild.runtime.binding import Binding
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.executor import Executor, Prepared
-from opbuild.runtime.image import ImageStore
+from opbuild.runtime.image import Image, ImageStore
 from opbuild.runtime.library import Library
 from opbuild.runtime.record import Record
 from opbuild.runtime.reports import stored_report
-from opbuild.store.shipped import shipped_digest
+from opbuild.store.shipped import deciding_digest
 from opbuild.version import __version__
 
 if TYPE_CHECKING:
+    from opbuild.kernel.answers import Answers
     from opbuild.kernel.opdesc import OpDesc
     from opbuild.models.declaration import Declaration
     from opbuild.pipeline.stages import Assembled, Built
     from opbuild.runtime.image import OpenImage
     from opbuild.runtime.weights import Constants, Packer
 
-
-TUNED = "tuned"
-"""The component of a key that holds what tuning found."""
+_UNKNOWN = Reason("absent", "there is none yet with the variants that tuning chooses")
 
 
 class Declares(Protocol):
@@ -108,7 +108,7 @@ class Images:
         self.blocks: Blocks[Prepared] = Blocks() if blocks is None else blocks
 
     def key(self, network: str, model: str, inputs: Mapping[str, TensorType], part: str = "") -> ImageKey:
-        """Return the key of a network of the model with this digest, for one input signature.
+        """Return the key of a network of the model with this digest, for one input signature, as it is without tuning.
 
         ``part`` is a digest of what else decides, if it is a part of a network that is bound in parts.
         """
@@ -121,7 +121,6 @@ class Images:
             "sources": own_sources(),
             "user_operators": user_operators.digest(),
             "target": self._setup.level.name,
-            **self._tuned,
         }
         return ImageKey(network, components | ({"part": part} if part else {}), lambda: self._compiler_digest)
 
@@ -144,18 +143,32 @@ class Images:
         if not self._setup.starts_stored:
             return "a rebuild was asked for" if self._setup.stores_networks else "stored networks are not used here"
         with clock("load"):
-            image = self._store.load(self._own(key))
-            if isinstance(image, Reason):
-                return str(image)
-            try:
-                executor = self.run(image.record, image.library, image.constants)
-                return Binding(executor, stored_report(image.record, clock, self._setup.level_text))
-            except (OpbuildError, ValueError, LookupError, TypeError, ArithmeticError, OSError, MemoryError) as error:
-                return f"it can not be started: {error}"
+            return self._started(self._load(key), clock)
+
+    def start_made(self, key: ImageKey | None, answers: Answers, clock: Clock) -> Binding | None:
+        """Return a network started that had to be lowered to know what tuning chooses, if it is stored after all."""
+        if key is None or not self._setup.starts_stored or self.own(key) is not None:
+            return None
+        with clock("load"):
+            started = self._started(self._store.load(self.made_by(key, answers)), clock)
+        if isinstance(started, str):
+            return None
+        self._note_chosen(key, _digest_of(answers))
+        return started
+
+    def _started(self, image: Image | Reason, clock: Clock) -> Binding | str:
+        if isinstance(image, Reason):
+            return str(image)
+        try:
+            executor = self.run(image.record, image.library, image.constants)
+            return Binding(executor, stored_report(image.record, clock, self._setup.level_text))
+        except (OpbuildError, ValueError, LookupError, TypeError, ArithmeticError, OSError, MemoryError) as error:
+            return f"it can not be started: {error}"
 
     def stored(self, key: ImageKey, clock: Clock) -> Report | None:
         """Return the report of a network that is stored, without loading its code; None if none is."""
-        image = self._store.load(self._own(key)) if self._setup.starts_stored else None
+        own = self.own(key) if self._setup.starts_stored else None
+        image = None if own is None else self._store.load(own)
         if image is None or isinstance(image, Reason):
             return None
         try:
@@ -180,7 +193,7 @@ class Images:
 
     def load_open(self, key: ImageKey) -> OpenImage | None:
         """Return a stored template, None if there is none that may be used."""
-        found = self._store.load_open(self._own(key)) if self._setup.starts_stored else None
+        found = self._store.load_open(self._at_level(key)) if self._setup.starts_stored else None
         return None if isinstance(found, Reason) else found
 
     def keep_open(
@@ -189,7 +202,7 @@ class Images:
         """Store a template, behind; what can not be written is not told, since its network's images are told of."""
         if not self._setup.stores_networks or own_sources_edited():
             return
-        own = self._own(key)
+        own = self._at_level(key)
 
         def save() -> None:
             with contextlib.suppress(ValueError):
@@ -214,16 +227,25 @@ class Images:
             return False
         if own_sources_edited():
             return False
-        own, message = self._own(key), f"the network {network.record.name} was built but not stored"
+        own, message = self.made_by(key, network.answers), f"the network {network.record.name} was built but not stored"
 
         def save() -> None:
             try:
-                self._store.save(own, network.record, built.library, network.constants, packer, built.compiler)
+                self._store.save(
+                    own,
+                    network.record,
+                    built.library,
+                    network.constants,
+                    packer,
+                    built.compiler,
+                    answers=network.answers,
+                )
             except ValueError as error:
                 if not built.warned:  # a store that can not be written is said once
                     self._setup.observer(Warned(f"{message}: {error}", 1))
             then()
 
+        self._note_chosen(key, _digest_of(network.answers))
         self._behind(own, packer, save, message)
         return True
 
@@ -247,22 +269,67 @@ class Images:
         else:
             where_it_was(save)()
 
-    def _own(self, key: ImageKey) -> ImageKey:
-        """Return a network's key for this level, which may be lower than the one that was asked for, or untuned."""
-        same = {name: value for name, value in key.components.items() if name != TUNED}
-        return key._replace(components={**same, "target": self._setup.level.name, **self._tuned})
+    def own(self, key: ImageKey, elsewhere: Iterable[Answers] = ()) -> ImageKey | None:
+        """Return the key of a network as tuning chooses its variants here; None if that is known once it is lowered.
+
+        Args:
+            key: The same without tuning.
+            elsewhere: By which answers others have made it.
+        """
+        own = self._at_level(key)
+        if not self._setup.has_bank:
+            return own
+        from opbuild.store.answers import chosen_answers  # most starts have no bank
+
+        config, trust = self._setup.config, self._setup.trust
+        chosen = chosen_answers(config.network_meta, own.stem, self._decides, trust)
+        if chosen is None:
+            from opbuild.pipeline.tuned import chosen_answers as compared
+
+            chosen = compared(chain(self._store.networks.answers(own), elsewhere), self._setup)
+            if chosen is None:
+                return None
+            self._note_chosen(key, chosen)
+        return own.tuned(chosen)
+
+    def made_by(self, key: ImageKey, answers: Answers) -> ImageKey:
+        """Return the key of a network that was made by some answers of families."""
+        return self._at_level(key).tuned(_digest_of(answers))
+
+    def others(self, key: ImageKey, elsewhere: Iterable[Answers] = ()) -> Iterator[ImageKey]:
+        """Return the keys of a network with other variants, which compute the same: without tuning, then as known."""
+        untuned = self._at_level(key)
+        yield untuned
+        for answers in chain(self._store.networks.answers(untuned), elsewhere):
+            if digest := _digest_of(answers):
+                yield untuned.tuned(digest)
+
+    def _load(self, key: ImageKey) -> Image | Reason:
+        """Return a stored network; where nothing can be compiled one with other variants will do."""
+        own = self.own(key)
+        found = _UNKNOWN if own is None else self._store.load(own)
+        if isinstance(found, Reason) and self._setup.why_not_compiled:
+            others = (self._store.load(each) for each in self.others(key) if each != own)
+            return next((each for each in others if not isinstance(each, Reason)), found)
+        return found
+
+    def _note_chosen(self, key: ImageKey, digest: str) -> None:
+        """Remember how tuning chooses a network's variants, so that the next start need not ask for it."""
+        if self._setup.has_bank:
+            from opbuild.store.answers import note_chosen
+
+            config, trust = self._setup.config, self._setup.trust
+            note_chosen(config.network_meta, self._at_level(key).stem, self._decides, digest, trust)
+
+    def _at_level(self, key: ImageKey) -> ImageKey:
+        """Return a key for this level, which may be lower than the one that was asked for."""
+        return key._replace(components={**key.components, "target": self._setup.level.name})
 
     @lazily
-    def _tuned(self) -> dict[str, str]:
-        """What tuning found, as a component of keys; nothing if it decides nothing."""
-        if not self._setup.has_bank:
-            return {}
-        if not self._setup.has_own_bank:
-            return {TUNED: shipped_digest(self._setup.level.name, self._setup.config)}
-        from opbuild.pipeline.tuned import knowledge  # most starts have no bank
-
-        found = knowledge(self._setup)
-        return {} if found is None else {TUNED: found.digest()}
+    def _decides(self) -> str:
+        """Digest of all that decides what banks answer."""
+        setup = self._setup
+        return deciding_digest(setup.level.name, setup.config, setup.trust, with_pack=setup.uses_pack)
 
     @lazily
     def _compiler_digest(self) -> str:
@@ -277,6 +344,12 @@ class Images:
         except OSError as error:
             path = error.filename or files[0]
             raise BuildError(f"{path} can not be read: {error}", "reinstall the compiler") from error
+
+
+def _digest_of(answers: Answers) -> str:
+    from opbuild.kernel.answers import digest_of  # a start without banks never needs it
+
+    return digest_of(answers)
 
 
 def _is_there(folder: Path) -> bool:

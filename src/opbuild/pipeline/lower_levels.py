@@ -63,7 +63,7 @@ def start_stored(key: ImageKey | None, stores: Stores, clock: Clock) -> Binding 
     own = stores.images.start(key, clock)
     if isinstance(own, Binding):
         return own
-    for lower in stores.lower:
+    for lower in (each for each in stores.lower if each.setup.level != stores.setup.level):
         started = lower.images.start(key, clock)
         if isinstance(started, Binding):
             _tell(lower.setup, started.report.network, stores.setup)

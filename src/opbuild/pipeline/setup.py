@@ -86,6 +86,11 @@ class Setup:
         return "" if self.compiler.library() is not None else f"the compiler {self.compiler.name} is not installed"
 
     @property
+    def uses_pack(self) -> bool:
+        """Whether operators are taken from what the release brings."""
+        return self.config.uses_pack and (not self.config.fills_cache or bool(self.why_not_compiled))
+
+    @property
     def level_text(self) -> str:
         """The level, and if it is lower than the one that was asked for, that one and why it does not serve."""
         return compared(self.level, self.asked or self.level, self.why_not_compiled if self.asked else "")
@@ -125,8 +130,7 @@ def release_pack(setup: Setup) -> Pack | None:
     """Return what the release brings for a build; None if it is not used."""
     from opbuild.store.pack import Pack
 
-    serves = setup.config.uses_pack and (not setup.config.fills_cache or bool(setup.why_not_compiled))
-    return Pack(setup.level.name) if serves else None
+    return Pack(setup.level.name) if setup.uses_pack else None
 
 
 def set_up(

@@ -15,6 +15,7 @@ from opbuild.program import HostCall, Program
 from opbuild.report import OperatorReport
 
 if TYPE_CHECKING:
+    from opbuild.kernel.answers import Answers
     from opbuild.runtime.memory_plan import MemoryPlan
     from opbuild.runtime.record import Record
     from opbuild.runtime.weights import Constants
@@ -110,12 +111,14 @@ class Assembled:
         constants: Its packed constants.
         built: Its kernels, perhaps among others.
         operators: What became of its own kernels.
+        answers: What families were asked for it, and the variants that were taken.
     """
 
     record: Record
     constants: Constants
     built: Built
     operators: tuple[OperatorReport, ...]
+    answers: Answers = ()
 
     def followed_by(self, cut: Cut | None) -> Assembled:
         """Return it as a part of a network, with what comes after it; itself if that is nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.builder.result import BuildResult
@@ -15,6 +16,7 @@ from opbuild.graph.types import Graph
 from opbuild.kernel.level import Level
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
+from opbuild.lowering.tuned import Nothing, Tuned
 from opbuild.pipeline.setup import Setup
 from opbuild.pipeline.stages import Assembled, Built, Packed
 from opbuild.program import Program
@@ -34,11 +36,13 @@ def optimize_graph(graph: Graph, evaluate_node: Evaluate = evaluate, *, float32:
 def lower_tuned(graph: Graph, setup: Setup) -> Program:
     """Return a graph lowered for a build, its variants those that tuning found where it found any."""
     options = lowering_options(setup.config)
-    if not setup.has_bank:
-        return lower(graph, setup.level, options)
-    from opbuild.pipeline.tuned import lower_with_bank  # most builds have no bank
+    if setup.has_bank:
+        from opbuild.pipeline.tuned import lower_with_bank  # most builds have no bank
 
-    return lower_with_bank(graph, setup, options)
+        return lower_with_bank(graph, setup, options)
+    asked = Tuned(Nothing())
+    program = lower(graph, setup.level, replace(options, kernels=asked))
+    return replace(program, answers=asked.answers())
 
 
 def lowering_options(config: Config) -> Options:
@@ -113,4 +117,4 @@ def assemble(packed: Packed, built: Built) -> Assembled:
         constants=packed.constants.places,
         notes=record_notes(operators, program.notes, built.checked_order, symbols, program.tuned),
     )
-    return Assembled(record, packed.constants, built, operators)
+    return Assembled(record, packed.constants, built, operators, program.answers)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from math import log2
@@ -22,8 +22,8 @@ from opbuild.events import Warned
 from opbuild.families.catalogue import names
 from opbuild.families.knowledge import Answer, Question, Variant
 from opbuild.files.trust import PRIVATE
+from opbuild.kernel.answers import Answered, Answers, digest_of
 from opbuild.pipeline.setup import Setup, release_pack
-from opbuild.platform.digest import blake3_of
 from opbuild.platform.lazily import lazily
 from opbuild.store.bank import Bank, Record, parse_bank, read_bank
 from opbuild.store.machine_class import read_measured, system_class
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from opbuild.graph.types import Graph
     from opbuild.kernel.reason import Reason
     from opbuild.lowering.context import Options
-    from opbuild.lowering.tuned import Asked
     from opbuild.program import Program
 
 
@@ -56,7 +55,6 @@ class BankKnowledge:
 
     Attributes:
         stale: The records that were of use but for other sources, by question.
-        withheld: Questions that what the release brings does not answer.
     """
 
     def __init__(
@@ -74,7 +72,6 @@ class BankKnowledge:
         }
         self._exact = {**records, **self._shipped}
         self.stale: dict[Question, Record] = {}
-        self.withheld: set[Question] = set()
 
     @lazily
     def _near(self) -> dict[Question, list[Record]]:
@@ -87,10 +84,10 @@ class BankKnowledge:
     def answers(self, question: Question, default: Variant | None) -> Iterator[Answer]:
         """Return what records say of a question: its own, else of those in its bucket the nearest."""
         own = self._exact.get(question)
-        if own is not None and not self._is_withheld(own, question):
-            if self._counts(own) and own.default == default:
-                yield Answer(own.choice, "" if own.choice == default else self._said(own, "tuned"))
-                return
+        if own is not None and self._counts(own) and own.default == default:
+            said = "" if own.choice == default else self._said(own, "tuned")
+            yield Answer(own.choice, said, self._is_shipped(own))
+        elif own is not None:
             self.stale[question] = own
         near = sorted(
             self._near.get(bucket(question), ()), key=lambda each: (_distance(each, question), each.arguments)
@@ -98,30 +95,27 @@ class BankKnowledge:
         for record in near:
             if record is own or not record.is_tuned or record.default != default or not self._counts(record):
                 continue
-            if not self._is_withheld(record, question):
-                yield Answer(record.choice, self._said(record, "bucket: tuned at other sizes"))
-                return
+            yield Answer(record.choice, self._said(record, "bucket: tuned at other sizes"), self._is_shipped(record))
 
-    def digest(self) -> str:
-        """Return a digest of all that decides answers."""
-        records = [self._exact[question] for question in sorted(self._exact)]
-        parts = [[*each.place, each.sources, each.default, each.choice] for each in records]
-        return blake3_of(canonical_json(parts).encode())
+    def comes_to(self, answers: Answers, *, with_pack: bool) -> bool:
+        """Return whether each question of a network would be answered as it was, so that it is what is asked for.
 
-    def withhold(self, asked: Mapping[Question, Asked], nodes: Collection[str]) -> bool:
-        """Withhold what the release answered for some nodes; return whether that is anything."""
-        found = {q for q, each in asked.items() if each.said.startswith(_SHIPPED) and not each.sites.isdisjoint(nodes)}
-        self.withheld |= found
-        return bool(found)
+        Args:
+            answers: By which it was made.
+            with_pack: Whether what the release's bank says is withheld where its pack lacks the kernels.
+        """
+        return all(self._choice(each, with_pack=with_pack) == each.choice for each in answers)
+
+    def _choice(self, asked: Answered, *, with_pack: bool) -> Variant | None:
+        passed = [said for said in asked.passed if with_pack or not said[1]]
+        answers = self.answers(Question(asked.family, asked.arguments), asked.default)
+        return next((each.variant for each in answers if (each.variant, each.is_shipped) not in passed), asked.default)
 
     def _counts(self, record: Record) -> bool:
         return record.sources == self._sources(record.family) or self._still(record)
 
     def _is_shipped(self, record: Record) -> bool:
         return self._shipped.get(Question(record.family, record.arguments)) is record
-
-    def _is_withheld(self, record: Record, question: Question) -> bool:
-        return question in self.withheld and self._is_shipped(record)
 
     def _said(self, record: Record, how: str) -> str:
         return f"{_SHIPPED * self._is_shipped(record)}{how} on {record.machine or record.system} {record.date[:10]}"
@@ -131,6 +125,22 @@ def knowledge(setup: Setup) -> BankKnowledge | None:
     """Return what tuning found for a build; None if nothing counts, as where there is no bank."""
     records, shipped = applying(_bank(setup)[0], setup), applying(_shipped(setup), setup)
     return BankKnowledge(records, family_sources, shipped, is_still_defined) if records or shipped else None
+
+
+def chosen_answers(made: Iterable[Answers], setup: Setup) -> str | None:
+    """Return the digest of the answers that what tuning found comes to for a network, which is not lowered for that.
+
+    Args:
+        made: The answers by which it was made, here or elsewhere, with other banks.
+        setup: What it is built for.
+
+    Returns:
+        Empty if they are the families' own; None if none of those were made with what is known here.
+    """
+    known = knowledge(setup)
+    if known is None:
+        return ""
+    return next((digest_of(each) for each in made if known.comes_to(each, with_pack=setup.uses_pack)), None)
 
 
 def lower_with_bank(graph: Graph, setup: Setup, options: Options) -> Program:
@@ -144,18 +154,22 @@ def lower_with_bank(graph: Graph, setup: Setup, options: Options) -> Program:
     problem = _bank(setup)[1]
     if problem:
         setup.observer(Warned(f"{problem}; families choose variants by their tables"))
-    known = knowledge(setup)
-    if known is None:
-        return lower(graph, setup.level, options)
-    from opbuild.lowering.tuned import Tuned  # a network that is built starts without it
+    from opbuild.lowering.tuned import Nothing, Tuned  # a network that is built starts without it
 
-    pack = release_pack(setup)
+    pack, withheld = release_pack(setup), list[tuple[Question, Variant | None]]()
+    known = knowledge(setup) or Nothing()
     while True:
-        chosen = Tuned(known)
+        chosen = Tuned(known, withheld)
         program = lower(graph, setup.level, replace(options, kernels=chosen))
         lacking = set[str]() if pack is None else _lacking(program, pack)
-        if not known.withhold(chosen.asked, lacking):
-            return replace(program, tuned=chosen.notes())
+        found = [
+            (question, each.answer)
+            for question, each in chosen.asked.items()
+            if each.said and each.is_shipped and not each.sites.isdisjoint(lacking)
+        ]
+        if not found:
+            return replace(program, tuned=chosen.notes(), answers=chosen.answers())
+        withheld += found
 
 
 def _lacking(program: Program, pack: Pack) -> set[str]:
@@ -165,16 +179,23 @@ def _lacking(program: Program, pack: Pack) -> set[str]:
 
 
 def applying(bank: Bank, setup: Setup) -> dict[Question, Record]:
-    """Return the records of a bank for the level, the machine and the threads of a build, by question."""
+    """Return the records of a bank for the level, the machine and the threads of a build, by question.
+
+    Of several that count for one the one of the nearest class does, of these the latest.
+    """
     level, threads, system = setup.level.name, setup.config.num_threads, system_class(setup.level)
     measured = read_measured(setup.config, setup.trust)
-    machine = measured.name(level, threads) if measured is not None else ""
-    return {
-        Question(each.family, each.arguments): each
-        for each in bank.records
-        if (each.level, each.threads) == (level, threads)
-        and (each.machine == machine if machine and each.machine else each.system == system)
-    }
+    is_measured = measured is not None and bool(measured.name(level))
+
+    def distance(record: Record) -> float | None:
+        if measured is not None and is_measured and record.machine:
+            return measured.shares(record.machine, level)
+        return 0.0 if record.system == system else None
+
+    mine = (each for each in bank.records if (each.level, each.threads) == (level, threads))
+    near = [(far, each) for each in mine if (far := distance(each)) is not None]
+    near.sort(key=lambda each: -each[0])
+    return {Question(each.family, each.arguments): each for _, each in near}
 
 
 def bucket(question: Question) -> Question:

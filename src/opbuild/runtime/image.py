@@ -14,6 +14,7 @@ from opbuild.runtime.record import Pieces, Places, Record
 from opbuild.runtime.record_json import from_json, to_json
 
 if TYPE_CHECKING:
+    from opbuild.kernel.answers import Answers
     from opbuild.kernel.interfaces import NetworkStore, WeightStore
     from opbuild.kernel.opdesc import OpDesc
     from opbuild.runtime.template import Template
@@ -140,18 +141,23 @@ class ImageStore:
         packer: Packer,
         compiler: str = "",
         template: Mapping[str, Any] | None = None,
+        answers: Answers = (),
     ) -> None:
         """Store a network that was just built, or a template beside its size at hand.
 
-        ``compiler``: digest of the one that made its kernels; empty: a release brings all of them.
+        ``compiler``: digest of the one that made its kernels; empty: a release brings all of them. ``answers``: what
+        families answered for it.
 
         Raises:
             ValueError: If the network can not be stored, or its weights could not.
         """
+        from opbuild.kernel.answers import answers_to_json  # a start never needs it
+
         packer.finish()
         packer.remember()
         record = replace(record, constants=Places.of(packer.named(record.constants)))
-        more = {} if template is None else {OPEN: _named(template, packer)}
+        answered = answers_to_json(answers)
+        more = {"answers": answered} if template is None else {OPEN: _named(template, packer)}
         stored = StoredNetwork(to_json(record) | more, library, constants.small, packer.states, compiler)
         problem = packer.problem or self.networks.publish(key, stored)
         if problem:

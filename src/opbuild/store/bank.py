@@ -20,10 +20,8 @@ from opbuild.files.trust import SignatureError, Trust, parse_json
 from opbuild.files.writing import append, make_folder
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.records import NamedTuple, dataclass, field
+from opbuild.store.shipped import LARGEST
 from opbuild.text.canonical import canonical_json
-
-LARGEST = 64 * 2**20
-"""Bytes of a bank at most; a record has some 500."""
 
 FORMAT = 1
 """Raised whenever a record's meaning changes."""
@@ -193,4 +191,5 @@ _FIELDS = {field.name: _TYPES.get(field.name, (str,)) for field in fields(Record
 def _record(content: Mapping[str, Any]) -> Record:
     if content.keys() != _FIELDS.keys() or any(not isinstance(content[name], _FIELDS[name]) for name in _FIELDS):
         raise ValueError("it is no record")
-    return Record(**content)
+    machine = content["machine"].partition("/wake-")[0]  # earlier releases' classes had what waking a thread costs
+    return Record(**{**content, "machine": machine})

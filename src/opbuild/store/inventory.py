@@ -19,6 +19,7 @@ from opbuild.files.private import PREFIX, is_private, remove_rubbish
 from opbuild.platform.behind import BEHIND
 from opbuild.platform.records import dataclass
 from opbuild.store import counters, measured
+from opbuild.store.answers import ANSWERS
 from opbuild.store.disk import ENTRIES, ENTRIES_BESIDE_NETWORKS
 from opbuild.store.items import Form, Item
 from opbuild.store.networks import MODELS, NETWORKS
@@ -39,7 +40,7 @@ def folders_of(kernel_meta: Path, network_meta: Path) -> tuple[tuple[Path, tuple
     """Return the folders of a cache, and the forms of what the stores keep in each; earlier ones take files first."""
     return (
         (kernel_meta, (ENTRIES,)),
-        (network_meta, (*_NOTES, ENTRIES_BESIDE_NETWORKS, ORIGINS, MODELS, NETWORKS)),
+        (network_meta, (*_NOTES, ENTRIES_BESIDE_NETWORKS, ORIGINS, ANSWERS, MODELS, NETWORKS)),
         (network_meta / "weights", (WEIGHTS, REFERENCES)),
     )
 

@@ -1,8 +1,9 @@
 """Machine classes: which machines may share what tuning found. They are named by quantities, never by a processor.
 
-A class that was measured (``opbuild env --measure``) has the rate of products at each level, caches, and what waking a
-thread costs, each rounded so that a second measurement of a machine, or of its twin, gives the same name. Without a
-measurement a machine has the class that the system describes: level, caches and cores.
+A class that was measured (``opbuild env --measure``) has caches and the rate of products at each level, in steps of
+1.41. What else runs on a machine changes what is measured, so a machine keeps its class until a rate is clearly out of
+it, and what was found on one that is a step away counts too: of twins each may be on another side of a bound.
+Without a measurement a machine has the class that the system describes: level, caches and cores.
 """
 
 from __future__ import annotations
@@ -18,8 +19,17 @@ from opbuild.files.private import publish
 from opbuild.files.trust import Trust
 from opbuild.kernel.host import here, host_level
 from opbuild.kernel.level import Level
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import dataclass, replace
 from opbuild.store.shipped import MACHINE, caches
+
+_STEPS = 2
+"""Steps of a rate in a factor of 2."""
+
+_KEPT = 1.5
+"""Steps that a rate may be from the middle of a machine's class before it is out of it: a factor of 1.68."""
+
+_NEAR = 1.25
+"""Steps between the classes of machines that share what was found: one, and what names of classes are rounded by."""
 
 
 @dataclass(frozen=True)
@@ -29,25 +39,49 @@ class Measured:
     Attributes:
         system: The class that the system described then; of another machine nothing here is believed.
         peak: Multiplications and additions in a nanosecond of one core, in float32, by level.
-        waking: Nanoseconds that a call takes longer if a second thread is woken for it; 0 with one core.
         date: When, in UTC.
+        classes: The rates that name its class, by level; one that is not there is the step nearest to ``peak``.
     """
 
     system: str
     peak: Mapping[str, float] = field(default_factory=dict)
-    waking: float = 0.0
     date: str = ""
+    classes: Mapping[str, float] = field(default_factory=dict)
 
-    def name(self, level: str, threads: int) -> str:
-        """Return the name of the class for code of a level; empty if that was not measured.
+    def name(self, level: str) -> str:
+        """Return the name of the class for code of a level; empty if that was not measured."""
+        return f"{self._rate(level):.0f}GF/{caches()}" if level in self.peak else ""
 
-        For one thread, which wakes nobody, it is without what waking costs.
-        """
-        if level not in self.peak:
-            return ""
-        rate = 2 ** (round(2 * log2(max(self.peak[level], 1.0))) / 2)  # steps of 1.41
-        waking = 4 ** round(log2(max(self.waking, 1.0) / 1e3) / 2)  # steps of 4
-        return f"{rate:.0f}GF/{caches()}" + (f"/wake-{waking:g}us" if self.waking and threads > 1 else "")
+    def shares(self, name: str, level: str) -> float | None:
+        """Return how far a class is, in steps of the rate; None if what was found there does not count here."""
+        rate, _, rest = name.partition("GF/")
+        if level not in self.peak or rest != caches() or not rate.isdecimal():
+            return None
+        steps = _steps_between(float(rate), self._rate(level))
+        return steps if steps <= _NEAR else None
+
+    def after(self, before: Measured | None) -> Measured:
+        """Return it in the class that was measured before, at each level whose rate is not clearly out of it."""
+        known = before.peak if before is not None and before.system == self.system else {}
+        kept = {level: before._rate(level) for level in known if before is not None}
+        return replace(
+            self,
+            classes={
+                level: kept[level] if level in kept and _steps_between(rate, kept[level]) <= _KEPT else _middle(rate)
+                for level, rate in self.peak.items()
+            },
+        )
+
+    def _rate(self, level: str) -> float:
+        return self.classes.get(level) or _middle(self.peak[level])
+
+
+def _middle(rate: float) -> float:
+    return 2 ** (round(_STEPS * log2(max(rate, 1.0))) / _STEPS)
+
+
+def _steps_between(one: float, other: float) -> float:
+    return _STEPS * abs(log2(max(one, 1.0) / max(other, 1.0)))
 
 
 def system_class(level: Level | None = None) -> str:
@@ -63,10 +97,13 @@ def machine_file(config: Config) -> Path:
 def read_measured(config: Config, trust: Trust) -> Measured | None:
     """Return what was measured of this machine; None if nothing was, or only of another one."""
     try:
-        found = Measured(**trust.read_memo(machine_file(config)))
-        if found.system == system_class() and all(found.name(level, 1) for level in found.peak):
+        content = trust.read_memo(machine_file(config))
+        content.pop("waking", None)  # earlier releases measured it
+        found = Measured(**content)
+        sound = all(found.name(level) for level in found.peak) and all(_middle(r) == r for r in found.classes.values())
+        if sound and found.system == system_class():
             return found
-    except (OSError, ValueError, TypeError, LookupError, AttributeError):
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
         pass  # as if it was never measured
     return None
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from opbuild.files.mapping import verified
 from opbuild.files.private import publish
@@ -28,6 +28,9 @@ from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 from opbuild.store.items import REFUSED, Form, Item, mark_used, read_quietly, reason_of
 from opbuild.text.canonical import canonical_json
+
+if TYPE_CHECKING:
+    from opbuild.kernel.answers import Answers
 
 _STEM = r"[a-z0-9_]+_[0-9]+"
 
@@ -88,7 +91,17 @@ class DiskNetworks:
         problem = publish_files(self.folder, list(zip(names, contents, strict=True)))
         if problem is None:
             mark_used(self.folder / names[-1], keep_time=False)
+            self._note_answers(key, network)
         return problem
+
+    def answers(self, key: ImageKey) -> Iterator[Answers]:
+        """Return the answers of families by which networks were made that differ from ``key`` in tuning alone."""
+        from opbuild.store.answers import answers_of, known_answers  # without banks a start never needs it
+
+        yield from reversed(known_answers(self.folder, key.tuned("").stem, self.trust))
+        untuned = read_network(key.tuned("").stem, self._read, self.trust, whole=False)
+        if isinstance(untuned, Contents):
+            yield from answers_of(untuned.record)
 
     def note(self, key: ImageKey, states: Mapping[str, Any]) -> None:
         """Keep new states of a network's weights."""
@@ -118,6 +131,17 @@ class DiskNetworks:
             if isinstance(error, FileNotFoundError) and str(error.filename) == str(mark):
                 return Reason("absent", "there is none yet")
             return reason_of(error)
+
+    def _note_answers(self, key: ImageKey, network: StoredNetwork) -> None:
+        """Remember how a network was tuned, since nobody could tell its name else; another one says it itself."""
+        if key.is_tuned:
+            from opbuild.store.answers import answers_of, note_answers
+
+            for answers in answers_of(network.record):
+                note_answers(self.folder, key.tuned("").stem, answers, self.trust)
+
+    def _read(self, name: str, most: int) -> bytes:
+        return self.trust.read(self.folder / name, most)
 
     def _states(self, stem: str) -> Mapping[str, Any]:
         try:

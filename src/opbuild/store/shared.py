@@ -11,12 +11,13 @@ import json
 import os
 import re
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from opbuild.config import Config
 from opbuild.files.private import private_path, replace
 from opbuild.files.writing import make_folder
+from opbuild.kernel.answers import Answers
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import Key
@@ -100,6 +101,12 @@ class SharedNetworks(DiskNetworks):
             if found is not None:
                 return found
         return own
+
+    def answers(self, key: ImageKey) -> Iterator[Answers]:
+        """Return the answers by which one's own networks were made, then those of peers."""
+        yield from super().answers(key)
+        for folder in self._peers():
+            yield from DiskNetworks(folder, trust=self.trust).answers(key)
 
     def _taken(self, key: ImageKey, folder: Path) -> StoredNetwork | None:
         """Make a peer's network one's own; None if it has none, or not all of it can be had here."""

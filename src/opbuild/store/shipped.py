@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 
 from opbuild.config import Config
+from opbuild.files.trust import Trust
 from opbuild.kernel.host import here
 from opbuild.kernel.machine import KIB
 from opbuild.platform.digest import blake3_of
@@ -15,6 +16,11 @@ MACHINE = "machine.json"
 """What was measured of the machine, beside the cache."""
 
 SHIPPED = Path(os.path.realpath(__file__)).parent.parent / "banks"
+
+_PACKS = SHIPPED.parent / "packs"
+
+LARGEST = 64 * 2**20
+"""Bytes of a bank at most; a record has some 500."""
 
 
 def caches() -> str:
@@ -28,15 +34,33 @@ def shipped_bank(level: str) -> Path:
     return SHIPPED / f"{level}_{caches().replace('/', '_')}.jsonl"
 
 
-def shipped_digest(level: str, config: Config) -> str:
-    """Return a digest of all that decides what the release's bank answers for a level here; it is not looked into.
+def deciding_digest(level: str, config: Config, trust: Trust, *, with_pack: bool) -> str:
+    """Return a digest of all that decides what banks answer for a level here; they are not looked into.
 
     So a network that is stored whole starts without reading records, most of which are for others.
+
+    Args:
+        level: The level.
+        config: Threads, and where the banks and what was measured of the machine are.
+        trust: Whose files are believed.
+        with_pack: Whether operators are taken from what the release brings.
     """
-    found = [shipped_bank(level).read_bytes(), f"{config.num_threads} {here().cores}".encode()]
-    with suppress(OSError):
-        found.append((config.shared_folder / MACHINE).read_bytes())
+    found = [f"{caches()} {here().cores} {config.num_threads} {with_pack} {_packed(level)}".encode()]
+    path = shipped_bank(level)
+    found.append(path.read_bytes() if config.uses_shipped_bank and path.is_file() else b"")
+    for path in (config.tune_bank, config.shared_folder / MACHINE):
+        try:
+            found.append(trust.read(path, LARGEST))
+        except OSError:
+            found.append(b"")
     return blake3_of(b" ".join(blake3_of(each).encode() for each in found))
+
+
+def _packed(level: str) -> int:
+    """Return when the kernels were packed that a level's records may have been measured of."""
+    with suppress(OSError):
+        return (_PACKS / level).stat().st_mtime_ns
+    return 0
 
 
 def shipped_banks(level: str) -> list[Path]:

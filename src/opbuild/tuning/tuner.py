@@ -372,12 +372,11 @@ def _check_bank(setup: Setup) -> None:
 def _machine(setup: Setup) -> str:
     """Return the class of this machine, which is measured now if it was not."""
     measured = read_measured(setup.config, setup.trust)
-    level, threads = setup.level.name, setup.config.num_threads
-    if measured is None or not measured.name(level, threads):
+    if measured is None or not measured.name(setup.level.name):
         measured = measure_machine(setup)
         if not write_measured(setup.config, setup.trust, measured):
             return ""  # nobody would find records of a class that is forgotten
-    return measured.name(level, threads)
+    return measured.name(setup.level.name)
 
 
 def _graph(model: Model, setup: Setup, shapes: Mapping[str, Sequence[int]]) -> tuple[Graph, bool]:

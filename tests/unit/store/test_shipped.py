@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import opbuild
 from kernels.plan import descriptors, graphs_of
 from opbuild.config import Config
 from opbuild.families.knowledge import Question, Variant
@@ -19,14 +20,14 @@ from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.lowering.tuned import Asked, Tuned
 from opbuild.pipeline import tuned as tuned_pipeline
-from opbuild.pipeline.setup import set_up
-from opbuild.pipeline.stores import Stores
+from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.tuned import lower_with_bank
 from opbuild.platform.imports import Modules
 from opbuild.platform.release import code
+from opbuild.report import Report
 from opbuild.store.bank import Record, line_of, parse_bank
-from opbuild.store.machine_class import machine_file, system_class
-from opbuild.store.shipped import SHIPPED, shipped_bank
+from opbuild.store.machine_class import Measured, machine_file, system_class, write_measured
+from opbuild.store.shipped import SHIPPED, caches, deciding_digest, shipped_bank
 from opbuild.tuning.forms import Chosen
 from support.small_network import SHAPE, small_model
 from support.tuned_records import record, remember
@@ -152,26 +153,73 @@ def test_what_the_release_chooses_is_taken_where_its_kernels_come_with_it(
 
 
 @pytest.mark.usefixtures("banks")
-def test_the_key_of_a_stored_network_says_what_the_releases_bank_depends_on() -> None:
-    """Its bytes, threads and what was measured of the machine; a start does not look into it."""
+def test_all_that_decides_what_banks_answer_is_in_one_digest_that_looks_into_none(user_store: Path) -> None:
+    """The bytes of both banks, threads, what was measured of the machine, and whether the pack is used."""
     setup = set_up(Config.from_environment(num_threads=2), None, None)
     path = shipped_bank(setup.level.name)
 
-    def key(threads: int = 2) -> dict[str, str]:
-        return Stores(set_up(Config.from_environment(num_threads=threads), None, None)).images._tuned
+    def digest(threads: int = 2, *, with_pack: bool = True) -> str:
+        config = replace(setup.config, num_threads=threads)
+        return deciding_digest(setup.level.name, config, setup.trust, with_pack=with_pack)
 
-    assert key() == {}
     write(path, other_choice(setup.level))
-    found = [key(), key(threads=1)]
+    found = [digest(), digest(threads=1), digest(with_pack=False)]
     write(path, other_choice(setup.level), other_choice(setup.level, threads=1))
-    found.append(key())
+    found.append(digest())
     machine = machine_file(setup.config)
     machine.parent.mkdir(parents=True, exist_ok=True)
     machine.write_bytes(b"{}")
-    found.append(key())
-    assert all(set(each) == {"tuned"} for each in found)
-    assert len({each["tuned"] for each in found}) == len(found)
-    assert key() == found[-1]
+    found.append(digest())
+    remember(other_choice(setup.level), num_threads=2)
+    found.append(digest())
+    assert len(set(found)) == len(found)
+    assert digest() == found[-1]
+
+
+@pytest.mark.usefixtures("banks", "kept_objects")
+def test_a_network_of_which_the_release_withholds_all_is_the_one_without_its_bank(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its pack lacks the kernel, so the families' own are taken, and that network is started, which nobody tuned.
+
+    Where the pack is not used the shipped choice is built, and is another network.
+    """
+    setup = set_up(Config.from_environment(num_threads=2), None, None)
+    chosen = other_choice(setup.level)
+    model = small_model()
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = SHAPE[0]
+
+    def start(*, with_pack: bool) -> Report:
+        monkeypatch.setattr(Setup, "uses_pack", with_pack)
+        pack = MadePack({"matmul"}, chosen) if with_pack else None
+        monkeypatch.setattr(tuned_pipeline, "release_pack", lambda setup: pack)
+        monkeypatch.setattr("opbuild.pipeline.stores.release_pack", lambda setup: None)
+        return opbuild.compile(model, cache_path=tmp_path, num_threads=2).report
+
+    untuned = start(with_pack=True)
+    write(shipped_bank(setup.level.name), chosen)
+    for _ in range(2):
+        report = start(with_pack=True)
+        assert report.image
+        assert [each.name for each in report.operators] == [each.name for each in untuned.operators]
+    assert not start(with_pack=False).image
+    report = start(with_pack=False)
+    assert report.image
+    assert report.tuned
+    assert start(with_pack=True).tuned == {}
+
+
+def test_measuring_a_machine_leaves_the_releases_bank_on(banks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tuning measures it first: records of its class count whatever else runs, as before it was measured."""
+    setup = set_up(Config.from_environment(num_threads=2), None, None)
+    machine = f"128GF/{caches()}/wake-256us"
+    write(shipped_bank(setup.level.name), replace(other_choice(setup.level), machine=machine))
+    for rate in (None, 128.0, 95.0, 150.0, 170.0):
+        if rate is not None:
+            write_measured(setup.config, setup.trust, Measured(system_class(), {setup.level.name: rate}))
+        assert tuned_pipeline.knowledge(setup) is not None, rate
+    write_measured(setup.config, setup.trust, Measured(system_class(), {setup.level.name: 256.0}))
+    assert tuned_pipeline.knowledge(setup) is None
 
 
 @pytest.mark.usefixtures("banks")

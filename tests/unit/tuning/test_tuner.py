@@ -285,7 +285,7 @@ class Computed:
     def __init__(self, errors: Sequence[float]) -> None:
         self.errors, self.nbytes = errors, 0
         self.nodes = [frozenset({f"n{place}"}) for place in range(len(errors))]
-        self.asked = {Question("made", str(place)): Asked({f"n{place}"}, {}, {}, ()) for place in range(len(errors))}
+        self.asked = {Question("made", str(place)): Asked({f"n{place}"}, {}, {}, tuple) for place in range(len(errors))}
 
     def run(self, clock: Callable[[], int]) -> list[int]:
         """Take a nanosecond more for each call."""

@@ -4,6 +4,7 @@
     opbuild/<formats>/origins/<optype>_<number>      from which sources an operator was compiled, see ``store.origins``
     opbuild/<formats>/groups/<SHA-256 of keys>       several operators that a network needs, see ``groups``
     opbuild/<formats>/networks/<name>_<number>       one network, see ``manifest``
+    opbuild/<formats>/answers/<name>_<number>        how networks of a model were tuned, see ``store.answers``
     opbuild/<formats>/blobs/<SHA-256>                bytes that a network names
     opbuild/<formats>/claims/                        see ``leases``
     opbuild/<formats>/bank                           what tuning found, see ``banks``
@@ -38,8 +39,8 @@ FORMAT = 2
 """Raised whenever the meaning of what only remote stores hold changes."""
 
 NAMESPACE = f"opbuild/{FORMAT}.{KEY_FORMAT}.{NETWORK_FORMAT}/"
-OPERATORS, ORIGINS, GROUPS, NETWORKS, BLOBS, CLAIMS = (
-    f"{NAMESPACE}{name}/" for name in ("operators", "origins", "groups", "networks", "blobs", "claims")
+OPERATORS, ORIGINS, GROUPS, NETWORKS, ANSWERS, BLOBS, CLAIMS = (
+    f"{NAMESPACE}{name}/" for name in ("operators", "origins", "groups", "networks", "answers", "blobs", "claims")
 )
 BANK = f"{NAMESPACE}bank"
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from weakref import WeakValueDictionary
 
 from opbuild.files.mapping import anonymous
+from opbuild.kernel.answers import Answers
 from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of, is_digest
@@ -233,6 +234,11 @@ class TieredNetworks:
         if self._offer is not None and len(weights) == len(network.states):
             self._offer(key, network, weights)
         return self._near.publish(key, network)
+
+    def answers(self, key: ImageKey) -> Iterator[Answers]:
+        """Return the answers by which one's own networks were made, then those of the remote store's."""
+        yield from self._near.answers(key)
+        yield from self._remote.answers(key)
 
     def note(self, key: ImageKey, states: Mapping[str, Any]) -> None:
         """Keep new states of a network's weights."""
