@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from math import prod
 
 from opbuild.families.blocked import BIAS, BLOCK, LANE, blocks, result
@@ -60,6 +61,7 @@ WAITING = 1.05
 """Time of a tile that waits for its weights, relative to one that takes input channels in chunks."""
 
 
+@lru_cache(maxsize=16)
 def tiles(machine: Machine) -> Tiles:
     """Return the register tiles that a machine may use, with their costs."""
     return fitting(TILES, machine)
