@@ -10,7 +10,18 @@ from math import prod
 from opbuild.families.blocked import BIAS, BLOCK, LANE, blocks, result
 from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import Dims, Family, Part, Variant
-from opbuild.families.tiles import SPLIT_TILES, Pair, Tile, Tiles, accumulating, computed, fitting, legal, ranked
+from opbuild.families.tiles import (
+    SPLIT_TILES,
+    Pair,
+    Tile,
+    Tiles,
+    accumulating,
+    computed,
+    fitting,
+    legal,
+    op_type,
+    ranked,
+)
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 
@@ -137,7 +148,6 @@ def worth_pairs(outputs: int, machine: Machine) -> bool:
 
 
 def describe(
-    op_type: str,
     kernel: Pair,
     stride: Pair,
     dilation: Pair,
@@ -149,7 +159,6 @@ def describe(
     """Return the descriptor of a dense convolution; operands x, w, bias, the epilogue's, out.
 
     Args:
-        op_type: ``Conv`` or ``ConvTranspose``.
         kernel: Taps (x, y).
         stride: Input positions between outputs (x, y).
         dilation: Input positions between taps (x, y).
@@ -169,7 +178,7 @@ def describe(
     out = result(variant["width"], variant["blocks"], step, divides=variant["chunked"])
     inputs = (x, w, BIAS, *epilogue.inputs(step))
     attrs = {"kernel": kernel, **epilogue.attrs, **({"pairs": True} if pairs else {})}
-    return FAMILY.desc((op_type, *epilogue.op_types), inputs, (out,), attrs, variant, epilogue.impl_mode)
+    return FAMILY.desc((op_type(step), *epilogue.op_types), inputs, (out,), attrs, variant, epilogue.impl_mode)
 
 
 def _opened(_desc: OpDesc, operand: Operand, number: int, dim: Dim) -> Dim:
@@ -193,7 +202,7 @@ FAMILY = Family(
         "width": Part(least=1),
         "blocks": Part(least=1),
         "chunked": Part(least=False, milliseconds=70),
-        "joined": Part(least=False),
+        "joined": Part(is_extra=True),
     },
     types=("float32",),
     milliseconds=120,
