@@ -108,12 +108,13 @@ class Packing:
         families: defaultdict[str, list[OpDesc]] = defaultdict(list)
         for desc in kernels:
             families[desc.family].append(desc)
-        entries = self._built(kernels)
+        shipped = Shipped(self.level.name, self.folder.parent)
+        entries = self._built(kernels, shipped)
         written = []
         for family, descs in sorted(families.items()):
             objects = [self._packed(desc, entries[desc]) for desc in descs]
             sources = Sources(self.compiler.sources_digest(descs[0]), self.compiler.text_digest(descs[0]))
-            data = pack_bytes(self.level.name, family, self.identity, sources, objects)
+            data = pack_bytes(self.level.name, family, self.identity, sources, objects, shipped.file(family))
             path = self.folder / f"{family}{SUFFIX}"
             if not path.exists() or path.read_bytes() != data:
                 _write(path, data)
@@ -128,9 +129,8 @@ class Packing:
         key = make_key(desc, self.level, self.identity, self.compiler.sources_digest(desc))
         return Object(desc.components(), key.operator, entry.pipeline, entry.object)
 
-    def _built(self, kernels: dict[OpDesc, None]) -> Mapping[OpDesc, Entry]:
+    def _built(self, kernels: dict[OpDesc, None], shipped: Shipped) -> Mapping[OpDesc, Entry]:
         """Return the entries of kernels: from the pack as it is, from an earlier run, or compiled now."""
-        shipped = Shipped(self.level.name, self.folder.parent)
         tiers = [shipped] if shipped.compiler() == self.identity else []
         store = TieredStore(Kept(self.config.kernel_meta), tiers)
         with _progress(self.console) as progress, Builder(store, self.compiler, self.level, self.config) as builder:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 import onnx
 
@@ -29,6 +30,8 @@ from opbuild.pipeline.tuned import BankKnowledge, family_sources, was_measured
 from opbuild.store.bank import Record, parse_bank
 from opbuild.store.pack import Pack
 from opbuild.store.shipped import shipped_banks
+
+V = TypeVar("V")
 
 SINGLE = 4
 """Nodes that a graph of a single operator has at most."""
@@ -60,21 +63,43 @@ def descriptors(graphs: list[Graph], level: Level, *, between: bool = True) -> d
         between: Whether sizes between them are looked at.
     """
     found: dict[OpDesc, None] = {}
-    alternatives = Alternatives()
+    alternatives = Questions()
     options = Options(kernels=alternatives)
+    asked = []
     for graph in graphs:
         alternatives.begin()
         found |= dict.fromkeys(lower(graph, level, options).descriptors())
+        asked.append(dict(alternatives.questions))
     if between and len(graphs[0].nodes) > SINGLE:
         for _ in alternatives.turns():
             lower(graphs[0], level, options)
     found |= alternatives.wanted
-    for known in shipped_knowledge(level):
-        for graph in graphs:
-            found |= dict.fromkeys(lower(graph, level, Options(kernels=Tuned(known))).descriptors())
+    for tuned in map(Tuned, shipped_knowledge(level)):
+        for graph, questions in zip(graphs, asked, strict=True):
+            if any(tuned.choose((), *question) != answer for question, answer in questions.items()):
+                found |= dict.fromkeys(lower(graph, level, Options(kernels=tuned)).descriptors())
     found |= dict.fromkeys(_hiding(desc) for desc in tuple(found) if _attends(desc))
     found |= dict.fromkeys(find(desc.family).without_limits(desc) for desc in tuple(found))
     return found
+
+
+class Questions(Alternatives):
+    """Alternatives that say what families were asked about the graph that is lowered, and what they answered.
+
+    Attributes:
+        questions: The answers by a family's ``choose`` and its arguments.
+    """
+
+    def begin(self) -> None:
+        """Begin to lower another size, with no questions."""
+        super().begin()
+        self.questions: dict[tuple[Callable[..., Any], tuple[Any, ...]], Any] = {}
+
+    def choose(self, site: tuple[str, ...], function: Callable[..., V], arguments: tuple[Any, ...]) -> V:
+        """Return the variant, having noted the question."""
+        answer = super().choose(site, function, arguments)
+        self.questions.setdefault((function, arguments), answer)
+        return answer
 
 
 def shipped_knowledge(level: Level) -> list[BankKnowledge]:

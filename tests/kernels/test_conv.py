@@ -110,7 +110,7 @@ def test_every_tile_writes_its_output_and_nothing_else(level: Level, width: int,
     There are extents of which ranges are rows, and some of which they are blocks or both.
     """
     tile = {"width": width, "blocks": blocks, "chunked": False}
-    desc = direct.describe("Conv", (1, 1), (1, 1), (1, 1), Epilogue(RELU), tile)
+    desc = direct.describe((1, 1), (1, 1), (1, 1), Epilogue(RELU), tile)
     several = (
         (width + 1, 3, blocks + 1),
         (2 * width - 1, 2, 2 * blocks - 1),
@@ -137,9 +137,7 @@ def packed_pairs(weights: np.ndarray) -> np.ndarray:
 def test_every_tile_of_pairs_writes_its_output_and_nothing_else(width: int, blocks: int) -> None:
     """Products of bfloat16 in pairs have the sums of float64, in ranges of rows and of blocks."""
     kernel, tile = 3 if (width, blocks) in ((14, 2), (1, 1)) else 1, {"width": width, "blocks": blocks}
-    desc = direct.describe(
-        "Conv", (kernel, kernel), (1, 1), (1, 1), Epilogue(RELU), {**tile, "chunked": False}, pairs=True
-    )
+    desc = direct.describe((kernel, kernel), (1, 1), (1, 1), Epilogue(RELU), {**tile, "chunked": False}, pairs=True)
     for columns, rows, count in ((width, 1, blocks), (2 * width - 1, 6, 2 * blocks - 1), (width + 1, 2, 6 * blocks)):
         _check_direct(desc, (columns, rows), 2, count, kernel, PAIRS)
 
@@ -203,7 +201,7 @@ def test_chunks_of_input_channels_add_up(kernel: int, level: Level) -> None:
     """Several chunks or one, more rows than pass over a chunk at once, and blocks beyond a tile."""
     width, blocks = (4, 2) if Machine.of(level).lanes == 16 else (2, 1)
     tile = {"width": width, "blocks": blocks, "chunked": True}
-    desc = direct.describe("Conv", (kernel, kernel), (1, 1), (1, 1), Epilogue(RELU), tile)
+    desc = direct.describe((kernel, kernel), (1, 1), (1, 1), Epilogue(RELU), tile)
     for columns, rows, inputs, count in ((1, 1, 1, 2), (2, 9, 5, 3), (3, 17, 4, 5), (1, 18, 2, 2)):
         _check_direct(desc, (columns * width, rows), inputs, count, kernel, level)
     assert desc.outputs[0].dims[1].problem(width + 1, 16) is not None
@@ -223,7 +221,7 @@ def test_tiles_that_pass_over_the_ends_of_rows_write_the_output_and_nothing_else
 ) -> None:
     """Tiles pass over the ends of rows of any length, as long as a tile too, read residuals there, and skip halos."""
     tile = {"width": width, "blocks": blocks, "chunked": False, "joined": True}
-    desc = direct.describe("Conv", (1, 1), (2, 1), (1, 1), Epilogue(RESIDUAL, (("residual", "r"),)), tile)
+    desc = direct.describe((1, 1), (2, 1), (1, 1), Epilogue(RESIDUAL, (("residual", "r"),)), tile)
     for columns, rows, count in ((width, 1, blocks), (width, 5, blocks + 1), (width + 1, 4, 5 * blocks)):
         image, w = numbers(1, 32, rows, 2 * columns), numbers(16 * count, 32, 1, 1, seed=1)
         residual = numbers(count, rows, columns, 16, seed=2)
@@ -244,7 +242,7 @@ def test_any_shape_in_any_number_of_tasks_writes_its_output_and_nothing_else(lev
         columns, rows, inputs, count = draw.randint(1, 30), draw.randint(1, 9), draw.randint(1, 3), draw.randint(1, 9)
         kernel, depth = draw.choice((1, 1, 3)), draw.choice((inputs, 100))
         variant = direct.choose((columns, rows), 16 * depth, 16 * count, kernel * kernel, False, machine)
-        desc = direct.describe("Conv", (kernel, kernel), (1, 1), (1, 1), Epilogue(RELU), variant)
+        desc = direct.describe((kernel, kernel), (1, 1), (1, 1), Epilogue(RELU), variant)
         tasks = (1, *(draw.choice((2, 3, 5, 16, 64)) for _ in range(2)))
         _check_direct(desc, (columns, rows), inputs, count, kernel, level, tasks)
 
@@ -277,9 +275,7 @@ def _check_direct(
 @pytest.mark.parametrize(("width", "blocks"), [(1, 1), (1, 4), (2, 2), (7, 3), (14, 2)])
 def test_extents_below_a_tile_are_refused(width: int, blocks: int) -> None:
     """An extent below a tile is not legal; a tile of one position by one block has no least extent."""
-    desc = direct.describe(
-        "Conv", (1, 1), (1, 1), (1, 1), Epilogue(), {"width": width, "blocks": blocks, "chunked": False}
-    )
+    desc = direct.describe((1, 1), (1, 1), (1, 1), Epilogue(), {"width": width, "blocks": blocks, "chunked": False})
 
     def problem(columns: int, count: int) -> str | None:
         image = [(16, 1), (columns, 16), (1, 16 * columns), (1, 16), (1, 16), (1, 16 * columns)]
@@ -294,7 +290,7 @@ def test_extents_below_a_tile_are_refused(width: int, blocks: int) -> None:
 
 def test_no_position_and_no_block_are_legal_for_the_smallest_tile() -> None:
     """Extents of 0 write nothing."""
-    desc = direct.describe("Conv", (1, 1), (1, 1), (1, 1), Epilogue(), {"width": 1, "blocks": 1, "chunked": False})
+    desc = direct.describe((1, 1), (1, 1), (1, 1), Epilogue(), {"width": 1, "blocks": 1, "chunked": False})
     for shape in ((0, 2, 3, 16), (2, 0, 3, 16), (2, 2, 0, 16)):
         out = guarded(shape)
         x = np.zeros((1, 1, 1, shape[1], shape[2], 16), np.float32)

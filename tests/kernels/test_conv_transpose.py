@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from kernels.one_node import assert_close, lower_node, run_node
+from opbuild.kernel.opdesc import OpDesc
 from opbuild.operations.expression import ACC, arg
-from opbuild.program import HostCall
+from opbuild.program import HostCall, Program
 
 
 def numbers(*shape: int, seed: int = 0) -> np.ndarray:
@@ -93,3 +94,20 @@ def test_outputs_of_groups_that_no_tap_reaches_are_left_to_the_host() -> None:
     program = lower_node("ConvTranspose", [x], [w], (1, 16, 5, 5), strides=(2, 2), group=16)
     assert any(isinstance(call, HostCall) for call in program.calls)
     assert "no tap reaches" in program.notes["node"]
+
+
+@pytest.mark.parametrize(("group", "outputs"), [(1, 16), (16, 1), (2, 8)])
+def test_a_phase_without_steps_is_a_convolution_s_kernel(group: int, outputs: int) -> None:
+    """Of stride 1 it calls the very kernel that a Conv does; of stride 2 it writes every second position."""
+    x, taps = numbers(1, 16, 6, 6), (3, 3)
+    (conv,) = kernels(lower_node("Conv", [x], [numbers(16, 16 // group, *taps)], (1, 16, 4, 4), group=group))
+    turned = numbers(16, outputs, *taps)
+    pads = {"pads": (2, 2, 2, 2), "group": group}
+    assert kernels(lower_node("ConvTranspose", [x], [turned], (1, 16, 4, 4), **pads)) == {conv}
+    of_steps = kernels(lower_node("ConvTranspose", [x], [turned], (1, 16, 9, 9), strides=(2, 2), **pads))
+    assert {desc.op_types for desc in of_steps} == {("ConvTranspose",)}
+
+
+def kernels(program: Program) -> set[OpDesc]:
+    """Return the kernels of convolutions that a program calls."""
+    return {desc for desc in program.descriptors() if desc.family.startswith("conv")}

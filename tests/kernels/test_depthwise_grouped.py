@@ -59,7 +59,7 @@ TASKS = (1, 2, 3, 16, 64)
 def test_every_depthwise_tile_writes_its_output_and_nothing_else(level: Level, width: int) -> None:
     """At the least extent of a tile, and where it does not divide the row, nothing outside the output changes."""
     epilogue = Epilogue(("clip", ACC, ("const", "float32", "0.0"), ("const", "float32", "6.0")))
-    desc = depthwise.describe("Conv", (3, 3), (1, 1), (1, 1), epilogue, {"width": width})
+    desc = depthwise.describe((3, 3), (1, 1), (1, 1), epilogue, {"width": width})
     for columns, rows, count in ((width, 1, 1), (width + 1, 3, 2), (2 * width - 1, 0, 2), (width, 5, 4)):
         x, w = numbers(count, rows + 2, columns + 2, 16), numbers(count, 3, 3, 16, seed=1)
         out = guarded((count, rows, columns, 16))
@@ -79,7 +79,7 @@ def test_every_grouped_tile_writes_its_output_and_nothing_else(tile: tuple[Level
     level, width = tile
     outputs, inputs = 48 if groups == 1 else 40, 10 * groups
     masked = outputs // groups % 16 != 0
-    desc = grouped.describe("Conv", (1, 1), (1, 1), (1, 1), Epilogue(), {"width": width}, masked)
+    desc = grouped.describe((1, 1), (1, 1), (1, 1), Epilogue(), {"width": width}, masked)
     lanes, segments = packing.group_lanes(outputs, groups)
     order = np.random.default_rng(2).permutation(inputs).astype(np.int32)
     weights = numbers(outputs, inputs // groups, 1, 1, seed=1)

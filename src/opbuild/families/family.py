@@ -43,11 +43,13 @@ class Part:
             a part that sets no limit: it stays as it is.
         lacking: What it costs to run a kernel without it, in powers of two of the time, nearly.
         milliseconds: What compiling takes more with it.
+        is_extra: Whether only some variants have it, of which none is legal for every extent.
     """
 
     least: Any = None
     lacking: float = 0.5
     milliseconds: int = 0
+    is_extra: bool = False
 
 
 _PLAIN = Part()
@@ -150,7 +152,11 @@ class Family:
 
     def without_limits(self, desc: OpDesc) -> OpDesc:
         """Return the variant of a kernel that is legal for every extent that its operator can have."""
-        least = {name: self._least(desc, name, value) for name, value in desc.variant.items()}
+        least = {
+            name: self._least(desc, name, value)
+            for name, value in desc.variant.items()
+            if not self.variant.get(name, _PLAIN).is_extra
+        }
         return replace(
             desc,
             inputs=tuple(self._open(desc, operand) for operand in desc.inputs),

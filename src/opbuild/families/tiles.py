@@ -41,6 +41,14 @@ RATE = 5
 """Multiplications with additions that a core does in a nanosecond for each lane: 160 GFLOP/s with AVX-512."""
 
 
+def op_type(step: int) -> str:
+    """Return the operator type of a convolution that writes each ``step``-th position of a row.
+
+    Only a transposed one has a step above 1; one of its phases without is like any other convolution.
+    """
+    return "ConvTranspose" if step > 1 else "Conv"
+
+
 def fitting(tiles: Mapping[int, Tiles], machine: Machine) -> Tiles:
     """Return the tiles that a machine's registers hold in one of the orders in which ``accumulate`` adds up products.
 

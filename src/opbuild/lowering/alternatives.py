@@ -7,7 +7,8 @@ asked directly. Lowering then describes these answers instead of the one for the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from itertools import product, repeat
 from typing import Any, TypeVar
 
@@ -35,7 +36,6 @@ class Alternatives(Unlimited):
         super().__init__()
         self.wanted: dict[OpDesc, None] = {}
         self._asked: dict[Question, dict[tuple[int, ...], None]] = {}
-        self._known: dict[Any, list[Any]] = {}
         self._turn: int | None = None
         self._times: Counter[Any] = Counter()
         self._turns = 0
@@ -73,24 +73,23 @@ class Alternatives(Unlimited):
         own = function(*arguments)
         if self._turn is None or own is None:  # another family serves this size: its answers count
             return own
-        answers = self._answers(function, arguments, asked)
+        ranges = tuple((min(column), max(column)) for column in zip(*asked, strict=True))
+        answers = _answers(function, _with_numbers(arguments, repeat(0)), ranges)
         self._turns = max(self._turns, len(answers) - 1)
         found: V = answers[self._turn] if self._turn < len(answers) else own
         return found
 
-    def _answers(self, function: Callable[..., Any], arguments: Arguments, asked: Iterable[Arguments]) -> list[Any]:
-        """Return all that a family answers to arguments whose numbers lie between those that it was asked with."""
-        ranges = tuple((min(column), max(column)) for column in zip(*asked, strict=True))
-        known = (function, _with_numbers(arguments, repeat(0)), ranges)
-        if known not in self._known:
-            open_ = sum(low != high for low, high in ranges)
-            each = int(MOST ** (1 / open_)) if open_ else 1
-            answers = {}
-            for numbers in product(*(_values(low, high, each) for low, high in ranges)):
-                answer = function(*_with_numbers(arguments, iter(numbers)))
-                answers[repr(answer)] = answer
-            self._known[known] = [answer for answer in answers.values() if answer is not None]
-        return self._known[known]
+
+@lru_cache(maxsize=4096)
+def _answers(function: Callable[..., Any], arguments: Arguments, ranges: tuple[tuple[int, int], ...]) -> Sequence[Any]:
+    """Return all that a family answers to arguments whose numbers lie in ranges; what they are here does not count."""
+    open_ = sum(low != high for low, high in ranges)
+    each = int(MOST ** (1 / open_)) if open_ else 1
+    answers = {}
+    for numbers in product(*(_values(low, high, each) for low, high in ranges)):
+        answer = function(*_with_numbers(arguments, iter(numbers)))
+        answers[repr(answer)] = answer
+    return [answer for answer in answers.values() if answer is not None]
 
 
 def _is_number(value: Any) -> bool:

@@ -81,6 +81,7 @@ class Unlimited(Kernels):
 
     def __init__(self) -> None:
         self.descs: dict[OpDesc, None] = {}
+        self._found: dict[OpDesc, OpDesc] = {}
 
     def has(self, desc: OpDesc) -> bool:
         """Return whether the kernel has no limits, so that no rule picks an algorithm that has."""
@@ -88,8 +89,10 @@ class Unlimited(Kernels):
 
     def serve(self, desc: OpDesc, views: tuple[View, ...]) -> Call | None:
         """Return the call of the variant without limits."""
-        found = find(desc.family).without_limits(desc)
-        self.descs[found] = None
+        found = self._found.get(desc)
+        if found is None:
+            found = self._found[desc] = find(desc.family).without_limits(desc)
+            self.descs[found] = None
         return found, _with_rank(found, views)
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from opbuild.errors import ShapeError
 from opbuild.families.blocked import blocks
 from opbuild.families.catalogue import find
+from opbuild.families.family import Dims
 from opbuild.graph.constants import Constants
 from opbuild.graph.extents import at_hand
 from opbuild.graph.types import Array, Graph, Node, TensorType
@@ -89,6 +90,7 @@ class Lowering:
         self._calls: list[Pending | PendingHost] = []
         self._repetitions = Repetitions(self._calls)
         self.images = self._repetitions.images
+        self._works: dict[tuple[OpDesc, tuple[Dims, ...]], int] = {}  # of calls, most of which are one for each image
         self._digests: dict[str, str] = {}
         self._known = Constants(self.graph.constants)
         self._constants: dict[Any, Plain] = {}
@@ -317,13 +319,19 @@ class Lowering:
             if served is None:
                 raise NoKernelError(call.nodes, desc)
             desc, views = served
-        dims = [tuple((at_hand(extent), at_hand(stride)) for extent, stride in view.dims) for view in views]
+        dims = tuple(tuple((at_hand(extent), at_hand(stride)) for extent, stride in view.dims) for view in views)
+        work = self._works.get((desc, dims))
+        if work is None:
+            work = self._works[desc, dims] = self._work(call, desc, dims)
+        names = (part for name in call.nodes for part in (name, *self._merged.get(name, ())))
+        return KernelCall(desc, views, tuple(dict.fromkeys(names)), work, repeated)
+
+    def _work(self, call: Pending, desc: OpDesc, dims: tuple[Dims, ...]) -> int:
+        """Return the nanoseconds that a call takes on one core, of a kernel that may run on such operands."""
         problem = desc.problem(dims)
         if problem:
             raise AssertionError(f"no legal variant was chosen for {', '.join(call.nodes)}: {desc.family}: {problem}")
-        names = (part for name in call.nodes for part in (name, *self._merged.get(name, ())))
-        work = find(desc.family).work(desc, dims, self.machine)
-        return KernelCall(desc, views, tuple(dict.fromkeys(names)), round(work), repeated)
+        return round(find(desc.family).work(desc, dims, self.machine))
 
     def _output_storages(self) -> list[Storage]:
         """Return the storage of each graph output; no two are one, and none is an input's or a constant's."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import lzma
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -194,14 +195,26 @@ class PackFile:
             raise ValueError("its descriptors are no list")
         return found
 
+    def compressed(self, content: bytes) -> bytes | None:
+        """Return a content as one of its parts holds it, which need not be compressed again; None if none does."""
+        alike = [block for block, size in zip(self._blocks, self._sizes, strict=True) if size == len(content)]
+        with suppress(ValueError):  # what is damaged is written again
+            for part in (*alike, self._descriptors):
+                if self._read(part, _LIST) == content:
+                    return self._packed(part)
+        return None
+
     def _block(self, number: int) -> bytes:
         data = self._read(self._blocks[number], self._sizes[number])
         if len(data) != self._sizes[number]:
             raise ValueError("a part of it has another size")
         return data
 
+    def _packed(self, block: _Block) -> bytes:
+        return self._data[block.start : block.start + block.nbytes]
+
     def _read(self, block: _Block, most: int) -> bytes:
-        data = self._data[block.start : block.start + block.nbytes]
+        data = self._packed(block)
         if sha256(data) != block.sha256:
             raise ValueError("a part of it is not what was written")
         return _decompressed(data, most)
@@ -213,6 +226,7 @@ def pack_bytes(
     compiler: CompilerIdentity,
     sources: Sources,
     objects: Sequence[Object],
+    before: PackFile | None = None,
 ) -> bytes:
     """Return what a pack file holds.
 
@@ -222,14 +236,19 @@ def pack_bytes(
         compiler: What compiled the objects.
         sources: Which sources define them.
         objects: The objects, in the order in which they are to lie.
+        before: A file of which parts are taken that hold the same; to compress them again would take a while.
     """
+
+    def compressed(content: bytes) -> bytes:
+        return (None if before is None else before.compressed(content)) or _compressed(content)
+
     blocks, packed = [], []
     for group in _grouped(objects):
-        data = _compressed(b"".join(each.object for each in group))
+        data = compressed(b"".join(each.object for each in group))
         listed = [[each.operator[:_OPERATOR_DIGITS], len(each.object), each.pipeline] for each in group]
         blocks.append([len(data), sha256(data), listed])
         packed.append(data)
-    descriptors = _compressed(canonical_json([each.components for each in objects]).encode())
+    descriptors = compressed(canonical_json([each.components for each in objects]).encode())
     content = {
         "level": level,
         "family": family,

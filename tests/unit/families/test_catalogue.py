@@ -69,6 +69,14 @@ def test_a_descriptor_holds_only_what_its_family_declares() -> None:
         family.desc(("One",), (), (), {"kernel": 3}, {"wdth": 4})
 
 
+def test_a_part_that_only_some_variants_have_is_not_in_the_one_without_limits() -> None:
+    """Else it would be another kernel than that of a variant which never had it, and compile to the same."""
+    parts = {"width": Part(least=1), "joined": Part(is_extra=True)}
+    family = Family("one", choose=dict, variant=parts)
+    with_it = family.desc(("One",), (), (), {}, {"width": 4, "joined": True})
+    assert family.without_limits(with_it) == family.desc(("One",), (), (), {}, {"width": 1})
+
+
 def test_a_name_that_is_no_family_loads_nothing() -> None:
     """Names come from files too: one with dots or of another module is no family, and knows nothing."""
     for name in ("catalogue", "..errors", "conv.definition", "", "runtime"):

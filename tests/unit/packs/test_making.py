@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from kernels.make import Packing, differing
 from opbuild.backend.fake import FakeCompiler
 from opbuild.kernel.key import make_key
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.store import pack_file
 from opbuild.store.pack_file import Object, PackFile, pack_bytes, read_pack
 from support.samples import LEVEL, conv
 
@@ -74,6 +76,30 @@ def test_an_edit_that_changes_no_pipeline_compiles_nothing(folder: Path) -> None
     assert make(folder, [conv(1), conv(2), pool(1)], Maker({"conv": ("edited", "edited")})) == (["conv"], 0)
     assert blocks_of(path) == before
     assert make(folder, [conv(1), conv(2), pool(1)], Maker({"conv": ("edited", "edited")})) == ([], 0)
+
+
+def test_parts_of_the_file_that_stay_are_not_compressed_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an edit that changes no pipeline only lists are compressed; of one that adds a kernel what has it, too."""
+    compressed: list[bytes] = []
+
+    def compress(data: bytes, really: Callable[[bytes], bytes] = pack_file._compressed) -> bytes:
+        compressed.append(data)
+        return really(data)
+
+    monkeypatch.setattr(pack_file, "_compressed", compress)
+    make(folder, [conv(1), conv(2), pool(1)], Maker({"conv": ("edited", "edited")}))
+    assert len(compressed) == 2, "a list of each family"
+    make(folder, [conv(1), conv(2), conv(3), pool(1)])
+    assert len(compressed) == 2 + 4, "and a block and descriptors"
+
+
+def test_a_part_that_is_damaged_is_written_again(folder: Path) -> None:
+    """Nothing is taken of it."""
+    path = folder / "packs" / LEVEL.name / "conv.pack"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert make(folder, [conv(1), conv(2), pool(1)]) == (["conv"], 0)
+    assert path.read_bytes() == whole
 
 
 def test_an_edit_of_one_pipeline_compiles_that_one(folder: Path) -> None:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 import onnx
 import pytest
 
+from kernels.make import LEVELS
 from kernels.models import structures
 from kernels.plan import descriptors, graphs_of
 from kernels.training import encoder_training, lenet_training
 from kernels.transformer import Sizes
 from opbuild.graph.types import Graph
+from opbuild.kernel.key import make_key
+from opbuild.kernel.level import BY_NAME
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.soc_version import parse_level
 from opbuild.lowering.lower import lower
+from opbuild.store.pack import Pack
+from opbuild.store.pack_file import PackFile
 from support.networks import bert
 
 LEVEL = parse_level("x86-64-v4")
@@ -77,3 +83,24 @@ def test_kernels_of_training_do_not_depend_on_sizes_that_are_not_listed() -> Non
     steps = [*lenet_training((100, 28, 28)), *encoder_training(Sizes(3, 384), 384, joined=False, masked=True)]
     needed = {desc for graph in graphs_of(iter(steps)) for desc in lower(graph, LEVEL).descriptors()}
     assert not needed - there
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_no_two_kernels_of_the_pack_are_compiled_from_one_pipeline(level: str) -> None:
+    """What a descriptor says beyond what decides the code is a kernel more to build, to ship and to store.
+
+    But for names that people look for: a square is written as a power, too.
+    """
+    pack = Pack(level)
+    found: defaultdict[str, set[tuple[str, ...]]] = defaultdict(set)
+    count = 0
+    for file in map(pack.file, pack.families()):
+        assert isinstance(file, PackFile)
+        for parts in file.descriptors():
+            desc = OpDesc.from_components(parts)
+            pipeline = file.pipeline(make_key(desc, BY_NAME[level], file.compiler, file.sources.code))
+            found[pipeline or ""].add((desc.canonical(), *desc.op_types))
+            count += 1
+    assert count > 1000
+    alike = [sorted(op_types for _, *op_types in each) for each in found.values() if len(each) > 1]
+    assert all(each == [["Pow"], ["Square"]] for each in alike)

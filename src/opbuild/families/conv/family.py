@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from math import prod
 
 from opbuild.families.blocked import BIAS, BLOCK, LANE, blocks, result
 from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import Dims, Family, Part, Variant
-from opbuild.families.tiles import SPLIT_TILES, Pair, Tile, Tiles, accumulating, computed, fitting, legal, ranked
+from opbuild.families.tiles import (
+    SPLIT_TILES,
+    Pair,
+    Tile,
+    Tiles,
+    accumulating,
+    computed,
+    fitting,
+    legal,
+    op_type,
+    ranked,
+)
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 
@@ -60,6 +72,7 @@ WAITING = 1.05
 """Time of a tile that waits for its weights, relative to one that takes input channels in chunks."""
 
 
+@lru_cache(maxsize=16)
 def tiles(machine: Machine) -> Tiles:
     """Return the register tiles that a machine may use, with their costs."""
     return fitting(TILES, machine)
@@ -135,7 +148,6 @@ def worth_pairs(outputs: int, machine: Machine) -> bool:
 
 
 def describe(
-    op_type: str,
     kernel: Pair,
     stride: Pair,
     dilation: Pair,
@@ -147,7 +159,6 @@ def describe(
     """Return the descriptor of a dense convolution; operands x, w, bias, the epilogue's, out.
 
     Args:
-        op_type: ``Conv`` or ``ConvTranspose``.
         kernel: Taps (x, y).
         stride: Input positions between outputs (x, y).
         dilation: Input positions between taps (x, y).
@@ -167,7 +178,7 @@ def describe(
     out = result(variant["width"], variant["blocks"], step, divides=variant["chunked"])
     inputs = (x, w, BIAS, *epilogue.inputs(step))
     attrs = {"kernel": kernel, **epilogue.attrs, **({"pairs": True} if pairs else {})}
-    return FAMILY.desc((op_type, *epilogue.op_types), inputs, (out,), attrs, variant, epilogue.impl_mode)
+    return FAMILY.desc((op_type(step), *epilogue.op_types), inputs, (out,), attrs, variant, epilogue.impl_mode)
 
 
 def _opened(_desc: OpDesc, operand: Operand, number: int, dim: Dim) -> Dim:
@@ -191,7 +202,7 @@ FAMILY = Family(
         "width": Part(least=1),
         "blocks": Part(least=1),
         "chunked": Part(least=False, milliseconds=70),
-        "joined": Part(least=False),
+        "joined": Part(is_extra=True),
     },
     types=("float32",),
     milliseconds=120,

@@ -8,7 +8,7 @@ from math import prod
 from opbuild.families.blocked import BIAS, BLOCK, IMAGE, LANE, result
 from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import Dims, Family, Part, Variant
-from opbuild.families.tiles import Pair, Tiles, accumulating, cheapest, fitting, ranked
+from opbuild.families.tiles import Pair, Tiles, accumulating, cheapest, fitting, op_type, ranked
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
@@ -38,16 +38,14 @@ def candidates(width: int, machine: Machine) -> list[Variant]:
     return [{"width": tile[0]} for tile in ranked(tiles(machine), width, 1)]
 
 
-def describe(
-    op_type: str, kernel: Pair, stride: Pair, dilation: Pair, epilogue: Epilogue, variant: Variant, step: int = 1
-) -> OpDesc:
+def describe(kernel: Pair, stride: Pair, dilation: Pair, epilogue: Epilogue, variant: Variant, step: int = 1) -> OpDesc:
     """Return the descriptor; the arguments are those of ``conv``. Operands x, w, bias, the epilogue's, out."""
     kx, ky = kernel
     weights = (LANE, Dim(kx, BLOCK), Dim(ky, BLOCK * kx), Dim(stride=BLOCK * kx * ky))
     inputs = (IMAGE, Operand("w", "float32", weights, "FRACTAL_Z"), BIAS, *epilogue.inputs(step))
     attrs = {"kernel": kernel, "stride": stride, "dilation": dilation, **epilogue.attrs}
     out = result(variant["width"], 1, step)
-    return FAMILY.desc((op_type, *epilogue.op_types), inputs, (out,), attrs, variant, epilogue.impl_mode)
+    return FAMILY.desc((op_type(step), *epilogue.op_types), inputs, (out,), attrs, variant, epilogue.impl_mode)
 
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:

@@ -8,7 +8,7 @@ from math import prod
 from opbuild.families.blocked import BIAS, BLOCK, CHANNEL_DIMS, IMAGE, LANE, result
 from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import Dims, Family, Part, Variant
-from opbuild.families.tiles import Pair, Tiles, accumulating, cheapest, fitting, ranked
+from opbuild.families.tiles import Pair, Tiles, accumulating, cheapest, fitting, op_type, ranked
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
@@ -45,7 +45,6 @@ def candidates(width: int, machine: Machine) -> list[Variant]:
 
 
 def describe(
-    op_type: str,
     kernel: Pair,
     stride: Pair,
     dilation: Pair,
@@ -63,7 +62,7 @@ def describe(
     inputs = (IMAGE, Operand("w", "float32", weights, "FRACTAL_Z"), BIAS, *_TABLES, *epilogue.inputs(step))
     attrs = {"kernel": kernel, "stride": stride, "dilation": dilation, "masked": masked, **epilogue.attrs}
     out = result(variant["width"], 1, step)
-    return FAMILY.desc((op_type, *epilogue.op_types), inputs, (out,), attrs, variant, epilogue.impl_mode)
+    return FAMILY.desc((op_type(step), *epilogue.op_types), inputs, (out,), attrs, variant, epilogue.impl_mode)
 
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:

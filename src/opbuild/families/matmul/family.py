@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -52,6 +53,7 @@ HEAVY = 6
 """Nanoseconds that one operation of an epilogue takes for a vector if it is no plain instruction: 16 to 20 cycles."""
 
 
+@lru_cache(maxsize=64)
 def tiles(machine: Machine, dtype: str = "float32", *, is_either: bool = False) -> tuple[tuple[int, int, float], ...]:
     """Return the tiles for a machine: rows, columns, cost of an element relative to the best; all fit its registers.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from math import prod
 
 from opbuild.families.blocked import BIAS, BLOCK, IMAGE, LANE, blocks
@@ -104,6 +105,7 @@ def others(variant: Variant, out: Pair, outputs: int, machine: Machine) -> list[
     return [_variant(m, (chunk, 1), outputs, machine) for chunk in chunks]
 
 
+@lru_cache(maxsize=16)
 def tiles(machine: Machine) -> Tiles:
     """Return the register tiles that a machine may use, with their costs."""
     return fitting(TILES, machine)

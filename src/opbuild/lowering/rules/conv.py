@@ -84,7 +84,7 @@ def lower_conv(lowering: Lowering, node: Node) -> None:
     if direct.worth_pairs(conv.outputs, lowering.machine) and _in_pairs(lowering, conv, taps):
         return
     variant = lowering.choose(direct.choose, window.out, conv.inputs, conv.outputs, taps, False)
-    desc = direct.describe("Conv", window.kernel, window.stride, window.dilation, conv.epilogue, variant)
+    desc = direct.describe(window.kernel, window.stride, window.dilation, conv.epilogue, variant)
     shape = (blocks(conv.outputs), blocks(conv.inputs), *window.kernel[::-1], BLOCK, BLOCK)
     weights = _packed(lowering, conv, "direct", packing.pack_direct, shape, run_time_weights.DIRECT)
     if gate is not None:
@@ -113,7 +113,7 @@ def _in_pairs(lowering: Lowering, conv: Convolution, taps: int) -> bool:
     if numbers_of(lowering.graph.constants, conv.weights) != "bfloat16":
         return False
     variant = lowering.choose(direct.choose, window.out, conv.inputs, conv.outputs, taps, True)
-    desc = direct.describe("Conv", window.kernel, window.stride, window.dilation, conv.epilogue, variant, pairs=True)
+    desc = direct.describe(window.kernel, window.stride, window.dilation, conv.epilogue, variant, pairs=True)
     if lowering.impl_mode(conv.node) == HIGH_PRECISION or (kernels is not None and not kernels.has(desc)):
         return False
     shape = (blocks(conv.outputs), blocks(conv.inputs), *window.kernel[::-1], BLOCK // 2, 2 * BLOCK)
@@ -156,7 +156,7 @@ def _grouped(lowering: Lowering, conv: Convolution) -> None:
         if order is not None and not (known and _keeps_order(lowering, conv)):
             source, order = lowering.blocked(conv.node.inputs[0]), None
         variant = lowering.choose(depthwise.choose, window.out[0])
-        desc = depthwise.describe("Conv", window.kernel, window.stride, window.dilation, conv.epilogue, variant)
+        desc = depthwise.describe(window.kernel, window.stride, window.dilation, conv.epilogue, variant)
         shape, recipe = (blocks(conv.outputs), ky, kx, BLOCK), f"depthwise{order_recipe(order)}"
         pack = partial(packing.pack_depthwise, order=order)
         weights = _packed(lowering, conv, recipe, pack, shape, run_time_weights.DEPTHWISE)
@@ -164,7 +164,7 @@ def _grouped(lowering: Lowering, conv: Convolution) -> None:
         return
     variant = lowering.choose(grouped.choose, window.out[0])
     masked = conv.outputs // conv.groups % BLOCK != 0
-    desc = grouped.describe("Conv", window.kernel, window.stride, window.dilation, conv.epilogue, variant, masked)
+    desc = grouped.describe(window.kernel, window.stride, window.dilation, conv.epilogue, variant, masked)
     weights = _packed(
         lowering,
         conv,

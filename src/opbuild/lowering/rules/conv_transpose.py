@@ -201,16 +201,16 @@ def _kernel(lowering: Lowering, conv: Transposed, x: Axis, y: Axis, bias: Plain)
     if conv.groups == 1:
         taps = kernel[0] * kernel[1]
         variant = lowering.choose(direct.choose, (x.count, y.count), conv.inputs, conv.outputs, taps, False)
-        desc = direct.describe("ConvTranspose", kernel, (1, 1), dilation, conv.epilogue, variant, step)
+        desc = direct.describe(kernel, (1, 1), dilation, conv.epilogue, variant, step)
         shape = (count, blocks(conv.inputs), kernel[1], kernel[0], BLOCK, BLOCK)
         return desc, [_weights(lowering, conv, x.taps, y.taps, shape), bias]
     if conv.is_depthwise:
         variant = lowering.choose(depthwise.choose, x.count)
-        desc = depthwise.describe("ConvTranspose", kernel, (1, 1), dilation, conv.epilogue, variant, step)
+        desc = depthwise.describe(kernel, (1, 1), dilation, conv.epilogue, variant, step)
         return desc, [_weights(lowering, conv, x.taps, y.taps, (count, kernel[1], kernel[0], BLOCK)), bias]
     variant = lowering.choose(grouped.choose, x.count)
     masked = conv.outputs // conv.groups % BLOCK != 0
-    desc = grouped.describe("ConvTranspose", kernel, (1, 1), dilation, conv.epilogue, variant, masked, step)
+    desc = grouped.describe(kernel, (1, 1), dilation, conv.epilogue, variant, masked, step)
     packed = (count, kernel[1], kernel[0], conv.inputs // conv.groups, BLOCK)
     tables = group_tables(lowering, conv.inputs, conv.outputs, conv.groups)
     return desc, [_weights(lowering, conv, x.taps, y.taps, packed), bias, *tables]
@@ -221,7 +221,7 @@ def _without_taps(
 ) -> tuple[OpDesc, list[OperandRef]]:
     """Return the descriptor of a phase that no tap reaches and its constant operands: weights of no channels."""
     variant = lowering.choose(direct.choose, (x.count, y.count), 0, conv.outputs, 1, False)
-    desc = direct.describe("ConvTranspose", (1, 1), (1, 1), (1, 1), conv.epilogue, variant, conv.stride[0])
+    desc = direct.describe((1, 1), (1, 1), (1, 1), conv.epilogue, variant, conv.stride[0])
     area = BLOCK * BLOCK
     shape, strides = (blocks(conv.outputs), 0, 1, 1, BLOCK, BLOCK), (0, area, area, area, BLOCK, 1)
     return desc, [viewed_as(bias, shape, strides), bias]
