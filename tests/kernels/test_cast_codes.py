@@ -13,10 +13,10 @@ from onnx import helper
 import opbuild
 from exact_arithmetic import Array
 from fuzzing import CAMPAIGN
-from opbuild.dtypes import ADDED, CODED, numpy_dtype, stored_bits
+from opbuild.dtypes import ADDED, CODED, ROUND_MODES, UNSATURATED, numpy_dtype, stored_bits
 from opbuild.graph.shape_rules import ONNX_NUMBERS
 from opbuild.graph.types import DTYPES
-from opbuild.operations.casting import ROUND_MODES, UNSATURATED, cast
+from opbuild.operations.casting import cast
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
 
