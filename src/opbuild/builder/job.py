@@ -103,10 +103,11 @@ class Job:
         self.decision = Found(entry)
         self._serve(entry, "reused", Reason("unchanged", UNCHANGED))
 
-    def borrow(self, found: Found, level: str) -> None:
-        """Take a lower level's entry; ``level`` says which, and why."""
-        self.decision, self.is_borrowed = found, True
-        self._serve(found.entry, "reused", Reason("stored", f"in the store, for level {level}"))
+    def borrow(self, other: Job, level: str) -> None:
+        """Take the entry that the operator has for a lower level; ``level`` says which, and why."""
+        self.decision, self.is_borrowed = other.decision, True
+        if other.entry is not None:
+            self._serve(other.entry, "reused", other.reason._replace(text=f"{other.reason}, for level {level}"))
 
     @property
     def may_be_known(self) -> bool:
