@@ -240,13 +240,34 @@ class Builder:
         """
         lacking = [] if self.force else [job for job in jobs if job.may_be_known]
         remember_origins(lacking)
-        known = tuple(job for job in lacking if job.origins)
-        if not known or self.compiler.library() is None:
+        self._define([job for job in lacking if job.origins])
+
+    def defined(self, descs: Iterable[OpDesc]) -> dict[OpDesc, tuple[str, str]]:
+        """Return the names of operators, without device and sources, and the digests of what sources define for them.
+
+        Nothing is compiled for that; what others were compiled from is taken as by ``adopt``, the rest is remembered.
+        What can not be known is left out.
+
+        Raises:
+            BuildError: If the compiler is not installed and nobody knows it, or its server can not be started.
+        """
+        jobs = self._looked_up(dict.fromkeys(descs, ()))
+        lacking = [job for job in jobs if job.may_be_known]
+        remember_origins(lacking)
+        self._define([job for job in lacking if job.origins or not job.pipeline])
+        for job in jobs:
+            if job.entry is not None and job not in lacking:
+                job.pipeline = job.entry.pipeline
+        return {job.desc: (job.key.operator_stem, job.pipeline) for job in jobs if job.pipeline}
+
+    def _define(self, jobs: Sequence[Job]) -> None:
+        """Find out what the sources of operators define, and take what was compiled from that."""
+        if not jobs or self.compiler.library() is None:
             return
-        work = Work(self, "", known, known[0].store, ignore, perf_counter(), compiles=False)
+        work = Work(self, "", tuple(jobs), jobs[0].store, ignore, perf_counter(), compiles=False)
         work.start()
         work.wait()
-        for job in known:
+        for job in jobs:
             job.failure = None
 
     def build(

@@ -19,7 +19,7 @@ from opbuild.events import BuildFinished, CompileFinished, CompileStarted, Obser
 from opbuild.families.catalogue import find
 from opbuild.kernel.elf import NotAnObjectError
 from opbuild.kernel.entry import Entry, make_entry
-from opbuild.kernel.interfaces import Claims, Found, Store
+from opbuild.kernel.interfaces import Claims, Found, Store, note_origin
 from opbuild.kernel.key import CompilerIdentity
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.background import Background, without_frames
@@ -333,6 +333,7 @@ class Work:
 
     def _finish(self, job: Job, header: dict[str, Any], payload: bytes) -> None:
         files = split_answer(header, payload)
+        job.pipeline = "" if header["changed"] else header["pipeline"]
         try:
             entry = self._entry(job, header, files)
         except NotAnObjectError as error:
@@ -361,7 +362,7 @@ class Work:
         """
         pipeline, milliseconds, object_, origin = header["pipeline"], header["milliseconds"], files.get(".o"), ""
         if object_ is None:
-            if not job.origins:  # else it would be asked for again and again
+            if not job.origins and self._compiles:  # else it would be asked for again and again
                 raise NotAnObjectError("there is none")
             origin = job.origins.get(pipeline, "")
             found = job.store.lookup(job.key.of_origin(origin)) if origin else None
@@ -379,6 +380,8 @@ class Work:
         if self._compiles:
             self._queue.again(job)
         else:
+            if job.pipeline:
+                note_origin(job.store, job.key, job.pipeline)
             job.failure = Failure("compile", "what its sources define has changed")
 
     def _keep(self, files: Sequence[tuple[str, bytes]]) -> None:

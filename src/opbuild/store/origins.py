@@ -31,7 +31,7 @@ _OPERATOR, _PIPELINES = "operator", "pipelines"
 
 def with_origin(known: Mapping[str, str], pipeline: str, sources: str) -> dict[str, str]:
     """Return an operator's origins, with the one of what was just compiled."""
-    older = {each: of for each, of in known.items() if each != pipeline}
+    older = {each: of for each, of in known.items() if each != pipeline and of != sources}
     return dict([*older.items(), (pipeline, sources)][-_MOST:])
 
 
@@ -56,6 +56,14 @@ def known_origins(folder: Path, key: Key, trust: Trust) -> dict[str, str]:
     with contextlib.suppress(*REFUSED):
         return origins_of(trust.read_memo(_path(folder, key)), key)
     return {}
+
+
+def remembered_pipeline(folder: Path, stem: str, sources: str, trust: Trust) -> str:
+    """Return the digest of the pipeline that sources define for an operator, by its number; empty: it is not known."""
+    with contextlib.suppress(*REFUSED):
+        known = trust.read_memo(folder / f"{stem}{SUFFIX}")[_PIPELINES].items()
+        return next((str(pipeline) for pipeline, of in known if of == sources), "")
+    return ""
 
 
 def note_origin(folder: Path, key: Key, pipeline: str, trust: Trust) -> None:
