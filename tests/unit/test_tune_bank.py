@@ -466,7 +466,7 @@ def test_what_is_shipped_for_other_threads_or_damaged_decides_nothing(shipped: P
     assert knowledge(set_up(Config.from_environment(num_threads=2), None, None)) is None
 
 
-# -- records of other sources whose kernels the pack lacks ---------------------------------------------------------------
+# -- records of other sources whose kernels the pack lacks ------------------------------------------------------------
 
 
 def product_graph() -> Graph:
