@@ -19,9 +19,10 @@ from pathlib import Path
 
 import field_networks
 
-from opbuild.config import TUNE_BANK
+from opbuild.config import TUNE_BANK, Config
 from opbuild.files.trust import PRIVATE
 from opbuild.kernel.host import host_level
+from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.tuned import is_current
 from opbuild.store.bank import line_of, parse_bank, read_bank
 from opbuild.store.shipped import shipped_bank
@@ -87,17 +88,18 @@ def written(level: str, folder: Path) -> None:
 
     What the package has of other machines with such caches stays, while it is of these sources.
     """
+    setup = set_up(Config.from_environment(cache_path=folder / "cache"), level, None)
     found = [
         record
         for record in read_bank(folder / "bank" / TUNE_BANK, PRIVATE).latest().values()
-        if record.level == level and is_current(record)
+        if record.level == level and is_current(record, setup)
     ]
     path = shipped_bank(level)
     machines = {(record.machine, record.system) for record in found}
     others = [
         record
         for record in parse_bank(path.read_bytes() if path.exists() else b"", PRIVATE).latest().values()
-        if (record.machine, record.system) not in machines and is_current(record)
+        if (record.machine, record.system) not in machines and is_current(record, setup)
     ]
     records = [record for record in (*others, *found) if record.is_tuned]
     if not records:

@@ -110,12 +110,13 @@ def shipped_knowledge(level: Level) -> list[BankKnowledge]:
             if each.level == level.name:
                 machine = path, each.machine, each.system, each.threads
                 found[machine][Question(each.family, each.arguments)] = each
-    return [BankKnowledge(records, family_sources, still=_is_of_the_pack) for records in found.values()]
+    return [BankKnowledge(records, _counts) for records in found.values()]
 
 
-def _is_of_the_pack(record: Record) -> bool:
-    """Return whether a record was measured of the pack's kernels, whatever the sources define by now."""
-    return was_measured(record, Pack(record.level).file(record.family))
+def _counts(record: Record) -> bool:
+    """Return whether a record was measured of the sources of now, or of the pack's kernels, whatever defines these."""
+    is_current = record.sources == family_sources(record.family)
+    return is_current or was_measured(record, Pack(record.level).file(record.family))
 
 
 def of_every_network(level: Level) -> dict[OpDesc, None]:

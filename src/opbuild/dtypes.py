@@ -1,13 +1,15 @@
 """Element types by name, as numpy arrays hold them: its own types, and those that ``ml_dtypes`` adds.
 
 ``ml_dtypes`` is imported where such a type becomes an array, and nowhere else: networks without one start without it.
+So is numpy, since whoever compiles kernels asks for names alone, and would take as long again to start with it.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 ADDED = {
     "bfloat16": 2, "float8_e4m3fn": 1, "float8_e4m3fnuz": 1, "float8_e5m2": 1, "float8_e5m2fnuz": 1,
@@ -26,18 +28,26 @@ FLOATS = ("bfloat16", "float16", "float32", "float64")
 NARROW_FLOATS = ("bfloat16", "float16")
 """Floating types of 16 bits: computed in float32, and rounded once."""
 
+UNSATURATED = "unsaturated"
+"""Option of a conversion to a float of 8 bits: what is out of its range becomes infinity or NaN, not its limit."""
+
+ROUND_MODES = ("up", "down", "nearest")
+"""Options of a conversion to powers of two, ``float8_e8m0fnu``; the first one holds if none is given."""
+
 
 def numpy_dtype(name: Any) -> np.dtype[Any]:
     """Return numpy's type of a name, which is its ``name``, or of what else numpy takes for a type."""
     if isinstance(name, str) and name in ADDED:
         import ml_dtypes  # noqa: F401 - numpy knows these names once it is imported
+    import numpy as np
+
     dtype: np.dtype[Any] = np.dtype(name)
     return dtype
 
 
 def itemsize(name: str) -> int:
     """Return the bytes of an element in memory."""
-    return ADDED.get(name) or np.dtype(name).itemsize
+    return ADDED.get(name) or numpy_dtype(name).itemsize
 
 
 def stored_bits(name: str) -> int:
@@ -47,12 +57,14 @@ def stored_bits(name: str) -> int:
 
 def greatest(name: str) -> float:
     """Return the greatest finite number of a floating type with arithmetic."""
-    return float.fromhex("0x1.fep127") if name == "bfloat16" else float(np.finfo(name).max)
+    return float.fromhex("0x1.fep127") if name == "bfloat16" else float(float_limits(name).max)
 
 
 def float_limits(name: str) -> Any:
     """Return what numpy's ``finfo`` says of a floating type with arithmetic."""
     if name not in ADDED:
+        import numpy as np
+
         return np.finfo(name)
     import ml_dtypes
 

@@ -87,9 +87,9 @@ def test_what_an_operator_was_compiled_from_is_remembered(store: Store) -> None:
     nobody, unknown = entry_of(conv(3))
     for entry in (first, second, third, unknown):
         assert store.publish(entry) is None
-    asked = [one.of_sources("new"), other, nobody]
+    asked = [one.of_origin("new"), other, nobody]
     assert origins(store, asked) == [{"1" * 32: "one", "2" * 32: "two"}, {"3" * 32: "one"}, {}]
-    found = store.lookup(asked[0].of_sources("two"))
+    found = store.lookup(asked[0].of_origin("two"))
     assert isinstance(found, Found)
     assert found.entry.pipeline == "2" * 32
 

@@ -11,10 +11,10 @@ import pytest
 from onnx import helper
 
 import opbuild
-from opbuild.dtypes import ADDED, CODED, numpy_dtype, stored_bits
+from opbuild.dtypes import ADDED, CODED, ROUND_MODES, UNSATURATED, numpy_dtype, stored_bits
 from opbuild.graph.shape_rules import ONNX_NUMBERS
 from opbuild.graph.types import DTYPES
-from opbuild.operations.casting import ROUND_MODES, UNSATURATED, cast
+from opbuild.operations.casting import cast
 from support.exact_arithmetic import Array
 from support.fuzzing import CAMPAIGN
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,9 +15,12 @@ from onnx import helper
 import opbuild
 from kernels.harness import run_program
 from kernels.lowered import program_of
+from opbuild.config import Config
 from opbuild.errors import CompileError, ModelError, OptionError
 from opbuild.graph import user_operators
 from opbuild.graph.types import Node
+from opbuild.kernel.entry import UNCHANGED
+from opbuild.offline.preview import preview
 from opbuild.user_operators.decorator import operator
 from support.made_modules import write_and_import
 
@@ -54,7 +59,8 @@ def model_of(nodes: Sequence[onnx.NodeProto], inputs: dict[str, np.ndarray]) -> 
     """Return a model of float32 inputs whose output is ``o``."""
     given = [helper.make_tensor_value_info(name, 1, value.shape) for name, value in inputs.items()]
     graph = helper.make_graph(list(nodes), "g", given, [helper.make_tensor_value_info("o", 1, None)])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("test", 1)])
+    domains = {"": 20, "test": 1, "other": 1}
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid(*each) for each in domains.items()])
 
 
 def test_an_operator_fuses_runs_and_is_built_again_only_when_its_source_changes(tmp_path: Path) -> None:
@@ -82,6 +88,47 @@ def test_an_operator_fuses_runs_and_is_built_again_only_when_its_source_changes(
     error, operators = run("# a comment\n" + SOURCE.replace("Says", "Tells"), "third")
     assert error < 1e-6
     assert {status for _, status in operators} == {"reused"}
+
+
+RENAMED = (
+    ("def positive(x):\n    return hl.select(x > 0, x, ", "def positive(v):\n    return hl.select(v > 0, v, "),
+    ("    out, i, j = ", "    made, i, j = "), ("    out[i, j]", "    made[i, j]"), ("return out", "return made"),
+    ("SLOPE", "STEEPNESS"),
+)  # fmt: skip
+"""Other names of what the text of operators has, and of a constant that one uses."""
+
+
+@pytest.mark.parametrize("domain", ["test", "other"])
+def test_another_text_that_defines_the_same_compiles_nothing(tmp_path: Path, domain: str) -> None:
+    """It is said why, in the report, by ``explain`` and in ``.info``; of another domain it is another operator."""
+    x, cache = np.linspace(-2, 2, 45, dtype="f4").reshape(5, 9), tmp_path / "cache"
+
+    def model(domain: str) -> onnx.ModelProto:
+        bent = helper.make_node("Bent", ["x", "x"], ["b"], domain=domain)
+        return model_of([bent, helper.make_node("Blur3", ["b"], ["o"], domain=domain, weight=0.5)], {"x": x})
+
+    write_and_import(tmp_path, SOURCE, "first")
+    assert opbuild.compile(model("test"), cache_path=cache).report.built == 2
+    edited = SOURCE
+    for old, new in RENAMED:
+        assert old in edited
+        edited = edited.replace(old, new)
+    user_operators._REGISTERED.clear()
+    write_and_import(tmp_path, edited.replace('domain="test"', f'domain="{domain}"'), "second")
+    shutil.copytree(cache, tmp_path / "copy")
+    config = Config.from_environment(cache_path=tmp_path / "copy")
+    explained = preview(model(domain), config=config, portable=False)
+    built = opbuild.compile(model(domain), cache_path=cache).report
+    for report in (explained, built):
+        bent, blur = report.operators
+        assert (bent.status, bent.reason) == ("reused", UNCHANGED)
+        assert blur.status == ("reused" if domain == "test" else "built")
+        assert blur.reason.startswith(UNCHANGED if domain == "test" else "attrs.domain test -> other since blur3_")
+    infos = [json.loads(path.read_text()) for path in (cache / "rank_0" / "kernel_meta").glob("*.info")]
+    origins = {each["op_info"]["Type"]: each["origin"] for each in infos if "origin" in each}
+    assert set(origins) == ({"Bent", "Blur3"} if domain == "test" else {"Bent"})
+    assert {each["reason"] for each in origins.values()} == {UNCHANGED}
+    assert "SLOPE" in origins["Bent"]["source"]
 
 
 def test_the_schedule_of_a_whole_definition_may_be_its_own(tmp_path: Path) -> None:

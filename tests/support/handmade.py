@@ -143,7 +143,8 @@ def build(
 def image_store(folder: Path, salt: str = "", *, trust: Trust = PRIVATE, copies: bool = False) -> ImageStore:
     """Return the images of a folder."""
     networks = DiskNetworks(folder, trust=trust, copies=copies)
-    return ImageStore(networks, DiskWeights(folder / "weights", trust=trust, copies=copies), salt, copies=copies)
+    weights = DiskWeights(folder / "weights", trust=trust, copies=copies)
+    return ImageStore(networks, weights, lambda: salt, copies=copies)
 
 
 def counting(function: Callable[..., Any]) -> tuple[Callable[..., Any], list[Any]]:

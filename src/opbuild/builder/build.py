@@ -175,7 +175,9 @@ class Builder:
             BuildError: If the compiler is not installed.
         """
         compiles_all = self.force or self.debug.active or not self.config.uses_cache
-        return (() if compiles_all else brought(self, needed)) or self._looked_up(needed)
+        jobs = (() if compiles_all else brought(self, needed)) or self._looked_up(needed)
+        self._serve_otherwise(jobs)
+        return jobs
 
     def _looked_up(self, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[Job, ...]:
         asked = [self._asked(desc, nodes) for desc, nodes in needed.items()]
@@ -238,13 +240,34 @@ class Builder:
         """
         lacking = [] if self.force else [job for job in jobs if job.may_be_known]
         remember_origins(lacking)
-        known = tuple(job for job in lacking if job.origins)
-        if not known or self.compiler.library() is None:
+        self._define([job for job in lacking if job.origins])
+
+    def defined(self, descs: Iterable[OpDesc]) -> dict[OpDesc, tuple[str, str]]:
+        """Return the names of operators, without device and sources, and the digests of what sources define for them.
+
+        Nothing is compiled for that; what others were compiled from is taken as by ``adopt``, the rest is remembered.
+        What can not be known is left out.
+
+        Raises:
+            BuildError: If the compiler is not installed and nobody knows it, or its server can not be started.
+        """
+        jobs = self._looked_up(dict.fromkeys(descs, ()))
+        lacking = [job for job in jobs if job.may_be_known]
+        remember_origins(lacking)
+        self._define([job for job in lacking if job.origins or not job.pipeline])
+        for job in jobs:
+            if job.entry is not None and job not in lacking:
+                job.pipeline = job.entry.pipeline
+        return {job.desc: (job.key.operator_stem, job.pipeline) for job in jobs if job.pipeline}
+
+    def _define(self, jobs: Sequence[Job]) -> None:
+        """Find out what the sources of operators define, and take what was compiled from that."""
+        if not jobs or self.compiler.library() is None:
             return
-        work = Work(self, "", known, known[0].store, ignore, perf_counter(), compiles=False)
+        work = Work(self, "", tuple(jobs), jobs[0].store, ignore, perf_counter(), compiles=False)
         work.start()
         work.wait()
-        for job in known:
+        for job in jobs:
             job.failure = None
 
     def build(
@@ -349,24 +372,38 @@ class Builder:
         found: Found | Missing | None,
     ) -> Job:
         decision = self._decision(key, found, options)
-        job = Job(desc, key, key.name(self.config.device_id), nodes, store, decision, options)
-        if job.must_compile and options is None and not self.force:
-            self._borrow(job)
-        return job
+        return Job(desc, key, key.name(self.config.device_id), nodes, store, decision, options)
 
     def _decide_runtime(self, store: Store) -> Job:
         """Decide about the compiler's runtime library."""
         key, options = self._asked(runtime_desc(), ())
-        return self._decide(runtime_desc(), (), store, key, options, store.lookup(key))
+        job = self._decide(runtime_desc(), (), store, key, options, store.lookup(key))
+        self._serve_otherwise((job,))
+        return job
 
-    def _borrow(self, job: Job) -> None:
-        """Give an operator that can not be compiled a lower level's entry, if there is one."""
-        for lower in self.lower():
-            key = make_key(job.desc, lower.level, self.identity(), job.key.components["sources"])
-            found = (lower.operators if job.desc.operands else lower.runtimes).lookup(key)
-            if isinstance(found, Found):
-                job.borrow(found, lower.text)
-                return
+    def _serve_otherwise(self, jobs: Sequence[Job]) -> None:
+        """Where nothing can be compiled, take what was compiled from other sources, or else for a lower level."""
+        if self.force:
+            return
+        if self.config.forbid_compile:
+            self.adopt(jobs)
+        if any(job.may_be_known for job in jobs):
+            for lower in self.lower():
+                self._borrow([job for job in jobs if job.may_be_known], lower)
+
+    def _borrow(self, jobs: Sequence[Job], lower: LowerLevel) -> None:
+        """Give operators that can not be compiled a lower level's entries, where it has them."""
+        others = [self._at_level(job, lower) for job in jobs]
+        self.adopt(others)
+        for job, other in zip(jobs, others, strict=True):
+            if not other.must_compile:
+                job.borrow(other, lower.text)
+
+    def _at_level(self, job: Job, lower: LowerLevel) -> Job:
+        """Return an operator as a lower level has it."""
+        store = lower.operators if job.desc.operands else lower.runtimes
+        key = make_key(job.desc, lower.level, self.identity(), job.key.components["sources"])
+        return self._decide(job.desc, job.nodes, store, key, None, store.lookup(key))
 
     def _decision(self, key: Key, found: Found | Missing | None, debug: Sequence[str] | None) -> Found | Reason:
         """Return the entry that serves, or why the operator must be compiled."""
@@ -400,8 +437,6 @@ class Builder:
         started: float,
     ) -> Work:
         """Begin to compile those jobs that must be, in one store, unless they or others are forbidden."""
-        if self.config.forbid_compile:
-            self.adopt([*jobs, *also_needed])
         work = Work(self, network, jobs, store, observer, started)
         self._check_allowed([*work.jobs, *(job for job in also_needed if job.must_compile)])
         work.start()

@@ -38,7 +38,8 @@ class Job:
         decision: The stored entry that serves, or why it must be compiled, as it was when the build began.
         debug: The options that it is debugged with, and then not published; None if it is not.
         reason: Why it was compiled, or where it came from.
-        origins: Sources that it was compiled from before, by the pipelines that they defined.
+        origins: What it was compiled from before, by the pipelines that this defined.
+        pipeline: The digest of what its sources define, where nothing is compiled from them; empty: it is not known.
         outcome: What became of it: ``built``, ``reused`` from the store, or ``shared``: others built it.
         entry: What serves, once there is something.
         failure: How it failed, if it did.
@@ -55,6 +56,7 @@ class Job:
     decision: Found | Reason
     debug: tuple[str, ...] | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
+    pipeline: str = ""
     reason: Reason = field(init=False)
     outcome: Literal["built", "reused", "shared"] = field(init=False)
     entry: Entry | None = None
@@ -103,10 +105,11 @@ class Job:
         self.decision = Found(entry)
         self._serve(entry, "reused", Reason("unchanged", UNCHANGED))
 
-    def borrow(self, found: Found, level: str) -> None:
-        """Take a lower level's entry; ``level`` says which, and why."""
-        self.decision, self.is_borrowed = found, True
-        self._serve(found.entry, "reused", Reason("stored", f"in the store, for level {level}"))
+    def borrow(self, other: Job, level: str) -> None:
+        """Take the entry that the operator has for a lower level; ``level`` says which, and why."""
+        self.decision, self.is_borrowed = other.decision, True
+        if other.entry is not None:
+            self._serve(other.entry, "reused", other.reason._replace(text=f"{other.reason}, for level {level}"))
 
     @property
     def may_be_known(self) -> bool:
@@ -127,4 +130,5 @@ def remember_origins(jobs: Sequence[Job]) -> None:
     """Ask the store of operators that must be compiled what they were compiled from before."""
     asked = [job for job in jobs if job.may_be_known and not job.origins]
     for job, known in zip(asked, origins(asked[0].store, [job.key for job in asked]) if asked else (), strict=True):
-        job.origins = known
+        job.pipeline = next((pipeline for pipeline, origin in known.items() if origin == job.key.origin), job.pipeline)
+        job.origins = {pipeline: origin for pipeline, origin in known.items() if origin != job.key.origin}

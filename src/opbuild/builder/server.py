@@ -179,7 +179,7 @@ class Server:
 
     def _start(self, request: dict[str, Any], slot: int) -> None:
         read, write = os.pipe()
-        if not request["known"]:
+        if request["compiles"] and not request["known"]:
             self._answer({"kind": "started", "id": request["id"]}, b"")
         started = time.monotonic()
         server = os.getpid()

@@ -19,9 +19,8 @@ from opbuild.events import BuildFinished, CompileFinished, CompileStarted, Obser
 from opbuild.families.catalogue import find
 from opbuild.kernel.elf import NotAnObjectError
 from opbuild.kernel.entry import Entry, make_entry
-from opbuild.kernel.interfaces import Claims, Found, Store
+from opbuild.kernel.interfaces import Claims, Found, Store, note_origin
 from opbuild.kernel.key import CompilerIdentity
-from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.background import Background, without_frames
 from opbuild.text.plural import counted, verb
@@ -73,7 +72,6 @@ class Owner(Protocol):
     """What a build under way asks of its ``Builder``, which describes it."""
 
     config: Config
-    level: Level
     force: bool
     claims: Claims | None
     others: Callable[[], Sequence[Store]]
@@ -284,7 +282,7 @@ class Work:
             "id": self._numbers[job],
             "desc": job.desc.components(),
             "symbol": job.key.symbol,
-            "target": self._builder.level.name,
+            "target": job.key.components["target"],
             "sources": job.key.components["sources"],
             "timeout": self._config.compile_timeout,
             "debug": job.debug or (),
@@ -335,6 +333,7 @@ class Work:
 
     def _finish(self, job: Job, header: dict[str, Any], payload: bytes) -> None:
         files = split_answer(header, payload)
+        job.pipeline = "" if header["changed"] else header["pipeline"]
         try:
             entry = self._entry(job, header, files)
         except NotAnObjectError as error:
@@ -363,10 +362,10 @@ class Work:
         """
         pipeline, milliseconds, object_, origin = header["pipeline"], header["milliseconds"], files.get(".o"), ""
         if object_ is None:
-            if not job.origins:  # else it would be asked for again and again
+            if not job.origins and self._compiles:  # else it would be asked for again and again
                 raise NotAnObjectError("there is none")
             origin = job.origins.get(pipeline, "")
-            found = job.store.lookup(job.key.of_sources(origin)) if origin else None
+            found = job.store.lookup(job.key.of_origin(origin)) if origin else None
             if not isinstance(found, Found) or found.entry.pipeline != pipeline:
                 return None
             object_, milliseconds = found.entry.object, found.entry.milliseconds
@@ -381,6 +380,8 @@ class Work:
         if self._compiles:
             self._queue.again(job)
         else:
+            if job.pipeline:
+                note_origin(job.store, job.key, job.pipeline)
             job.failure = Failure("compile", "what its sources define has changed")
 
     def _keep(self, files: Sequence[tuple[str, bytes]]) -> None:

@@ -11,12 +11,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 
-from opbuild.dtypes import CODED, NARROW_FLOATS, greatest, is_float
+from opbuild.dtypes import CODED, NARROW_FLOATS, ROUND_MODES, UNSATURATED, greatest, is_float
 from opbuild.graph import user_operators
 from opbuild.graph.extents import is_open
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import DTYPES, Array, Node, TensorType
-from opbuild.operations.casting import ROUND_MODES, UNSATURATED
 from opbuild.operations.expression import Expression, arg, children, const, dtype_of, from_json, substitute, walk
 from opbuild.operations.table import BY_TYPE, ONNX_TYPES, OPERATIONS, of_onnx
 from opbuild.platform.records import dataclass

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from opbuild.dtypes import stored_bits
+from opbuild.dtypes import ROUND_MODES, stored_bits
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.graph.shape_rules import Call, Types, broadcast, named_dtype, rule, same_dtype
 from opbuild.graph.types import TensorType
-from opbuild.operations.casting import ROUND_MODES
 from opbuild.operations.record import Operation
 from opbuild.operations.table import OPERATIONS
 from opbuild.text.plural import counted

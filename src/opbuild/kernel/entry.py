@@ -113,7 +113,7 @@ def make_entry(
         milliseconds: How long compiling took.
         nodes: Names of the nodes that asked for it.
         pipeline: Digest of what the compiler was given.
-        origin: Digest of the sources that it was compiled from, if these are not the key's but define the same.
+        origin: What it was compiled from (``Key.origin``), if that is not the key's but defines the same.
 
     Raises:
         NotAnObjectError: If ``object_`` is not a relocatable ELF object that defines a kernel of the operator.
@@ -122,7 +122,9 @@ def make_entry(
     record = make_record(desc, name, object_, milliseconds, pipeline)
     info = make_info(desc, key, name, nodes)
     if origin:
-        info["origin"] = {"sources": origin, "reason": UNCHANGED}
+        before = key.of_origin(origin).components
+        source = {"source": before["source"]} if before["source"] else {}
+        info["origin"] = {"sources": before["sources"], **source, "reason": UNCHANGED}
     return Entry(name, record["kernelName"], object_, info, record)
 
 

@@ -98,6 +98,20 @@ class Remembers(Protocol):
         """
 
 
+@runtime_checkable
+class Notes(Protocol):
+    """A store that remembers what sources define although nothing was compiled from them."""
+
+    def note_origin(self, key: Key, pipeline: str) -> None:
+        """Remember the digest of the pipeline that an operator's sources define."""
+
+
+def note_origin(store: object, key: Key, pipeline: str) -> None:
+    """Let a store remember what an operator's sources define; one that remembers nothing forgets it."""
+    if isinstance(store, Notes):
+        store.note_origin(key, pipeline)
+
+
 def origins(store: object, keys: Sequence[Key]) -> list[Mapping[str, str]]:
     """Return what a store remembers of operators; of one that remembers nothing, nothing."""
     return store.origins(keys) if isinstance(store, Remembers) else [{} for _ in keys]

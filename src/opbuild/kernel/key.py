@@ -69,8 +69,13 @@ class Key:
 
     @lazily
     def operator(self) -> str:
-        """Digest of what is compiled, for what and by what: of all components but the sources that define it."""
-        return key_digest({name: value for name, value in self.components.items() if name != "sources"})
+        """Digest of what is compiled, for what and by what: of all components but the sources that define it.
+
+        The text of a user's operator is one of them.
+        """
+        return key_digest(
+            {name: value for name, value in self.components.items() if name != "sources"} | {"source": ""}
+        )
 
     @lazily
     def operator_stem(self) -> str:
@@ -85,9 +90,15 @@ class Key:
         """
         return f"{self.operator_stem}__kernel0"
 
-    def of_sources(self, sources: str) -> Key:
-        """Return the key of the same operator defined by other sources."""
-        components = {**self.components, "sources": sources}
+    @property
+    def origin(self) -> str:
+        """What defines it: the digest of its family's sources, and on further lines the text of a user's operator."""
+        return "\n".join(filter(None, (self.components["sources"], self.components["source"])))
+
+    def of_origin(self, origin: str) -> Key:
+        """Return the key of the same operator that something else defines."""
+        sources, _, source = origin.partition("\n")
+        components = {**self.components, "sources": sources, "source": source}
         return Key(components, key_digest(components))
 
     def name(self, device_id: int) -> str:

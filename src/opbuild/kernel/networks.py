@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.records import NamedTuple
 from opbuild.text.canonical import canonical_json
 
-Bytes = np.ndarray[tuple[Any, ...], np.dtype[np.uint8]]
+if TYPE_CHECKING:
+    import numpy as np  # takes as long to load as all else of the compile server, which needs none
+
+Bytes: TypeAlias = "np.ndarray[tuple[Any, ...], np.dtype[np.uint8]]"
 
 FORMAT = 2
 """Raised whenever the meaning of what is stored changes; it is part of the key."""

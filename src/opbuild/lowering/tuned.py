@@ -6,7 +6,7 @@ legal; what it can not do is make a network wrong. The variant that was taken is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ from opbuild.kernel.answers import Answered
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.available import Call, Kernels
 from opbuild.platform.lazily import lazily
-from opbuild.program import View
+from opbuild.program import Program, View
 from opbuild.text.canonical import canonical_json
 
 V = TypeVar("V")
@@ -125,6 +125,25 @@ class Tuned(Kernels):
                 break
             asked.passed.append((variant, is_shipped))
         return asked
+
+
+class Chosen:
+    """Answers that were decided."""
+
+    def __init__(self, choices: Mapping[Question, Variant | None]) -> None:
+        self._choices = choices
+
+    def answers(self, question: Question, default: Variant | None) -> Iterator[Answer]:
+        """Return the answer that was decided, if one was."""
+        if question in self._choices:
+            yield Answer(self._choices[question], "")
+
+
+def kernels_of(program: Program, asked: Mapping[Question, Asked], question: Question) -> list[OpDesc]:
+    """Return the kernels of a question's family for the nodes for which it was asked; none if it was not."""
+    sites = asked[question].sites if question in asked else set[str]()
+    kernels = program.descriptors().items()
+    return [desc for desc, nodes in kernels if desc.family == question.family and not sites.isdisjoint(nodes)]
 
 
 def _family(function: Callable[..., Any]) -> Family | None:

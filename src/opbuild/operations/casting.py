@@ -7,14 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.dtypes import ADDED, numpy_dtype, stored_bits
+from opbuild.dtypes import ADDED, ROUND_MODES, UNSATURATED, numpy_dtype, stored_bits
 from opbuild.operations.arrays import Array
-
-UNSATURATED = "unsaturated"
-"""Option of a conversion to a float of 8 bits: what is out of its range becomes infinity or NaN, not its limit."""
-
-ROUND_MODES = ("up", "down", "nearest")
-"""Options of a conversion to powers of two, ``float8_e8m0fnu``; the first one holds if none is given."""
 
 
 def cast(value: Array, dtype: str, options: Iterable[str] = ()) -> Array:

@@ -17,7 +17,7 @@ from opbuild.platform.behind import BEHIND
 from opbuild.platform.lazily import lazily
 from opbuild.platform.paths import Path
 from opbuild.platform.records import replace
-from opbuild.platform.sources import own_sources
+from opbuild.platform.sources import own_packing_sources
 from opbuild.runtime.image import ImageStore
 
 if TYPE_CHECKING:
@@ -181,13 +181,13 @@ class Stores:
         networks = DiskNetworks(folder, keep_times=times, trust=trust, copies=copies)
         weights = DiskWeights(folder / "weights", trust=trust, copies=copies)
         if self.remote is None or not self.setup.stores_networks:
-            return ImageStore(networks, KnownWeights(weights), own_sources(), copies=copies)
+            return ImageStore(networks, KnownWeights(weights), own_packing_sources, copies=copies)
         from opbuild.store.shared import rank_networks
 
         tiered, below = self.remote.below(
             rank_networks(self._config, networks), weights, self.age, self._turns, self._check_operators
         )
-        return ImageStore(tiered, KnownWeights(below), own_sources(), copies=copies)
+        return ImageStore(tiered, KnownWeights(below), own_packing_sources, copies=copies)
 
     @lazily
     def models(self) -> ModelMemory:

@@ -1,7 +1,8 @@
 """What tuning found, as lowering asks it: the records of the bank that count for a build, exact ones before near ones.
 
 A record counts for its level, machine class and number of threads, and while its family's sources are what they were,
-or define the kernels that were measured as they did.
+or define the kernels that were measured as they did. The pack tells that, or what is remembered of operators
+(``store.origins``); of what neither knows it is found out in a compile worker once a build has use for the record.
 It says that a variant beats the family's own for one question. For a question in the same bucket it counts where the
 family's own answer is the same: then a claim about two variants is carried over, not a variant alone.
 """
@@ -11,22 +12,26 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import chain
 from math import log2
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opbuild.errors import OptionError
-from opbuild.events import Warned
+from opbuild.errors import BuildError, OptionError
+from opbuild.events import Warned, ignore
 from opbuild.families.catalogue import names
 from opbuild.families.knowledge import Answer, Question, Variant
 from opbuild.files.trust import PRIVATE
 from opbuild.kernel.answers import Answered, Answers, digest_of
+from opbuild.kernel.opdesc import OpDesc
 from opbuild.pipeline.setup import Setup, release_pack
 from opbuild.platform.lazily import lazily
 from opbuild.store.bank import Bank, Record, parse_bank, read_bank
 from opbuild.store.machine_class import read_measured, system_class
+from opbuild.store.origins import remembered_pipeline
 from opbuild.store.pack import Pack
 from opbuild.store.pack_file import PackFile
 from opbuild.store.shipped import shipped_bank
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
     from opbuild.graph.types import Graph
     from opbuild.kernel.reason import Reason
     from opbuild.lowering.context import Options
+    from opbuild.lowering.tuned import Asked
     from opbuild.program import Program
 
 
@@ -49,70 +55,97 @@ class BankKnowledge:
 
     Args:
         records: Those of its level, machine class and number of threads.
-        sources: Returns the digest of a family's sources.
+        is_current: Says whether a record tells of what its family's sources define now; None: it is to be found out.
         shipped: Those that the release brings, which count where the others know nothing.
-        still: Whether a family's sources define what a record of others was measured of.
 
     Attributes:
         stale: The records that were of use but for other sources, by question.
+        open: The records that answered, of which it is to be found out whether they count, by question.
     """
 
     def __init__(
         self,
         records: Mapping[Question, Record],
-        sources: Callable[[str], str],
+        is_current: Callable[[Record], bool | None],
         shipped: Mapping[Question, Record] | None = None,
-        still: Callable[[Record], bool] = lambda record: False,
     ) -> None:
-        self._sources, self._still = sources, still
-        self._shipped = {
-            question: record
-            for question, record in (shipped or {}).items()
-            if question not in records or not self._counts(records[question])
-        }
-        self._exact = {**records, **self._shipped}
+        self._records, self._shipped = dict(records), dict(shipped or {})
+        self._is_current = is_current
+        self._found: dict[int, bool | None] = {}
         self.stale: dict[Question, Record] = {}
+        self.open: dict[Question, Record] = {}
 
     @lazily
     def _near(self) -> dict[Question, list[Record]]:
         """The records of each bucket; a network that is stored whole starts without."""
         found: defaultdict[Question, list[Record]] = defaultdict(list)
-        for question, record in self._exact.items():
+        for question, record in chain(self._records.items(), self._shipped.items()):
             found[bucket(question)].append(record)
         return found
 
     def answers(self, question: Question, default: Variant | None) -> Iterator[Answer]:
         """Return what records say of a question: its own, else of those in its bucket the nearest."""
-        own = self._exact.get(question)
-        if own is not None and self._counts(own) and own.default == default:
-            said = "" if own.choice == default else self._said(own, "tuned")
-            yield Answer(own.choice, said, self._is_shipped(own))
-        elif own is not None:
-            self.stale[question] = own
+        self.open.pop(question, None)
+        own = [each[question] for each in (self._records, self._shipped) if question in each]
+        for record in own:
+            if self._may_answer(record, default):
+                yield self._answer(question, record, "" if record.choice == default else "tuned")
+            elif not self._is_replaced(record):
+                self.stale[question] = record
         near = sorted(
             self._near.get(bucket(question), ()), key=lambda each: (_distance(each, question), each.arguments)
         )
         for record in near:
-            if record is own or not record.is_tuned or record.default != default or not self._counts(record):
-                continue
-            yield Answer(record.choice, self._said(record, "bucket: tuned at other sizes"), self._is_shipped(record))
+            if record not in own and record.is_tuned and self._may_answer(record, default):
+                yield self._answer(question, record, "bucket: tuned at other sizes")
+        self.open.pop(question, None)
 
     def comes_to(self, answers: Answers, *, with_pack: bool) -> bool:
         """Return whether each question of a network would be answered as it was, so that it is what is asked for.
+
+        Where it is to be found out yet whether a record counts that answers, that is not known.
 
         Args:
             answers: By which it was made.
             with_pack: Whether what the release's bank says is withheld where its pack lacks the kernels.
         """
-        return all(self._choice(each, with_pack=with_pack) == each.choice for each in answers)
+        return all(
+            self._choice(each, with_pack=with_pack) == each.choice
+            and Question(each.family, each.arguments) not in self.open
+            for each in answers
+        )
+
+    def settle(self, found: Mapping[Question, bool]) -> None:
+        """Take note of what was found out of records that answered; one that answered several may count for one."""
+        for question, counts in found.items():
+            record = id(self.open.pop(question))
+            self._found[record] = counts or bool(self._found[record])
 
     def _choice(self, asked: Answered, *, with_pack: bool) -> Variant | None:
         passed = [said for said in asked.passed if with_pack or not said[1]]
         answers = self.answers(Question(asked.family, asked.arguments), asked.default)
         return next((each.variant for each in answers if (each.variant, each.is_shipped) not in passed), asked.default)
 
-    def _counts(self, record: Record) -> bool:
-        return record.sources == self._sources(record.family) or self._still(record)
+    def _may_answer(self, record: Record, default: Variant | None) -> bool:
+        """Return whether a record may answer; whether it counts may have to be found out yet."""
+        return record.default == default and not self._is_replaced(record) and self._counts(record) is not False
+
+    def _answer(self, question: Question, record: Record, how: str) -> Answer:
+        if self._counts(record) is None:
+            self.open[question] = record
+        else:
+            self.open.pop(question, None)
+        return Answer(record.choice, how and self._said(record, how), self._is_shipped(record))
+
+    def _counts(self, record: Record) -> bool | None:
+        if id(record) not in self._found:
+            self._found[id(record)] = self._is_current(record)
+        return self._found[id(record)]
+
+    def _is_replaced(self, record: Record) -> bool:
+        """Return whether a record is the release's, and the user's own bank knows better."""
+        own = self._records.get(Question(record.family, record.arguments))
+        return self._is_shipped(record) and own is not None and self._counts(own) is not False
 
     def _is_shipped(self, record: Record) -> bool:
         return self._shipped.get(Question(record.family, record.arguments)) is record
@@ -124,7 +157,7 @@ class BankKnowledge:
 def knowledge(setup: Setup) -> BankKnowledge | None:
     """Return what tuning found for a build; None if nothing counts, as where there is no bank."""
     records, shipped = applying(_bank(setup)[0], setup), applying(_shipped(setup), setup)
-    return BankKnowledge(records, family_sources, shipped, is_still_defined) if records or shipped else None
+    return BankKnowledge(records, partial(is_current, setup=setup), shipped) if records or shipped else None
 
 
 def chosen_answers(made: Iterable[Answers], setup: Setup) -> str | None:
@@ -157,9 +190,9 @@ def lower_with_bank(graph: Graph, setup: Setup, options: Options) -> Program:
     from opbuild.lowering.tuned import Nothing, Tuned  # a network that is built starts without it
 
     pack, withheld = release_pack(setup), list[tuple[Question, Variant | None]]()
-    known = knowledge(setup) or Nothing()
+    bank = knowledge(setup)
     while True:
-        chosen = Tuned(known, withheld)
+        chosen = Tuned(bank or Nothing(), withheld)
         program = lower(graph, setup.level, replace(options, kernels=chosen))
         lacking = set[str]() if pack is None else _lacking(program, pack)
         found = [
@@ -167,9 +200,54 @@ def lower_with_bank(graph: Graph, setup: Setup, options: Options) -> Program:
             for question, each in chosen.asked.items()
             if each.said and each.is_shipped and not each.sites.isdisjoint(lacking)
         ]
-        if not found:
+        if found:
+            withheld += found
+        elif bank is None or not bank.open:
             return replace(program, tuned=chosen.notes(), answers=chosen.answers())
-        withheld += found
+        else:
+            bank.settle(_found_out(graph, setup, options, bank.open, (chosen.asked, program)))
+
+
+Lowered = tuple[Mapping["Question", "Asked"], "Program"]
+"""A lowered network, and what families were asked while it was."""
+
+
+def _found_out(
+    graph: Graph, setup: Setup, options: Options, records: Mapping[Question, Record], lowered: Lowered
+) -> dict[Question, bool]:
+    """Return whether records count that answered questions: whether their kernels are what was measured.
+
+    Args:
+        graph: The network.
+        setup: What it is built for.
+        options: How it is lowered.
+        records: The records.
+        lowered: It, lowered with their answers.
+    """
+    from opbuild.lowering.lower import lower
+    from opbuild.lowering.tuned import Chosen, Tuned, kernels_of
+
+    tables = Tuned(Chosen({question: record.default for question, record in records.items()}))
+    both = lowered, (tables.asked, lower(graph, setup.level, replace(options, kernels=tables)))
+    kernels = {
+        question: [desc for asked, program in both for desc in kernels_of(program, asked, question)]
+        for question in records
+    }
+    defined = pipelines(setup, dict.fromkeys(chain.from_iterable(kernels.values())))
+    return {
+        question: dict(defined[desc] for desc in kernels[question] if desc in defined) == record.kernels
+        for question, record in records.items()
+    }
+
+
+def pipelines(setup: Setup, descs: Iterable[OpDesc]) -> dict[OpDesc, tuple[str, str]]:
+    """Return the names of operators and the digests of what is defined for them now, as far as that can be known."""
+    from opbuild.pipeline.stores import Stores, make_builder
+
+    silent = replace(setup, observer=ignore, executor=None)
+    with suppress(BuildError), make_builder(silent, Stores(silent)) as builder:
+        return builder.defined(descs)
+    return {}
 
 
 def _lacking(program: Program, pack: Pack) -> set[str]:
@@ -222,9 +300,22 @@ def family_sources(name: str) -> str:
     return str(_modules().digest(tuple(modules)))
 
 
-def is_current(record: Record) -> bool:
-    """Return whether a record tells of what the sources of its family define now."""
-    return record.family in names() and (record.sources == family_sources(record.family) or is_still_defined(record))
+def is_current(record: Record, setup: Setup) -> bool | None:
+    """Return whether a record tells of what the sources of its family define now; None: it is to be found out."""
+    if record.family not in names():
+        return False
+    if record.sources == family_sources(record.family) or is_still_defined(record):
+        return True
+    return _is_remembered(record, setup)
+
+
+def _is_remembered(record: Record, setup: Setup) -> bool | None:
+    """Return whether what is remembered of operators says that a record's are what they were; None: it says nothing."""
+    sources, folder = setup.compiler.sources_digest(OpDesc((), record.family, (), ())), setup.config.network_meta
+    known = {stem: remembered_pipeline(folder, stem, sources, setup.trust) for stem in record.kernels}
+    if not known or any(each and each != record.kernels[stem] for stem, each in known.items()):
+        return False
+    return True if all(known.values()) else None
 
 
 def is_still_defined(record: Record) -> bool:

@@ -45,6 +45,7 @@ class Modules:
         self._digested = digested
         self._finders: dict[str, FileFinder] = {}
         self._paths: dict[str, str | None] = {}
+        self._closures: dict[tuple[str, ...], dict[str, Module]] = {}
         self._modules: dict[str, Module | None] = {}
         if self._sources.are_released:
             content = json.loads(self._sources.read(MANIFEST))
@@ -57,11 +58,7 @@ class Modules:
 
     def unchanged(self, names: tuple[str, ...]) -> bool:
         """Return whether modules, and all that they import, are what they were when ``sources`` was made."""
-        if self._sources.unchanged:
-            return True
-        then, now = self._sources.states, Sources(self._sources.root).states
-        paths = [module.path for module in self.closure(names).values()]
-        return all(path in then and then[path] == now.get(path) for path in paths)
+        return self._sources.still([module.path for module in self.closure(names).values()])
 
     def closure(self, names: tuple[str, ...]) -> dict[str, Module]:
         """Return modules and all that they import from this package, by name.
@@ -69,6 +66,11 @@ class Modules:
         The packages around a module belong to it, since importing it runs them; but not the outermost one, which only
         says where its names are.
         """
+        if names not in self._closures:
+            self._closures[names] = self._closure(names)
+        return self._closures[names]
+
+    def _closure(self, names: tuple[str, ...]) -> dict[str, Module]:
         found: dict[str, Module] = {}
         waiting = [*names]
         while waiting:

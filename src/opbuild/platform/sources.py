@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 from functools import lru_cache
 
 from opbuild.platform.digest import blake3_of_parts
@@ -53,11 +54,32 @@ class Sources:
         """Whether no file was touched since this object was made, and none came or went."""
         return _states(self.root) == self.states
 
+    def still(self, paths: Iterable[str]) -> bool:
+        """Return whether some files are what they were when this object was made; of a release its manifest is."""
+        with contextlib.suppress(OSError):
+            counted = [MANIFEST] if self.are_released else paths
+            return all(self.states.get(each) == _state(os.stat(f"{self.root}/{each}")) for each in counted)  # noqa: PTH116
+        return False
+
     @lazily
     def digest(self) -> str:
         """The digest of all of them."""
+        return self._digest(self.states)
+
+    @lazily
+    def packing(self) -> str:
+        """The digest of those that may decide how weights are packed, so not of what only compiles."""
+        if not self.are_released:
+            return self._digest(path for path in self.states if not only_compiles(path))
+        import json
+
+        modules = json.loads(self.read(MANIFEST))
+        counted = (f"{name} {modules[name][0]}" for name in sorted(modules) if not only_compiles(name))
+        return blake3_of_parts(["\n".join(counted).encode()])
+
+    def _digest(self, paths: Iterable[str]) -> str:
         parts: list[bytes] = []
-        for path in sorted(self.states):
+        for path in sorted(paths):
             content = self.read(path)
             parts += (f"{path} {len(content)}\n".encode(), content)
         return blake3_of_parts(parts)
@@ -85,6 +107,17 @@ class Sources:
 def own_sources() -> str:
     """Return the digest of the sources as they were when this process first asked."""
     return _first().digest
+
+
+def only_compiles(name: str) -> bool:
+    """Return whether a module, or the file of one, is loaded to compile a kernel and for nothing else."""
+    parts = name.removesuffix(".py").replace("/", ".").removeprefix("opbuild.").split(".")
+    return parts[:2] == ["backend", "halide"] or (parts[0] == "families" and parts[-1] in ("definition", "schedule"))
+
+
+def own_packing_sources() -> str:
+    """Return the digest of those of ``own_sources`` that may decide how weights are packed."""
+    return _first().packing
 
 
 def own_sources_edited() -> bool:

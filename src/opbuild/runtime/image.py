@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from opbuild.graph.types import Array
@@ -55,14 +55,16 @@ class ImageStore:
     Args:
         networks: Keeps records, libraries and small constants.
         weights: Keeps large constants.
-        salt: Digest of opbuild's own sources, which decide what sources are packed to.
+        salt: Returns a digest of what else decides what sources are packed to: of opbuild's own code that packs.
         copies: Whether networks get copies of what is packed for them, instead of mappings.
     """
 
-    def __init__(self, networks: NetworkStore, weights: WeightStore, salt: str = "", *, copies: bool = False) -> None:
+    def __init__(
+        self, networks: NetworkStore, weights: WeightStore, salt: Callable[[], str] = str, *, copies: bool = False
+    ) -> None:
         self.networks = networks
         self.weights = weights
-        self.salt = salt
+        self._salt = salt
         self.copies = copies
 
     def packer(self, *, stored: bool = True, reuse: bool = True) -> Packer:
@@ -74,7 +76,7 @@ class ImageStore:
         """
         from opbuild.runtime.weights import Packer  # a start never needs it
 
-        return Packer(self.weights if stored else None, self.salt, reuse=reuse, copies=self.copies)
+        return Packer(self.weights if stored else None, self._salt(), reuse=reuse, copies=self.copies)
 
     def load(self, key: ImageKey) -> Image | Reason:
         """Return the image of ``key``, or why there is none that may be used."""

@@ -55,7 +55,7 @@ class Packer:
 
     Args:
         store: Keeps large constants; None: they stay in memory.
-        salt: What else decides how sources are packed: the digest of opbuild's own sources.
+        salt: What else decides how sources are packed: a digest of opbuild's own code that does.
         reuse: Whether the store is asked for what was packed before.
         copies: Whether networks get copies of the bytes instead of mappings.
         known: What sources, as canonical JSON, were packed to before.

@@ -108,6 +108,11 @@ class DiskStore:
         """Return for each of several operators the sources that it was compiled from, by what these defined."""
         return [{} if self._problem is not None else known_origins(self.folder, key, self.trust) for key in keys]
 
+    def note_origin(self, key: Key, pipeline: str) -> None:
+        """Remember what an operator's sources define, as it is of what is published."""
+        if self._problem is None:
+            note_origin(self.folder, key, pipeline, self.trust)
+
     def names(self, at_most: int | None = None) -> tuple[str, ...]:
         """Return the names of the entries present, sorted; private files of dead writers are removed on the way.
 
@@ -154,8 +159,7 @@ class DiskStore:
 
     def _note(self, entry: Entry) -> None:
         if entry.pipeline:
-            key = Key(entry.info["key"]["components"], entry.info["key"]["sha256"])
-            note_origin(self.folder, key, entry.pipeline, self.trust)
+            self.note_origin(Key(entry.info["key"]["components"], entry.info["key"]["sha256"]), entry.pipeline)
 
     def _mark(self, name: str) -> Path:
         return self.folder / (name + SUFFIXES[-1])

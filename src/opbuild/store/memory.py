@@ -34,11 +34,7 @@ class MemoryStore:
         with self._lock:
             known = [(Key(entry.info["key"]["components"], ""), entry.pipeline) for entry in self._entries.values()]
         return [
-            {
-                pipeline: each.components["sources"]
-                for each, pipeline in known
-                if pipeline and each.operator == key.operator
-            }
+            {pipeline: each.origin for each, pipeline in known if pipeline and each.operator == key.operator}
             for key in keys
         ]
 

@@ -1,6 +1,6 @@
 """Origins: from which sources an operator was compiled before, and what those defined.
 
-    network_meta/<optype>_<number>.origins    the digests of sources by those of the pipelines that they defined
+    network_meta/<optype>_<number>.origins    what defined an operator (``Key.origin``) by the digests of its pipelines
 
 The number is that of the operator's key without its sources, so the file is found whatever they are now. It is a hint:
 what it names is looked up as any entry, and has to be of that pipeline. Two writers at once may lose a line, which
@@ -31,7 +31,7 @@ _OPERATOR, _PIPELINES = "operator", "pipelines"
 
 def with_origin(known: Mapping[str, str], pipeline: str, sources: str) -> dict[str, str]:
     """Return an operator's origins, with the one of what was just compiled."""
-    older = {each: of for each, of in known.items() if each != pipeline}
+    older = {each: of for each, of in known.items() if each != pipeline and of != sources}
     return dict([*older.items(), (pipeline, sources)][-_MOST:])
 
 
@@ -58,13 +58,21 @@ def known_origins(folder: Path, key: Key, trust: Trust) -> dict[str, str]:
     return {}
 
 
+def remembered_pipeline(folder: Path, stem: str, sources: str, trust: Trust) -> str:
+    """Return the digest of the pipeline that sources define for an operator, by its number; empty: it is not known."""
+    with contextlib.suppress(*REFUSED):
+        known = trust.read_memo(folder / f"{stem}{SUFFIX}")[_PIPELINES].items()
+        return next((str(pipeline) for pipeline, of in known if of == sources), "")
+    return ""
+
+
 def note_origin(folder: Path, key: Key, pipeline: str, trust: Trust) -> None:
     """Remember what the sources of a key define; storage that refuses forgets it."""
-    known, sources = known_origins(folder, key, trust), key.components["sources"]
-    if known.get(pipeline) != sources:
+    known = known_origins(folder, key, trust)
+    if known.get(pipeline) != key.origin:
         path = _path(folder, key)
         with contextlib.suppress(OSError):
-            publish(path, trust.write_memo(path, origins_content(key, with_origin(known, pipeline, sources))))
+            publish(path, trust.write_memo(path, origins_content(key, with_origin(known, pipeline, key.origin))))
 
 
 def _path(folder: Path, key: Key) -> Path:

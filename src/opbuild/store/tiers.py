@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from opbuild.kernel.entry import Entry
-from opbuild.kernel.interfaces import Found, Missing, Store, look_up, origins
+from opbuild.kernel.interfaces import Found, Missing, Store, look_up, note_origin, origins
 from opbuild.kernel.key import Key
 
 
@@ -71,6 +71,10 @@ class TieredStore:
         """Return what the near store and the tiers remember of operators."""
         known = [origins(store, keys) for store in (self.near, *self.tiers)]
         return [dict(ChainMap(*map(dict, each))) for each in zip(*known, strict=True)]
+
+    def note_origin(self, key: Key, pipeline: str) -> None:
+        """Let the near store remember what an operator's sources define."""
+        note_origin(self.near, key, pipeline)
 
     def publish(self, entry: Entry) -> str | None:
         """Add or replace an entry in the near store, and offer it; return None, or why it could not be stored."""

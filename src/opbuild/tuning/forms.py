@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
@@ -14,14 +14,12 @@ from opbuild.api import build_network
 from opbuild.backend.evaluate import evaluate
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import BuildError, RunError
-from opbuild.families.knowledge import Answer, Question, Variant
+from opbuild.families.knowledge import Question, Variant
 from opbuild.files.mapping import anonymous
 from opbuild.graph.types import Array, Graph
-from opbuild.kernel.interfaces import Found, look_up
-from opbuild.kernel.key import Key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.lower import lower
-from opbuild.lowering.tuned import Asked, Tuned
+from opbuild.lowering.tuned import Asked, Chosen, Tuned, kernels_of
 from opbuild.pipeline.setup import Setup
 from opbuild.pipeline.stages import planned
 from opbuild.pipeline.steps import lowering_options
@@ -32,18 +30,6 @@ from opbuild.runtime.executor import Executor
 from opbuild.runtime.library import Library
 from opbuild.runtime.record import KernelStep
 from opbuild.tuning.search import Choices
-
-
-class Chosen:
-    """Answers that were decided."""
-
-    def __init__(self, choices: Choices) -> None:
-        self._choices = choices
-
-    def answers(self, question: Question, default: Variant | None) -> Iterator[Answer]:
-        """Return the answer that was decided, if one was."""
-        if question in self._choices:
-            yield Answer(self._choices[question], "")
 
 
 class Form:
@@ -149,17 +135,13 @@ class Forms:
         return Form(executor, asked, self._inputs)
 
     def kernels(self, question: Question, variants: Sequence[Variant | None]) -> dict[str, str]:
-        """Return the digests of the pipelines of kernels of some variants, which are built, by the operators' names."""
-        found: dict[str, str] = {}
+        """Return the digests of the pipelines of kernels of some variants, by the operators' names."""
+        kernels: dict[OpDesc, None] = {}
+        for variant in variants:
+            asked, program = self._lowered({question: variant})
+            kernels |= dict.fromkeys(kernels_of(program, asked, question))
         with make_builder(self._setup, self._stores) as builder:
-            for variant in variants:
-                asked, program = self._lowered({question: variant})
-                sites = sites_of(asked, question)
-                mine = [d for d, nodes in program.descriptors().items() if not sites.isdisjoint(nodes)]
-                keys = [builder.key(desc) for desc in mine if desc.family == question.family]
-                built = [each.entry for each in look_up(builder.store, keys) if isinstance(each, Found)]
-                found |= {Key(each.info["key"]["components"], "").operator_stem: each.pipeline for each in built}
-        return found
+            return dict(builder.defined(kernels).values())
 
     def _lowered(self, choices: Choices) -> tuple[dict[Question, Asked], Program]:
         found = Tuned(Chosen(choices))

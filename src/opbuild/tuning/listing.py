@@ -21,7 +21,7 @@ from opbuild.text.plural import counted
 
 
 class Listed(NamedTuple):
-    """A record, and whether it counts here: ``counts``, ``stale`` or ``elsewhere``."""
+    """A record, and whether it counts here: ``counts``, ``stale``, ``elsewhere``, or ``open`` until a build asks it."""
 
     record: Record
     state: str
@@ -60,7 +60,7 @@ def listed(config: Config) -> Listing:
     rows = []
     for record in bank.latest().values():
         state = "counts" if id(record) in here else "elsewhere"
-        rows.append(Listed(record, state if is_current(record) else "stale"))
+        rows.append(Listed(record, {True: state, False: "stale", None: "open"}[is_current(record, setup)]))
     stale = sum(each.state == "stale" for each in rows)
     problems = [
         f"{counted(stale, 'record')} of other sources of their families: not used, tune again" * bool(stale),

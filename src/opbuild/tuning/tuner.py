@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -242,19 +242,13 @@ class Tuner:
         self.result.seconds = time.monotonic() - self._started
 
     def _tells(self, record: Record, question: Question, asked: Asked) -> bool:
-        """Return whether a record still tells of a question; one of other sources that define the same is kept anew."""
+        """Return whether a record still tells of a question: its kernels are defined as those that were measured."""
         if record.default != asked.default or record.choice not in asked.candidates:
             return False
-        if is_current(record):
-            return True
-        variants = (record.default, record.choice)
-        if record.kernels:
-            self._forms.compile([{question: variant} for variant in variants])
-        if not record.kernels or self._forms.kernels(question, variants) != record.kernels:
-            return False
-        current = replace(record, sources=family_sources(record.family))
-        append_records(self._setup.config.tune_bank, [current], self._setup.trust)
-        return True
+        counts = is_current(record, self._setup)
+        if counts is None:
+            return self._forms.kernels(question, (record.default, record.choice)) == record.kernels
+        return counts
 
     def _is_open(self, question: Question, asked: Asked, done: set[Question]) -> bool:
         return question not in done and len(asked.candidates) > 1 and bool(asked.sites & self._nodes)

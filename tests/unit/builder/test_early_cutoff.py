@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from opbuild.backend.fake import FakeCompiler, fake_object
-from opbuild.builder.build import Builder
+from opbuild.builder.build import Builder, LowerLevel
 from opbuild.builder.result import BuildResult
 from opbuild.config import Config
 from opbuild.errors import CompileForbiddenError
@@ -142,6 +142,42 @@ def test_where_compiling_is_forbidden_it_is_taken(
     assert build(store, forbidden, monkeypatch, "two,a", None, 1).built == 0
     with pytest.raises(CompileForbiddenError, match=r"\[changed\]"):
         build(store, forbidden, monkeypatch, "three,b", None, 1)
+
+
+@pytest.mark.parametrize("own", [(), (1,), (1, 2)])
+def test_a_lower_levels_operator_is_found_by_its_pipeline_too(
+    config: Config, monkeypatch: pytest.MonkeyPatch, own: tuple[int, ...]
+) -> None:
+    """Where compiling is forbidden; the level's own go before it, by whatever they are found, and nothing is compiled.
+
+    It is noted under the new sources there, so that the next look finds it at once.
+    """
+    store, lower_store = DiskStore(config.kernel_meta), DiskStore(config.cache_folder / "lower" / "kernel_meta")
+    lower = LowerLevel(LEVEL.lower()[0], lower_store, MemoryStore(), "v3")
+
+    def asked(sources: str, *tiles: int) -> list[str]:
+        edit(config, monkeypatch, sources)
+        forbidden = replace(config, forbid_compile=True)
+        with Builder(store, EditedCompiler(), LEVEL, forbidden, Recorder(), lower=lambda: [lower]) as builder:
+            jobs = builder.found(needed(*map(conv, tiles)))
+            result = builder.build(needed(*map(conv, tiles)), "net")
+        assert jobs is not None
+        borrowed = [tile not in own for tile in tiles]
+        assert [each.is_borrowed for each in jobs] == [each.is_borrowed for each in result.decisions] == borrowed
+        assert (result.built, result.certain) == (0, not any(borrowed))
+        return [str(job.reason) for job in jobs]
+
+    edit(config, monkeypatch, "one,a")
+    with Builder(lower_store, EditedCompiler(), lower.level, config, Recorder()) as builder:
+        builder.build(needed(conv(1), conv(2)), "net")
+    if own:
+        build(store, config, monkeypatch, "one,a", None, *own)
+    ending = ["" if tile in own else ", for level v3" for tile in (1, 2)]
+    assert asked("one,a", 1, 2) == [f"in the store{each}" for each in ending]
+    assert asked("two,a", 1, 2) == [f"{UNCHANGED}{each}" for each in ending]
+    assert asked("two,a", 1, 2) == [f"in the store{each}" for each in ending]
+    with pytest.raises(CompileForbiddenError, match="2 operators would have to be compiled"):
+        asked("three,b", 1, 2)
 
 
 def test_a_forced_build_compiles(store: Store, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ def test_the_device_is_in_the_name_but_not_in_the_symbol() -> None:
 def test_the_sources_are_in_the_name_but_not_in_the_symbol() -> None:
     """Sources that define the same make the same bytes."""
     one = key_of(conv(), sources="one")
-    other = one.of_sources("other")
+    other = one.of_origin("other")
     assert other == key_of(conv(), sources="other")
     assert (one.stem != other.stem, one.symbol == other.symbol) == (True, True)
     assert one.symbol != key_of(conv(2), sources="one").symbol

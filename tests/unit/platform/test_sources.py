@@ -14,7 +14,7 @@ import pytest
 
 from opbuild.platform import sources as module
 from opbuild.platform.imports import Modules
-from opbuild.platform.sources import MANIFEST, Sources, recompile_outdated
+from opbuild.platform.sources import MANIFEST, Sources, only_compiles, recompile_outdated
 
 
 @pytest.fixture
@@ -143,6 +143,38 @@ def test_taking_the_manifest_away_makes_a_checkout_of_a_release(package: Path) -
     assert sorted(Modules(Sources(package)).closure(("opbuild.kernels.conv",))) == [
         *("opbuild.kernels", "opbuild.kernels.conv", "opbuild.kernels.tile")
     ]
+
+
+@pytest.mark.parametrize("released", [False, True])
+def test_weights_are_packed_again_for_edits_of_all_but_what_only_compiles(package: Path, released: bool) -> None:
+    """A definition and a schedule decide kernels, which are asked for by their pipelines; a family may decide more."""
+
+    def packing(**edits: str) -> str:
+        names = {"families.conv.definition": "one", "families.conv.family": "one", "backend.halide.rows": "one"}
+        for name, text in (names | {key.replace("__", "."): text for key, text in edits.items()}).items():
+            path = (package / name.replace(".", "/")).with_suffix(".py")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            names[name] = text
+        if released:
+            release(package, *((f"opbuild.{name}", text, []) for name, text in names.items()))
+        return Sources(package).packing
+
+    first = packing()
+    assert packing(families__conv__definition="two", backend__halide__rows="two") == first
+    assert packing(families__conv__family="two") != first
+
+
+def test_what_only_compiles_is_imported_by_nothing_else() -> None:
+    """So it can decide no packed byte; the driver, which is, says what to load in a process of its own."""
+    modules = Modules()
+    names = [
+        f"opbuild.{path.removesuffix('.py').replace('/', '.')}" for path in Sources().states if path.endswith(".py")
+    ]
+    others = [module for name in names if not only_compiles(name) and (module := modules.module(name)) is not None]
+    imported = {each for module in others for each in module.imports if modules.module(each) is not None}
+    assert len(others) > 500
+    assert {each for each in imported if only_compiles(each)} == {"opbuild.backend.halide.driver"}
 
 
 def test_imports_are_found_in_any_statement(package: Path) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from blake3 import blake3
 from hypothesis import given
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 import opbuild
 from opbuild.backend.fake import fake_object
+from opbuild.builder.build import Builder
 from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.families.catalogue import find, names
@@ -27,7 +29,9 @@ from opbuild.kernel.key import make_key
 from opbuild.kernel.level import LEVELS
 from opbuild.kernel.machine import Machine
 from opbuild.lowering.context import Options
-from opbuild.pipeline.setup import set_up
+from opbuild.lowering.lower import lower
+from opbuild.lowering.tuned import Chosen, Tuned
+from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.tuned import (
     BankKnowledge,
     _emitted,
@@ -38,12 +42,14 @@ from opbuild.pipeline.tuned import (
     is_still_defined,
     knowledge,
     lower_with_bank,
+    pipelines,
 )
 from opbuild.store.bank import Bank, Record, append_records, line_of, merged, parse_bank, read_bank
 from opbuild.store.machine_class import Measured, read_measured, system_class, write_measured
 from opbuild.store.pack import Pack
 from opbuild.store.pack_file import Object, Sources, pack_bytes
 from opbuild.store.shipped import shipped_bank
+from support.edited_compiler import SOURCES, EditedCompiler
 from support.samples import IDENTITY, LEVEL, conv
 from support.tuned_records import product, record, remember
 
@@ -192,7 +198,10 @@ def test_a_bank_that_can_not_be_read_is_an_error_that_says_so(tmp_path: Path) ->
 
 def known(*records: Record) -> BankKnowledge:
     """Return what records say, all of which are of this machine."""
-    return BankKnowledge({Question(each.family, each.arguments): each for each in records}, family_sources)
+    return BankKnowledge(
+        {Question(each.family, each.arguments): each for each in records},
+        lambda each: each.sources == family_sources(each.family),
+    )
 
 
 def test_an_exact_record_answers_first_then_the_nearest_of_its_bucket_then_nobody() -> None:
@@ -228,8 +237,10 @@ def test_a_record_of_other_sources_counts_while_they_define_the_same(
         Question("conv", "[1]"), DEFAULT, OTHER, level=LEVEL.name, sources="old",
         kernels={} if change == "unknown" else {stem: "0" * 32},
     )  # fmt: skip
-    assert is_still_defined(old) == is_current(old) == (not change)
-    assert is_current(replace(old, sources=family_sources("conv")))
+    setup = set_up(Config.from_environment(), None, None)
+    assert is_still_defined(old) == (not change)
+    assert is_current(old, setup) is (True if not change else False if change == "unknown" else None)
+    assert is_current(replace(old, sources=family_sources("conv")), setup)
 
 
 def test_a_record_counts_only_against_the_default_that_it_beat() -> None:
@@ -444,3 +455,59 @@ def test_what_is_shipped_for_other_threads_or_damaged_decides_nothing(shipped: P
     """A bank of the release is read like any other: nobody's build ends because of it."""
     shipped.write_bytes(file_of([record(SMALL, DEFAULT, OTHER, threads=7)]) + b"\nrubbish\n")
     assert knowledge(set_up(Config.from_environment(num_threads=2), None, None)) is None
+
+
+# -- records of other sources whose kernels the pack lacks ------------------------------------------------------------
+
+
+def product_graph() -> Graph:
+    """A product, of which the bank may choose the variant."""
+    types = {"x": TensorType("float32", (64, 256)), "w": TensorType("float32", (256, 256))}
+    types["y"] = TensorType("float32", (64, 256))
+    node = Node("MatMul", ("x", "w"), ("y",), name="product")
+    weights = np.ones((256, 256), np.float32)
+    return Graph("made", (node,), ("x",), ("y",), types, {"w": weights})
+
+
+@pytest.mark.parametrize(("defined", "choice"), [("a", OTHER), ("b", DEFAULT)])
+def test_a_record_of_other_sources_is_looked_into_once_where_it_is_of_use(
+    user_store: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, defined: str, choice: object
+) -> None:
+    """A compile worker says what its variants define now: nothing is compiled, and the next build remembers it."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("OPBUILD_FORBID_COMPILE", "1")
+    asked: list[int] = []
+    define = Builder._define
+    monkeypatch.setattr(Builder, "_define", lambda self, jobs: (asked.append(len(jobs)), define(self, jobs))[1])
+
+    def chosen(sources: str) -> object:
+        (tmp_path / SOURCES).write_text(sources)
+        setup = set_up(Config.from_environment(num_threads=2), None, None, compiler=EditedCompiler())
+        program = lower_with_bank(product_graph(), setup, Options())
+        (desc,) = (each for each in program.descriptors() if each.family == "matmul")
+        return desc.variant
+
+    (tmp_path / SOURCES).write_text("one,a")
+    setup = set_up(Config.from_environment(num_threads=2), None, None, compiler=EditedCompiler())
+    default = lower(product_graph(), setup.level, Options())
+    (plain,) = (each for each in default.descriptors() if each.family == "matmul")
+    tuned = Tuned(Chosen({SMALL: OTHER}))
+    (other,) = (
+        e for e in lower(product_graph(), setup.level, Options(kernels=tuned)).descriptors() if e.family == "matmul"
+    )
+    kernels = dict(pipelines(setup, [plain, other]).values())
+    assert len(kernels) == 2
+    remember(record(SMALL, plain.variant, other.variant, sources="older", kernels=kernels), num_threads=2)
+    asked.clear()
+    expected = other.variant if choice == OTHER else plain.variant
+    for sources, worked in ((f"two,{defined}", [2]), (f"two,{defined}", []), (f"three,{defined}", [2])):
+        assert chosen(sources) == expected
+        assert asked == worked
+        asked.clear()
+        setup = set_up(Config.from_environment(num_threads=2), None, None, compiler=EditedCompiler())
+        assert is_current(kept(setup), setup) is (choice == OTHER)
+
+
+def kept(setup: Setup) -> Record:
+    """Return the last record of the bank."""
+    return read_bank(setup.config.tune_bank, setup.trust).records[-1]

@@ -13,8 +13,7 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide import mathematics as m
-from opbuild.dtypes import stored_bits
-from opbuild.operations.casting import ROUND_MODES, UNSATURATED
+from opbuild.dtypes import ROUND_MODES, UNSATURATED, stored_bits
 
 Expr = Any
 BYTE, UINT32 = hl.UInt(8), hl.UInt(32)

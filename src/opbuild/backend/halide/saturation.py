@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import halide as hl
-import numpy as np
 
 from opbuild.backend.halide.definition import TYPES
 from opbuild.backend.halide.mathematics import ROUNDER
@@ -21,7 +20,8 @@ from opbuild.operations.expression import Expression, children
 
 Expr = Any
 
-NARROW = ("uint8", "int8", "uint16", "int16")
+NARROW = {"uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int16": (-32768, 32767)}
+"""The small types, with their least and greatest numbers."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ def saturation(e: Expression) -> Saturation | None:
     value, *bounds = children(e[2])
     if any(bound[:2] != ("const", "float32") for bound in bounds):
         return None
-    limits, whole = [float(bound[2]) for bound in bounds], np.iinfo(e[1])
-    if not all(whole.min <= limit <= whole.max and limit.is_integer() for limit in limits):
+    limits, (least, greatest) = [float(bound[2]) for bound in bounds], NARROW[e[1]]
+    if not all(least <= limit <= greatest and limit.is_integer() for limit in limits):
         return None
     found = _rounded(value)
     return None if found is None else Saturation(*found, *limits)

@@ -12,12 +12,11 @@ import math
 from typing import Any
 
 import halide as hl
-import numpy as np
 
 from opbuild.backend.halide.mathematics import FLOAT32
 from opbuild.kernel.opdesc import OpDesc
 
-LEAST = float(np.finfo(np.float32).min)
+LEAST = -float.fromhex("0x1.fffffep127")
 
 NOTHING = 1e-30
 """More than the sum of a hidden row, and less than that of any other one, of which one power is greatest."""

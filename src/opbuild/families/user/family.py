@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from opbuild.families.family import Family
 
-FAMILY = Family("user", choose=dict, attributes=("function", "schedule", "arguments"))
+FAMILY = Family("user", choose=dict, attributes=("domain", "function", "schedule", "arguments"))

@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from opbuild.dtypes import UNSATURATED
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.rewriter import Rewriter
 from opbuild.graph.quantized import FLOAT, dequantized, quantized, wide
 from opbuild.graph.types import Array, Graph, Node
-from opbuild.operations.casting import UNSATURATED
 from opbuild.operations.expression import Expression, arg, const
 
 _INTEGERS = ("uint8", "int8", "uint16", "int16", "int4", "uint4", "int2", "uint2")

@@ -37,6 +37,7 @@ def lower_user(lowering: Lowering, node: Node, operator: UserOperator) -> None:
         return
     dtypes = [lowering.type(name).dtype for name in (*node.inputs, node.outputs[0])]
     attrs = {
+        "domain": operator.domain,
         "function": operator.function,
         "schedule": operator.schedule,
         "arguments": {name: _plain(node, name, value) for name, value in sorted(node.attrs.items())},

@@ -155,7 +155,7 @@ class RemoteStore:
         return None if problem is None else described(problem)
 
     def origins(self, keys: Sequence[Key]) -> list[Mapping[str, str]]:
-        """Return for each of several operators the sources that it was compiled from, by what these defined."""
+        """Return for each of several operators what it was compiled from, by what that defined."""
         with closing(at_once(keys, self._origins)) as answers:
             return [known for _, known in answers]
 
@@ -169,9 +169,8 @@ class RemoteStore:
         """Remember what the sources of an entry define; who is lost of two writers at once costs a compile."""
         key, pipeline = Key(entry.info["key"]["components"], entry.info["key"]["sha256"]), entry.pipeline
         known = self._origins(key) if pipeline else {}
-        sources = key.components["sources"]
-        if pipeline and known.get(pipeline) != sources:
-            content = origins_content(key, with_origin(known, pipeline, sources))
+        if pipeline and known.get(pipeline) != key.origin:
+            content = origins_content(key, with_origin(known, pipeline, key.origin))
             self._objects.put(ORIGINS + key.operator_stem, canonical_json(content).encode())
 
     def names(self, at_most: int | None = None) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ import pytest
 
 from opbuild.backend.halide import driver
 from opbuild.backend.halide.driver import EMISSION, UNDECIDING, HalideCompiler
+from opbuild.builder.client import server_environment
 from opbuild.families import catalogue
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.runtime_desc import runtime_desc
@@ -273,3 +274,13 @@ REVIEWED = {
     ("opbuild.platform.records", "exec"),  # a constructor made of its class's fields
 }
 """What reaches for code or files by other means than an import statement, with why the key has it all the same."""
+
+
+def test_what_compiles_starts_without_numpy() -> None:
+    """It would take as long again to start; an operator of a user imports it where its text is executed."""
+    code = "import sys, opbuild.builder.server, opbuild.backend.halide.driver as driver\n"
+    code += "driver.HalideCompiler().prepare(); print('halide' in sys.modules, 'numpy' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=server_environment(), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["True", "False"]
