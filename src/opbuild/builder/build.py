@@ -117,6 +117,7 @@ class Builder:
         self.executor = executor
         self._lock = threading.Lock()
         self._server: CompileServer | None = None
+        self._adopted: set[str] = set()  # keys of operators that were found by what their sources define
         self._identity: Background[CompilerIdentity] | None = None
         self._files: FilesState = ()  # the compiler's, before it was identified
 
@@ -269,6 +270,7 @@ class Builder:
         work.wait()
         for job in jobs:
             job.failure = None
+        self._adopted |= {job.key.sha256 for job in jobs if not job.must_compile}
 
     def build(
         self, needed: Mapping[OpDesc, tuple[str, ...]], network: str, before: Callable[[], object] = lambda: None
@@ -372,7 +374,10 @@ class Builder:
         found: Found | Missing | None,
     ) -> Job:
         decision = self._decision(key, found, options)
-        return Job(desc, key, key.name(self.config.device_id), nodes, store, decision, options)
+        job = Job(desc, key, key.name(self.config.device_id), nodes, store, decision, options)
+        if job.entry is not None and key.sha256 in self._adopted:
+            job.adopt(job.entry)  # a build that asked before says why it is there
+        return job
 
     def _decide_runtime(self, store: Store) -> Job:
         """Decide about the compiler's runtime library."""
