@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from types import SimpleNamespace
 from typing import Any, TypeVar
 from unittest import mock
 
@@ -32,9 +31,10 @@ from opbuild.kernel.reason import Reason
 from opbuild.store import fleet as store_fleet
 from opbuild.store.fleet import FleetClaims
 from opbuild.store.memory import MemoryStore
-from opbuild.store.remote import groups, leases, operators
+from opbuild.store.remote import operators
 from opbuild.store.remote.breaker import Breaker
 from opbuild.store.remote.groups import write_group
+from opbuild.store.remote.leases import Leases
 from opbuild.store.remote.objects import CLAIMS, NAMESPACE, Objects
 from opbuild.store.remote.operators import RemoteStore
 from opbuild.store.tiers import TieredStore
@@ -61,6 +61,10 @@ class World:
         self._waiting: list[tuple[float, int, threading.Semaphore]] = []
         self._done = threading.Semaphore(0)
         self.failed: list[BaseException] = []
+
+    def __call__(self) -> float:
+        """Return seconds."""
+        return self.now
 
     def spawn(self, at: float, work: Callable[[], None]) -> None:
         """Let a piece of work begin at a time."""
@@ -157,7 +161,8 @@ class SharedService:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self.folder, self.damaged = "", set[str]()
-        self.reading = self.writing = Breaker(PATIENCE, lambda: shared.world.now)
+        self.clock, self.sleep = shared.world, shared.world.sleep
+        self.reading = self.writing = Breaker(PATIENCE, self.clock)
 
     def read(self, path: str, most: int) -> bytes | Reason:
         """Return an object."""
@@ -269,7 +274,7 @@ class Pod:
         self._sends = False
         service: Any = SharedService(fleet.shared)
         self._objects = Objects(service, PRIVATE)
-        far = leases.Leases(service, CLAIMS, number, lambda: fleet.world.now)
+        far = Leases(service, CLAIMS, number)
         self._remote = RemoteStore(self._objects, 0.0, far if fleet.claims else None, self._offer_group)
         self._store = TieredStore(MemoryStore(), (self._remote,))
         self._claims = FleetClaims(NoClaims(), far, self._sent.append) if fleet.claims else None
@@ -282,7 +287,7 @@ class Pod:
             if not isinstance(found, Found):
                 decision = Reason("absent", "not in the store")
                 numbers[Job(conv(number), key, fleet.entries[number].name, (), self._store, decision)] = number
-        queue = Queue(list(numbers), self._claims, WORKERS + 1, 300.0, lambda: self._world.now)
+        queue = Queue(list(numbers), self._claims, WORKERS + 1, 300.0, self._world)
         free = [self._world.now] * WORKERS
         under_way: list[tuple[float, int, Job]] = []
         while any(job.open for job in numbers):
@@ -374,10 +379,7 @@ class Fleet:
 
     def run(self) -> Outcome:
         """Let all pods start and build; return what they did."""
-        simulated = SimpleNamespace(monotonic=lambda: self.world.now, sleep=self.world.sleep)
         with contextlib.ExitStack() as patches:
-            for module in (leases, groups, operators):
-                patches.enter_context(mock.patch.object(module, "time", simulated))
             for module in (store_fleet, operators):
                 patches.enter_context(mock.patch.object(module, "at_once", self.world.together))
             self.world.run()

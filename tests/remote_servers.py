@@ -14,12 +14,14 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from opbuild.kernel.reason import Reason
 from opbuild.store.remote.address import parse_address
 from opbuild.store.remote.service import Service
+from simulated import Time
 
 PATIENT = 60.0
 """Seconds that a sound server on a busy machine may take."""
@@ -40,9 +42,10 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def service(url: str, seconds: float = PATIENT) -> Service:
-    """Return the service at a URL."""
-    return Service(parse_address("remote", url), seconds=seconds)
+def service(url: str, seconds: float = PATIENT, time: Time | None = None) -> Service:
+    """Return the service at a URL; where a time is given its pauses are taken from that."""
+    waits: dict[str, Any] = {} if time is None else {"clock": time, "sleep": time.sleep}
+    return Service(parse_address("remote", url), None, seconds, **waits)
 
 
 @contextlib.contextmanager

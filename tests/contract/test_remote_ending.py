@@ -30,26 +30,10 @@ from opbuild.store.remote.uploads import UPLOAD_SECONDS, Uploads
 from remote_servers import PATIENT
 from samples import conv, entry_of
 from seeds import try_seeds
+from simulated import Time
 
 STEPS = 3
 """Steps of which a request consists: opening, sending, closing."""
-
-
-class Time:
-    """A clock that goes on where something is waited for."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self._lock = threading.Lock()
-
-    def __call__(self) -> float:
-        """Return seconds."""
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        """Let time pass."""
-        with self._lock:
-            self.now += seconds
 
 
 class Operator:
@@ -134,12 +118,11 @@ def _ended(seed: int) -> tuple[float, int, list[str]]:
     with (
         mock.patch.object(Service, "_opened", lambda self, seconds, exclusive=False: Operator(world, seconds)),
         mock.patch.object(Service, "_knock", lambda self, seconds: world.knock(seconds)),
-        mock.patch("opbuild.store.remote.service.time", mock.Mock(monotonic=world.time, sleep=world.time.sleep)),
         mock.patch("opbuild.store.remote.uploads.atexit"),
     ):
         for number in range(chance.randint(1, 3)):
             address = mock.Mock(service="redis", url=f"redis://{number}")
-            service = Service(address, None, UPLOAD_SECONDS, world.ending)
+            service = Service(address, None, UPLOAD_SECONDS, world.ending, world.time, world.time.sleep)
             objects, uploads = Objects(service, PRIVATE, told.append), Uploads(told.append, world.ending)
             made.append(uploads)
             for _ in range(chance.randint(1, 30)):

@@ -48,6 +48,7 @@ from remote_servers import (
     webdav_server,
 )
 from samples import LEVEL, conv, entry_of, needed
+from simulated import Hurried
 
 __all__ = ["servers"]
 
@@ -223,7 +224,7 @@ def test_a_build_ends_well_whatever_a_server_does(
     if words == {"slow"}:
         from_moment(monkeypatch, moment)
     with faulty(written, misbehave, moment, scheme) as (url, asked):
-        remote = service(url)
+        remote = service(url, time=Hurried())
         built, said = build(remote, config, told)
         assert built == COUNT - max(0, moment - 1)
         assert said <= words
@@ -248,7 +249,8 @@ def test_one_fault_that_passes_costs_one_operator(written: Path, config: Config)
         _answer(429 if busy else 200, data)(handler, data)
 
     with faulty(written, once, 3) as (url, _):
-        assert build(service(url), config, told) == (0, set())
+        assert build(service(url, time=(hurried := Hurried())), config, told) == (0, set())
+    assert hurried.now > 0
     assert told == []
 
 
@@ -272,7 +274,7 @@ def test_a_server_that_is_killed_or_stops_in_the_middle(
             process.wait() if how == "killed" else None
 
         from_moment(monkeypatch, moment, strike, PATIENT if how == "killed" else SECONDS)
-        built, said = build(service(url), config, told := [])
+        built, said = build(service(url, time=Hurried()), config, told := [])
     assert built == COUNT - max(0, moment - 1)
     assert said <= ({"refused"} if how == "killed" else {"slow"})
     assert len(told) == 1
