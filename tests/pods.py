@@ -39,6 +39,7 @@ from opbuild.store.remote.objects import CLAIMS, NAMESPACE, Objects
 from opbuild.store.remote.operators import RemoteStore
 from opbuild.store.tiers import TieredStore
 from samples import conv, entry_of
+from together import shut
 
 T, R = TypeVar("T"), TypeVar("R")
 
@@ -58,8 +59,8 @@ class World:
     def __init__(self) -> None:
         self.now = 0.0
         self._order = itertools.count()
-        self._waiting: list[tuple[float, int, threading.Semaphore]] = []
-        self._done = threading.Semaphore(0)
+        self._waiting: list[tuple[float, int, threading.Lock]] = []
+        self._done = shut()
         self.failed: list[BaseException] = []
 
     def __call__(self) -> float:
@@ -68,7 +69,7 @@ class World:
 
     def spawn(self, at: float, work: Callable[[], None]) -> None:
         """Let a piece of work begin at a time."""
-        turn = threading.Semaphore(0)
+        turn = shut()
 
         def run() -> None:
             turn.acquire()
@@ -88,7 +89,7 @@ class World:
         if not self._waiting or until < self._waiting[0][0]:
             self.now = until
             return
-        turn = threading.Semaphore(0)
+        turn = shut()
         heapq.heappush(self._waiting, (until, next(self._order), turn))
         self._next()
         turn.acquire()
@@ -97,7 +98,7 @@ class World:
         """Yield each item with what was done, as ``store.at_once`` does; whoever's turn it is waits for all."""
         listed = list(items)
         done: dict[int, R] = {}
-        turn = threading.Semaphore(0)
+        turn = shut()
 
         def work(number: int, item: T) -> None:
             done[number] = do(item)
