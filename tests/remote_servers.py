@@ -210,6 +210,15 @@ class Servers:
         self._stack.close()
 
 
+@pytest.fixture(scope="module")
+def patient() -> Iterator[None]:
+    """Let the stores that a module's builds open take their time: a machine that is busy with tests is slow."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("opbuild.store.remote.service.SECONDS", PATIENT)
+        patch.setattr("opbuild.pipeline.remote.UPLOAD_SECONDS", PATIENT)
+        yield
+
+
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     """Servers of one process of tests."""

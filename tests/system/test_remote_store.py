@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -23,19 +22,13 @@ from opbuild.kernel.reason import Reason
 from opbuild.pipeline.remote import _uploads, service_at
 from opbuild.store.remote.service import Service
 from open_rows import model as rows_model
-from remote_servers import PATIENT, free_port, http_server
+from remote_servers import free_port, http_server
 from small_network import SHAPE, small_model
+
+pytestmark = pytest.mark.usefixtures("patient")
 
 X = np.linspace(-1, 1, 64 * 256, dtype=np.float32).reshape(SHAPE)
 """What the network is called with."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _patient() -> Iterator[None]:
-    """A machine that is busy with tests may take long to answer."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("opbuild.store.remote.service.SECONDS", PATIENT)
-        yield
 
 
 @pytest.fixture(scope="module")
