@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fuzzing import CAMPAIGN, SEED, Change, changed, changed_json
+from fuzzing import CAMPAIGN, Change, changed, changed_json, check_seeds
 from opbuild.cache.remote_check import RemoteCheck
 from opbuild.files.trust import PRIVATE
 from opbuild.kernel.interfaces import Found, Missing
@@ -29,7 +29,6 @@ from opbuild.store.turns import Turns
 from opbuild.store.weights import DiskWeights
 from remote_servers import KINDS, Servers, servers, service
 from samples import conv, entry_of
-from seeds import Tally
 
 __all__ = ["servers"]
 
@@ -209,12 +208,8 @@ def test_whatever_is_damaged_and_however_it_is_mended(tmp_path: Path) -> None:
         lacking = unsound(url, folder / "new")
         return ("wrong", f"{way}: {lacking} after {hows} of {hit}") if lacking else (f"mended by {way}", "")
 
-    tally = Tally()  # in this process: in a fork of one that used it OpenDAL waits for ever
-    for seed in range(SEED, SEED + (CAMPAIGN or 24)):
-        tally.add(seed, *one(seed))
-    if CAMPAIGN:
-        print(f"damages of a remote store: {tally}")
-    assert not tally.faults, tally.faults[:3]
+    # In this process: in a fork of one that used it OpenDAL waits for ever.
+    tally = check_seeds("damages of a remote store", one, CAMPAIGN or 24, processes=0)
     assert len(tally.outcomes) == len(WAYS)
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from forked import in_fork
 from opbuild.backend.fake import FakeCompiler
 from opbuild.builder.build import Builder
 from opbuild.config import Config
@@ -410,10 +411,6 @@ def test_a_fork_asks_for_nothing(written: Path) -> None:
     key, _ = entry_of(conv())
     store = RemoteStore(Objects(remote, PRIVATE))
     store.lookup(key)
-    child = os.fork()
-    if child == 0:
-        answer = remote.read(OPERATORS + "x", 10)
-        os._exit(0 if isinstance(answer, Reason) and answer.code == "refused" else 1)
-    assert os.waitpid(child, 0)[1] == 0
+    assert in_fork(lambda: remote.read(OPERATORS + "x", 10).code) == "refused"  # type: ignore[union-attr]
     assert isinstance(store.lookup(key), (Found, Missing))
     assert remote.reading.reason is None

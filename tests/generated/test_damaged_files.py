@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import time
-
 import pytest
 
 from campaign import count
 from damaged_cache import Damage, World, in_child, walk
-from fuzzing import CAMPAIGN
+from fuzzing import CAMPAIGN, SEED
 
-SEED = int(os.environ.get("OPBUILD_FUZZ_SEED", "0")) or (int(time.time()) if CAMPAIGN else 80)
 DAMAGES = max(CAMPAIGN, 2000) if CAMPAIGN else 16
 
 pytestmark = [pytest.mark.timeout(7200)] if CAMPAIGN else []

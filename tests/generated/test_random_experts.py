@@ -5,17 +5,14 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 
 import opbuild
 from comparison import onnxruntime_output
-from fuzzing import CAMPAIGN, SEED
+from fuzzing import CAMPAIGN, check_seeds
 from generated.random_experts import random_experts
 from opbuild.errors import OpbuildError
-from seeds import try_seeds
 
 pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
 
@@ -38,10 +35,4 @@ def compared(seed: int) -> tuple[str, str]:
 
 def test_experts_give_what_onnx_runtime_gives() -> None:
     """Floats and few bits, all activations and ways to route, weights known or given, equal scores among them."""
-    tally = try_seeds(
-        "experts",
-        compared,
-        range(SEED, SEED + TRIED),
-        processes=os.cpu_count() or 1 if CAMPAIGN else 1,
-    )
-    assert not tally.faults, tally.faults[:3]
+    check_seeds("experts", compared, TRIED)
