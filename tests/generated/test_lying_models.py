@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import re
-import struct
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +32,8 @@ from opbuild.kernel.host import host_level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.offline.build import build_offline
 from opbuild.offline.file import PackedWeights, read_offline, write_offline
+from opbuild.offline.format import _ENTRY as LINE
+from opbuild.offline.format import _HEADER as HEADER
 from opbuild.offline.format import (
     ABOUT,
     GRAPH,
@@ -372,7 +373,6 @@ def test_both_readers_hold_each_rule(reader: Reader, sound: Sections, tmp_path: 
 
 # -- the container ----------------------------------------------------------------------------------------------------
 
-HEADER, LINE = struct.Struct("<8sIIQQ"), struct.Struct("<IIQQQ32s")
 OF_PYTHON, OF_C = frozenset((ABOUT, PLAN, GRAPH)), frozenset((MACHINE, PROGRAM))
 """Sections whose contents one of the readers does not look at."""
 

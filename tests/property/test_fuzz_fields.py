@@ -24,7 +24,7 @@ from onnx import parser
 import opbuild
 from fields import Format, try_fields
 from fuzzing import CAMPAIGN, INPUTS, to_bytes
-from handmade import build, chain, image_store
+from handmade import build, chain, image_store, write_chain
 from opbuild.backend.fake import fake_object
 from opbuild.builder.wire import Unpacker
 from opbuild.cache.bundling import _unpack
@@ -46,7 +46,6 @@ from opbuild.kernel.networks import ImageKey, StoredNetwork, Weight
 from opbuild.mindspore import load_checkpoint
 from opbuild.mindspore.checkpoint_file import _values
 from opbuild.models.declaration import read_declaration
-from opbuild.offline.file import PackedWeights, write_offline
 from opbuild.offline.format import GRAPH, LIBRARY, WEIGHTS, Section, open_container, write_container
 from opbuild.offline.load import load
 from opbuild.pipeline.tuned import BankKnowledge
@@ -290,15 +289,8 @@ def test_fields_that_commands_show(tmp_path: Path) -> None:
 
 def offline(folder: Path) -> list[Format]:
     """The sections of an offline model that are JSON."""
-    path, sound = folder / "model.om", folder / "sound.om"
-    weights = PackedWeights()
-    built = build(chain(64))
-    record = built.record.__class__(**{**vars(built.record), "constants": weights.place(built.constants.arrays)})
-    write_offline(
-        sound, name="chain", level=host_level(), records=[record], library=built.library,
-        weights=weights, build={"model": "m", "operators": []},
-    )  # fmt: skip
-    container = open_container(sound)
+    path = folder / "model.om"
+    container = open_container(write_chain(folder / "sound.om"))
     sections = {place: container.section(*place).tobytes() for place in container.places}
 
     def write(place: tuple[int, int]) -> Callable[[Any], None]:
