@@ -20,7 +20,7 @@ from opbuild.frontend.torch.rules import load_rules  # noqa: E402
 
 load_rules()
 
-CALLS = min(CAMPAIGN, 1000) or 4
+CALLS = min(CAMPAIGN, 1000) or 2
 """Calls of each operator, computed on the host."""
 
 COMPILED = min(CAMPAIGN, 12) or 1

@@ -8,7 +8,7 @@ from campaign import count
 from damaged_cache import Damage, World, in_child, walk
 from fuzzing import CAMPAIGN, SEED
 
-DAMAGES = max(CAMPAIGN, 2000) if CAMPAIGN else 16
+DAMAGES = max(CAMPAIGN, 2000) if CAMPAIGN else 10
 
 pytestmark = [pytest.mark.timeout(7200)] if CAMPAIGN else []
 

@@ -29,7 +29,7 @@ from opbuild.runtime.sized import SizedExecutor
 from open_rows import check, executor_of, model, noted_sizes
 from until import until
 
-ORDERS, EXITS = CAMPAIGN or 8, CAMPAIGN // 10 or 3
+ORDERS, EXITS = CAMPAIGN or 4, CAMPAIGN // 10 or 3
 EVENTS = 20
 VECTOR = 16
 SIZES = (0, 1, 2, 3, 5, 8, 11, 15, 16, 17, 20, 33, 64, 100)

@@ -15,7 +15,7 @@ from fuzzing import CAMPAIGN, check_seeds  # noqa: E402
 from opbuild.torch import opbuild as backend  # noqa: E402
 from opbuild.torch import report, reset  # noqa: E402
 
-PROGRAMS = min(CAMPAIGN, 400) or 4
+PROGRAMS = min(CAMPAIGN, 400) or 2
 """Programs that are tried."""
 
 STEPS = 6

@@ -22,8 +22,8 @@ import pytest
 from onnx import parser
 
 import opbuild
-from fields import Format, try_fields
-from fuzzing import CAMPAIGN, INPUTS, to_bytes
+from fields import FIELDS, Format, try_fields
+from fuzzing import CAMPAIGN, to_bytes
 from handmade import build, chain, image_store, write_chain
 from opbuild.backend.fake import fake_object
 from opbuild.builder.wire import Unpacker
@@ -90,9 +90,9 @@ def check(formats: list[Format], tmp_path: Path) -> None:
     planted = tmp_path / "planted"
     planted.mkdir()
     found = try_fields(formats, planted)
-    assert [sum(outcomes.values()) for outcomes in found.values()] == [INPUTS] * len(formats)
+    assert [sum(outcomes.values()) for outcomes in found.values()] == [FIELDS] * len(formats)
     sound = sum(outcomes[each] for outcomes in found.values() for each in ("read", "not written"))
-    assert sound < 0.8 * INPUTS * len(formats), found
+    assert sound < 0.8 * FIELDS * len(formats), found
 
 
 def memo(path: Path) -> Callable[[Any], None]:

@@ -163,7 +163,7 @@ def _ending(path: Path, folder: Path, seed: int) -> tuple[str, str]:
 
 def test_programs_end_without_a_word(path: Path, tmp_path: Path) -> None:
     """No warning, no traceback, no process that goes on: what was not finished is finished by the next program."""
-    check_seeds("ends", lambda seed: _ending(path, tmp_path, seed), CAMPAIGN or 12, processes=2)
+    check_seeds("ends", lambda seed: _ending(path, tmp_path, seed), CAMPAIGN or 8, processes=2)
 
 
 FAULTS = """
