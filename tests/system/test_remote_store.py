@@ -22,7 +22,7 @@ from opbuild.kernel.reason import Reason
 from opbuild.pipeline.remote import _uploads, service_at
 from opbuild.store.remote.service import Service
 from open_rows import model as rows_model
-from remote_servers import free_port, http_server
+from remote_servers import PATIENTLY, free_port, http_server
 from small_network import SHAPE, small_model
 
 pytestmark = pytest.mark.usefixtures("patient")
@@ -249,7 +249,7 @@ def test_nobody_pays_for_a_remote_store_that_is_not_there(built: tuple[Path, Pat
 def test_a_program_that_ends_at_once_has_written_what_it_built(built: tuple[Path, Path], tmp_path: Path) -> None:
     """Uploads are finished at exit, without a word and without a crash."""
     model, _ = built
-    code = f"import opbuild\nopbuild.compile({str(model)!r}, cache_path={str(tmp_path / 'own')!r})"
+    code = f"{PATIENTLY}import opbuild\nopbuild.compile({str(model)!r}, cache_path={str(tmp_path / 'own')!r})"
     environment = {**os.environ, "OPBUILD_REMOTE": f"file://{tmp_path}/shared", "OPBUILD_REMOTE_MODE": "write"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

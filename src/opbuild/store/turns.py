@@ -62,7 +62,7 @@ class Turns:
 
     Args:
         folder: Where the files lie while somebody asks; made when it is needed.
-        patience: See ``PATIENCE``.
+        patience: For how long it is waited without a word; None: ``PATIENCE``.
         clock: Returns seconds.
         sleep: Lets so many of them pass.
     """
@@ -70,12 +70,12 @@ class Turns:
     def __init__(
         self,
         folder: Path,
-        patience: float = PATIENCE,
+        patience: float | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._folder = folder
-        self._patience = patience
+        self._patience = PATIENCE if patience is None else patience
         self._clock, self._sleep = clock, sleep
 
     @contextlib.contextmanager
