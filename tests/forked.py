@@ -20,7 +20,7 @@ class CanNotBeSetUpError(Exception):
     """The system does not allow what a test needs; the test is skipped."""
 
 
-def forked(work: Callable[[int], object], seconds: int = 60) -> tuple[int, bytes]:
+def forked(work: Callable[[int], object], seconds: float = 60) -> tuple[int, bytes]:
     """Let a fork of this process work; return how it ended, as ``os.waitpid`` has it, and what it wrote to its pipe.
 
     It ends with status 1 where the work raises something, which is printed; it has no thread but that of the work.
@@ -37,7 +37,7 @@ def forked(work: Callable[[int], object], seconds: int = 60) -> tuple[int, bytes
             os.close(read)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             faulthandler.register(signal.SIGALRM, sys.__stderr__, chain=True)
-            signal.alarm(seconds)
+            signal.setitimer(signal.ITIMER_REAL, seconds)
             work(write)
             code = 0
         except BaseException:
@@ -50,7 +50,7 @@ def forked(work: Callable[[int], object], seconds: int = 60) -> tuple[int, bytes
     return os.waitpid(child, 0)[1], said
 
 
-def in_fork(work: Callable[[], Any], seconds: int = 60) -> Any:
+def in_fork(work: Callable[[], Any], seconds: float = 60) -> Any:
     """Return what a function returns in a fork of this process, as JSON carries it.
 
     Args:
