@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 
 pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
 
-TRIED = CAMPAIGN or 150
+TRIED = CAMPAIGN or 60
 
 PIECES = ("a", "b", "ab", "abc", "z", "Z", "é", "日本", "1", "_", "-", " ", "  ", ",", ".", "\t", "\n", "!", "😀", "")
 PATTERNS = (

@@ -36,4 +36,4 @@ def test_a_network_is_of_one_version_of_its_model_or_says_that_it_changed(tmp_pa
             shutil.rmtree(folder, ignore_errors=True)
         return "right", ""
 
-    check_seeds("versions", one, CAMPAIGN or 8, processes=1)
+    check_seeds("versions", one, CAMPAIGN or 4, processes=1)
