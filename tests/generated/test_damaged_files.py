@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import time
-
 import pytest
 
 from support.campaign import count
 from support.damaged_cache import Damage, World, in_child, walk
-from support.fuzzing import CAMPAIGN
+from support.fuzzing import CAMPAIGN, SEED
 
-SEED = int(os.environ.get("OPBUILD_FUZZ_SEED", "0")) or (int(time.time()) if CAMPAIGN else 80)
-DAMAGES = max(CAMPAIGN, 2000) if CAMPAIGN else 16
+DAMAGES = max(CAMPAIGN, 2000) if CAMPAIGN else 10
 
 pytestmark = [pytest.mark.timeout(7200)] if CAMPAIGN else []
 

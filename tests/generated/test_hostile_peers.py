@@ -27,8 +27,7 @@ from opbuild.ranks import hub
 from opbuild.ranks.collective import Collective
 from opbuild.ranks.hub import Hub, connect
 from opbuild.ranks.local import LocalTransport
-from support.fuzzing import CAMPAIGN, HOSTILE, SEED, changed_json, to_bytes
-from support.seeds import try_seeds
+from support.fuzzing import CAMPAIGN, HOSTILE, changed_json, check_seeds, to_bytes
 from support.until import until
 
 ROUNDS = 5
@@ -190,11 +189,9 @@ def _with_a_bad_rank(seed: int) -> tuple[str, str]:
 
 def test_ranks_do_not_notice_strangers() -> None:
     """Whatever they say and however many there are, also where no more files may be open."""
-    tally = try_seeds("strangers where ranks meet", _beside_strangers, range(SEED, SEED + (CAMPAIGN or 25)), 2)
-    assert not tally.faults, tally.faults[0]
+    check_seeds("strangers where ranks meet", _beside_strangers, CAMPAIGN or 25, processes=2)
 
 
 def test_a_rank_that_is_none_ends_the_job_with_the_reason() -> None:
     """Nobody waits for the time-out: each of the others names the rank."""
-    tally = try_seeds("ranks that are none", _with_a_bad_rank, range(SEED, SEED + (CAMPAIGN or 25)), 2)
-    assert not tally.faults, tally.faults[0]
+    check_seeds("ranks that are none", _with_a_bad_rank, CAMPAIGN or 25, processes=2)

@@ -26,7 +26,7 @@ from opbuild.errors import OpbuildError
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
 from support import campaign
-from support.fuzzing import CAMPAIGN
+from support.fuzzing import CAMPAIGN, SEED
 from support.seeds import Tally, try_seeds
 
 pytestmark = [pytest.mark.timeout(36000)] if CAMPAIGN else []
@@ -38,7 +38,7 @@ READ = CAMPAIGN or 300
 def test_mutated_models_are_refused_or_give_what_onnxruntime_gives(tmp_path: Path) -> None:
     """No wrong result, foreign exception, dead process or hang; each would be shown with its seed and model."""
     bases = all_models() if CAMPAIGN else quick_models()
-    tally = run(range(BUILT), bases, tmp_path)
+    tally = run(range(SEED, SEED + BUILT), bases, tmp_path)
     assert not tally.faults, "\n\n".join(fault_report(*fault, bases, tmp_path) for fault in tally.faults[:5])
     assert tally.outcomes["agreed"] > BUILT // 10
 
@@ -62,7 +62,7 @@ def test_mutated_models_are_read_or_refused(tmp_path: Path) -> None:
             return "refused", str(error)
         return "read", ""
 
-    tally = try_seeds("mutated models, read", read, range(10**6, 10**6 + READ))
+    tally = try_seeds("mutated models, read", read, range(SEED + 10**6, SEED + 10**6 + READ))
     shown = [f"seed {seed}: {case_of(seed, bases)}: {outcome} {said}" for seed, outcome, said in tally.faults]
     assert not shown, "\n\n".join(shown[:5])
     assert tally.outcomes["read"] > READ // 4

@@ -23,7 +23,7 @@ from opbuild.store.pack import PACKS, Pack
 from opbuild.store.pack_file import PackFile
 from support.edited_sources import edited, looked_at, modules_of, path_of, take
 from support.forked import in_fork
-from support.fuzzing import CAMPAIGN, SEED
+from support.fuzzing import CAMPAIGN, SEED, check_seeds
 from support.seeds import try_seeds
 
 LEVELS = sorted(path.name for path in PACKS.iterdir())
@@ -81,8 +81,7 @@ def compare_with_packs() -> bool:
             return "defined otherwise now", desc.family
         return ("equal", "") if is_equal == "True" else ("wrong", f"{level} {desc.canonical()}")
 
-    tally = try_seeds("kernels by pipeline", try_one, range(SEED, SEED + KERNELS))
-    return not tally.faults and bool(tally.outcomes["equal"])
+    return bool(check_seeds("kernels by pipeline", try_one, KERNELS, processes=1).outcomes["equal"])
 
 
 def test_a_packs_object_is_what_its_pipeline_compiles_to() -> None:
@@ -140,8 +139,7 @@ def test_edits_that_change_no_pipeline_change_no_object() -> None:
             return "another pipeline", names
         return ("same", names) if after == before else ("wrong", f"{level} {module} {names} {parts}")
 
-    tally = try_seeds("edits of what defines kernels", try_one, range(SEED, SEED + EDITS))
-    assert not tally.faults
+    tally = check_seeds("edits of what defines kernels", try_one, EDITS, processes=1)
     assert tally.outcomes["same"]
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from torch.nn import functional as F
 
@@ -14,7 +13,7 @@ from opbuild.graph.gradients.reverse import differentiate
 from opbuild.graph.gradients.scope import GraphScope
 from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.graph.writing import Value, Writing
-from support.fuzzing import CAMPAIGN
+from support.fuzzing import CAMPAIGN, check_seeds
 from support.graph_runner import run_graph
 
 Both = tuple[Value, torch.Tensor]
@@ -264,9 +263,7 @@ STEPS: tuple[Step, ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(CAMPAIGN or 40))
-def test_a_random_networks_gradients_are_torchs(seed: int) -> None:
-    """Values are read by several operators, broadcast, picked twice, tied; each input's gradient is compared."""
+def _compared(seed: int) -> None:
     net = Network(seed)
     for _ in range(int(net.random.integers(4, 25))):
         net.grow()
@@ -277,3 +274,8 @@ def test_a_random_networks_gradients_are_torchs(seed: int) -> None:
     np.testing.assert_allclose(y, loss.detach().numpy(), rtol=1e-9)
     for name, own, wanted in zip(names, found, torch.autograd.grad(loss, net.leaves), strict=True):
         np.testing.assert_allclose(own, wanted.numpy(), rtol=1e-7, atol=1e-8, err_msg=name)
+
+
+def test_a_random_networks_gradients_are_torchs() -> None:
+    """Values are read by several operators, broadcast, picked twice, tied; each input's gradient is compared."""
+    check_seeds("gradients", _compared, CAMPAIGN or 40, processes=0)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 import re
 import sys
-from typing import Any
+from functools import partial
 
 import pytest
 
 from opbuild.backend.host.matching import MOST_STEPS, Pattern
-from support.fuzzing import CAMPAIGN, SEED
-from support.seeds import try_seeds
+from support.fuzzing import CAMPAIGN, check_seeds
+from support.line_counter import lines_of
 
 LETTERS = "aabbc.-_ \n\tAZ09é日😀"
 ATOMS = (
@@ -77,23 +77,6 @@ def in_python(pattern: str) -> str | None:
     )
 
 
-def steps_of(pattern: Pattern, text: str) -> tuple[bool, int]:
-    """Return whether a text matches, and the lines of Python that it took to find that."""
-    count = 0
-
-    def trace(_frame: Any, event: str, _argument: Any) -> Any:
-        nonlocal count
-        count += event != "return"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        return pattern.fullmatch(text), count
-    finally:
-        sys.settrace(before)
-
-
 def compared(seed: int) -> tuple[str, str]:
     """Return what becomes of a random pattern on random texts."""
     draw = random.Random(seed)
@@ -114,8 +97,9 @@ def compared(seed: int) -> tuple[str, str]:
             if (wanted and wanted.span()) != ours.search(text, 0):
                 return "wrong", f"{pattern!r} in {text!r}: {ours.search(text, 0)}, unlike RE2: {wanted}"
     text = "".join(draw.choices("ab", k=draw.randint(50, 100)))
-    most = 60 * len(ours._steps) * (len(text) + 1)
-    return ("right", "") if steps_of(ours, text)[1] <= most else ("wrong", f"{pattern!r} on {text!r}: too many steps")
+    if lines_of(lambda: ours.fullmatch(text)) > 60 * len(ours._steps) * (len(text) + 1):
+        return "wrong", f"{pattern!r} on {text!r}: too many steps"
+    return "right", ""
 
 
 def test_random_patterns_match_what_others_match() -> None:
@@ -124,8 +108,7 @@ def test_random_patterns_match_what_others_match() -> None:
         import re2  # noqa: F401
     except ImportError:
         print("google-re2 is not installed: Python's re alone is asked")
-    tally = try_seeds("patterns", compared, range(SEED, SEED + (CAMPAIGN or 300)))
-    assert not tally.faults, tally.faults[:3]
+    check_seeds("patterns", compared, CAMPAIGN or 300)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +117,7 @@ def test_random_patterns_match_what_others_match() -> None:
 )
 def test_nested_repeats_take_no_longer_than_others(pattern: str) -> None:
     """Four times the text takes about four times the steps: each letter is read once."""
-    few, many = (steps_of(Pattern(pattern), "a" * n)[1] for n in (1000, 4000))
+    few, many = (lines_of(partial(Pattern(pattern).fullmatch, "a" * n)) for n in (1000, 4000))
     assert many <= 4.2 * few
     assert few < 200_000
     assert Pattern(pattern).fullmatch("a" * 31 + pattern[-1])

@@ -15,7 +15,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper
 
-from support.fuzzing import CAMPAIGN, SEED
+from support.fuzzing import CAMPAIGN, check_seeds
 from support.parts_runner import PartsRunner
 
 ML = "ai.onnx.ml"
@@ -117,7 +117,8 @@ class TextBetween:
 
 def test_text_between_numbers_is_right() -> None:
     """Numbers and names equal those of ONNX Runtime, in whatever order their nodes stand."""
-    for seed in range(SEED, SEED + NETWORKS):
+
+    def one(seed: int) -> None:
         made = TextBetween(seed)
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
@@ -126,4 +127,6 @@ def test_text_between_numbers_is_right() -> None:
         for rows in ROWS:
             feeds = made.feeds(rows)
             for found, wanted in zip(runner(**feeds), session.run(None, feeds), strict=True):
-                np.testing.assert_array_equal(found, wanted, f"network {seed}, {rows} rows")
+                np.testing.assert_array_equal(found, wanted, f"{rows} rows")
+
+    check_seeds("text between numbers", one, NETWORKS)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,10 @@ from onnx import helper, numpy_helper
 import opbuild
 from generated.random_scaled import Array, Scaled, draw
 from generated.ways import every_way, outputs_of
-from support.fuzzing import CAMPAIGN
-from support.seeds import try_seeds
+from support.fuzzing import CAMPAIGN, check_seeds
 
 NETWORKS = CAMPAIGN or 30
 MODULES = CAMPAIGN // 10 or 2
-FIRST = int(os.environ.get("OPBUILD_FUZZ_SEED", "0"))
 MOST = 1e-5
 """Relative errors are below: sums of some hundred products of positive numbers."""
 
@@ -49,14 +46,7 @@ def try_network(seed: int, folder: Path) -> tuple[str, str]:
 
 def test_factors_of_any_exponent_leave_all_digits(tmp_path: Path) -> None:
     """Whatever is folded into weights, or changes places with a product, is no denormal there and no infinity."""
-    tally = try_seeds(
-        "scaled networks",
-        lambda seed: try_network(seed, tmp_path),
-        range(FIRST, FIRST + NETWORKS),
-        processes=os.cpu_count() or 1 if CAMPAIGN else 1,
-    )
-    assert not tally.faults, "\n\n".join(f"seed {seed}: {outcome}: {said}" for seed, outcome, said in tally.faults)
-    assert tally.outcomes["right"] == NETWORKS, tally
+    check_seeds("scaled networks", lambda seed: try_network(seed, tmp_path), NETWORKS)
 
 
 def test_torch_modules_of_any_exponent_keep_all_digits(tmp_path: Path) -> None:
@@ -64,14 +54,16 @@ def test_torch_modules_of_any_exponent_keep_all_digits(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", reason="the back end of torch.compile needs torch")
     from generated.scaled_modules import Scaling
 
-    for seed in range(FIRST, FIRST + MODULES):
+    def one(seed: int) -> None:
         of, x = draw(seed)
         torch.compiler.reset()
         options = {"cache_path": str(tmp_path), "num_threads": 1}
         module = torch.compile(Scaling(of), backend="opbuild", options=options)
         with torch.no_grad():
             said = fault(module(torch.from_numpy(x)).numpy(), of)
-        assert not said, f"seed {seed}: {said}"
+        assert not said, said
+
+    check_seeds("scaled modules of torch", one, MODULES, processes=0)
 
 
 def node_of(op_type: str, *names: str, to: str = "y", **attrs: Any) -> onnx.NodeProto:

@@ -17,7 +17,7 @@ import pytest
 from onnx import helper
 
 import opbuild
-from support.fuzzing import CAMPAIGN, SEED
+from support.fuzzing import CAMPAIGN, check_seeds
 from support.parts_runner import PartsRunner
 
 Array = npt.NDArray[Any]
@@ -98,13 +98,16 @@ def compare(got: list[list[Array]], wanted: list[list[Array]], where: str) -> No
 
 def test_maps_compute_what_onnx_runtime_does() -> None:
     """Node by node; sequences may be empty."""
-    for seed in range(SEED, SEED + NETWORKS):
+
+    def one(seed: int) -> None:
         network = RandomMap(seed)
         runner = PartsRunner(network.model)
         for call in range(CALLS):
             feeds = network.feeds(seed + call, (seed + 2 * call) % 4)
             compare(runner(**feeds), expected(network.model, feeds), f"map {seed}, call {call}")
         assert runner.cuts[0] == "repeat SequenceMap"
+
+    check_seeds("sequence maps", one, NETWORKS)
 
 
 @pytest.mark.parametrize("seed", range(CAMPAIGN // 20 or 1))

@@ -43,7 +43,6 @@ from opbuild.kernel.networks import ImageKey, StoredNetwork, Weight
 from opbuild.mindspore import load_checkpoint
 from opbuild.mindspore.checkpoint_file import _values
 from opbuild.models.declaration import read_declaration
-from opbuild.offline.file import PackedWeights, write_offline
 from opbuild.offline.format import GRAPH, LIBRARY, WEIGHTS, Section, open_container, write_container
 from opbuild.offline.load import load
 from opbuild.pipeline.tuned import BankKnowledge
@@ -74,9 +73,9 @@ from opbuild.store.remote.packing import packed
 from opbuild.store.remote.service import Service
 from opbuild.store.remote.tiered import TieredNetworks, TieredWeights
 from opbuild.store.weights import DiskWeights
-from support.fields import Format, try_fields
-from support.fuzzing import CAMPAIGN, INPUTS, to_bytes
-from support.handmade import build, chain, image_store
+from support.fields import FIELDS, Format, try_fields
+from support.fuzzing import CAMPAIGN, to_bytes
+from support.handmade import build, chain, image_store, write_chain
 from support.samples import IDENTITY, LEVEL, conv, entry_of, key_of
 
 SIZE = 64 * 1024
@@ -91,9 +90,9 @@ def check(formats: list[Format], tmp_path: Path) -> None:
     planted = tmp_path / "planted"
     planted.mkdir()
     found = try_fields(formats, planted)
-    assert [sum(outcomes.values()) for outcomes in found.values()] == [INPUTS] * len(formats)
+    assert [sum(outcomes.values()) for outcomes in found.values()] == [FIELDS] * len(formats)
     sound = sum(outcomes[each] for outcomes in found.values() for each in ("read", "not written"))
-    assert sound < 0.8 * INPUTS * len(formats), found
+    assert sound < 0.8 * FIELDS * len(formats), found
 
 
 def memo(path: Path) -> Callable[[Any], None]:
@@ -290,15 +289,8 @@ def test_fields_that_commands_show(tmp_path: Path) -> None:
 
 def offline(folder: Path) -> list[Format]:
     """The sections of an offline model that are JSON."""
-    path, sound = folder / "model.om", folder / "sound.om"
-    weights = PackedWeights()
-    built = build(chain(64))
-    record = built.record.__class__(**{**vars(built.record), "constants": weights.place(built.constants.arrays)})
-    write_offline(
-        sound, name="chain", level=host_level(), records=[record], library=built.library,
-        weights=weights, build={"model": "m", "operators": []},
-    )  # fmt: skip
-    container = open_container(sound)
+    path = folder / "model.om"
+    container = open_container(write_chain(folder / "sound.om"))
     sections = {place: container.section(*place).tobytes() for place in container.places}
 
     def write(place: tuple[int, int]) -> Callable[[Any], None]:
