@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,28 @@ def spans(count: int, first: int, *, start: int = SEED, campaign: int = CAMPAIGN
 def thinned(cases: Sequence[Any], part: int) -> list[Any]:
     """Return every ``part``-th case, the last one included; all in a campaign."""
     return list(cases) if CAMPAIGN else list(cases[(len(cases) - 1) % part :: part])
+
+
+def spread(*axes: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Return the fewest combinations in which each value occurs, of as many different pairs; all in a campaign."""
+    places = list(product(*(range(len(axis)) for axis in axes)))
+    chosen = places if CAMPAIGN else _spread(places)
+    return [tuple(axis[at] for axis, at in zip(axes, place, strict=True)) for place in chosen]
+
+
+def _spread(places: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    missing = {value for place in places for value in enumerate(place)}
+    met, chosen = set[Any](), list[tuple[int, ...]]()
+    while missing:
+        best = max(places, key=lambda place: (len(missing.intersection(enumerate(place))), len(_pairs(place) - met)))
+        missing.difference_update(enumerate(best))
+        met |= _pairs(best)
+        chosen.append(best)
+    return sorted(chosen)
+
+
+def _pairs(place: tuple[int, ...]) -> set[Any]:
+    return set(combinations(enumerate(place), 2))
 
 
 def halved(test: Callable[..., None]) -> Callable[..., None]:
