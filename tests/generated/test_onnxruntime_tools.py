@@ -20,10 +20,10 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 
 import opbuild
 from comparison import onnxruntime_outputs
-from fuzzing import CAMPAIGN, SEED
+from fuzzing import SEED
 from generated.microsoft_cases import NCHWC, Draw
+from tiers import spans
 
-NETWORKS = CAMPAIGN or 5
 LEVELS = onnxruntime.GraphOptimizationLevel
 
 Feeds = dict[str, Any]
@@ -143,10 +143,11 @@ def image(seed: int) -> Feeds:
     return {"x": Draw(seed).f(1, 3, 24, 24)}
 
 
-def test_optimized_and_quantized_convolutions(tmp_path: Path, shared_store: Path) -> None:
+@pytest.mark.parametrize("numbers", spans(4, 2, start=0))
+def test_optimized_and_quantized_convolutions(numbers: range, tmp_path: Path, shared_store: Path) -> None:
     """Networks in blocks of channels, with fused activations, and in whole numbers in each form."""
     found = Counter[str]()
-    for number in range(NETWORKS):
+    for number in numbers:
         draw, path = Draw(SEED + number), tmp_path / f"{number}.onnx"
         onnx.save(Convolutions(draw).model(), path)
         found += assert_same(optimized(path, LEVELS.ORT_ENABLE_EXTENDED), image(9), shared_store, 1e-4)
@@ -212,6 +213,7 @@ def test_a_fused_transformer(name: str, options: Feeds, bert: Path, shared_store
     assert_same(optimized(path, LEVELS.ORT_ENABLE_ALL), tokens(9), shared_store, 1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_transformer_with_weights_of_few_bits(bert: Path, shared_store: Path) -> None:
     """Products, and tables of embeddings, by each bit width that the quantizer knows, symmetric or not."""
@@ -229,6 +231,7 @@ def test_a_transformer_with_weights_of_few_bits(bert: Path, shared_store: Path) 
         assert assert_same(path, tokens(9), shared_store, 1e-4)["com.microsoft.MatMulNBits"] == 6
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", [0, 1], ids=["FP4", "NF4"])
 def test_a_transformer_with_bitsandbytes_weights(kind: int, bert: Path, shared_store: Path) -> None:
