@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -15,16 +16,14 @@ pytest.importorskip("torch", reason="the back end of torch.compile needs torch")
 pytest.importorskip("expecttest", reason="torch's samples of its operators need expecttest")
 
 from fuzzing import CAMPAIGN, SEED
+from tiers import slow
 
 ROOT = Path(__file__).resolve().parents[2]
 WRITTEN = json.loads((ROOT / "tests" / "golden" / "torch_op_db.json").read_text(encoding="utf-8"))
 PAGE = ROOT / "docs" / "reference" / "torch_operators.md"
 
-CHOSEN = 25
-"""Operators that the suite tries; a campaign tries all."""
-
-WITH_GRADIENTS = 8
-"""Operators of which the suite tries gradients, too."""
+SHARES = [range(sys.maxsize)] if CAMPAIGN else [range(6), slow(range(6, 20))]
+"""Which of the operators are tried, in an order by the seed; of every third gradients, too."""
 
 STATES = ("compiled whole", "partitioned", "failed")
 
@@ -33,32 +32,47 @@ RUNS = "import json, sys; from conformance.torch_op_db import main; [main(each) 
 """One process for both: torch takes as long to load as a part of its operators to run."""
 
 
-def _chosen(count: int) -> list[str]:
+def _chosen(share: range, part: int = 1) -> list[str]:
     names = sorted(WRITTEN["operators"])
-    return names if CAMPAIGN else random.Random(SEED).sample(names, count)
+    random.Random(SEED).shuffle(names)
+    return names[share.start : share.stop : part]
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[str]]]:
-    """What became of operators, and of gradients."""
-    folder = tmp_path_factory.mktemp("operators")
+class Runs(NamedTuple):
+    """What became of some operators, and of gradients of some of them.
+
+    Attributes:
+        share: Which operators they are.
+        found: What became of them.
+        gradients: What became of gradients.
+    """
+
+    share: range
+    found: dict[str, list[str]]
+    gradients: dict[str, list[str]]
+
+
+@pytest.fixture(scope="module", params=SHARES, ids=str)
+def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """A share of the operators, run."""
+    share, folder = request.param, tmp_path_factory.mktemp("operators")
     results = [folder / "found.json", folder / "gradients.json"]
     common = [["--exact", "--cache", str(folder), "--json", str(result)] for result in results]
     both = [
-        [*common[0], *_chosen(CHOSEN)],
-        [*common[1], "--gradients", "--samples", "1", *_chosen(WITH_GRADIENTS)],
+        [*common[0], *_chosen(share)],
+        [*common[1], "--gradients", "--samples", "1", *_chosen(share, 1 if CAMPAIGN else 3)],
     ]
     command = [sys.executable, "-c", RUNS, json.dumps(both)]
     place = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "src", ROOT / "tests")))}
     subprocess.run(command, check=False, stdout=subprocess.DEVNULL, timeout=6000, env=place)
-    return [json.loads(result.read_text(encoding="utf-8")) for result in results]
+    return Runs(share, *(json.loads(result.read_text(encoding="utf-8")) for result in results))
 
 
 @pytest.mark.timeout(6600)
-def test_no_operator_of_torch_becomes_worse_than_what_is_written_down(runs: list[dict[str, list[str]]]) -> None:
+def test_no_operator_of_torch_becomes_worse_than_what_is_written_down(runs: Runs) -> None:
     """Some operators by the seed, all in a campaign: what was compiled whole still is, and none fails."""
-    found = runs[0]
-    assert sorted(found) == sorted(_chosen(CHOSEN))
+    found = runs.found
+    assert sorted(found) == sorted(_chosen(runs.share))
     worse = {
         name: each for name, each in found.items() if STATES.index(each[0]) > STATES.index(WRITTEN["operators"][name])
     }
@@ -67,10 +81,10 @@ def test_no_operator_of_torch_becomes_worse_than_what_is_written_down(runs: list
 
 
 @pytest.mark.timeout(6600)
-def test_no_gradient_of_an_operator_of_torch_is_wrong(runs: list[dict[str, list[str]]]) -> None:
+def test_no_gradient_of_an_operator_of_torch_is_wrong(runs: Runs) -> None:
     """One sample of some operators by the seed, of all in a campaign, forward and backward."""
-    found = runs[1]
-    assert set(found) <= set(_chosen(WITH_GRADIENTS))
+    found = runs.gradients
+    assert set(found) <= set(_chosen(runs.share))
     assert {name: each for name, each in found.items() if each[0] == "failed"} == {}
 
 
