@@ -191,6 +191,7 @@ def tokens(seed: int) -> Feeds:
     return {"ids": Draw(seed).ints(0, 49, 2, 8), "mask": mask}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("name", "options"),

@@ -85,6 +85,7 @@ def compare_with_packs() -> bool:
     return not tally.faults and bool(tally.outcomes["equal"])
 
 
+@pytest.mark.slow
 def test_a_packs_object_is_what_its_pipeline_compiles_to() -> None:
     """F30: whoever takes a kernel by its pipeline's digest has the bytes that compiling gives, of all families.
 
