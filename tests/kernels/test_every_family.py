@@ -72,10 +72,10 @@ CASES = {
     "matmul narrow": Case("MatMul", lambda n: (n, 20), lambda _: [HALVES], dtype="float16", result="float16"),
     "gemv": Case("MatMul", lambda n: (n, 37), lambda _: [(37, 1)]),
     "softmax": Case("Softmax", lambda n: (3, n), attrs={"axis": -1}),
-    "softmax outer": Case("Softmax", lambda n: (n, 5), attrs={"axis": 0}),
+    "softmax outer": Case("Softmax", lambda n: (n + 1, n), attrs={"axis": 0}),
     "layer_norm": Case("LayerNormalization", lambda n: (5, n), lambda n: [(n,), (n,)], least=1),
     "reduce": Case("ReduceSum", lambda n: (5, n), lambda _: [np.array([1])]),
-    "reduce outer": Case("ReduceMax", lambda n: (n, 5), lambda _: [np.array([0])], least=1),
+    "reduce outer": Case("ReduceMax", lambda n: (n + 1, n), lambda _: [np.array([0])]),
     "arg_reduce": Case("ArgMax", lambda n: (5, n), attrs={"axis": 1}, least=1, result="int64"),
 }
 """By the family that serves them; a word behind it tells cases of one family apart."""
