@@ -319,6 +319,7 @@ def test_large_values_do_not_overflow() -> None:
     np.testing.assert_allclose(check(attention, values), 3e38, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_few_queries_small_values_and_precise_ones_are_computed_one_by_one() -> None:
     """One query has no use for a block of them; high precision is that of products and softmax."""
     masked = Attention(lengths=(3, 70), mask=(2, 3, 1, 70), hidden=True)

@@ -335,6 +335,7 @@ def test_rows_are_written_into_a_cache(mode: str) -> None:
     np.testing.assert_array_equal(found, np.concatenate([update, cache[:, :, 3:]], 2))
 
 
+@pytest.mark.slow
 @halved
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize("biased", [True, False])

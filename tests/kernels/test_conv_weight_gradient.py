@@ -191,6 +191,7 @@ def test_every_variant_gives_the_same_sums(inputs: int) -> None:
         assert_close(written.view, wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", [(3, 3), (5, 5), (7, 1)])
 def test_every_variant_for_single_channels_gives_the_same_sums(kernel: tuple[int, int]) -> None:
     """All taps, a row or a column of them or one in registers, partial sums of images and of rows in memory or not."""

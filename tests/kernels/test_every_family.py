@@ -148,7 +148,7 @@ def test_a_familys_variant_without_limits_is_right_at_every_extent(name: str) ->
             _check(CASES[name], extent, kernels)
 
 
-@pytest.mark.parametrize("name", few(thinned(ONE_OF_EACH, 2), 3))
+@pytest.mark.parametrize("name", few(thinned(ONE_OF_EACH, 2), 8))
 def test_checked_bounds_raise_no_false_alarm(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled with the debug option oom, each family runs where it may run, and is right."""
     monkeypatch.setattr(harness, "kernel", lambda desc, level: kernel(desc, _checked, level))

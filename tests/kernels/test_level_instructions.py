@@ -122,6 +122,7 @@ def beyond(level: Level, assembly: str) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", X86 if CAMPAIGN else X86[2:], ids=str)
 def test_no_kernel_of_a_level_has_what_its_machines_may_lack(level: Level, tmp_path: Path) -> None:
     """Kernels of every family, and of operators on bytes and halves, where LLVM has most choice."""

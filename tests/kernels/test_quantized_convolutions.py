@@ -217,6 +217,7 @@ SUM_LIMITS: dict[str, tuple[list[onnx.NodeProto], float, float]] = {
 }
 
 
+@pytest.mark.slow
 @halved
 @pytest.mark.parametrize("limit", SUM_LIMITS)
 @pytest.mark.parametrize(
@@ -243,6 +244,7 @@ def test_a_quantised_sum_of_convolutions_divides_nothing(kind: str, zeros: tuple
             np.testing.assert_array_equal(run_model(each, feeds)["y"], expected)
 
 
+@pytest.mark.slow
 def test_bytes_stay_bytes_through_what_only_moves_or_compares_them() -> None:
     """MaxPool, Concat and Transpose between DequantizeLinear and QuantizeLinear work on bytes, of another scale too."""
     x = drawn("uint8", 2, 16, 6, 6)

@@ -222,6 +222,7 @@ def test_a_quantized_table_is_looked_up_in_bytes() -> None:
     assert_as_onnxruntime(model, feeds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("types", [("uint8", "int8"), ("uint8", "uint8")], ids="-".join)
 def test_attention_whose_projection_is_one_of_integers(types: tuple[str, str]) -> None:
     """``QAttention`` with a mask and a zero point of either side; scores and what follows are float32."""

@@ -202,6 +202,7 @@ def test_a_layer_gives_what_its_gradient_needs(direction: str, batch: int, const
                         outputs=outputs, hidden=37))  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", GATES)
 def test_weights_known_only_at_run_time_are_packed_at_each_call(kind: str) -> None:
     """So are biases; hidden units beyond the last whole panel are weighed too."""

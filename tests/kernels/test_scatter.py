@@ -82,6 +82,7 @@ def test_elements_of_any_type_replace_others(dtype: str) -> None:
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", thinned(["float64", "int32", "int64", "int8", "uint8", "uint32"], 2))
 def test_numbers_of_any_type_are_combined(dtype: str) -> None:
     """Integers wrap."""
