@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations, product
 from pathlib import Path
@@ -43,11 +44,18 @@ def spread(*axes: Sequence[Any]) -> list[tuple[Any, ...]]:
 
 def _spread(places: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
     missing = {value for place in places for value in enumerate(place)}
-    met, chosen = set[Any](), list[tuple[int, ...]]()
+    met, used, chosen = set[Any](), Counter[Any](), list[tuple[int, ...]]()
+
+    def gain(place: tuple[int, ...]) -> tuple[int, int, int]:
+        """Return how many new values and pairs there are in a place; then values that were used less are better."""
+        values = [*enumerate(place)]
+        return len(missing.intersection(values)), len(_pairs(place) - met), -sum(used[value] for value in values)
+
     while missing:
-        best = max(places, key=lambda place: (len(missing.intersection(enumerate(place))), len(_pairs(place) - met)))
+        best = max(places, key=gain)
         missing.difference_update(enumerate(best))
         met |= _pairs(best)
+        used.update(enumerate(best))
         chosen.append(best)
     return sorted(chosen)
 

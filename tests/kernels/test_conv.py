@@ -104,7 +104,7 @@ TILES = [(level, *tile[:2]) for level in TRIED for tile in direct.tiles(Machine.
 FIRST_TILES = [(level, *tile[:2]) for level in TRIED for tile in first_layer.tiles(Machine.of(level))]
 
 
-@pytest.mark.parametrize(("level", "width", "blocks"), thinned(TILES, 2))
+@pytest.mark.parametrize(("level", "width", "blocks"), thinned(TILES, 3))
 def test_every_tile_writes_its_output_and_nothing_else(level: Level, width: int, blocks: int) -> None:
     """At the least extents of a tile, and where it does not divide them, nothing outside the output changes.
 
@@ -134,7 +134,7 @@ def packed_pairs(weights: np.ndarray) -> np.ndarray:
 
 
 @runs_pairs
-@pytest.mark.parametrize(("width", "blocks"), thinned([tile[:2] for tile in direct.tiles(Machine.of(PAIRS))], 2))
+@pytest.mark.parametrize(("width", "blocks"), thinned([tile[:2] for tile in direct.tiles(Machine.of(PAIRS))], 3))
 def test_every_tile_of_pairs_writes_its_output_and_nothing_else(width: int, blocks: int) -> None:
     """Products of bfloat16 in pairs have the sums of float64, in ranges of rows and of blocks."""
     kernel, tile = 3 if (width, blocks) in ((14, 2), (1, 1)) else 1, {"width": width, "blocks": blocks}
@@ -306,7 +306,7 @@ def test_no_position_and_no_block_are_legal_for_the_smallest_tile() -> None:
         check_canaries(out)
 
 
-@pytest.mark.parametrize(("level", "width", "count"), thinned(FIRST_TILES, 2))
+@pytest.mark.parametrize(("level", "width", "count"), thinned(FIRST_TILES, 3))
 def test_every_tile_of_a_first_layer_writes_its_output_and_nothing_else(level: Level, width: int, count: int) -> None:
     """At its least extents, with more tasks than rows and with a last group of rows that is not full."""
     tile = {"width": width, "blocks": count, "rows": 8}

@@ -185,7 +185,7 @@ TILES = [(level, *tile[:2]) for level in PAIRS for tile in family.tiles(Machine.
 """Levels with their register tiles."""
 
 
-@pytest.mark.parametrize(("level", "width", "blocks"), thinned(TILES, 2))
+@pytest.mark.parametrize(("level", "width", "blocks"), thinned(TILES, 3))
 def test_tiles_that_cross_rows_write_their_output_and_nothing_else(level: Level, width: int, blocks: int) -> None:
     """Of any window, with a residual, with more positions than are copied together or fewer than a tile has."""
     draw, halves = Random(f"{SEED} {level} {width} {blocks}"), Machine.of(level).halves

@@ -65,7 +65,7 @@ _AVX512_OPERANDS = re.compile(r"%zmm|%[xy]mm(1[6-9]|2\d|3[01])|\{%k\d\}")
 _INSTRUCTION = re.compile(r"^\t(?:\{\w+\} )?([a-z][a-z0-9]*)(?: .*|\t.*|)$", re.MULTILINE)
 
 
-TURNS = 5
+TURNS = 7
 """Of so many kernels one is looked at for each level, another for the next one; a campaign looks at all for all."""
 
 ON_BYTES = ("Abs", "BitShift", "Cast", "Clip", "Div", "Mod", "Mul", "PRelu")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import combinations, product
 from pathlib import Path
 from types import SimpleNamespace
@@ -42,6 +43,18 @@ def test_any_two_values_of_two_parameters_meet_in_half_of_the_cases(monkeypatch:
     assert halved()[0].id == "a-shape0-0"
     monkeypatch.setattr(tiers, "CAMPAIGN", 1)
     assert len(halved()) == 12
+
+
+def test_values_of_the_shorter_lists_occur_about_equally_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are as many combinations as the longest list has values; a campaign has all."""
+    monkeypatch.setattr(tiers, "CAMPAIGN", 0)
+    rows = tiers.spread("abcdefgh", (0, 1), "xyz")
+    assert [row[0] for row in rows] == [*"abcdefgh"]
+    assert Counter(row[1] for row in rows) == {0: 4, 1: 4}
+    assert {*Counter(row[2] for row in rows).values()} <= {2, 3}
+    assert len({row[1:] for row in rows}) == 6
+    monkeypatch.setattr(tiers, "CAMPAIGN", 1)
+    assert len(tiers.spread("abcdefgh", (0, 1), "xyz")) == 48
 
 
 def test_seeds_are_divided_without_a_gap() -> None:
