@@ -20,10 +20,10 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 
 import opbuild
 from comparison import onnxruntime_outputs
-from fuzzing import SEED
+from fuzzing import CAMPAIGN, SEED
 from generated.microsoft_cases import NCHWC, Draw
-from tiers import spans
 
+NETWORKS = CAMPAIGN or 4
 LEVELS = onnxruntime.GraphOptimizationLevel
 
 Feeds = dict[str, Any]
@@ -143,11 +143,11 @@ def image(seed: int) -> Feeds:
     return {"x": Draw(seed).f(1, 3, 24, 24)}
 
 
-@pytest.mark.parametrize("numbers", spans(4, 2, start=0))
-def test_optimized_and_quantized_convolutions(numbers: range, tmp_path: Path, shared_store: Path) -> None:
+@pytest.mark.slow
+def test_optimized_and_quantized_convolutions(tmp_path: Path, shared_store: Path) -> None:
     """Networks in blocks of channels, with fused activations, and in whole numbers in each form."""
     found = Counter[str]()
-    for number in numbers:
+    for number in range(NETWORKS):
         draw, path = Draw(SEED + number), tmp_path / f"{number}.onnx"
         onnx.save(Convolutions(draw).model(), path)
         found += assert_same(optimized(path, LEVELS.ORT_ENABLE_EXTENDED), image(9), shared_store, 1e-4)
