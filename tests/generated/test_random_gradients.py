@@ -16,6 +16,7 @@ from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.graph.writing import Value, Writing
 from support.fuzzing import CAMPAIGN
 from support.graph_runner import run_graph
+from support.tiers import few
 
 Both = tuple[Value, torch.Tensor]
 """A value of the network, and torch's."""
@@ -264,7 +265,7 @@ STEPS: tuple[Step, ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(CAMPAIGN or 40))
+@pytest.mark.parametrize("seed", few(range(CAMPAIGN or 25), 3))
 def test_a_random_networks_gradients_are_torchs(seed: int) -> None:
     """Values are read by several operators, broadcast, picked twice, tied; each input's gradient is compared."""
     net = Network(seed)

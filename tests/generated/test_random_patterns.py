@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from opbuild.backend.host.matching import MOST_STEPS, Pattern
-from support.fuzzing import CAMPAIGN, SEED
 from support.seeds import try_seeds
+from support.tiers import spans
 
 LETTERS = "aabbc.-_ \n\tAZ09é日😀"
 ATOMS = (
@@ -118,16 +118,18 @@ def compared(seed: int) -> tuple[str, str]:
     return ("right", "") if steps_of(ours, text)[1] <= most else ("wrong", f"{pattern!r} on {text!r}: too many steps")
 
 
-def test_random_patterns_match_what_others_match() -> None:
+@pytest.mark.parametrize("seeds", spans(200, 60))
+def test_random_patterns_match_what_others_match(seeds: range) -> None:
     """Letters, sets, groups, flags, places and repeats, nested; RE2 itself is asked where it is installed."""
     try:
         import re2  # noqa: F401
     except ImportError:
         print("google-re2 is not installed: Python's re alone is asked")
-    tally = try_seeds("patterns", compared, range(SEED, SEED + (CAMPAIGN or 300)))
+    tally = try_seeds("patterns", compared, seeds)
     assert not tally.faults, tally.faults[:3]
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     "pattern",
     ["(a+)+b", "(a|aa)+b", "(a*)*b", "(a?){30}a{30}b", "(.*)(.*)(.*)(.*)b", "((a+)+)+b", "(a|b|ab)*c", "a*a*a*a*b"],
@@ -140,6 +142,7 @@ def test_nested_repeats_take_no_longer_than_others(pattern: str) -> None:
     assert Pattern(pattern).fullmatch("a" * 31 + pattern[-1])
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     "pattern", ["((a{100}){100}){100}", "a{1001}", "(a{40}){40}", "(" * 200 + ")" * 200, "(" * 100_000]
 )
@@ -151,6 +154,7 @@ def test_patterns_that_would_become_large_are_refused(pattern: str) -> None:
         Pattern("(abcdefghij|klmnopqrst){1000}")
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     "pattern",
     [*("a**", "*a", "a|*", "(", ")", "(?<=a)b", "(?=a)", "(?!a)", "(?>a)", r"\1", "(?P=n)", "[b-a]", "[a", "[[:no:]]"),
@@ -162,6 +166,7 @@ def test_what_is_no_pattern_of_re2_is_an_error(pattern: str) -> None:
         Pattern(pattern)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("pattern", "text", "is_match"),
     [

@@ -18,14 +18,14 @@ from onnx import helper
 import opbuild
 from opbuild.errors import OpbuildError
 from support.comparison import onnxruntime_outputs
-from support.fuzzing import CAMPAIGN, SEED
+from support.fuzzing import CAMPAIGN
 from support.seeds import try_seeds
+from support.tiers import spans
 
 Array = npt.NDArray[Any]
 
 pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
 
-TRIED = CAMPAIGN or 150
 
 PIECES = ("a", "b", "ab", "abc", "z", "Z", "é", "日本", "1", "_", "-", " ", "  ", ",", ".", "\t", "\n", "!", "😀", "")
 PATTERNS = (
@@ -73,12 +73,13 @@ def compared(seed: int) -> tuple[str, str]:
     return ("right", "") if got.shape == wanted.shape and (got == wanted).all() else ("wrong", said)
 
 
-def test_tokenizers_give_what_onnx_runtime_gives() -> None:
+@pytest.mark.parametrize("seeds", spans(100, 30))
+def test_tokenizers_give_what_onnx_runtime_gives(seeds: range) -> None:
     """Characters, patterns and separators, the longest match each, marks, padding and least lengths."""
     tally = try_seeds(
         "tokenizers",
         compared,
-        range(SEED, SEED + TRIED),
+        seeds,
         processes=os.cpu_count() or 1 if CAMPAIGN else 1,
     )
     assert not tally.faults, tally.faults[:3]
