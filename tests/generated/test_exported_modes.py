@@ -23,8 +23,9 @@ from opbuild.frontend.onnx_model import load_model  # noqa: E402
 from support.comparison import onnxruntime_outputs  # noqa: E402
 from support.fuzzing import CAMPAIGN, check_seeds  # noqa: E402
 from support.graph_runner import run_graph  # noqa: E402
+from support.tiers import spans  # noqa: E402
 
-MODULES = CAMPAIGN or 24
+MODULES = spans(12, 4)
 """Modules that are exported."""
 
 EXPORTERS = (False, True) if find_spec("onnxscript") else (False,)
@@ -173,7 +174,8 @@ def _alike(found: Any, expected: Any) -> bool:
 
 
 @pytest.mark.timeout(36000 if CAMPAIGN else 600)
-def test_files_of_both_exporters_compute_what_torch_computes() -> None:
+@pytest.mark.parametrize("seeds", MODULES)
+def test_files_of_both_exporters_compute_what_torch_computes(seeds: range) -> None:
     """Interpolation, sampling, padding, pools, rounding, choosing: three of four modules by the older exporter."""
 
     def one(seed: int) -> str:
@@ -182,7 +184,7 @@ def test_files_of_both_exporters_compute_what_torch_computes() -> None:
 
     logging.disable(logging.WARNING)
     try:
-        outcomes = check_seeds("exported modules", one, MODULES, processes=0).outcomes
+        outcomes = check_seeds("exported modules", one, seeds, processes=0).outcomes
     finally:
         logging.disable(logging.NOTSET)
     assert all(outcomes[f"same, {'dynamo' if each else 'script'}"] for each in EXPORTERS)

@@ -18,6 +18,7 @@ from opbuild.pipeline.steps import optimize_graph
 from opbuild.runtime.memory_plan import plan
 from support.fuzzing import CAMPAIGN, check_seeds
 from support.line_counter import lines_of
+from support.tiers import few, spans
 
 SMALL = 200 if CAMPAIGN else 40
 LARGE = 4 * SMALL
@@ -45,20 +46,21 @@ def growth(make: growing.Make) -> float:
     return lines_of(lambda: build(large)) / lines_of(lambda: build(small))
 
 
-@pytest.mark.parametrize("shape", growing.SHAPES)
+@pytest.mark.parametrize("shape", few(growing.SHAPES, 6))
 def test_work_grows_with_the_model_and_no_faster(shape: str) -> None:
     """Four times as many nodes, names, values, attributes or characters: about four times the steps."""
     assert growth(growing.SHAPES[shape]) <= MOST
 
 
-def test_work_of_random_shapes_grows_with_the_model() -> None:
+@pytest.mark.parametrize("seeds", spans(8, 2))
+def test_work_of_random_shapes_grows_with_the_model(seeds: range) -> None:
     """Random operators that read near or far, few values or many, with equal names or long ones."""
 
     def one(seed: int) -> tuple[str, str]:
         found = growth(growing.mixed(seed))
         return ("linear", "") if found <= MOST else ("wrong", f"{found:.1f} times the steps for 4 times the nodes")
 
-    check_seeds("growing models", one, CAMPAIGN or 10)
+    check_seeds("growing models", one, seeds)
 
 
 @pytest.mark.parametrize("levels", [19, 64, 1000])

@@ -10,8 +10,9 @@ from functools import partial
 import pytest
 
 from opbuild.backend.host.matching import MOST_STEPS, Pattern
-from support.fuzzing import CAMPAIGN, check_seeds
+from support.fuzzing import check_seeds
 from support.line_counter import lines_of
+from support.tiers import spans
 
 LETTERS = "aabbc.-_ \n\tAZ09é日😀"
 ATOMS = (
@@ -102,15 +103,17 @@ def compared(seed: int) -> tuple[str, str]:
     return "right", ""
 
 
-def test_random_patterns_match_what_others_match() -> None:
+@pytest.mark.parametrize("seeds", spans(200, 60))
+def test_random_patterns_match_what_others_match(seeds: range) -> None:
     """Letters, sets, groups, flags, places and repeats, nested; RE2 itself is asked where it is installed."""
     try:
         import re2  # noqa: F401
     except ImportError:
         print("google-re2 is not installed: Python's re alone is asked")
-    check_seeds("patterns", compared, CAMPAIGN or 300)
+    check_seeds("patterns", compared, seeds)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     "pattern",
     ["(a+)+b", "(a|aa)+b", "(a*)*b", "(a?){30}a{30}b", "(.*)(.*)(.*)(.*)b", "((a+)+)+b", "(a|b|ab)*c", "a*a*a*a*b"],
@@ -123,6 +126,7 @@ def test_nested_repeats_take_no_longer_than_others(pattern: str) -> None:
     assert Pattern(pattern).fullmatch("a" * 31 + pattern[-1])
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     "pattern", ["((a{100}){100}){100}", "a{1001}", "(a{40}){40}", "(" * 200 + ")" * 200, "(" * 100_000]
 )
@@ -134,6 +138,7 @@ def test_patterns_that_would_become_large_are_refused(pattern: str) -> None:
         Pattern("(abcdefghij|klmnopqrst){1000}")
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     "pattern",
     [*("a**", "*a", "a|*", "(", ")", "(?<=a)b", "(?=a)", "(?!a)", "(?>a)", r"\1", "(?P=n)", "[b-a]", "[a", "[[:no:]]"),
@@ -145,6 +150,7 @@ def test_what_is_no_pattern_of_re2_is_an_error(pattern: str) -> None:
         Pattern(pattern)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("pattern", "text", "is_match"),
     [

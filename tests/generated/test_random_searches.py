@@ -17,10 +17,10 @@ from opbuild.errors import OpbuildError
 from support.comparison import onnxruntime_outputs
 from support.fuzzing import CAMPAIGN, SEED, check_seeds
 from support.parts_runner import PartsRunner
+from support.tiers import spans
 
 pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
 
-TRIED = CAMPAIGN or 60
 BUILT = CAMPAIGN // 100 or 2
 
 
@@ -57,9 +57,10 @@ def compared(seed: int) -> tuple[str, str]:
     return ("wrong", said) if said else ("right", "")
 
 
-def test_searches_choose_what_onnx_runtime_chooses() -> None:
+@pytest.mark.parametrize("seeds", spans(40, 12))
+def test_searches_choose_what_onnx_runtime_chooses(seeds: range) -> None:
     """The likeliest token, one at random, or beams; all options, models as GPT-2 and as T5."""
-    check_seeds("searches", compared, TRIED)
+    check_seeds("searches", compared, seeds)
 
 
 @pytest.mark.parametrize("seed", range(BUILT))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from generated.random_trees import Case, expected, random_case, scores
 from kernels.one_operator import Array, on_kernels
 from support.comparison import onnxruntime_outputs
 from support.fuzzing import CAMPAIGN, check_seeds
 from support.parts_runner import PartsRunner
-
-CASES = CAMPAIGN or 40
+from support.tiers import spans
 
 
 def close(found: Array, wanted: Array) -> bool:
@@ -59,9 +59,10 @@ def _same_labels(found: Array, labels: Array, scores: Array) -> bool:
     return bool((found == labels)[clear].all())
 
 
-def test_random_trees_are_what_the_text_says() -> None:
+@pytest.mark.parametrize("seeds", spans(25, 8))
+def test_random_trees_are_what_the_text_says(seeds: range) -> None:
     """Every operator, mode, transform and aggregate; ties, NaN, infinities, shared branches, no rows."""
-    check_seeds("trees", one, CASES)
+    check_seeds("trees", one, seeds)
 
 
 def _as_onnx_runtime_has_it(case: Case) -> bool:
@@ -82,7 +83,8 @@ def _as_onnx_runtime_has_it(case: Case) -> bool:
     return case.targets > 2
 
 
-def test_onnx_runtime_gives_the_same() -> None:
+@pytest.mark.parametrize("seeds", spans(250, 80, campaign=10 * CAMPAIGN))
+def test_onnx_runtime_gives_the_same(seeds: range) -> None:
     """Where it does what the text says."""
 
     def compared(seed: int) -> str:
@@ -94,4 +96,4 @@ def test_onnx_runtime_gives_the_same() -> None:
         assert not fault, fault
         return "equal"
 
-    assert check_seeds("trees of ONNX Runtime", compared, 10 * CASES).outcomes["equal"] > CASES // 5
+    assert check_seeds("trees of ONNX Runtime", compared, seeds).outcomes["equal"] > len(seeds) // 50

@@ -18,14 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from opbuild.errors import OpbuildError
-from support.fuzzing import CAMPAIGN, HOSTILE, SEED
+from support.fuzzing import HOSTILE
 from support.seeds import try_seeds
 
 CANARY = "opbuild_planted"
 """A module that can be imported, whose import leaves a file."""
-
-FIELDS = CAMPAIGN or 50
-"""Changes of each format; there are many, and most fields of one are alike for its reader."""
 
 GROWTH = 2**30
 """Bytes by which a process's greatest size may grow while it reads fifty of these: compilers and torch are large."""
@@ -114,12 +111,13 @@ def _nested(depth: int, kind: int) -> Any:
     return value
 
 
-def try_fields(formats: Sequence[Format], planted: Path) -> dict[str, Counter[str]]:
+def try_fields(formats: Sequence[Format], planted: Path, seeds: range) -> dict[str, Counter[str]]:
     """Read each format with many changes, in processes of their own; return how often each outcome was.
 
     Args:
         formats: The formats.
         planted: An empty folder, for the module ``CANARY``.
+        seeds: What changes are drawn from.
 
     Raises:
         AssertionError: If reading raised something foreign, crashed, hung, took much memory, ran code or touched what
@@ -131,7 +129,7 @@ def try_fields(formats: Sequence[Format], planted: Path) -> dict[str, Counter[st
     found, faults = dict[str, Counter[str]](), list[str]()
     try:
         for each in formats:
-            tally = try_seeds(f"fields of {each.name}", _one(each, mark), range(SEED, SEED + FIELDS))
+            tally = try_seeds(f"fields of {each.name}", _one(each, mark), seeds)
             each.write(each.sound)
             found[each.name] = tally.outcomes
             faults += [f"{each.name}, seed {seed}: {outcome}: {said}" for seed, outcome, said in tally.faults]

@@ -36,20 +36,21 @@ HOSTILE: list[Any] = [
 """JSON values that a reader does not expect."""
 
 
-def check_seeds(name: str, check: Check, count: int = INPUTS, processes: int | None = None) -> Tally:
-    """Call a check with so many seeds, from ``SEED`` on; return what became of them.
+def check_seeds(name: str, check: Check, seeds: range | int = INPUTS, processes: int | None = None) -> Tally:
+    """Call a check with seeds; return what became of them.
 
     Args:
         name: What is checked; printed with the counts, and the class in a campaign's table.
         check: Takes a seed.
-        count: How many.
+        seeds: Which, or how many from ``SEED`` on.
         processes: See ``try_seeds``; None: one, in a campaign as many as there are cores.
 
     Raises:
         AssertionError: If one is wrong, foreign, crashed or hung; shows which, and what was said.
     """
     usual = (os.cpu_count() or 1) if CAMPAIGN else 1
-    tally = try_seeds(name, check, range(SEED, SEED + count), usual if processes is None else processes)
+    chosen = range(SEED, SEED + seeds) if isinstance(seeds, int) else seeds
+    tally = try_seeds(name, check, chosen, usual if processes is None else processes)
     faults = [f"{name}, seed {seed}: {outcome}: {said}" for seed, outcome, said in tally.faults[:5]]
     assert not faults, "\n\n".join(faults)
     return tally
