@@ -24,7 +24,6 @@ Array = npt.NDArray[Any]
 
 pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
 
-
 PIECES = ("a", "b", "ab", "abc", "z", "Z", "é", "日本", "1", "_", "-", " ", "  ", ",", ".", "\t", "\n", "!", "😀", "")
 PATTERNS = (
     *("[a-zA-Z0-9_]+", r"\w+", r"\w\w+", "[a-z]+", "a|ab|abc", "(a|ab)(c|bcd)?", "a*", "[ab]{2}", "a+?", "(?:ab)+|z"),
