@@ -11,15 +11,14 @@ import itertools
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import measure
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 import opbuild
 from opbuild.platform.processor import processor_name
@@ -34,33 +33,28 @@ TASKS = ("classifier", "regressor")
 
 def main() -> int:
     """Measure, print a table, write the results; return 1 if an output was wrong."""
-    parser = measure.parser(__doc__ or "")
+    parser = measure.parser_of_turns(__doc__ or "", 5, 0.1)
     parser.add_argument("--forests", nargs="*", default=list(FORESTS), choices=FORESTS)
     parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=TASKS)
     parser.add_argument("--trees", type=int, nargs="*", default=[10, 100, 1000])
-    parser.add_argument("--rows", type=int, nargs="*", default=[1, 1000])
     parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
     parser.add_argument("--compiled", type=int, default=100, help="trees that tl2cgen compiles at most")
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each runtime; the median counts")
-    parser.add_argument("--seconds", type=float, default=0.1, help="length of a turn")
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore")
     title = f"Forests, {processor_name()}: microseconds a call"
-    console, table = Console(width=130), Table(title=title, title_justify="left")
-    for column in ("forest", "trees", "rows", "threads", "opbuild", *OTHERS, "to ONNX Runtime", "to the best", "error"):
-        table.add_column(column, justify="left" if column == "forest" else "right")
-    rows = []
-    with tempfile.TemporaryDirectory() as folder, console.status("") as status:
-        for forest, task, trees in product(arguments.forests, arguments.tasks, arguments.trees):
-            status.update(f"{forest} {task}, {trees} trees")
+    columns = ("forest", "trees", "rows", "threads", "opbuild", *OTHERS, "to ONNX Runtime", "to the best", "error")
+    with tempfile.TemporaryDirectory() as folder:
+
+        def of(forest: str, task: str, trees: int) -> Iterator[tuple[list[object], dict[str, Any]]]:
             made = Forest(forest, task, trees, Path(folder), arguments.compiled)
             for count, threads in product(arguments.rows, arguments.threads):
                 row = made.measured(count, threads, arguments.rounds, arguments.seconds)
-                rows.append(row)
-                table.add_row(f"{forest} {task}", str(trees), str(count), str(threads), *shown(row))
-    console.print(table)
-    measure.write_results(arguments.json, "forests", rows)
-    return int(any(not row["error"] <= TOLERANCE for row in rows))
+                yield [f"{forest} {task}", trees, count, threads, *shown(row)], row
+
+        cases = product(arguments.forests, arguments.tasks, arguments.trees)
+        found = measure.tabulate(title, columns, ((f"{f} {t}, {n} trees", partial(of, f, t, n)) for f, t, n in cases))
+    measure.write_results(arguments.json, "forests", found)
+    return int(measure.exceeds(found, TOLERANCE))
 
 
 def shown(row: Mapping[str, Any]) -> list[str]:

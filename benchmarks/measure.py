@@ -8,13 +8,14 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
 from rich.console import Console
+from rich.table import Table
 
 from opbuild.platform.processor import processor_name
 from opbuild.version import __version__
@@ -74,6 +75,46 @@ def parser(description: str) -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(description=description.splitlines()[0])
     arguments.add_argument("--json", type=Path, help="write the results to this file")
     return arguments
+
+
+def parser_of_turns(description: str, rounds: int, seconds: float) -> argparse.ArgumentParser:
+    """Return a parser with the arguments of a benchmark that calls runtimes in turn, and the defaults of a turn."""
+    arguments = parser(description)
+    arguments.add_argument("--rows", type=int, nargs="*", default=[1, 1000])
+    arguments.add_argument("--rounds", type=int, default=rounds, help="turns of each runtime; the median counts")
+    arguments.add_argument("--seconds", type=float, default=seconds, help="length of a turn")
+    return arguments
+
+
+def tabulate(
+    title: str,
+    columns: Sequence[str],
+    cases: Iterable[tuple[str, Callable[[], Iterable[tuple[Sequence[object], dict[str, Any]]]]]],
+) -> list[dict[str, Any]]:
+    """Measure cases, print a table, and return the results.
+
+    Args:
+        title: The table's title.
+        columns: What its columns are called; the first is text.
+        cases: What each case is called while it is measured, and what yields the cells and the result of each of its
+            rows.
+    """
+    console, table, results = Console(width=130), Table(title=title, title_justify="left"), []
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="right" if place else "left")
+    with console.status("") as status:
+        for name, measured in cases:
+            status.update(name)
+            for cells, result in measured():
+                results.append(result)
+                table.add_row(*map(str, cells))
+    console.print(table)
+    return results
+
+
+def exceeds(results: Iterable[Mapping[str, Any]], tolerance: float) -> bool:
+    """Return whether an output was wrong; one that is no number is."""
+    return any(not result["error"] <= tolerance for result in results)
 
 
 def verdict(value: float, target: float | None) -> str:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import measure
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 import opbuild
 from opbuild.platform.processor import processor_name
@@ -25,29 +24,23 @@ PLAIN = {"zipmap": False}
 
 def main() -> int:
     """Measure, print a table, write the results; return 1 if an output was wrong."""
-    parser = measure.parser(__doc__ or "")
+    parser = measure.parser_of_turns(__doc__ or "", 7, 0.05)
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=MODELS, metavar="MODEL")
-    parser.add_argument("--rows", type=int, nargs="*", default=[1, 1000])
-    parser.add_argument("--rounds", type=int, default=7, help="turns of each runtime; the median counts")
-    parser.add_argument("--seconds", type=float, default=0.05, help="length of a turn")
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore")
     title = f"Classical models, {processor_name()}, one thread: microseconds a call"
-    console, table = Console(width=110), Table(title=title, title_justify="left")
-    for column in ("model", "rows", "kernels", "opbuild", "onnxruntime", "ratio", "error"):
-        table.add_column(column, justify="left" if column == "model" else "right")
-    found = []
-    with tempfile.TemporaryDirectory() as cache, console.status("") as status:
-        for name in arguments.models:
-            status.update(name)
+    columns = ("model", "rows", "kernels", "opbuild", "onnxruntime", "ratio", "error")
+    with tempfile.TemporaryDirectory() as cache:
+
+        def of(name: str) -> Iterator[tuple[list[object], dict[str, Any]]]:
             model, rows = MODELS[name]()
             for count in arguments.rows:
                 row = measured(model, rows[:count], Path(cache), arguments.rounds, arguments.seconds)
-                found.append({"model": name, "rows": count, **row})
-                table.add_row(name, str(count), *shown(row))
-    console.print(table)
+                yield [name, count, *shown(row)], {"model": name, "rows": count, **row}
+
+        found = measure.tabulate(title, columns, ((name, partial(of, name)) for name in arguments.models))
     measure.write_results(arguments.json, "tabular", found)
-    return int(any(not row["error"] <= TOLERANCE for row in found))
+    return int(measure.exceeds(found, TOLERANCE))
 
 
 def shown(row: Mapping[str, Any]) -> list[str]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +16,7 @@ import hypothesis
 import numpy as np
 import pytest
 
+from opbuild import events
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.config import Config
 from opbuild.runtime.reused import ReusedMemory, Wanted
@@ -21,9 +24,9 @@ from support import kept_kernels
 from support.campaign import Campaign
 from support.fuzzing import CAMPAIGN
 from support.preloaded import Preloaded, preloaded
-from support.remote_servers import servers
+from support.remote_servers import patient, servers
 
-__all__ = ["servers"]
+__all__ = ["patient", "servers"]
 
 if TYPE_CHECKING:
     from support.small_network import SmallNetwork
@@ -117,6 +120,17 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Keep no more kernels than have room, when all processes of the tests are done."""
     if not hasattr(session.config, "workerinput"):
         kept_kernels.forget_the_oldest()
+
+
+@pytest.fixture(autouse=True)
+def _told_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tell each test what is told once in a process, whatever was told or silenced before it."""
+    logging.disable(logging.NOTSET)
+    monkeypatch.setattr(events, "_LOGGED", set())
+    if (notices := sys.modules.get("opbuild.onnxruntime.notices")) is not None:
+        monkeypatch.setattr(notices, "_SAID", set())
+    if (remote := sys.modules.get("opbuild.pipeline.remote")) is not None:
+        remote.service_at.cache_clear()  # what was told of a store, and that it failed
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Runs ONNX's cases in processes of their own and prints what became of them.
 
-    python tests/conformance/run.py [--cache FOLDER] [--json FILE] [--update] [--first] [part of a name ...]
+    python tests/conformance/run.py [--cache FOLDER] [--json FILE] [--update]
+                                    [--first] [--share N | --others N] [part of a name ...]
 
 Without parts of names it runs all. What does not pass on kernels alone is listed with its reason, then the counts.
 With ``--update`` the golden file and the page of the documentation are written anew.
@@ -70,6 +71,8 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("parts", nargs="*", help="parts of names")
     parser.add_argument("--first", action="store_true", help="run the first case of each set of operators")
+    parser.add_argument("--share", type=int, help="run every so-manieth of them")
+    parser.add_argument("--others", type=int, help="run those that --share leaves out")
     parser.add_argument("--cache", type=Path, help="folder of the store (default: one that is removed again)")
     parser.add_argument("--json", type=Path, help="file for what became of each case")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="cases that run at once")
@@ -78,6 +81,9 @@ def main(arguments: Sequence[str]) -> int:
     if not given.update:
         kept_kernels.take_in_builds()
     chosen = first_of_each() if given.first and not given.update else selected(() if given.update else given.parts)
+    if given.share or given.others:
+        part = given.share or given.others
+        chosen = [case for at, case in enumerate(chosen) if (at % part == 0) == bool(given.share)]
     with tempfile.TemporaryDirectory(prefix="opbuild-conformance-") as folder:
         began = time.perf_counter()
         found = run(chosen, given.cache or Path(folder), given.processes)

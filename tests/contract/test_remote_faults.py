@@ -36,6 +36,7 @@ from opbuild.store.remote.objects import OPERATORS, Objects
 from opbuild.store.remote.operators import RemoteStore
 from opbuild.store.remote.service import Service
 from opbuild.store.tiers import TieredStore
+from support.forked import in_fork
 from support.remote_servers import (
     PATIENT,
     Servers,
@@ -48,6 +49,7 @@ from support.remote_servers import (
     webdav_server,
 )
 from support.samples import LEVEL, conv, entry_of, needed
+from support.simulated import Hurried
 
 __all__ = ["servers"]
 
@@ -223,7 +225,7 @@ def test_a_build_ends_well_whatever_a_server_does(
     if words == {"slow"}:
         from_moment(monkeypatch, moment)
     with faulty(written, misbehave, moment, scheme) as (url, asked):
-        remote = service(url)
+        remote = service(url, time=Hurried())
         built, said = build(remote, config, told)
         assert built == COUNT - max(0, moment - 1)
         assert said <= words
@@ -248,7 +250,8 @@ def test_one_fault_that_passes_costs_one_operator(written: Path, config: Config)
         _answer(429 if busy else 200, data)(handler, data)
 
     with faulty(written, once, 3) as (url, _):
-        assert build(service(url), config, told) == (0, set())
+        assert build(service(url, time=(hurried := Hurried())), config, told) == (0, set())
+    assert hurried.now > 0
     assert told == []
 
 
@@ -272,7 +275,7 @@ def test_a_server_that_is_killed_or_stops_in_the_middle(
             process.wait() if how == "killed" else None
 
         from_moment(monkeypatch, moment, strike, PATIENT if how == "killed" else SECONDS)
-        built, said = build(service(url), config, told := [])
+        built, said = build(service(url, time=Hurried()), config, told := [])
     assert built == COUNT - max(0, moment - 1)
     assert said <= ({"refused"} if how == "killed" else {"slow"})
     assert len(told) == 1
@@ -408,10 +411,6 @@ def test_a_fork_asks_for_nothing(written: Path) -> None:
     key, _ = entry_of(conv())
     store = RemoteStore(Objects(remote, PRIVATE))
     store.lookup(key)
-    child = os.fork()
-    if child == 0:
-        answer = remote.read(OPERATORS + "x", 10)
-        os._exit(0 if isinstance(answer, Reason) and answer.code == "refused" else 1)
-    assert os.waitpid(child, 0)[1] == 0
+    assert in_fork(lambda: remote.read(OPERATORS + "x", 10).code) == "refused"  # type: ignore[union-attr]
     assert isinstance(store.lookup(key), (Found, Missing))
     assert remote.reading.reason is None

@@ -10,13 +10,14 @@ import pytest
 from opbuild.files.trust import PRIVATE
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import Claim, Found, Holder
-from opbuild.store.remote.groups import LEAST, Group, write_group
+from opbuild.store.remote.groups import AGAIN_SECONDS, COLLECTED, LEAST, Group, write_group
 from opbuild.store.remote.leases import Leases
 from opbuild.store.remote.objects import CLAIMS, GROUPS, Objects
 from opbuild.store.remote.operators import FIRST, RemoteStore
 from opbuild.store.remote.service import Service
 from support.remote_servers import service
 from support.samples import conv, entry_of
+from support.simulated import Time
 
 COUNT = FIRST + LEAST + 2
 MADE = [entry_of(conv(tile)) for tile in range(COUNT)]
@@ -25,9 +26,15 @@ NAME = Group({key.stem: key for key in KEYS}).name
 
 
 @pytest.fixture
-def shared(tmp_path: Path) -> Service:
+def time() -> Time:
+    """What all who share the remote store wait by."""
+    return Time()
+
+
+@pytest.fixture
+def shared(tmp_path: Path, time: Time) -> Service:
     """A remote store in a folder."""
-    return service(f"file://{tmp_path / 'shared'}")
+    return service(f"file://{tmp_path / 'shared'}", time=time)
 
 
 def writer(shared: Service) -> RemoteStore:
@@ -110,12 +117,13 @@ def test_one_of_several_collects_and_the_others_ask_once_more(shared: Service) -
     assert shared.names(CLAIMS) == ()
 
 
-def test_who_meets_a_dead_collector_has_everything(shared: Service) -> None:
+def test_who_meets_a_dead_collector_has_everything(shared: Service, time: Time) -> None:
     """It waits for half a second, and collects then."""
     for _, entry in MADE:
         reader(shared).publish(entry)
     assert not isinstance(Leases(shared, CLAIMS).claim(NAME), Holder)
     assert found(writer(shared).lookup_all(KEYS)) == COUNT
+    assert COLLECTED <= time() < COLLECTED + 2 * AGAIN_SECONDS
     assert shared.names(GROUPS) == (NAME,)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from opbuild.kernel.interfaces import UNCLAIMED, Holder
@@ -11,6 +9,7 @@ from opbuild.store.remote.leases import Lease, Leases
 from opbuild.store.remote.service import Service
 from support.remote_servers import KINDS, Servers, free_port, service
 from support.samples import conv, key_of
+from support.simulated import Time
 from support.together import run_together
 
 
@@ -20,19 +19,9 @@ def remote(request: pytest.FixtureRequest, servers: Servers) -> Service:
     return servers(request.param)
 
 
-class Clock:
-    """Seconds that pass when a test says so."""
-
-    def __init__(self, now: float) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def leases(remote: Service, clock: Callable[[], float] = lambda: 0.0) -> Leases:
+def leases(remote: Service, time: Time | None = None) -> Leases:
     """Return the claims of another process."""
-    return Leases(remote, "claims/", 3, clock)
+    return Leases(remote, "claims/", 3, time or Time())
 
 
 def test_one_holds_a_claim_until_it_is_released(remote: Service) -> None:
@@ -64,8 +53,8 @@ def test_of_many_that_claim_at_once_hardly_more_than_one_succeeds(remote: Servic
 
 def test_a_dead_holders_claim_ends_by_the_clock_of_who_waits(remote: Service) -> None:
     """However wrong the clocks of two hosts are: only what passes while one waits counts; then one follows."""
-    assert isinstance(leases(remote, Clock(1e9)).claim("one", 10.0), Lease)
-    early, late = Clock(-5e8), Clock(7.0)
+    assert isinstance(leases(remote, Time(1e9)).claim("one", 10.0), Lease)
+    early, late = Time(-5e8), Time(7.0)
     waiting, other = leases(remote, early), leases(remote, late)
     assert isinstance(waiting.claim("one"), Holder)
     assert isinstance(other.claim("one"), Holder)
@@ -82,14 +71,14 @@ def test_a_dead_holders_claim_ends_by_the_clock_of_who_waits(remote: Service) ->
 
 def test_who_can_not_wait_takes_a_claim_over(remote: Service) -> None:
     """In the same way as one that has ended: one of many has it, and the next one can take that over."""
-    seconds = [0.0]
-    hosts = [Leases(remote, "claims/", clock=lambda: seconds[0]) for _ in range(3)]
+    time = Time()
+    hosts = [leases(remote, time) for _ in range(3)]
     assert not isinstance(hosts[0].claim("k"), Holder)
     assert all(isinstance(host.claim("k", patience=0.5), Holder) for host in hosts[1:])
-    seconds[0] = 0.6
+    time.now = 0.6
     assert not isinstance(hosts[1].claim("k", patience=0.5), Holder)
     assert isinstance(hosts[2].claim("k", patience=0.5), Holder)
-    seconds[0] = 1.2
+    time.now = 1.2
     assert not isinstance(hosts[2].claim("k", patience=0.5), Holder)
 
 
@@ -97,10 +86,10 @@ def test_who_can_not_wait_takes_a_claim_over(remote: Service) -> None:
 def test_what_is_no_claim_ends_too(remote: Service, said: bytes) -> None:
     """Who writes nonsense into the folder of claims makes others wait for one lease, not for ever."""
     assert remote.write("claims/one/0", said) is None
-    clock = Clock(0.0)
-    waiting = leases(remote, clock)
+    time = Time()
+    waiting = leases(remote, time)
     assert isinstance(waiting.claim("one"), Holder)
-    clock.now = 16.0
+    time.now = 16.0
     assert isinstance(waiting.claim("one"), Lease)
 
 

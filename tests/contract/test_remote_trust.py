@@ -23,7 +23,10 @@ from support.remote_servers import service
 from support.samples import conv, entry_of
 from support.small_network import SHAPE, small_model
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away, and pose as another user")
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away, and pose as another user"),
+    pytest.mark.usefixtures("patient"),
+]
 
 SIGNED = Trust(key=b"a key of sixteen bytes")
 KEY, ENTRY = entry_of(conv())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -9,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from opbuild.config import Config
+from opbuild.files.private import PREFIX
 from opbuild.files.trust import PRIVATE
 from opbuild.kernel.interfaces import Found, Missing, Store, origins
+from opbuild.store import publish
 from opbuild.store.disk import DiskStore
 from opbuild.store.memory import MemoryStore
 from opbuild.store.remote.objects import Objects
@@ -21,9 +25,9 @@ from support.remote_servers import READ_KINDS, Servers
 from support.samples import conv, entry_of, key_of
 
 KINDS: dict[str, Callable[[Path], Store]] = {
-    "disk": lambda folder: DiskStore(folder / "kernel_meta"),
+    "disk": lambda folder: DiskStore(folder / "rank_0" / "kernel_meta"),
     "memory": lambda folder: MemoryStore(),
-    "tiered": lambda folder: TieredStore(DiskStore(folder / "kernel_meta"), [MemoryStore(), MemoryStore()]),
+    "tiered": lambda folder: TieredStore(DiskStore(folder / "rank_0" / "kernel_meta"), [MemoryStore(), MemoryStore()]),
     "shared": lambda folder: rank_stores(Config(cache_path=folder), DiskStore)[0],
 }
 
@@ -34,6 +38,23 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> S
     if request.param in READ_KINDS:
         return RemoteStore(Objects(servers(request.param), PRIVATE))
     return KINDS[request.param](tmp_path)
+
+
+@pytest.fixture(params=[kind for kind in sorted(KINDS) if kind != "memory"])
+def on_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """An empty store of each kind that writes to files of its own."""
+    return KINDS[request.param](tmp_path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder of those, which does not exist yet."""
+    return tmp_path / "rank_0" / "kernel_meta"
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return the names of the files in a folder."""
+    return [path.name for path in folder.iterdir()]
 
 
 def test_an_empty_store_answers_absent(store: Store) -> None:
@@ -159,3 +180,152 @@ def test_threads_share_a_store(store: Store) -> None:
     for thread in threads:
         thread.join()
     assert problems == []
+
+
+def test_an_entry_is_three_files_and_nothing_else(on_disk: Store, folder: Path) -> None:
+    """Publishing leaves the object and its two records, no private file and no lock file (F18, F53)."""
+    _, entry = entry_of(conv())
+    on_disk.publish(entry)
+    assert sorted(names_in(folder)) == [f"{entry.name}{suffix}" for suffix in (".info", ".json", ".o")]
+
+
+@pytest.mark.parametrize(
+    ("code", "step"),
+    list(
+        zip(
+            [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO, errno.EMFILE],
+            2 * ["make_folder", "write_new", "replace"],
+            strict=True,
+        )
+    ),
+)
+def test_a_storage_that_refuses_is_a_reason_and_leaves_nothing(
+    on_disk: Store, folder: Path, monkeypatch: pytest.MonkeyPatch, code: int, step: str
+) -> None:
+    """Disk full, quota, read-only, no permission, at any step: the reason is returned, no file remains (F06, F54)."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    if step == "replace":
+        monkeypatch.setattr(Path, "replace", refuse)
+    else:
+        monkeypatch.setattr(publish, step, refuse)
+    key, entry = entry_of(conv())
+    assert os.strerror(code) in str(on_disk.publish(entry))
+    assert not folder.exists() or names_in(folder) == []
+    monkeypatch.undo()
+    assert on_disk.publish(entry) is None
+    assert isinstance(on_disk.lookup(key), Found)
+
+
+@pytest.mark.parametrize("refused", range(6))
+def test_a_disk_that_fills_up_midway_leaves_no_wrong_entry(
+    on_disk: Store, folder: Path, monkeypatch: pytest.MonkeyPatch, refused: int
+) -> None:
+    """Whichever write or rename fails first, the entry is absent or the old one, never a mixture (F04, F06)."""
+    key, old = entry_of(conv(), code=b"old")
+    _, new = entry_of(conv(), code=b"new")
+    on_disk.publish(old)
+    count = 0
+    write_new, replace = publish.write_new, Path.replace
+
+    def step() -> None:
+        nonlocal count
+        count += 1
+        if count > refused:
+            raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(publish, "write_new", lambda *a: (step(), write_new(*a)))
+    monkeypatch.setattr(Path, "replace", lambda *a: (step(), replace(*a)))
+    assert on_disk.publish(new) is not None
+    monkeypatch.undo()
+    answer = on_disk.lookup(key)
+    if refused <= 3:
+        assert isinstance(answer, Found)
+        assert answer.entry.object == old.object
+    else:
+        assert isinstance(answer, Missing)
+        assert answer.reason.code == "damaged"
+    assert not [name for name in names_in(folder) if name.startswith(PREFIX)]
+
+
+@pytest.mark.parametrize("code", [errno.ENOENT, errno.ESTALE, errno.EBUSY])
+def test_a_passing_refusal_is_tried_again(on_disk: Store, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """What network file systems answer now and then does not cost the entry (F12)."""
+    calls = 0
+    replace = Path.replace
+
+    def once(*paths: Path) -> Path:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise OSError(code, os.strerror(code))
+        return replace(*paths)
+
+    monkeypatch.setattr(Path, "replace", once)
+    key, entry = entry_of(conv())
+    assert on_disk.publish(entry) is None
+    assert isinstance(on_disk.lookup(key), Found)
+
+
+def test_an_interrupt_between_two_renames_shows_no_entry(
+    on_disk: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in the middle of publishing leaves nothing that loads and no private file (F04)."""
+    calls = 0
+    replace = Path.replace
+
+    def interrupted(*paths: Path) -> Path:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise KeyboardInterrupt
+        return replace(*paths)
+
+    monkeypatch.setattr(Path, "replace", interrupted)
+    key, entry = entry_of(conv())
+    with pytest.raises(KeyboardInterrupt):
+        on_disk.publish(entry)
+    monkeypatch.undo()
+    answer = on_disk.lookup(key)
+    assert isinstance(answer, Missing)
+    assert answer.reason.code == "incomplete"
+    assert sorted(names_in(folder)) == [f"{entry.name}.info", f"{entry.name}.o"]
+
+
+def test_strays_do_not_disturb(on_disk: Store, folder: Path) -> None:
+    """Foreign files, orphans and sub-folders in the folder stop neither reading nor writing (F50)."""
+    key, entry = entry_of(conv())
+    on_disk.publish(entry)
+    (folder / "sub").mkdir()
+    (folder / "orphan_1_0.o").write_bytes(b"x")
+    (folder / "other_1_0.json").write_bytes(b"{")
+    (folder / "nan.json").mkdir()
+    assert isinstance(on_disk.lookup(key), Found)
+    assert on_disk.publish(entry_of(conv(2))[1]) is None
+    assert {on_disk.components(name) is None for name in ("orphan_1_0", "other_1_0", "nan")} == {True}
+
+
+def test_entry_times_do_not_matter(on_disk: Store, folder: Path) -> None:
+    """Entries from tomorrow or 1970 are hits (F56)."""
+    key, entry = entry_of(conv())
+    on_disk.publish(entry)
+    for when in (0.0, 4e9):
+        for path in folder.iterdir():
+            os.utime(path, (when, when))
+        assert isinstance(on_disk.lookup(key), Found)
+
+
+def test_a_hit_writes_nothing(on_disk: Store, folder: Path) -> None:
+    """A look-up changes no file and no time stamp of change, so a read-only mount serves hits (F55)."""
+    key, entry = entry_of(conv())
+    on_disk.publish(entry)
+
+    def state() -> list[tuple[str, int, int]]:
+        paths = [folder, *sorted(folder.iterdir())]
+        return [(path.name, path.stat().st_mtime_ns, path.stat().st_ctime_ns) for path in paths]
+
+    before = state()
+    assert isinstance(on_disk.lookup(key), Found)
+    assert state() == before

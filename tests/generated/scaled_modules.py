@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import onnx
 import torch
 from torch.nn import functional
@@ -17,7 +18,7 @@ class Scaling(torch.nn.Module):
     def __init__(self, of: Scaled) -> None:
         super().__init__()
         for name, value in of.constants.items():
-            self.register_buffer(name, torch.from_numpy(value))
+            self.register_buffer(name, torch.from_numpy(np.asarray(value)))
         attrs = [{each.name: onnx.helper.get_attribute_value(each) for each in node.attribute} for node in of.nodes]
         names = [[name for name in node.input if name in of.constants] for node in of.nodes]
         self.steps = [(node.op_type, own, given) for node, own, given in zip(of.nodes, names, attrs, strict=True)]

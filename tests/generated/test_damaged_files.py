@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import time
-
 import pytest
 
 from support.campaign import count
 from support.damaged_cache import Damage, World, in_child, walk
-from support.fuzzing import CAMPAIGN
+from support.fuzzing import CAMPAIGN, SEED
+from support.tiers import slow
 
-SEED = int(os.environ.get("OPBUILD_FUZZ_SEED", "0")) or (int(time.time()) if CAMPAIGN else 80)
-DAMAGES = max(CAMPAIGN, 2000) if CAMPAIGN else 16
+WALKS = [(SEED, max(CAMPAIGN, 2000))] if CAMPAIGN else [(SEED, 4), slow(SEED + 1, 6)]
+"""Where the seeds of a walk begin, and how many damages it has."""
 
 pytestmark = [pytest.mark.timeout(7200)] if CAMPAIGN else []
 
@@ -25,11 +23,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return made
 
 
-def test_damaged_files_give_right_results_and_are_repaired(world: World) -> None:
+@pytest.mark.parametrize(("seed", "least"), WALKS)
+def test_damaged_files_give_right_results_and_are_repaired(world: World, seed: int, least: int) -> None:
     """F01, F80: whatever file stands in another's place; the second run starts all networks, ``verify`` sees it."""
-    damages = walk(world, SEED, DAMAGES)["damages"]
+    damages = walk(world, seed, least)["damages"]
     count("damaged files", {"right": damages})
-    assert damages >= DAMAGES
+    assert damages >= least
 
 
 @pytest.mark.parametrize("pattern", ["*.model", "*.digest", "*.seen", "weights/*.json", "*.json", "*.so"])

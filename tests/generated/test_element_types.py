@@ -119,6 +119,7 @@ def test_what_is_said_of_types_is_what_the_standard_says() -> None:
             assert ports[0] <= floats, schema.name
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("op_type", ["Sigmoid", "Softmax", "Relu", "Conv"])
 def test_an_error_about_a_float_of_eight_bits_names_it(op_type: str) -> None:
     """These have no arithmetic: the error says so before anything is built."""
@@ -129,6 +130,7 @@ def test_an_error_about_a_float_of_eight_bits_names_it(op_type: str) -> None:
         load_model(model).bind({}, evaluate)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("op_type", ["QLinearAdd", "QLinearMul"])
 def test_an_error_about_a_quantized_operator_names_the_type(op_type: str) -> None:
     """They compute with bytes; int32 is what is accumulated in."""

@@ -7,7 +7,6 @@ import io
 import logging
 import random
 import warnings
-from collections import Counter
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
@@ -22,10 +21,11 @@ from torch.nn import functional as F  # noqa: E402
 from opbuild.backend.evaluate import evaluate  # noqa: E402
 from opbuild.frontend.onnx_model import load_model  # noqa: E402
 from support.comparison import onnxruntime_outputs  # noqa: E402
-from support.fuzzing import CAMPAIGN, SEED  # noqa: E402
+from support.fuzzing import CAMPAIGN, check_seeds  # noqa: E402
 from support.graph_runner import run_graph  # noqa: E402
+from support.tiers import spans  # noqa: E402
 
-MODULES = CAMPAIGN or 24
+MODULES = spans(12, 4)
 """Modules that are exported."""
 
 EXPORTERS = (False, True) if find_spec("onnxscript") else (False,)
@@ -174,21 +174,19 @@ def _alike(found: Any, expected: Any) -> bool:
 
 
 @pytest.mark.timeout(36000 if CAMPAIGN else 600)
-def test_files_of_both_exporters_compute_what_torch_computes() -> None:
+@pytest.mark.parametrize("seeds", MODULES)
+def test_files_of_both_exporters_compute_what_torch_computes(seeds: range) -> None:
     """Interpolation, sampling, padding, pools, rounding, choosing: three of four modules by the older exporter."""
+
+    def one(seed: int) -> str:
+        dynamo = EXPORTERS[seed % 4 == 0 and len(EXPORTERS) > 1]
+        return f"{outcome(seed, dynamo)}, {'dynamo' if dynamo else 'script'}"
+
     logging.disable(logging.WARNING)
-    outcomes, faults = Counter[str](), []
     try:
-        for seed in range(SEED, SEED + MODULES):
-            dynamo = EXPORTERS[seed % 4 == 0 and len(EXPORTERS) > 1]
-            try:
-                outcomes[f"{outcome(seed, dynamo)}, {'dynamo' if dynamo else 'script'}"] += 1
-            except Exception as error:
-                faults.append((seed, f"{type(error).__name__}: {error}"))
+        outcomes = check_seeds("exported modules", one, seeds, processes=0).outcomes
     finally:
         logging.disable(logging.NOTSET)
-    print(dict(outcomes))
-    assert not faults, (len(faults), faults[:5])
     assert all(outcomes[f"same, {'dynamo' if each else 'script'}"] for each in EXPORTERS)
 
 

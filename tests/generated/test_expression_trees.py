@@ -5,9 +5,7 @@ Bounded here; ``OPBUILD_FUZZ=5000`` tries so many, from a seed that it prints on
 
 from __future__ import annotations
 
-import os
 import sys
-import time
 from collections.abc import Sequence
 from itertools import count, islice
 
@@ -36,11 +34,10 @@ from support.expression_trees import (
     shrunk,
     tree,
 )
-from support.fuzzing import CAMPAIGN
+from support.fuzzing import CAMPAIGN, SEED, check_seeds
 
 LEVELS = levels()
 TREES = (CAMPAIGN or 24) // len(LEVELS)
-START = int(os.environ.get("OPBUILD_FUZZ_SEED", "0")) or (int(time.time()) * 1000 if CAMPAIGN else 1)
 BATCH = 12
 
 
@@ -70,7 +67,7 @@ def together(trees: Sequence[Tree], target: str) -> list[Sequence[Array] | None]
 def test_random_trees_give_what_their_operations_give_one_by_one(level: str) -> None:
     """All operations, types and special values, for every level of instructions that this machine runs."""
     target, failures = LEVELS[level], {}
-    first = START + 10_000_000 * list(LEVELS).index(level)
+    first = SEED + 10_000_000 * list(LEVELS).index(level)
     for start in range(first, first + TREES, BATCH):
         seeds = range(start, min(start + BATCH, first + TREES))
         trees = [tree(seed) for seed in seeds]
@@ -87,7 +84,7 @@ def test_networks_of_trees_give_what_their_operations_give_one_by_one() -> None:
     """Passes that fuse, fold and choose kernels change no bit either; numbers that are not literals become operands."""
     options = {mode: Options(impl_mode=mode) for mode in ("high_performance", "high_precision")}
     reference = Reference(LEVELS[host_level().name])
-    alive = (one for one in map(tree, count(START + 90_000_000)) if is_alive(one))
+    alive = (one for one in map(tree, count(SEED + 90_000_000)) if is_alive(one))
     for one in islice(alive, CAMPAIGN // 20 or 6):
         graph, feeds = as_graph(one)
         mode = "high_precision" if one.refined else "high_performance"
@@ -98,7 +95,8 @@ def test_networks_of_trees_give_what_their_operations_give_one_by_one() -> None:
 
 def test_the_host_computes_what_kernels_compute() -> None:
     """What is folded when a network is built, or has no kernel, is what it would have been at run time."""
-    for seed in range(START, START + (CAMPAIGN or 400)):
+
+    def check(seed: int) -> None:
         one = tree(seed)
         found: dict[Expression, Array] = {}
         for part in walk(one.expression):
@@ -110,4 +108,6 @@ def test_the_host_computes_what_kernels_compute() -> None:
                 with np.errstate(all="ignore"):
                     expected = cast(operands[0], part[1]) if part[0] == "cast" else apply(part[0], operands)
                 wrong = differences(found[part], expected)
-                assert not wrong.size, (seed, part, [x[wrong[0]] for x in operands], expected[wrong[0]])
+                assert not wrong.size, (part, [x[wrong[0]] for x in operands], expected[wrong[0]])
+
+    check_seeds("expressions on the host", check, CAMPAIGN or 400)

@@ -26,6 +26,7 @@ from support.fuzzing import CAMPAIGN, SEED
 SOURCES = Path(opbuild.__file__).parent
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("order", [*ORDERS, SURROGATE])
 def test_orders_are_written_as_repr_writes_them(order: str) -> None:
     """What prints stays as it is, in any script; what does not is shown by its escape."""
@@ -91,7 +92,7 @@ def said(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int,
     return code, written.out
 
 
-SEEDS = range(SEED, SEED + (max(CAMPAIGN // 100, 3) if CAMPAIGN else 3))
+SEEDS = range(SEED, SEED + (max(CAMPAIGN // 100, 3) if CAMPAIGN else 2))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -141,6 +142,7 @@ def test_errors_warnings_and_what_is_logged_are_shown(caplog: pytest.LogCaptureF
     assert not orders_in(caplog.text)
 
 
+@pytest.mark.slow
 def test_a_damaged_store_gives_no_orders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Names of strange files, and texts in records, are shown by the commands on the store."""
     draw = random.Random(SEED)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-import threading
-from collections.abc import Callable
 from math import log
-from typing import Any
 
 import pytest
 
@@ -20,33 +16,14 @@ from opbuild.models.served import host_calls
 from opbuild.pipeline.stages import planned
 from opbuild.pipeline.steps import optimize_graph
 from opbuild.runtime.memory_plan import plan
-from support.fuzzing import CAMPAIGN, SEED
-from support.seeds import try_seeds
+from support.fuzzing import CAMPAIGN, check_seeds
+from support.line_counter import lines_of
+from support.tiers import few, spans
 
 SMALL = 200 if CAMPAIGN else 40
 LARGE = 4 * SMALL
 MOST = 1.25 * LARGE * log(LARGE) / (SMALL * log(SMALL))
 """Times as many steps as the smaller model needs that one of four times its size may need."""
-
-
-def steps(do: Callable[[], object]) -> int:
-    """Return the lines of Python that a function runs, each turn of a loop counted: what no other machine changes."""
-    count = 0
-
-    def trace(_frame: Any, event: str, _argument: Any) -> Any:
-        nonlocal count
-        count += event != "return"
-        return trace
-
-    before = sys.gettrace()
-    threading.settrace(trace)
-    sys.settrace(trace)
-    try:
-        do()
-    finally:
-        sys.settrace(before)
-        threading.settrace(None)  # type: ignore[arg-type]
-    return count
 
 
 def build(data: bytes) -> None:
@@ -66,24 +43,24 @@ def growth(make: growing.Make) -> float:
     small, large = (make(n).SerializeToString() for n in (SMALL, LARGE))
     build(small)  # what is imported and remembered
     build(large)
-    return steps(lambda: build(large)) / steps(lambda: build(small))
+    return lines_of(lambda: build(large)) / lines_of(lambda: build(small))
 
 
-@pytest.mark.parametrize("shape", growing.SHAPES)
+@pytest.mark.parametrize("shape", few(growing.SHAPES, 6))
 def test_work_grows_with_the_model_and_no_faster(shape: str) -> None:
     """Four times as many nodes, names, values, attributes or characters: about four times the steps."""
     assert growth(growing.SHAPES[shape]) <= MOST
 
 
-def test_work_of_random_shapes_grows_with_the_model() -> None:
+@pytest.mark.parametrize("seeds", spans(8, 2))
+def test_work_of_random_shapes_grows_with_the_model(seeds: range) -> None:
     """Random operators that read near or far, few values or many, with equal names or long ones."""
 
     def one(seed: int) -> tuple[str, str]:
         found = growth(growing.mixed(seed))
         return ("linear", "") if found <= MOST else ("wrong", f"{found:.1f} times the steps for 4 times the nodes")
 
-    tally = try_seeds("growing models", one, range(SEED, SEED + (CAMPAIGN or 10)))
-    assert not tally.faults, tally.faults[0]
+    check_seeds("growing models", one, seeds)
 
 
 @pytest.mark.parametrize("levels", [19, 64, 1000])
@@ -92,7 +69,7 @@ def test_functions_that_double_at_each_level_are_refused_before_they_are_expande
     data = growing.nested_functions(levels).SerializeToString()
     with pytest.raises(InvalidModelError, match="function 'F18' of domain 'own' becomes 262144 nodes"):
         load_model(data)
-    assert steps(lambda: build(data)) < 3000 * levels
+    assert lines_of(lambda: build(data)) < 3000 * levels
 
 
 def test_calls_of_a_function_count_together() -> None:

@@ -25,14 +25,15 @@ from opbuild.errors import ModelError, RunError
 from support.fuzzing import CAMPAIGN
 from support.known_differences import known_difference
 from support.parts_runner import PartsRunner
+from support.tiers import few
 
 MODULES = (host_arrays, host_learned, host_moves, host_schema, host_windows)
 """Importing a module registers its makers."""
 
-EXAMPLES = CAMPAIGN or 12
-"""Calls of each operator."""
-
 SEED = int(os.environ.get("OPBUILD_FUZZ_SEED") or (random.SystemRandom().randrange(2**32) if CAMPAIGN else 9))
+
+EXAMPLES = CAMPAIGN or 6
+"""Calls of each operator."""
 
 ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(("Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
@@ -136,7 +137,7 @@ def known(case: Case) -> str:
     return "known" if known_difference(case.model()) else ""
 
 
-@pytest.mark.parametrize("op_type", sorted(MAKERS))
+@pytest.mark.parametrize("op_type", few(sorted(MAKERS), 3))
 def test_an_operator_on_the_host_computes_what_onnx_runtime_does(op_type: str) -> None:
     """What onnx's reference evaluator gave was wrong: norms without signs' removal, gates that ignored lengths."""
     counts: Counter[str] = Counter()
@@ -180,6 +181,7 @@ def drawn_attributes(op_type: str) -> list[set[str]]:
     return found
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("op_type", sorted(LEARNED_SCHEMAS))
 def test_every_attribute_of_a_learned_operator_is_drawn(op_type: str) -> None:
     """What any operator set has is there in some cases, and left out in others, unless nothing works without it."""

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from opbuild.config import Config
 from opbuild.errors import RankError
@@ -27,8 +28,8 @@ from opbuild.ranks import hub
 from opbuild.ranks.collective import Collective
 from opbuild.ranks.hub import Hub, connect
 from opbuild.ranks.local import LocalTransport
-from support.fuzzing import CAMPAIGN, HOSTILE, SEED, changed_json, to_bytes
-from support.seeds import try_seeds
+from support.fuzzing import HOSTILE, changed_json, check_seeds, to_bytes
+from support.tiers import spans
 from support.until import until
 
 ROUNDS = 5
@@ -188,13 +189,13 @@ def _with_a_bad_rank(seed: int) -> tuple[str, str]:
     return ("foreign", f"{way}: {unclear}") if unclear else ("told", f"{way}")
 
 
-def test_ranks_do_not_notice_strangers() -> None:
+@pytest.mark.parametrize("seeds", spans(15, 5))
+def test_ranks_do_not_notice_strangers(seeds: range) -> None:
     """Whatever they say and however many there are, also where no more files may be open."""
-    tally = try_seeds("strangers where ranks meet", _beside_strangers, range(SEED, SEED + (CAMPAIGN or 25)), 2)
-    assert not tally.faults, tally.faults[0]
+    check_seeds("strangers where ranks meet", _beside_strangers, seeds, processes=2)
 
 
-def test_a_rank_that_is_none_ends_the_job_with_the_reason() -> None:
+@pytest.mark.parametrize("seeds", spans(15, 5))
+def test_a_rank_that_is_none_ends_the_job_with_the_reason(seeds: range) -> None:
     """Nobody waits for the time-out: each of the others names the rank."""
-    tally = try_seeds("ranks that are none", _with_a_bad_rank, range(SEED, SEED + (CAMPAIGN or 25)), 2)
-    assert not tally.faults, tally.faults[0]
+    check_seeds("ranks that are none", _with_a_bad_rank, seeds, processes=2)

@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import re
-import struct
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +31,8 @@ from opbuild.kernel.host import host_level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.offline.build import build_offline
 from opbuild.offline.file import PackedWeights, read_offline, write_offline
+from opbuild.offline.format import _ENTRY as LINE
+from opbuild.offline.format import _HEADER as HEADER
 from opbuild.offline.format import (
     ABOUT,
     GRAPH,
@@ -51,9 +52,8 @@ from opbuild.program import Port, View
 from opbuild.runtime import blocks
 from opbuild.runtime.record import KernelStep, Places, Record, Steps, Storage, Storages
 from opbuild.runtime.reused import ReusedMemory, Wanted
-from support.fuzzing import CAMPAIGN, INPUTS, Change, changed_json, fuzz, to_bytes
-from support.fuzzing import SEED as FIRST_SEED
-from support.seeds import try_seeds
+from support.fuzzing import CAMPAIGN, INPUTS, Change, changed_json, check_seeds, fuzz, to_bytes
+from support.tiers import spans
 
 pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
 
@@ -288,7 +288,8 @@ def test_tables_say_what_plans_say(reader: Reader, sound: Sections, tmp_path: Pa
         assert compared(reader, tmp_path / "same.om", copies=copies) == ("both run", "")
 
 
-def test_both_readers_refuse_the_same_tables(reader: Reader, sound: Sections, tmp_path: Path) -> None:
+@pytest.mark.parametrize("seeds", spans(INPUTS, 40))
+def test_both_readers_refuse_the_same_tables(seeds: range, reader: Reader, sound: Sections, tmp_path: Path) -> None:
     """Every field of every record set to what it can not be, alone or with others: no access is out of bounds."""
     base = [Tables.read(sound[PROGRAM, index]) for index in range(2)]
     singles = in_turn(base)
@@ -310,9 +311,8 @@ def test_both_readers_refuse_the_same_tables(reader: Reader, sound: Sections, tm
         outcome, said = compared(reader, path, copies=bool(seed % 3), only_open=not may_run(written))
         return outcome, f"{told}: {said}" if said else ""
 
-    tally = try_seeds("lying tables", one, range(FIRST_SEED, FIRST_SEED + INPUTS))
-    assert not tally.faults, tally.faults[0]
-    assert min(tally.outcomes["both refuse"], tally.outcomes["both run"]) > INPUTS // 50
+    tally = check_seeds("lying tables", one, seeds)
+    assert min(tally.outcomes["both refuse"], tally.outcomes["both run"]) > len(seeds) // 50
 
 
 RULES: dict[str, list[tuple[int, Lie]]] = {
@@ -357,6 +357,7 @@ def test_each_rule_of_the_reader_in_c_has_a_case() -> None:
     assert said - {"there is no memory"} == {*RULES}
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("rule", RULES)
 def test_both_readers_hold_each_rule(reader: Reader, sound: Sections, tmp_path: Path, rule: str) -> None:
     """C says which rule it is, and Python refuses the plan with the same lie, if a plan can say it."""
@@ -375,7 +376,6 @@ def test_both_readers_hold_each_rule(reader: Reader, sound: Sections, tmp_path: 
 
 # -- the container ----------------------------------------------------------------------------------------------------
 
-HEADER, LINE = struct.Struct("<8sIIQQ"), struct.Struct("<IIQQQ32s")
 OF_PYTHON, OF_C = frozenset((ABOUT, PLAN, GRAPH)), frozenset((MACHINE, PROGRAM))
 """Sections whose contents one of the readers does not look at."""
 
@@ -480,6 +480,7 @@ CONTAINERS = {
 """What C says of sections that are not sound, and how they are made so."""
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("rule", CONTAINERS)
 def test_both_readers_hold_each_rule_of_sections(reader: Reader, sound: Sections, tmp_path: Path, rule: str) -> None:
     """C says which rule it is, and Python refuses the file too."""
@@ -540,7 +541,8 @@ def at_sizes(path: Path) -> dict[int, bytes | None]:
     return found
 
 
-def test_tables_of_a_model_of_ranges_may_lie(reader: Reader, ranged: Sections, tmp_path: Path) -> None:
+@pytest.mark.parametrize("seeds", spans(INPUTS // 3, 15, campaign=CAMPAIGN // 3))
+def test_tables_of_a_model_of_ranges_may_lie(seeds: range, reader: Reader, ranged: Sections, tmp_path: Path) -> None:
     """Other sizes than the one that tables are for are what they were, or refused."""
     write(tmp_path / "sound.om", ranged)
     expected = at_sizes(tmp_path / "sound.om")
@@ -568,9 +570,8 @@ def test_tables_of_a_model_of_ranges_may_lie(reader: Reader, ranged: Sections, t
         other = [size for size in SIZES if at[size] not in (None, expected[size]) and size not in _stored(sections)]
         return ("wrong", f"{told}: sizes {other}") if other else (outcome, f"{told}: {said}" if said else "")
 
-    tally = try_seeds("lying tables of ranges", one, range(FIRST_SEED, FIRST_SEED + INPUTS // 3))
-    assert not tally.faults, tally.faults[0]
-    assert min(tally.outcomes["both refuse"], tally.outcomes["both run"]) > INPUTS // 100
+    tally = check_seeds("lying tables of ranges", one, seeds)
+    assert min(tally.outcomes["both refuse"], tally.outcomes["both run"]) > len(seeds) // 100
 
 
 def _face(sections: Sections) -> list[Any]:

@@ -15,6 +15,7 @@ from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
 from opbuild.torch import opbuild as backend  # noqa: E402
 from opbuild.torch import reset  # noqa: E402
 from support.fuzzing import CAMPAIGN, SEED  # noqa: E402
+from support.tiers import halved  # noqa: E402
 
 MASKS = min(CAMPAIGN, 1000) or 25
 """Masks that are tried at each shape and type: kernels are built once."""
@@ -34,6 +35,7 @@ def mask_of(draw: random.Random, rows: int, keys: int, as_bools: bool) -> torch.
 
 
 @torch.no_grad()
+@halved
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("as_bools", [True, False], ids=["bools", "scores"])
 @pytest.mark.parametrize(("rows", "keys"), [(3, 5), (65, 33)])

@@ -28,22 +28,22 @@ from opbuild.graph.passes.pipeline import optimize
 from support import campaign
 from support.fuzzing import CAMPAIGN
 from support.seeds import Tally, try_seeds
+from support.tiers import spans
 
 pytestmark = [pytest.mark.timeout(36000)] if CAMPAIGN else []
 
-BUILT = CAMPAIGN or 12
-READ = CAMPAIGN or 300
 
-
-def test_mutated_models_are_refused_or_give_what_onnxruntime_gives(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seeds", spans(12, 7))
+def test_mutated_models_are_refused_or_give_what_onnxruntime_gives(seeds: range, tmp_path: Path) -> None:
     """No wrong result, foreign exception, dead process or hang; each would be shown with its seed and model."""
     bases = all_models() if CAMPAIGN else quick_models()
-    tally = run(range(BUILT), bases, tmp_path)
+    tally = run(seeds, bases, tmp_path)
     assert not tally.faults, "\n\n".join(fault_report(*fault, bases, tmp_path) for fault in tally.faults[:5])
-    assert tally.outcomes["agreed"] > BUILT // 10
+    assert tally.outcomes["agreed"] > len(seeds) // 10
 
 
-def test_mutated_models_are_read_or_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seeds", spans(200, 60))
+def test_mutated_models_are_read_or_refused(seeds: range, tmp_path: Path) -> None:
     """As far as lowering, where most mutations end; a thousand take as long as fifty that are compiled."""
     bases = all_models() if CAMPAIGN else quick_models()
 
@@ -62,11 +62,11 @@ def test_mutated_models_are_read_or_refused(tmp_path: Path) -> None:
             return "refused", str(error)
         return "read", ""
 
-    tally = try_seeds("mutated models, read", read, range(10**6, 10**6 + READ))
+    tally = try_seeds("mutated models, read", read, seeds)
     shown = [f"seed {seed}: {case_of(seed, bases)}: {outcome} {said}" for seed, outcome, said in tally.faults]
     assert not shown, "\n\n".join(shown[:5])
-    assert tally.outcomes["read"] > READ // 4
-    assert tally.outcomes["refused"] > READ // 4
+    assert tally.outcomes["read"] > len(seeds) // 4
+    assert tally.outcomes["refused"] > len(seeds) // 4
 
 
 def test_every_mutation_changes_some_model_and_no_base() -> None:

@@ -23,7 +23,7 @@ from generated.microsoft_cases import NCHWC, Draw
 from support.comparison import onnxruntime_outputs
 from support.fuzzing import CAMPAIGN, SEED
 
-NETWORKS = CAMPAIGN or 5
+NETWORKS = CAMPAIGN or 4
 LEVELS = onnxruntime.GraphOptimizationLevel
 
 Feeds = dict[str, Any]
@@ -143,6 +143,7 @@ def image(seed: int) -> Feeds:
     return {"x": Draw(seed).f(1, 3, 24, 24)}
 
 
+@pytest.mark.slow
 def test_optimized_and_quantized_convolutions(tmp_path: Path, shared_store: Path) -> None:
     """Networks in blocks of channels, with fused activations, and in whole numbers in each form."""
     found = Counter[str]()
@@ -190,6 +191,7 @@ def tokens(seed: int) -> Feeds:
     return {"ids": Draw(seed).ints(0, 49, 2, 8), "mask": mask}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("name", "options"),
@@ -212,6 +214,7 @@ def test_a_fused_transformer(name: str, options: Feeds, bert: Path, shared_store
     assert_same(optimized(path, LEVELS.ORT_ENABLE_ALL), tokens(9), shared_store, 1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_transformer_with_weights_of_few_bits(bert: Path, shared_store: Path) -> None:
     """Products, and tables of embeddings, by each bit width that the quantizer knows, symmetric or not."""
@@ -229,6 +232,7 @@ def test_a_transformer_with_weights_of_few_bits(bert: Path, shared_store: Path) 
         assert assert_same(path, tokens(9), shared_store, 1e-4)["com.microsoft.MatMulNBits"] == 6
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", [0, 1], ids=["FP4", "NF4"])
 def test_a_transformer_with_bitsandbytes_weights(kind: int, bert: Path, shared_store: Path) -> None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
@@ -33,11 +32,11 @@ from opbuild.runtime.memory_plan import views_of
 from opbuild.runtime.template import OpenKernel, OpenView, Template, views_of_step
 from opbuild.runtime.weights import Packer, pack_constants
 from support.comparison import onnxruntime_outputs
-from support.fuzzing import CAMPAIGN
+from support.fuzzing import CAMPAIGN, SEED, check_seeds
+from support.tiers import spans
 
-NETWORKS, RUN = CAMPAIGN or 24, CAMPAIGN // 20 or 2
+RUN = CAMPAIGN // 20 or 2
 SIZES = 8
-FIRST = int(os.environ.get("OPBUILD_FUZZ_SEED", "0"))
 
 pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
 
@@ -92,13 +91,15 @@ def assert_served(template: Template, numbers: list[int], kernels: Collection[Op
         assert any(kernel.problem(with_rank(kernel, dims)) is None for kernel in alike), each.desc
 
 
-def test_a_template_is_what_lowering_makes_at_each_size_for_which_it_is() -> None:
+@pytest.mark.parametrize("seeds", spans(16, 5))
+def test_a_template_is_what_lowering_makes_at_each_size_for_which_it_is(seeds: range) -> None:
     """Where its conditions hold, its numbers are those of the network lowered at that size; extents 0 and 1 too.
 
     The kernels of one size, and those without limits where they are not enough, compute it there.
     """
     found: Counter[str] = Counter()
-    for seed in range(FIRST, FIRST + NETWORKS):
+
+    def one(seed: int) -> None:
         model = load_model(make_open_model(seed).SerializeToString())
         made: list[tuple[tuple[int, int], OpenProgram, Template]] = []
         enough: dict[Template, Collection[OpDesc]] = {}
@@ -123,12 +124,12 @@ def test_a_template_is_what_lowering_makes_at_each_size_for_which_it_is() -> Non
                 found["compared" if alike else "other variants"] += 1
                 if alike:
                     assert_same(template, numbers.tolist(), fixed)
-    if CAMPAIGN:
-        print(dict(found))
+
+    check_seeds("open networks", one, seeds, processes=0)
     assert found["compared"] > found["another template"] / 4, found
 
 
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + RUN))
+@pytest.mark.parametrize("seed", range(SEED, SEED + RUN))
 def test_every_size_gives_what_onnx_runtime_gives(seed: int, shared_store: Path) -> None:
     """Whatever serves a size: the first build, a template with kernels of other sizes, or a build for it."""
     model = make_open_model(seed)

@@ -21,8 +21,9 @@ from opbuild.errors import ModelError
 from opbuild.program import HostCall
 from opbuild.runtime.template import Template
 from support.fuzzing import CAMPAIGN
+from support.tiers import few
 
-SEEDS = CAMPAIGN or 12
+SEEDS = CAMPAIGN or 8
 SIZES = (37, 50, 24, 61)
 """Above all that makes other programs: a vector, a block, the extents that networks are made with."""
 
@@ -53,7 +54,7 @@ def takes(sizes: Sizes, network: Opened, size: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize("name", few(EACH, 4))
 def test_one_template_serves_all_sizes_of_an_operator(name: str) -> None:
     """What is lowered at the first size is right for others: no network has a template for each size."""
     found, narrow = 0, []
@@ -80,7 +81,7 @@ def served(case: Case) -> Template | None:
     return made[0] if len(made) == 1 else None
 
 
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize("name", few(EACH, 4))
 def test_a_template_gives_what_onnx_runtime_gives(name: str, shared_store: Path) -> None:
     """The second size and those behind it are bound by numbers, build nothing, and are right.
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import subprocess
@@ -26,13 +25,13 @@ from opbuild.events import Event, Warned
 from opbuild.pipeline.any_size import AnySize
 from opbuild.pipeline.opening import Opening
 from opbuild.runtime.sized import SizedExecutor
-from support.fuzzing import CAMPAIGN
+from support.fuzzing import CAMPAIGN, SEED
 from support.open_rows import check, executor_of, model, noted_sizes
+from support.tiers import few
 from support.until import until
 
-ORDERS, EXITS = CAMPAIGN or 8, CAMPAIGN // 10 or 3
+ORDERS, EXITS = CAMPAIGN or 4, CAMPAIGN // 10 or 2
 EVENTS = 20
-FIRST = int(os.environ.get("OPBUILD_FUZZ_SEED", "0"))
 VECTOR = 16
 SIZES = (0, 1, 2, 3, 5, 8, 11, 15, 16, 17, 20, 33, 64, 100)
 
@@ -148,7 +147,7 @@ class Order:
         setattr(owner, name, fail)
 
 
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + ORDERS))
+@pytest.mark.parametrize("seed", few(range(SEED, SEED + ORDERS), 4))
 def test_in_any_order_calls_are_right_and_no_failure_is_lost(
     seed: int, kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,7 +169,7 @@ def test_in_any_order_calls_are_right_and_no_failure_is_lost(
             assert any("injected" in message for message in told), (place, error, told)
 
 
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + EXITS))
+@pytest.mark.parametrize("seed", range(SEED, SEED + EXITS))
 def test_a_process_may_end_at_any_time(seed: int, tmp_path: Path) -> None:
     """Whatever is built behind its calls: it ends with what its program says, says nothing, and leaves no process."""
     chance = random.Random(seed)

@@ -23,11 +23,11 @@ from opbuild.store.pack import PACKS, Pack
 from opbuild.store.pack_file import PackFile
 from support.edited_sources import edited, looked_at, modules_of, path_of, take
 from support.forked import in_fork
-from support.fuzzing import CAMPAIGN, SEED
+from support.fuzzing import CAMPAIGN, SEED, check_seeds
 from support.seeds import try_seeds
 
 LEVELS = sorted(path.name for path in PACKS.iterdir())
-EDITS, KERNELS, GROUPS = CAMPAIGN or 12, CAMPAIGN or 16, CAMPAIGN or 2
+EDITS, KERNELS, GROUPS = CAMPAIGN or 8, CAMPAIGN or 10, CAMPAIGN or 2
 _SECONDS = 300
 
 
@@ -81,10 +81,10 @@ def compare_with_packs() -> bool:
             return "defined otherwise now", desc.family
         return ("equal", "") if is_equal == "True" else ("wrong", f"{level} {desc.canonical()}")
 
-    tally = try_seeds("kernels by pipeline", try_one, range(SEED, SEED + KERNELS))
-    return not tally.faults and bool(tally.outcomes["equal"])
+    return bool(check_seeds("kernels by pipeline", try_one, KERNELS, processes=1).outcomes["equal"])
 
 
+@pytest.mark.slow
 def test_a_packs_object_is_what_its_pipeline_compiles_to() -> None:
     """F30: whoever takes a kernel by its pipeline's digest has the bytes that compiling gives, of all families.
 
@@ -95,6 +95,7 @@ def test_a_packs_object_is_what_its_pipeline_compiles_to() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_descriptors_with_one_pipeline_have_one_object() -> None:
     """Such as a convolution and a phase of its gradient: what they are called decides nothing but the symbol."""
     groups = defaultdict(list)
@@ -119,6 +120,7 @@ def test_descriptors_with_one_pipeline_have_one_object() -> None:
     assert not tally.faults
 
 
+@pytest.mark.slow
 def test_edits_that_change_no_pipeline_change_no_object() -> None:
     """Names, comments, helper functions, the order of directives, numbers: where the digest stays, every byte does."""
 
@@ -140,11 +142,11 @@ def test_edits_that_change_no_pipeline_change_no_object() -> None:
             return "another pipeline", names
         return ("same", names) if after == before else ("wrong", f"{level} {module} {names} {parts}")
 
-    tally = try_seeds("edits of what defines kernels", try_one, range(SEED, SEED + EDITS))
-    assert not tally.faults
+    tally = check_seeds("edits of what defines kernels", try_one, EDITS, processes=1)
     assert tally.outcomes["same"]
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("part", ["min", "extent", "stride", "alignment", "estimate", "of an output"])
 def test_what_is_set_on_parameters_is_in_the_digest(part: str) -> None:
     """Halide does not serialize it, and it decides bytes: another value is another digest."""
@@ -166,6 +168,7 @@ def test_what_is_set_on_parameters_is_in_the_digest(part: str) -> None:
     assert one != other
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("part", ["dots", "order", "range", "NO_CHECKS", "CODE"])
 def test_what_is_beside_the_pipeline_is_in_the_digest(part: str) -> None:
     """Features of a kernel, the order of its arguments, a scalar's range, checks, and what emits the object."""

@@ -54,6 +54,7 @@ def test_loops_are_whole_in_any_order_of_events(tmp_path: Path, callers: int) ->
 
 
 @pytest.mark.timeout(120 + 20 * CAMPAIGN)
+@pytest.mark.slow
 def test_the_pool_has_no_data_race_in_any_order_of_events(tmp_path: Path) -> None:
     """The C compiler's thread sanitizer sees what no result shows."""
     run_events(compiled(tmp_path, SANITIZER), 4, CAMPAIGN or 10, forks=False)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from typing import Any
 
@@ -18,14 +17,12 @@ from onnx import helper
 import opbuild
 from opbuild.errors import OpbuildError
 from support.comparison import onnxruntime_outputs
-from support.fuzzing import CAMPAIGN, SEED
-from support.seeds import try_seeds
+from support.fuzzing import CAMPAIGN, check_seeds
+from support.tiers import spans
 
 Array = npt.NDArray[Any]
 
 pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
-
-TRIED = CAMPAIGN or 25
 
 
 def random_node(seed: int) -> tuple[onnx.ModelProto, dict[str, Array]]:
@@ -88,12 +85,7 @@ def compared(seed: int) -> tuple[str, str]:
     return "right", ""
 
 
-def test_attention_of_one_token_gives_what_onnx_runtime_gives() -> None:
+@pytest.mark.parametrize("seeds", spans(15, 4))
+def test_attention_of_one_token_gives_what_onnx_runtime_gives(seeds: range) -> None:
     """Of itself in a buffer with any place, mask, bias and beams, or of another network's keys."""
-    tally = try_seeds(
-        "attention of one token",
-        compared,
-        range(SEED, SEED + TRIED),
-        processes=os.cpu_count() or 1 if CAMPAIGN else 1,
-    )
-    assert not tally.faults, tally.faults[:3]
+    check_seeds("attention of one token", compared, seeds)

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 
@@ -14,12 +12,10 @@ import opbuild
 from generated.random_experts import random_experts
 from opbuild.errors import OpbuildError
 from support.comparison import onnxruntime_output
-from support.fuzzing import CAMPAIGN, SEED
-from support.seeds import try_seeds
+from support.fuzzing import CAMPAIGN, check_seeds
+from support.tiers import spans
 
 pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
-
-TRIED = CAMPAIGN or 25
 
 
 def compared(seed: int) -> tuple[str, str]:
@@ -36,12 +32,7 @@ def compared(seed: int) -> tuple[str, str]:
     return ("right", "") if got.shape == wanted.shape and error < 2e-5 else ("wrong", said)
 
 
-def test_experts_give_what_onnx_runtime_gives() -> None:
+@pytest.mark.parametrize("seeds", spans(15, 4))
+def test_experts_give_what_onnx_runtime_gives(seeds: range) -> None:
     """Floats and few bits, all activations and ways to route, weights known or given, equal scores among them."""
-    tally = try_seeds(
-        "experts",
-        compared,
-        range(SEED, SEED + TRIED),
-        processes=os.cpu_count() or 1 if CAMPAIGN else 1,
-    )
-    assert not tally.faults, tally.faults[:3]
+    check_seeds("experts", compared, seeds)

@@ -14,8 +14,9 @@ from opbuild.graph.gradients.reverse import differentiate
 from opbuild.graph.gradients.scope import GraphScope
 from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.graph.writing import Value, Writing
-from support.fuzzing import CAMPAIGN
+from support.fuzzing import check_seeds
 from support.graph_runner import run_graph
+from support.tiers import spans
 
 Both = tuple[Value, torch.Tensor]
 """A value of the network, and torch's."""
@@ -264,9 +265,7 @@ STEPS: tuple[Step, ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(CAMPAIGN or 40))
-def test_a_random_networks_gradients_are_torchs(seed: int) -> None:
-    """Values are read by several operators, broadcast, picked twice, tied; each input's gradient is compared."""
+def _compared(seed: int) -> None:
     net = Network(seed)
     for _ in range(int(net.random.integers(4, 25))):
         net.grow()
@@ -277,3 +276,9 @@ def test_a_random_networks_gradients_are_torchs(seed: int) -> None:
     np.testing.assert_allclose(y, loss.detach().numpy(), rtol=1e-9)
     for name, own, wanted in zip(names, found, torch.autograd.grad(loss, net.leaves), strict=True):
         np.testing.assert_allclose(own, wanted.numpy(), rtol=1e-7, atol=1e-8, err_msg=name)
+
+
+@pytest.mark.parametrize("seeds", spans(25, 9))
+def test_a_random_networks_gradients_are_torchs(seeds: range) -> None:
+    """Values are read by several operators, broadcast, picked twice, tied; each input's gradient is compared."""
+    check_seeds("gradients", _compared, seeds, processes=0)

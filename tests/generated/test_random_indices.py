@@ -18,11 +18,8 @@ from generated.random_indices import OPERATORS, Array, Drawn, Rng
 from opbuild.errors import InvalidModelError, OutOfRangeError
 from opbuild.onnxruntime import InferenceSession
 from opbuild.onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
-from support.fuzzing import CAMPAIGN, SEED
-from support.seeds import try_seeds
-
-COUNT = CAMPAIGN or 2
-"""Networks for each operator."""
+from support.fuzzing import check_seeds
+from support.tiers import spans
 
 WAYS = ("fixed", "opened", "shifted", "session", "offline")
 
@@ -103,13 +100,11 @@ def try_constant(drawn: Drawn, rng: Rng) -> str:
         return f"the network was built, {error}"
 
 
+@pytest.mark.parametrize("seeds", spans(2, 1))
 @pytest.mark.parametrize("make", range(len(OPERATORS)), ids=[each.__name__ for each in OPERATORS])
-def test_an_index_out_of_range_is_an_error_and_one_in_range_is_right(make: int, tmp_path: Path) -> None:
+def test_an_index_out_of_range_is_an_error_and_one_in_range_is_right(make: int, seeds: range, tmp_path: Path) -> None:
     """Whatever reads it, however it is served; and the network goes on being right."""
     onnxruntime.set_default_logger_severity(4)
     assert onnx.defs.onnx_opset_version() >= 24
     name = OPERATORS[make].__name__
-    tally = try_seeds(name, lambda seed: try_one(make, seed, tmp_path), range(SEED, SEED + COUNT))
-    if CAMPAIGN:
-        print(f"{name}: {tally}")
-    assert not tally.faults, f"{name}: {tally.faults[0]}"
+    check_seeds(name, lambda seed: try_one(make, seed, tmp_path), seeds)

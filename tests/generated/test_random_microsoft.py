@@ -32,8 +32,9 @@ from opbuild.frontend.rewritten import MODULES, NOT_SERVED
 from opbuild.graph.shape_rules import RULES
 from support.comparison import onnxruntime_outputs
 from support.fuzzing import CAMPAIGN, SEED
+from support.tiers import slow
 
-EACH = max(CAMPAIGN // len(GENERATORS), 2)
+EACH = max(CAMPAIGN // len(GENERATORS), 1)
 """Nodes of each operator."""
 
 
@@ -72,6 +73,7 @@ def test_what_onnx_runtime_has_kernels_for_is_served_or_has_a_reason() -> None:
     assert {each for each in known if each[0] == MICROSOFT} - served() == {*NOT_SERVED}
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(("domain", "op_type"), NOT_SERVED)
 def test_an_operator_that_is_not_served_says_why(domain: str, op_type: str) -> None:
     """It names the node, the reason, and what to do."""
@@ -122,7 +124,10 @@ def tried(domain: str, op_type: str, seed: int, cache: Path) -> str:
     return next(filter(None, found), "same")
 
 
-@pytest.mark.parametrize(("domain", "op_type"), GENERATORS, ids=lambda each: each or "onnx")
+SOME = [(domain, op_type) if at % 4 == 0 else slow(domain, op_type) for at, (domain, op_type) in enumerate(GENERATORS)]
+
+
+@pytest.mark.parametrize(("domain", "op_type"), SOME, ids=lambda each: each or "onnx")
 def test_a_node_computes_what_onnx_runtime_does(domain: str, op_type: str, shared_store: Path) -> None:
     """In all forms that are drawn; most of them are ONNX Runtime's too, and none is refused."""
     outcomes = Counter[str]()

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,14 +21,12 @@ from generated.shrinking import shrink, with_outputs
 from generated.ways import every_way
 from opbuild.errors import BuildError, OpbuildError, RunError
 from support.comparison import onnxruntime_outputs
-from support.fuzzing import CAMPAIGN
+from support.fuzzing import CAMPAIGN, check_seeds
 from support.known_differences import known_difference
-from support.seeds import try_seeds
+from support.tiers import spans
 
 Array = npt.NDArray[Any]
 
-NETWORKS = CAMPAIGN or 14
-FIRST = int(os.environ.get("OPBUILD_FUZZ_SEED", "0"))
 MOST_NOISE = 32
 """How often the error that a value is said to have may be exceeded: the estimates are of single roundings."""
 
@@ -165,13 +162,8 @@ def try_network(seed: int, folder: Path) -> tuple[str, str]:
     return outcome, f"{said}\n{shown(model)}"
 
 
-def test_random_networks_give_what_onnxruntime_gives(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seeds", spans(10, 4))
+def test_random_networks_give_what_onnxruntime_gives(seeds: range, tmp_path: Path) -> None:
     """Every operator that has a kernel, in random company: shapes, types, outputs that share values, open sizes."""
-    tally = try_seeds(
-        "random networks",
-        lambda seed: try_network(seed, tmp_path),
-        range(FIRST, FIRST + NETWORKS),
-        processes=os.cpu_count() or 1 if CAMPAIGN else 1,
-    )
-    assert not tally.faults, "\n\n".join(f"seed {seed}: {outcome}: {said}" for seed, outcome, said in tally.faults)
-    assert tally.outcomes["right"] >= 0.9 * NETWORKS, tally
+    tally = check_seeds("random networks", lambda seed: try_network(seed, tmp_path), seeds)
+    assert tally.outcomes["right"] >= 0.9 * len(seeds), tally

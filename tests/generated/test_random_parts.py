@@ -16,7 +16,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import Fail, RuntimeException
 import opbuild
 from generated.random_parts import Array, RandomParts
 from opbuild.config import Config
-from support.fuzzing import CAMPAIGN, SEED
+from support.fuzzing import CAMPAIGN, check_seeds
 from support.parts_runner import PartsRunner
 
 NETWORKS, CALLS, COMPILED = CAMPAIGN or 40, 3, CAMPAIGN // 20 or 2
@@ -48,8 +48,9 @@ def compare(got: list[Array], wanted: list[Array], where: str) -> None:
 def test_networks_cut_anywhere_compute_what_onnx_runtime_does() -> None:
     """On the host, node by node: the cuts and the driver are as where there are kernels."""
     cuts: Counter[str] = Counter()
-    compared = 0
-    for seed in range(SEED, SEED + NETWORKS):
+    compared: Counter[int] = Counter()
+
+    def one(seed: int) -> None:
         network = RandomParts(seed)
         runner = PartsRunner(network.model)
         for call in range(CALLS):
@@ -57,9 +58,11 @@ def test_networks_cut_anywhere_compute_what_onnx_runtime_does() -> None:
             wanted = expected(network, feeds)
             if wanted is not None:
                 compare(runner(**feeds), wanted, f"network {seed}, call {call}")
-                compared += 1
+                compared[seed] += 1
         cuts.update(runner.cuts)
-    assert compared > 0.8 * NETWORKS * CALLS
+
+    check_seeds("networks in parts", one, NETWORKS, processes=0)
+    assert compared.total() > 0.8 * NETWORKS * CALLS
     kinds = {"values", "data", "repeat", "end"}
     assert {each.split()[0] for each in cuts} == kinds, cuts
     assert {"values If", "values Slice", "data NonZero", "data Compress", "repeat Loop", "repeat Scan"} <= {*cuts}

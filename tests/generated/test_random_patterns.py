@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 import re
 import sys
-from typing import Any
+from functools import partial
 
 import pytest
 
 from opbuild.backend.host.matching import MOST_STEPS, Pattern
-from support.fuzzing import CAMPAIGN, SEED
-from support.seeds import try_seeds
+from support.fuzzing import check_seeds
+from support.line_counter import lines_of
+from support.tiers import spans
 
 LETTERS = "aabbc.-_ \n\tAZ09é日😀"
 ATOMS = (
@@ -77,23 +78,6 @@ def in_python(pattern: str) -> str | None:
     )
 
 
-def steps_of(pattern: Pattern, text: str) -> tuple[bool, int]:
-    """Return whether a text matches, and the lines of Python that it took to find that."""
-    count = 0
-
-    def trace(_frame: Any, event: str, _argument: Any) -> Any:
-        nonlocal count
-        count += event != "return"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        return pattern.fullmatch(text), count
-    finally:
-        sys.settrace(before)
-
-
 def compared(seed: int) -> tuple[str, str]:
     """Return what becomes of a random pattern on random texts."""
     draw = random.Random(seed)
@@ -114,32 +98,35 @@ def compared(seed: int) -> tuple[str, str]:
             if (wanted and wanted.span()) != ours.search(text, 0):
                 return "wrong", f"{pattern!r} in {text!r}: {ours.search(text, 0)}, unlike RE2: {wanted}"
     text = "".join(draw.choices("ab", k=draw.randint(50, 100)))
-    most = 60 * len(ours._steps) * (len(text) + 1)
-    return ("right", "") if steps_of(ours, text)[1] <= most else ("wrong", f"{pattern!r} on {text!r}: too many steps")
+    if lines_of(lambda: ours.fullmatch(text)) > 60 * len(ours._steps) * (len(text) + 1):
+        return "wrong", f"{pattern!r} on {text!r}: too many steps"
+    return "right", ""
 
 
-def test_random_patterns_match_what_others_match() -> None:
+@pytest.mark.parametrize("seeds", spans(200, 60))
+def test_random_patterns_match_what_others_match(seeds: range) -> None:
     """Letters, sets, groups, flags, places and repeats, nested; RE2 itself is asked where it is installed."""
     try:
         import re2  # noqa: F401
     except ImportError:
         print("google-re2 is not installed: Python's re alone is asked")
-    tally = try_seeds("patterns", compared, range(SEED, SEED + (CAMPAIGN or 300)))
-    assert not tally.faults, tally.faults[:3]
+    check_seeds("patterns", compared, seeds)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     "pattern",
     ["(a+)+b", "(a|aa)+b", "(a*)*b", "(a?){30}a{30}b", "(.*)(.*)(.*)(.*)b", "((a+)+)+b", "(a|b|ab)*c", "a*a*a*a*b"],
 )
 def test_nested_repeats_take_no_longer_than_others(pattern: str) -> None:
     """Four times the text takes about four times the steps: each letter is read once."""
-    few, many = (steps_of(Pattern(pattern), "a" * n)[1] for n in (1000, 4000))
+    few, many = (lines_of(partial(Pattern(pattern).fullmatch, "a" * n)) for n in (1000, 4000))
     assert many <= 4.2 * few
     assert few < 200_000
     assert Pattern(pattern).fullmatch("a" * 31 + pattern[-1])
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     "pattern", ["((a{100}){100}){100}", "a{1001}", "(a{40}){40}", "(" * 200 + ")" * 200, "(" * 100_000]
 )
@@ -151,6 +138,7 @@ def test_patterns_that_would_become_large_are_refused(pattern: str) -> None:
         Pattern("(abcdefghij|klmnopqrst){1000}")
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     "pattern",
     [*("a**", "*a", "a|*", "(", ")", "(?<=a)b", "(?=a)", "(?!a)", "(?>a)", r"\1", "(?P=n)", "[b-a]", "[a", "[[:no:]]"),
@@ -162,6 +150,7 @@ def test_what_is_no_pattern_of_re2_is_an_error(pattern: str) -> None:
         Pattern(pattern)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(
     ("pattern", "text", "is_match"),
     [

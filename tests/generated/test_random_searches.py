@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +15,12 @@ from generated.random_searches import Array, Search, random_search
 from opbuild.config import Config
 from opbuild.errors import OpbuildError
 from support.comparison import onnxruntime_outputs
-from support.fuzzing import CAMPAIGN, SEED
+from support.fuzzing import CAMPAIGN, SEED, check_seeds
 from support.parts_runner import PartsRunner
-from support.seeds import try_seeds
+from support.tiers import spans
 
 pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
 
-TRIED = CAMPAIGN or 60
 BUILT = CAMPAIGN // 100 or 2
 
 
@@ -59,15 +57,10 @@ def compared(seed: int) -> tuple[str, str]:
     return ("wrong", said) if said else ("right", "")
 
 
-def test_searches_choose_what_onnx_runtime_chooses() -> None:
+@pytest.mark.parametrize("seeds", spans(40, 12))
+def test_searches_choose_what_onnx_runtime_chooses(seeds: range) -> None:
     """The likeliest token, one at random, or beams; all options, models as GPT-2 and as T5."""
-    tally = try_seeds(
-        "searches",
-        compared,
-        range(SEED, SEED + TRIED),
-        processes=os.cpu_count() or 1 if CAMPAIGN else 1,
-    )
-    assert not tally.faults, tally.faults[:3]
+    check_seeds("searches", compared, seeds)
 
 
 @pytest.mark.parametrize("seed", range(BUILT))

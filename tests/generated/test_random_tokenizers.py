@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from typing import Any
 
@@ -18,14 +17,12 @@ from onnx import helper
 import opbuild
 from opbuild.errors import OpbuildError
 from support.comparison import onnxruntime_outputs
-from support.fuzzing import CAMPAIGN, SEED
-from support.seeds import try_seeds
+from support.fuzzing import CAMPAIGN, check_seeds
+from support.tiers import spans
 
 Array = npt.NDArray[Any]
 
 pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
-
-TRIED = CAMPAIGN or 150
 
 PIECES = ("a", "b", "ab", "abc", "z", "Z", "é", "日本", "1", "_", "-", " ", "  ", ",", ".", "\t", "\n", "!", "😀", "")
 PATTERNS = (
@@ -73,15 +70,10 @@ def compared(seed: int) -> tuple[str, str]:
     return ("right", "") if got.shape == wanted.shape and (got == wanted).all() else ("wrong", said)
 
 
-def test_tokenizers_give_what_onnx_runtime_gives() -> None:
+@pytest.mark.parametrize("seeds", spans(60, 30))
+def test_tokenizers_give_what_onnx_runtime_gives(seeds: range) -> None:
     """Characters, patterns and separators, the longest match each, marks, padding and least lengths."""
-    tally = try_seeds(
-        "tokenizers",
-        compared,
-        range(SEED, SEED + TRIED),
-        processes=os.cpu_count() or 1 if CAMPAIGN else 1,
-    )
-    assert not tally.faults, tally.faults[:3]
+    check_seeds("tokenizers", compared, seeds)
 
 
 DOCUMENTS = ["The quick brown fox, jumps over!", "hello world a bc def", "Hi hi HI x", " some and--dashes_1 2 33"]

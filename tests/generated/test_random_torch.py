@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,10 @@ torch = pytest.importorskip("torch", reason="the back end of torch.compile needs
 
 from opbuild.torch import opbuild as backend  # noqa: E402
 from opbuild.torch import report, reset  # noqa: E402
-from support.fuzzing import CAMPAIGN, SEED  # noqa: E402
+from support.fuzzing import CAMPAIGN, check_seeds  # noqa: E402
+from support.tiers import spans  # noqa: E402
 
-PROGRAMS = min(CAMPAIGN, 400) or 4
+PROGRAMS = spans(2, 1, campaign=min(CAMPAIGN, 400))
 """Programs that are tried."""
 
 STEPS = 6
@@ -201,14 +201,8 @@ def _outcome(seed: int, cache: Path) -> str:
     return "left to torch" if report().partitioned else "compiled"
 
 
-def test_random_programs_compute_what_torch_computes(shared_store: Path) -> None:
+@pytest.mark.parametrize("seeds", PROGRAMS)
+def test_random_programs_compute_what_torch_computes(seeds: range, shared_store: Path) -> None:
     """Views, aliases, changes in place, broadcasts, types and orders of memory: the results and inputs are torch's."""
-    outcomes, faults = Counter[str](), []
-    for seed in range(SEED, SEED + PROGRAMS):
-        try:
-            outcomes[_outcome(seed, shared_store)] += 1
-        except Exception as error:
-            faults.append((seed, f"{type(error).__name__}: {error}"))
-    print(dict(outcomes))
-    assert not faults, faults[0]
-    assert outcomes["compiled"]
+    tally = check_seeds("programs of torch", lambda seed: _outcome(seed, shared_store), seeds, processes=0)
+    assert tally.outcomes["compiled"]

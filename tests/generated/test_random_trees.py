@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from generated.random_trees import Case, expected, random_case, scores
 from kernels.one_operator import Array, on_kernels
 from support.comparison import onnxruntime_outputs
-from support.fuzzing import CAMPAIGN, SEED
+from support.fuzzing import CAMPAIGN, check_seeds
 from support.parts_runner import PartsRunner
-from support.seeds import try_seeds
-
-CASES = CAMPAIGN or 40
+from support.tiers import spans
 
 
 def close(found: Array, wanted: Array) -> bool:
@@ -60,10 +59,10 @@ def _same_labels(found: Array, labels: Array, scores: Array) -> bool:
     return bool((found == labels)[clear].all())
 
 
-def test_random_trees_are_what_the_text_says() -> None:
+@pytest.mark.parametrize("seeds", spans(25, 8))
+def test_random_trees_are_what_the_text_says(seeds: range) -> None:
     """Every operator, mode, transform and aggregate; ties, NaN, infinities, shared branches, no rows."""
-    tally = try_seeds("trees", one, range(SEED, SEED + CASES))
-    assert not tally.faults, tally.faults[0]
+    check_seeds("trees", one, seeds)
 
 
 def _as_onnx_runtime_has_it(case: Case) -> bool:
@@ -84,15 +83,17 @@ def _as_onnx_runtime_has_it(case: Case) -> bool:
     return case.targets > 2
 
 
-def test_onnx_runtime_gives_the_same() -> None:
+@pytest.mark.parametrize("seeds", spans(250, 80, campaign=10 * CAMPAIGN))
+def test_onnx_runtime_gives_the_same(seeds: range) -> None:
     """Where it does what the text says."""
-    compared = 0
-    for seed in range(SEED, SEED + 10 * CASES):
+
+    def compared(seed: int) -> str:
         case = random_case(seed)
         if not _as_onnx_runtime_has_it(case):
-            continue
+            return "has it otherwise"
         wanted, labels = expected(case)
         fault = _fault(case, onnxruntime_outputs(case.model(), {"x": case.x}), wanted, labels, "ONNX Runtime")
-        assert not fault, f"seed {seed}: {fault}"
-        compared += 1
-    assert compared > CASES // 5
+        assert not fault, fault
+        return "equal"
+
+    assert check_seeds("trees of ONNX Runtime", compared, seeds).outcomes["equal"] > len(seeds) // 50

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,10 @@ from onnx import helper, numpy_helper
 import opbuild
 from generated.random_scaled import Array, Scaled, draw
 from generated.ways import every_way, outputs_of
-from support.fuzzing import CAMPAIGN
-from support.seeds import try_seeds
+from support.fuzzing import CAMPAIGN, check_seeds
+from support.tiers import halved, spans
 
-NETWORKS = CAMPAIGN or 30
-MODULES = CAMPAIGN // 10 or 2
-FIRST = int(os.environ.get("OPBUILD_FUZZ_SEED", "0"))
+MODULES = CAMPAIGN // 10 or 1
 MOST = 1e-5
 """Relative errors are below: sums of some hundred products of positive numbers."""
 
@@ -47,16 +44,10 @@ def try_network(seed: int, folder: Path) -> tuple[str, str]:
     return ("wrong", f"x about {np.log10(x.max()):.1f}: {said}") if said else ("right", "")
 
 
-def test_factors_of_any_exponent_leave_all_digits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seeds", spans(18, 5))
+def test_factors_of_any_exponent_leave_all_digits(seeds: range, tmp_path: Path) -> None:
     """Whatever is folded into weights, or changes places with a product, is no denormal there and no infinity."""
-    tally = try_seeds(
-        "scaled networks",
-        lambda seed: try_network(seed, tmp_path),
-        range(FIRST, FIRST + NETWORKS),
-        processes=os.cpu_count() or 1 if CAMPAIGN else 1,
-    )
-    assert not tally.faults, "\n\n".join(f"seed {seed}: {outcome}: {said}" for seed, outcome, said in tally.faults)
-    assert tally.outcomes["right"] == NETWORKS, tally
+    check_seeds("scaled networks", lambda seed: try_network(seed, tmp_path), seeds)
 
 
 def test_torch_modules_of_any_exponent_keep_all_digits(tmp_path: Path) -> None:
@@ -64,14 +55,16 @@ def test_torch_modules_of_any_exponent_keep_all_digits(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", reason="the back end of torch.compile needs torch")
     from generated.scaled_modules import Scaling
 
-    for seed in range(FIRST, FIRST + MODULES):
+    def one(seed: int) -> None:
         of, x = draw(seed)
         torch.compiler.reset()
         options = {"cache_path": str(tmp_path), "num_threads": 1}
         module = torch.compile(Scaling(of), backend="opbuild", options=options)
         with torch.no_grad():
             said = fault(module(torch.from_numpy(x)).numpy(), of)
-        assert not said, f"seed {seed}: {said}"
+        assert not said, said
+
+    check_seeds("scaled modules of torch", one, MODULES, processes=0)
 
 
 def node_of(op_type: str, *names: str, to: str = "y", **attrs: Any) -> onnx.NodeProto:
@@ -89,6 +82,7 @@ FOLDED: dict[str, tuple[onnx.NodeProto, tuple[int, ...], tuple[int, ...]]] = {
 """Products, the shapes of their inputs and of their weights."""
 
 
+@halved
 @pytest.mark.parametrize("kind", FOLDED)
 @pytest.mark.parametrize(("x", "weight", "factor"), [(1e38, 1e-25, 1e-20), (1e-38, 1e25, 1e20), (1e30, 1e-10, 1e-30)])
 def test_a_factor_behind_weights_leaves_all_digits(
@@ -136,6 +130,7 @@ def test_small_weights_of_a_convolution_take_inputs_near_the_greatest_number(tmp
     np.testing.assert_allclose(got, 576e38 * 1e-25, rtol=1e-5)
 
 
+@halved
 @pytest.mark.parametrize("op_type", ["LayerNormalization", "RMSNormalization"])
 @pytest.mark.parametrize(("x", "scale"), [(1e-17, 1e25), (1e17, 1e-25)])
 def test_a_scale_of_rows_that_are_normalised_leaves_all_digits(

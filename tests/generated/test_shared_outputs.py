@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from generated.ways import every_way
 from support.comparison import Array, onnxruntime_outputs
+from support.tiers import few
 
 X = np.random.default_rng(0).standard_normal((2, 8)).astype(np.float32)
 C = np.arange(16, dtype=np.float32).reshape(2, 8)
@@ -75,7 +76,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("shared_outputs")
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", few(NETWORKS, 5))
 def test_each_output_is_written_whatever_it_shares(name: str, folder: Path) -> None:
     """Two outputs had one buffer: one of them was written, the other was whatever memory held (F81).
 

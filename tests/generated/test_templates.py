@@ -23,7 +23,7 @@ from opbuild.runtime.network import Shapes
 from opbuild.runtime.template import Template
 from opbuild.runtime.weights import Packer, pack_constants
 
-SIZES, MOST = 10, 3
+SIZES, MOST = 8, 3
 VERSIONS = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
 
 

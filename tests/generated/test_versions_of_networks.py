@@ -13,15 +13,16 @@ from pathlib import Path
 import pytest
 
 from generated.random_versions import World, random_kind
-from support.fuzzing import CAMPAIGN, SEED
-from support.seeds import try_seeds
+from support.fuzzing import CAMPAIGN, check_seeds
+from support.tiers import spans
 
 EVENTS = 14
 
 pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
 
 
-def test_a_network_is_of_one_version_of_its_model_or_says_that_it_changed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seeds", spans(4, 2))
+def test_a_network_is_of_one_version_of_its_model_or_says_that_it_changed(seeds: range, tmp_path: Path) -> None:
     """Renamed over, written to, written through a map, cut, removed, also while it is made or called."""
 
     def one(seed: int) -> tuple[str, str]:
@@ -37,5 +38,4 @@ def test_a_network_is_of_one_version_of_its_model_or_says_that_it_changed(tmp_pa
             shutil.rmtree(folder, ignore_errors=True)
         return "right", ""
 
-    tally = try_seeds("versions", one, range(SEED, SEED + (CAMPAIGN or 8)))
-    assert not tally.faults, tally.faults[0]
+    check_seeds("versions", one, seeds, processes=1)

@@ -22,6 +22,7 @@ from opbuild.kernel.level import LEVELS, Level
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.program import KernelCall, Program
+from support.tiers import halved
 
 Array = npt.NDArray[Any]
 LOWER = next(level for level in LEVELS if level.name == "x86-64-v3")
@@ -177,6 +178,7 @@ def test_any_number_of_queries_and_keys(lengths: tuple[int, int]) -> None:
     check(Attention((3,), lengths))
 
 
+@halved
 @pytest.mark.parametrize("sizes", [(1, 32), (64, 64), (7, 100)])
 @pytest.mark.parametrize("batch", [(), (5,), (2, 3)])
 def test_any_size_of_heads_and_any_batches(batch: tuple[int, ...], sizes: tuple[int, int]) -> None:
@@ -220,6 +222,7 @@ def test_heads_of_many_keys_are_copied_together_first() -> None:
     np.testing.assert_allclose(found, expected(attention, values), rtol=1e-5, atol=2e-6)
 
 
+@halved
 @pytest.mark.parametrize("mask", [(64, 70), (2, 1, 1, 70), (2, 3, 64, 70), (3, 64, 1)])
 @pytest.mark.parametrize("hidden", [False, True])
 def test_masks_are_repeated(mask: tuple[int, ...], hidden: bool) -> None:
@@ -249,6 +252,7 @@ def mask_of_special_rows(mask: Array) -> None:
     mask[4, 1:], mask[5], mask[5, 6], mask[6, 2:4] = -np.inf, -np.inf, np.nan, (np.nan, np.inf)
 
 
+@halved
 @pytest.mark.parametrize("zeros", ["hidden", "nan"])
 @pytest.mark.parametrize("lengths", [(63, 17), (97, 70), (32, 300)])
 def test_queries_get_0_instead_of_nan_if_that_is_asked(zeros: str, lengths: tuple[int, int]) -> None:
@@ -272,6 +276,7 @@ def test_bools_that_hide_all_keys_make_0(zeros: str) -> None:
     assert not check(attention, values)[1, :, 40:].any()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(LOWER not in LEVELS[: LEVELS.index(host_level())], reason="runs no code for AVX2")
 @pytest.mark.parametrize("zeros", ["hidden", "nan"])
 def test_code_for_a_lower_level_makes_0(zeros: str) -> None:
@@ -282,6 +287,8 @@ def test_code_for_a_lower_level_makes_0(zeros: str) -> None:
     check(attention, values, level=LOWER)
 
 
+@pytest.mark.slow
+@halved
 @pytest.mark.parametrize("zeros", ["", "hidden", "nan"])
 @pytest.mark.parametrize("rounds", NARROW_FLOATS)
 def test_results_of_16_bits_are_rounded_after_each_operator(rounds: str, zeros: str) -> None:
@@ -303,6 +310,7 @@ def test_results_of_16_bits_are_rounded_after_each_operator(rounds: str, zeros: 
     np.testing.assert_allclose(found, one_by_one, rtol=4 * unit, atol=4 * unit)
 
 
+@pytest.mark.slow
 def test_large_values_do_not_overflow() -> None:
     """The weighted mean of the largest numbers is one of them, however many keys there are."""
     attention = Attention((1,), (64, 500))
@@ -311,6 +319,7 @@ def test_large_values_do_not_overflow() -> None:
     np.testing.assert_allclose(check(attention, values), 3e38, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_few_queries_small_values_and_precise_ones_are_computed_one_by_one() -> None:
     """One query has no use for a block of them; high precision is that of products and softmax."""
     masked = Attention(lengths=(3, 70), mask=(2, 3, 1, 70), hidden=True)
@@ -334,12 +343,14 @@ def test_weights_that_something_else_reads_are_computed() -> None:
     assert not [buffer for buffer in attention.program(values).buffers if buffer.kind == "temporary"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(LOWER not in LEVELS[: LEVELS.index(host_level())], reason="runs no code for AVX2")
 def test_code_for_a_lower_level_takes_masks() -> None:
     """Tiles for AVX2's registers."""
     check(Attention(mask=(64, 70)), level=LOWER)
 
 
+@pytest.mark.slow
 def test_the_variant_without_limits_is_right_at_every_extent() -> None:
     """One kernel for fewer keys and smaller values than a tile has, too."""
     attention = Attention(mask=(64, 70))

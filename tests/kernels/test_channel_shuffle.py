@@ -19,6 +19,7 @@ from opbuild.lowering.lower import lower
 from opbuild.lowering.transfer import channel_table, in_order
 from opbuild.program import View
 from support.machines import choose_here
+from support.tiers import halved
 
 
 def shuffled(x: Array, groups: int) -> Array:
@@ -63,6 +64,7 @@ def convolution(inputs: str, output: str, group: int, pads: int = 0, **attrs: An
     return Node("Conv", tuple(inputs.split()), (output,), {"group": group, "pads": (pads,) * 4, **attrs}, output)
 
 
+@halved
 @pytest.mark.parametrize("channels", [24, 48, 51])
 @pytest.mark.parametrize("images", [1, 2])
 def test_a_shuffle_between_grouped_convolutions_costs_no_call(channels: int, images: int) -> None:

@@ -12,6 +12,7 @@ from kernels.combinations import crossed
 from kernels.one_operator import Array, assert_same, check, integers, model_of, on_kernels, outputs_of, random
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.graph.types import Node
+from support.tiers import halved
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,7 @@ def test_triangles_of_any_shape(shape: Sequence[int], k: int, upper: int) -> Non
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bool", "int8", "int64", "float16", "float64"])
 def test_triangles_of_any_type(dtype: str) -> None:
     """Elements are only chosen, so every type has them."""
@@ -68,6 +70,7 @@ def test_any_equation_of_einsum(equation: str, shapes: Sequence[tuple[int, ...]]
     assert_same(found, np.asarray(np.einsum(equation, *operands)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["int8", "uint16", "int32", "uint64", "float64", "float16"])
 def test_einsum_of_other_types(dtype: str) -> None:
     """Types without kernels of MatMul are multiplied and summed up; float16 is rounded once."""
@@ -77,6 +80,8 @@ def test_einsum_of_other_types(dtype: str) -> None:
     assert_same(found, wide.astype(dtype), 1e-12 if dtype == "float64" else 2e-5)
 
 
+@pytest.mark.slow
+@halved
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize("dtype", ["int64", "int32", "float32"])
 def test_one_hot_vectors(axis: int, dtype: str) -> None:
@@ -127,6 +132,7 @@ def test_lengths_become_one(p: int, axis: int) -> None:
     assert_same(found, expected)
 
 
+@halved
 @pytest.mark.parametrize("p", [1, 2, 3])
 @pytest.mark.parametrize("shape", [(2, 3, 5), (2, 3, 4, 5), (1, 2, 3, 4, 5)])
 def test_global_pools_by_any_norm(p: int, shape: Sequence[int]) -> None:
@@ -134,6 +140,7 @@ def test_global_pools_by_any_norm(p: int, shape: Sequence[int]) -> None:
     check("GlobalLpPool", [random(*shape)], p=p)
 
 
+@halved
 @pytest.mark.parametrize("training", [0, 1])
 @pytest.mark.parametrize("shape", [(4, 3), (2, 3, 5), (2, 3, 4, 5)])
 def test_batch_normalization_by_statistics_that_are_computed(shape: Sequence[int], training: int) -> None:
@@ -181,6 +188,7 @@ def test_fourier_transforms_of_any_length(axis: int, length: int | None, way: tu
     assert_same(found, spectrum(x, count, axis % 4 if axis < 0 else axis, inverse, onesided))
 
 
+@halved
 @pytest.mark.parametrize(("length", "axis"), [(256, 1), (300, 1), (288, 2), (257, 1)])
 @pytest.mark.parametrize("way", [(1, 0, 0), (1, 0, 1), (2, 0, 0), (2, 1, 0), (1, 1, 0)])
 def test_long_fourier_transforms_are_made_in_two_steps(length: int, axis: int, way: tuple[int, int, int]) -> None:
@@ -200,6 +208,7 @@ def test_what_is_not_finite_reaches_all_of_its_own_transform() -> None:
     assert_same(found[::2], spectrum(x[::2], 256, 1, 0, 0))
 
 
+@halved
 @pytest.mark.parametrize("onesided", [0, 1])
 @pytest.mark.parametrize("window", ["none", "known", "given"])
 @pytest.mark.parametrize("has_parts", [True, False])
@@ -215,6 +224,7 @@ def test_short_time_fourier_transforms(onesided: int, window: str, has_parts: bo
     assert_same(found, np.stack([whole.real, whole.imag], -1).astype(np.float32))
 
 
+@halved
 @pytest.mark.parametrize("aligned", [0, 1])
 @pytest.mark.parametrize("size", [(2, 3, 4, 5), (2, 1, 3, 4, 2)])
 def test_grids_of_affine_maps(size: Sequence[int], aligned: int) -> None:
@@ -223,6 +233,7 @@ def test_grids_of_affine_maps(size: Sequence[int], aligned: int) -> None:
     check("AffineGrid", [random(2, rank, rank + 1), np.array(size)], (1,), align_corners=aligned)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("image", "block", "attrs"),
     [
@@ -244,6 +255,8 @@ def test_windows_put_back_are_summed_up(image: Sequence[int], block: Sequence[in
     check("Col2Im", [x, np.array(image), np.array(block)], (1, 2), **attrs)
 
 
+@pytest.mark.slow
+@halved
 @pytest.mark.parametrize("known", [(), (1, 2)])
 @pytest.mark.parametrize(
     ("shape", "weights", "attrs"),
@@ -306,6 +319,7 @@ def test_elements_go_back_to_where_a_pool_took_them(attrs: dict[str, Any]) -> No
     assert np.count_nonzero(found) == np.count_nonzero(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["linear", "circular"])
 def test_rows_are_written_into_a_cache(mode: str) -> None:
     """From a place of its own in each batch; what would lie behind the end is left out, or goes to the front."""
@@ -321,6 +335,8 @@ def test_rows_are_written_into_a_cache(mode: str) -> None:
     np.testing.assert_array_equal(found, np.concatenate([update, cache[:, :, 3:]], 2))
 
 
+@pytest.mark.slow
+@halved
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize("biased", [True, False])
 def test_layer_normalization_gives_its_statistics(axis: int, biased: bool) -> None:
@@ -331,6 +347,7 @@ def test_layer_normalization_gives_its_statistics(axis: int, biased: bool) -> No
     check("LayerNormalization", inputs, outputs=3, axis=axis)
 
 
+@halved
 @pytest.mark.parametrize("name", ["L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare"])
 @pytest.mark.parametrize("noop", [0, 1])
 def test_reductions_over_an_empty_list_of_axes(name: str, noop: int) -> None:
@@ -346,6 +363,7 @@ def test_reductions_over_an_empty_list_of_axes(name: str, noop: int) -> None:
     assert_same(found, expected.astype(np.float32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op_type", ["GlobalAveragePool", "GlobalMaxPool"])
 def test_global_pools_in_three_dimensions_and_in_double_precision(op_type: str) -> None:
     """Reductions over all positions."""
@@ -356,6 +374,8 @@ def test_global_pools_in_three_dimensions_and_in_double_precision(op_type: str) 
     assert_same(found, np.asarray(reduce(x, (2, 3), keepdims=True)), 1e-12)
 
 
+@pytest.mark.slow
+@halved
 @pytest.mark.parametrize(
     ("weights", "attrs"),
     [
@@ -366,7 +386,7 @@ def test_global_pools_in_three_dimensions_and_in_double_precision(op_type: str) 
 @pytest.mark.parametrize("masked", [True, False])
 def test_convolutions_at_places_that_are_moved(weights: Sequence[int], attrs: dict[str, Any], masked: bool) -> None:
     """By offsets for each output, with groups of their own; with a bias and a mask, or without."""
-    x, parts = random(2, 6, 7, 8), attrs.get("offset_group", 1)
+    x, parts = random(2, 6, 5, 6), attrs.get("offset_group", 1)
     taps, pads = weights[2] * weights[3], attrs.get("pads", [0] * 4)
     strides, dilations = attrs.get("strides", [1, 1]), attrs.get("dilations", [1, 1])
     out = [
@@ -382,6 +402,8 @@ def test_convolutions_at_places_that_are_moved(weights: Sequence[int], attrs: di
     assert_same(found, expected, 1e-4)
 
 
+@pytest.mark.slow
+@halved
 @pytest.mark.parametrize("axis", [0, 1, 2, -1, -3])
 @pytest.mark.parametrize("op_type", ["CumSum", "CumProd"])
 def test_running_sums_along_an_axis_that_is_given_to_the_call(op_type: str, axis: int) -> None:
@@ -393,6 +415,7 @@ def test_running_sums_along_an_axis_that_is_given_to_the_call(op_type: str, axis
         assert_same(found, np.flip(accumulate(np.flip(x, axis), axis, dtype=x.dtype), axis))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", [0, 1, -2, -3])
 def test_a_fourier_transform_along_an_axis_that_is_given_to_the_call(axis: int) -> None:
     """Its length is the extent, whichever axis it is."""

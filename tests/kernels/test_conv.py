@@ -31,6 +31,7 @@ from opbuild.lowering.lower import lower
 from opbuild.operations.expression import ACC, arg
 from support.fuzzing import CAMPAIGN, SEED
 from support.machines import RUNNABLE, TRIED
+from support.tiers import halved, thinned
 
 RELU = ("relu", ACC)
 RESIDUAL = ("relu", ("add", arg(0), ACC))
@@ -103,7 +104,7 @@ TILES = [(level, *tile[:2]) for level in TRIED for tile in direct.tiles(Machine.
 FIRST_TILES = [(level, *tile[:2]) for level in TRIED for tile in first_layer.tiles(Machine.of(level))]
 
 
-@pytest.mark.parametrize(("level", "width", "blocks"), TILES)
+@pytest.mark.parametrize(("level", "width", "blocks"), thinned(TILES, 3))
 def test_every_tile_writes_its_output_and_nothing_else(level: Level, width: int, blocks: int) -> None:
     """At the least extents of a tile, and where it does not divide them, nothing outside the output changes.
 
@@ -133,7 +134,7 @@ def packed_pairs(weights: np.ndarray) -> np.ndarray:
 
 
 @runs_pairs
-@pytest.mark.parametrize(("width", "blocks"), [tile[:2] for tile in direct.tiles(Machine.of(PAIRS))])
+@pytest.mark.parametrize(("width", "blocks"), thinned([tile[:2] for tile in direct.tiles(Machine.of(PAIRS))], 3))
 def test_every_tile_of_pairs_writes_its_output_and_nothing_else(width: int, blocks: int) -> None:
     """Products of bfloat16 in pairs have the sums of float64, in ranges of rows and of blocks."""
     kernel, tile = 3 if (width, blocks) in ((14, 2), (1, 1)) else 1, {"width": width, "blocks": blocks}
@@ -158,6 +159,7 @@ def brain_graph(x: np.ndarray, w: np.ndarray, attrs: dict[str, Any], shape: Sequ
 
 
 @runs_pairs
+@halved
 @pytest.mark.parametrize(("data", "weights", "attrs"), PAIRED)
 @pytest.mark.parametrize("special", [False, True])
 def test_convolutions_of_bfloat16_are_added_up_in_pairs(
@@ -195,6 +197,7 @@ def test_pairs_are_for_levels_with_an_instruction_for_them(level: Level) -> None
     assert not direct.worth_pairs(16, Machine.of(level))
 
 
+@halved
 @pytest.mark.parametrize("level", TRIED, ids=str)
 @pytest.mark.parametrize("kernel", [1, 3])
 def test_chunks_of_input_channels_add_up(kernel: int, level: Level) -> None:
@@ -299,7 +302,7 @@ def test_no_position_and_no_block_are_legal_for_the_smallest_tile() -> None:
         check_canaries(out)
 
 
-@pytest.mark.parametrize(("level", "width", "count"), FIRST_TILES)
+@pytest.mark.parametrize(("level", "width", "count"), thinned(FIRST_TILES, 3))
 def test_every_tile_of_a_first_layer_writes_its_output_and_nothing_else(level: Level, width: int, count: int) -> None:
     """At its least extents, with more tasks than rows and with a last group of rows that is not full."""
     tile = {"width": width, "blocks": count, "rows": 8}

@@ -26,6 +26,7 @@ from opbuild.operations.expression import ACC, arg
 from opbuild.program import KernelCall, Program
 from support.fuzzing import CAMPAIGN, SEED
 from support.machines import TRIED
+from support.tiers import halved, thinned
 
 Array = np.ndarray
 
@@ -102,6 +103,7 @@ GEOMETRIES: dict[str, tuple[int, tuple[int, ...], dict[str, Any]]] = {
 }
 
 
+@halved
 @pytest.mark.parametrize("name", GEOMETRIES)
 @pytest.mark.parametrize(
     ("dtype", "zeros"), [("int8", (0, 0)), ("int8", (255, -128)), ("uint8", (128, 0)), ("uint8", (1, 131))]
@@ -125,6 +127,7 @@ def test_each_output_channel_may_have_a_zero_point() -> None:
     np.testing.assert_array_equal(run_program(program(x, w, zeros, expected.shape, {}), {"x": x})["y"], expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS_HERE, ids=str)
 def test_code_for_every_level_is_exact(level: Any) -> None:
     """With instructions for four products, for two, and with registers of each size."""
@@ -146,6 +149,7 @@ SMALL = {
 }
 
 
+@halved
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("limit", [MOST_HALF, MOST_HALF + 1])
 def test_sums_of_two_products_in_16_bits_are_exact(name: str, limit: int) -> None:
@@ -161,6 +165,7 @@ def test_sums_of_two_products_in_16_bits_are_exact(name: str, limit: int) -> Non
     np.testing.assert_array_equal(run_program(made, {"x": x}, level=level)["y"], expected)
 
 
+@halved
 @pytest.mark.parametrize("width", [1, 2, 4, 5, 6, 7, 13])
 @pytest.mark.parametrize("limit", [MOST_HALF, 127])
 def test_every_width_of_a_row_is_exact_at_avx2(width: int, limit: int) -> None:
@@ -180,7 +185,7 @@ TILES = [(level, *tile[:2]) for level in PAIRS for tile in family.tiles(Machine.
 """Levels with their register tiles."""
 
 
-@pytest.mark.parametrize(("level", "width", "blocks"), TILES)
+@pytest.mark.parametrize(("level", "width", "blocks"), thinned(TILES, 3))
 def test_tiles_that_cross_rows_write_their_output_and_nothing_else(level: Level, width: int, blocks: int) -> None:
     """Of any window, with a residual, with more positions than are copied together or fewer than a tile has."""
     draw, halves = Random(f"{SEED} {level} {width} {blocks}"), Machine.of(level).halves
@@ -216,6 +221,7 @@ def _check(variant: Variant, size: Pair, kernel: Pair, stride: Pair, count: Pair
     np.testing.assert_array_equal(out.view, expected)
 
 
+@pytest.mark.slow
 def test_a_value_read_in_two_paddings_keeps_both_apart() -> None:
     """Two convolutions read one value with different zero points: neither sees the other's padding."""
     x, w = _weights(1, 16, 4, 4, dtype="uint8"), _weights(16, 16, 3, 3)

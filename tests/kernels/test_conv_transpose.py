@@ -78,6 +78,7 @@ def test_residual_is_read_at_the_phase_that_is_written() -> None:
     assert_close(actual, expected)
 
 
+@pytest.mark.slow
 def test_output_shape_decides_the_padding() -> None:
     """With ``output_shape``, ONNX puts the larger half of what is cut at the beginning, with SAME_UPPER at the end."""
     x, w = numbers(1, 16, 4, 4), numbers(16, 16, 3, 3, seed=1)

@@ -29,6 +29,7 @@ from opbuild.lowering.lower import lower
 from opbuild.program import KernelCall, View
 from support.fuzzing import CAMPAIGN, SEED
 from support.machines import choose_here
+from support.tiers import halved, thinned
 
 Array = npt.NDArray[Any]
 
@@ -183,13 +184,14 @@ def test_every_variant_gives_the_same_sums(inputs: int) -> None:
     wanted = wanted[:, :, :, :block].reshape(channels, -1)
     tried = choose_here(gradient.candidates, out, images, inputs, channels)
     assert {each["held"] for each in tried} == {0, 1} or len(tried) > 2
-    for variant in tried:
+    for variant in thinned(tried, 2):
         written = guarded(wanted.shape)
         run_desc(gradient.describe((taps, taps), inputs, variant), dy, read, written)
         check_canaries(written)
         assert_close(written.view, wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", [(3, 3), (5, 5), (7, 1)])
 def test_every_variant_for_single_channels_gives_the_same_sums(kernel: tuple[int, int]) -> None:
     """All taps, a row or a column of them or one in registers, partial sums of images and of rows in memory or not."""
@@ -206,13 +208,14 @@ def test_every_variant_for_single_channels_gives_the_same_sums(kernel: tuple[int
     tried = choose_here(depthwise.candidates, out, images, kernel)
     assert {each["held"] for each in tried} == {0, 1, 2}
     assert {(each["across"], each["down"]) for each in tried} >= {(1, down), (1, 1)}
-    for variant in tried:
+    for variant in thinned(tried, 2):
         written = guarded(wanted.shape)
         run_desc(depthwise.describe(kernel, variant), dy, read, written)
         check_canaries(written)
         assert_close(written.view, wanted)
 
 
+@pytest.mark.slow
 def test_few_kernels_serve_every_extent_without_limits() -> None:
     """What was built for some extents serves others where no other kernel may be built."""
     asked = Unlimited()
@@ -227,6 +230,7 @@ def test_few_kernels_serve_every_extent_without_limits() -> None:
         assert_close(run_program(program, {"x": x, "dy": dy})["dw"], expected(x, dy, (3, 3), *PLAIN))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(LOWER not in LEVELS[: LEVELS.index(host_level())], reason="runs no code for AVX2")
 @pytest.mark.parametrize(("channels", "groups"), [(33, 1), (20, 20)])
 def test_code_for_a_lower_level_is_right(channels: int, groups: int) -> None:
@@ -253,6 +257,7 @@ def test_what_is_no_number_spoils_only_its_own_channels(number: float) -> None:
     assert not np.isfinite(found[17]).all(axis=(1, 2)).any()
 
 
+@pytest.mark.slow
 def test_what_is_no_number_spoils_only_its_own_tap_of_single_channels() -> None:
     """A channel's NaN spoils no other channel, nor do lanes beyond the channels."""
     x, dy = made((2, 20, 5, 5), 20, (3, 3), PLAIN)
@@ -276,6 +281,8 @@ class WithoutBlocks(Kernels):
         return desc, views
 
 
+@pytest.mark.slow
+@halved
 @pytest.mark.parametrize("given", [True, False])
 @pytest.mark.parametrize("kernel", [(3, 3), (1, 1), (3, 2)])
 def test_gradients_in_blocks_have_the_same_bits(kernel: Sequence[int], given: bool) -> None:

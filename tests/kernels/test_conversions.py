@@ -98,6 +98,7 @@ def test_float16_keeps_nan_at_every_level(level: str) -> None:
     check([Tree(e, (x,)) for e in expressions] + [Tree(("cast", "float16", arg(0)), (floats("float32"),))], level)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "refined"), [("float16", False), ("float32", True)])
 def test_what_is_converted_to_a_wider_type_was_rounded_to_its_own(dtype: str, refined: bool) -> None:
     """A value of the model has its type's digits and no more, although functions are computed in a wider type."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
 import re
 from collections.abc import Callable, Collection
 from functools import cache
@@ -29,6 +28,7 @@ from opbuild.kernel.runtime_desc import runtime_desc
 from opbuild.report import Report
 from opbuild.runtime.library import Library, last_error
 from opbuild.runtime.link import find_linker, link, support_parts
+from support.forked import in_fork
 
 hl = pytest.importorskip("halide")
 
@@ -75,14 +75,7 @@ def picked(x, i):
 def in_child(folder: Path, function: Callable[[], dict[str, bytes]]) -> dict[str, bytes]:
     """Compile in a fresh fork, as a build does; return the files by suffix."""
     folder.mkdir()
-    child = os.fork()
-    if child == 0:
-        try:
-            for suffix, content in function().items():
-                (folder / f"k{suffix}").write_bytes(content)
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
+    in_fork(lambda: [(folder / f"k{suffix}").write_bytes(content) for suffix, content in function().items()])
     return {path.name[1:]: path.read_bytes() for path in folder.iterdir()}
 
 

@@ -320,6 +320,7 @@ def test_truth_values_come_as_bytes_and_leave_as_bytes() -> None:
         np.testing.assert_array_equal(evaluate_expression(expression, [a, b, x]), want, err_msg=str(expression))
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("source", [*FLOATS, *INTEGERS])
 def test_cast_gives_what_numpy_gives_where_that_is_defined(source: str) -> None:
     """Floats to integers toward zero, integers to smaller ones by wrapping, anything to bool by being nonzero."""

@@ -18,6 +18,7 @@ from opbuild.kernel.level import Level
 from opbuild.operations.expression import ACC, arg
 from opbuild.program import HostCall
 from support.machines import TRIED
+from support.tiers import halved
 
 DOUBLE = "float64"
 MATMUL = Node("MatMul", ("a", "b"), ("y",), {}, "product")
@@ -33,6 +34,7 @@ def check(actual: np.ndarray, expected: np.ndarray) -> None:
     np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-12)
 
 
+@halved
 @pytest.mark.parametrize("level", TRIED, ids=str)
 @pytest.mark.parametrize("constant", [True, False])
 def test_products_of_every_layout_and_tile_are_those_of_numpy(level: Level, constant: bool) -> None:
@@ -73,6 +75,8 @@ GEOMETRIES: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.slow
+@halved
 @pytest.mark.parametrize(("x", "w", "attrs"), GEOMETRIES)
 @pytest.mark.parametrize("constant", [True, False])
 def test_convolutions_of_any_geometry_are_those_of_the_standard(

@@ -21,6 +21,7 @@ from opbuild.operations.evaluation import evaluate_expression
 from opbuild.operations.expression import Expression, arg
 from opbuild.operations.table import OPERATIONS
 from support.fuzzing import CAMPAIGN, SEED
+from support.tiers import halved
 
 Array = npt.NDArray[Any]
 Exact = Callable[..., Any]
@@ -174,6 +175,7 @@ def check(expression: Expression, operands: list[Array], exact: Exact) -> None:
             assert not excess[at] > 0, f"{how} {name}{given}: {got[at]!r}, not {mp.nstr(wanted[at], 18)} ({dtype})"
 
 
+@halved
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", UNARY)
 def test_functions_of_one_number_are_right_to_a_few_ulp(name: str, dtype: str) -> None:
@@ -186,6 +188,7 @@ def test_functions_of_one_number_are_right_to_a_few_ulp(name: str, dtype: str) -
     check((name, arg(0)), [x], UNARY[name])
 
 
+@halved
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", BINARY)
 def test_functions_of_two_numbers_are_right_to_a_few_ulp(name: str, dtype: str) -> None:

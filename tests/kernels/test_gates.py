@@ -18,6 +18,7 @@ from opbuild.kernel.opdesc import HIGH_PRECISION
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.program import KernelCall, Program
+from support.tiers import halved
 
 GATES = {
     "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
@@ -61,6 +62,7 @@ def multiplied(program: Program) -> int:
     return prod(extent for extent, _ in call.views[-1].dims)
 
 
+@halved
 @pytest.mark.parametrize("gate", ["Sigmoid", "HardSigmoid"])
 @pytest.mark.parametrize("channels", [32, 40])
 @pytest.mark.parametrize("swapped", [False, True])

@@ -8,8 +8,10 @@ import pytest
 from kernels.harness import run_program
 from kernels.lowered import program_of, random, run_node
 from opbuild.graph.types import Node
+from support.tiers import halved
 
 
+@halved
 @pytest.mark.parametrize("index_type", ["int32", "int64"])
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("shape", [(4, 6, 5), (4, 6, 40), (1, 1, 1)])

@@ -16,6 +16,7 @@ from opbuild.dtypes import NARROW_FLOATS
 from opbuild.kernel.host import host_level
 from opbuild.kernel.level import LEVELS, Level
 from opbuild.program import KernelCall
+from support.tiers import halved
 
 Array = npt.NDArray[Any]
 FAR = float(np.finfo(np.float32).min)
@@ -48,6 +49,7 @@ def check(
     return found
 
 
+@halved
 @pytest.mark.parametrize("lengths", [(32, 16), (63, 63), (64, 1000), (97, 64), (256, 300)])
 @pytest.mark.parametrize("form", ["-inf", "far", "bools"])
 def test_causal_masks_of_any_length_are_those_of_the_operators_one_by_one(lengths: tuple[int, int], form: str) -> None:
@@ -56,6 +58,7 @@ def test_causal_masks_of_any_length_are_those_of_the_operators_one_by_one(length
     check(attention, masked(attention, seen, FAR if form == "far" else -np.inf))
 
 
+@halved
 @pytest.mark.parametrize("zeros", ["hidden", "nan"])
 @pytest.mark.parametrize("form", ["-inf", "far", "bools"])
 @pytest.mark.parametrize("special", [0, np.nan, np.inf])
@@ -68,6 +71,7 @@ def test_queries_that_see_no_key_get_0_if_that_is_asked(zeros: str, form: str, s
     assert form == "far" or not found[0, :33].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", NARROW_FLOATS)
 def test_attentions_of_16_bits_leave_keys_out_too(rounds: str) -> None:
     """To the last bit what they compute where nobody knows the mask."""
@@ -96,6 +100,7 @@ def test_masks_that_hide_no_last_keys_are_added() -> None:
     check(attention, values, leaves_out=False)
 
 
+@halved
 @pytest.mark.parametrize("special", [np.nan, np.inf])
 @pytest.mark.parametrize("name", ["k", "v"])
 def test_what_is_not_finite_shows_where_it_is_hidden_too(name: str, special: float) -> None:
@@ -115,6 +120,7 @@ def test_any_size_of_heads(size: int) -> None:
     check(attention, masked(attention, seen), leaves_out=size >= 16 or host_level() is LOWER)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(LOWER not in LEVELS[: LEVELS.index(host_level())], reason="runs no code for AVX2")
 def test_code_for_a_lower_level_leaves_keys_out() -> None:
     """Blocks of 16 queries, chunks of 8 elements."""

@@ -9,6 +9,7 @@ import pytest
 
 from kernels.lowered import random, run_node
 from opbuild.graph.types import Node
+from support.tiers import halved
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,7 @@ def test_each_channel_of_each_image_is_normalised_alone(shape: Sequence[int]) ->
     np.testing.assert_allclose(actual, normal * scale.reshape(column) + bias.reshape(column), rtol=1e-4, atol=1e-5)
 
 
+@halved
 @pytest.mark.parametrize("groups", [1, 2, 4, 12])
 @pytest.mark.parametrize("each", [True, False])
 def test_groups_of_channels_are_normalised_together(groups: int, each: bool) -> None:

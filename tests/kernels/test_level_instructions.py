@@ -65,7 +65,7 @@ _AVX512_OPERANDS = re.compile(r"%zmm|%[xy]mm(1[6-9]|2\d|3[01])|\{%k\d\}")
 _INSTRUCTION = re.compile(r"^\t(?:\{\w+\} )?([a-z][a-z0-9]*)(?: .*|\t.*|)$", re.MULTILINE)
 
 
-TURNS = 3
+TURNS = 7
 """Of so many kernels one is looked at for each level, another for the next one; a campaign looks at all for all."""
 
 ON_BYTES = ("Abs", "BitShift", "Cast", "Clip", "Div", "Mod", "Mul", "PRelu")
@@ -122,6 +122,7 @@ def beyond(level: Level, assembly: str) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", X86 if CAMPAIGN else X86[2:], ids=str)
 def test_no_kernel_of_a_level_has_what_its_machines_may_lack(level: Level, tmp_path: Path) -> None:
     """Kernels of every family, and of operators on bytes and halves, where LLVM has most choice."""

@@ -7,8 +7,10 @@ import pytest
 
 from kernels.lowered import random, run_node
 from opbuild.graph.types import Node
+from support.tiers import halved
 
 
+@halved
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
 @pytest.mark.parametrize("widths", [((0, 0), (1, 2), (3, 0)), ((1, 1), (3, 3), (4, 4)), ((0, 0), (0, 0), (0, 0))])
 def test_margins_are_numpys(mode: str, widths: tuple[tuple[int, int], ...]) -> None:

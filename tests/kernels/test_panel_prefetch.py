@@ -24,6 +24,7 @@ from opbuild.kernel.level import Level
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.operations.expression import ACC
+from support.tiers import halved
 
 WITH_WHOLE_PANELS = X86[2:]
 LINE = 16
@@ -39,6 +40,7 @@ def product(m: int, level: Level, dtype: str = "float32", batches: int = 0) -> O
     return OpDesc(("MatMul",), "matmul", (lhs, rhs), (out,), {"rhs": "panels", "epilogue": list(ACC)}, variant)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", WITH_WHOLE_PANELS, ids=str)
 def test_every_line_of_the_next_panels_is_fetched_and_nothing_beyond(level: Level) -> None:
     """Whatever the tile and the extents; rows too few fetch one and the same element."""
@@ -58,6 +60,7 @@ def test_every_line_of_the_next_panels_is_fetched_and_nothing_beyond(level: Leve
         assert len(lines) == (-(-columns * depth // LINE) if height >= LEAST_FETCHED else 1)
 
 
+@halved
 @pytest.mark.parametrize("level", WITH_WHOLE_PANELS, ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 def test_fetching_is_one_instruction_a_step_and_reads_nothing(level: Level, dtype: str, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from kernels.one_node import assert_close, run_node
 from opbuild.lowering.transfer import from_blocked, to_blocked
 from opbuild.program import View
 from support.machines import choose_here
+from support.tiers import halved
 
 
 def numbers(*shape: int, seed: int = 0) -> np.ndarray:
@@ -44,6 +45,7 @@ def pool(
     return result
 
 
+@halved
 @pytest.mark.parametrize("kind", ["MaxPool", "AveragePool"])
 @pytest.mark.parametrize(
     ("data", "out", "attrs"),
@@ -91,6 +93,7 @@ def test_nan_in_a_window_gives_nan() -> None:
             assert_close(actual, expected)
 
 
+@halved
 @pytest.mark.parametrize("data", [(1, 32, 7, 9), (2, 30, 1, 1), (1, 16, 3, 2), (2, 64, 40, 33), (1, 5, 8)])
 @pytest.mark.parametrize("kind", ["GlobalAveragePool", "GlobalMaxPool"])
 def test_global_pool_equals_numpy(kind: str, data: tuple[int, ...]) -> None:
@@ -124,6 +127,7 @@ def test_lrn_equals_its_definition(channels: int, attrs: dict[str, Any]) -> None
     assert_close(run_node("LRN", [x], [], x.shape, **attrs), expected)
 
 
+@halved
 @pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
 @pytest.mark.parametrize(("width", "height", "channels"), [(1, 1, 16), (1, 1, 5), (3, 2, 33), (7, 7, 32), (17, 2, 1)])
 def test_blocks_and_back_is_the_identity(width: int, height: int, channels: int, dtype: str) -> None:
@@ -154,6 +158,7 @@ def _within(slot: Any, view: View) -> Any:
     return type(slot)(_reshaped(slot.view, view), slot.memory, slot.around)
 
 
+@halved
 @pytest.mark.parametrize("channels", [32, 20])
 @pytest.mark.parametrize(("width", "height", "halo"), [(32, 32, 0), (37, 19, 0), (41, 17, 1), (512, 1, 2)])
 def test_large_planes_come_out_of_blocks(channels: int, width: int, height: int, halo: int) -> None:

@@ -28,6 +28,7 @@ from opbuild.lowering.lower import lower
 from opbuild.operations.expression import Expression, arg, const
 from opbuild.operations.table import OPERATIONS
 from support.fuzzing import CAMPAIGN
+from support.tiers import halved
 
 Array = npt.NDArray[Any]
 MODES = ("high_performance", "high_precision")
@@ -185,6 +186,7 @@ def test_sums_and_what_is_made_of_them_round_once(case: str) -> None:
     assert all(error > 0.51 for error in fast)
 
 
+@halved
 @pytest.mark.parametrize("op_type", ["Softmax", "LogSoftmax"])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_precise_softmax_keeps_special_values(op_type: str, axis: int) -> None:
@@ -265,6 +267,7 @@ def test_precise_convolutions_of_many_channels_are_direct() -> None:
     assert "winograd" not in families[1]
 
 
+@pytest.mark.slow
 def test_a_chain_of_convolutions_is_more_accurate_in_high_precision() -> None:
     """A chain of residual blocks as in ResNet-50 ends with less than half of the error."""
     shape, blocks = (1, 64, 20, 20), 4

@@ -9,6 +9,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from kernels.small_models import Array, assert_as_onnxruntime, families_of, model_of, program_of, run_model
+from support.tiers import halved
 
 NARROW = ("uint8", "int8", "uint16", "int16")
 
@@ -42,6 +43,7 @@ FORMS: dict[str, tuple[tuple[int, ...], dict[str, int]]] = {
 """Shapes of the scale of a value of shape (3, 5, 32), with attributes."""
 
 
+@halved
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dtype", NARROW)
 def test_quantizing_is_as_in_onnx_runtime(dtype: str, form: str) -> None:
@@ -68,6 +70,7 @@ def test_scales_and_zero_points_may_be_known_only_at_run_time(form: str) -> None
     assert_as_onnxruntime(model_of(nodes, {**values, **feeds}, {"y": "uint8", "z": "float32"}), {**values, **feeds})
 
 
+@halved
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dtype", [*NARROW, "int32"])
 def test_dequantizing_is_as_in_onnx_runtime(dtype: str, form: str) -> None:
@@ -146,6 +149,7 @@ RANGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RANGES)
 def test_the_range_of_the_values_decides_how_they_are_quantized(name: str) -> None:
     """0 belongs to the range, whose scale is 1 if it has nothing else."""

@@ -20,6 +20,7 @@ from kernels.small_models import (
 )
 from kernels.test_conv_integer import convolved
 from support.comparison import onnxruntime_outputs
+from support.tiers import halved
 
 MICROSOFT = "com.microsoft"
 INTEGER = ("conv_integer", "conv_integer_depthwise")
@@ -41,6 +42,7 @@ def scales(count: int, least: float = 1e-3) -> Array:
     return np.linspace(least, 4 * least, count, dtype=np.float32)
 
 
+@halved
 @pytest.mark.parametrize(
     ("kind", "zeros"), [("uint8", (0, 0)), ("uint8", (131, 77)), ("int8", (-128, -128)), ("int8", (3, 127))]
 )
@@ -120,6 +122,7 @@ LIMITS = {
 }
 
 
+@halved
 @pytest.mark.parametrize("limit", LIMITS)
 @pytest.mark.parametrize(("kind", "zero"), [("uint8", 0), ("uint8", 100), ("int8", -128), ("int8", 7)])
 def test_a_conv_between_dequantize_and_quantize_is_one_kernel(kind: str, zero: int, limit: str) -> None:
@@ -214,6 +217,8 @@ SUM_LIMITS: dict[str, tuple[list[onnx.NodeProto], float, float]] = {
 }
 
 
+@pytest.mark.slow
+@halved
 @pytest.mark.parametrize("limit", SUM_LIMITS)
 @pytest.mark.parametrize(
     ("kind", "zeros"),
@@ -239,6 +244,7 @@ def test_a_quantised_sum_of_convolutions_divides_nothing(kind: str, zeros: tuple
             np.testing.assert_array_equal(run_model(each, feeds)["y"], expected)
 
 
+@pytest.mark.slow
 def test_bytes_stay_bytes_through_what_only_moves_or_compares_them() -> None:
     """MaxPool, Concat and Transpose between DequantizeLinear and QuantizeLinear work on bytes, of another scale too."""
     x = drawn("uint8", 2, 16, 6, 6)
@@ -274,6 +280,7 @@ def test_averages_of_planes_are_sums_of_bytes(image: tuple[int, int]) -> None:
     assert np.abs(found.astype(int) - expected).max() <= 1
 
 
+@pytest.mark.slow
 def test_operators_on_images_with_channels_innermost_are_kernels() -> None:
     """com.microsoft's QLinearConv and NhwcMaxPool, and QLinearAveragePool."""
     x = drawn("uint8", 1, 8, 8, 16)
@@ -297,6 +304,7 @@ def test_operators_on_images_with_channels_innermost_are_kernels() -> None:
     assert np.abs(found.astype(int) - expected).max() <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [1, 16])
 def test_a_zero_point_may_be_computed(groups: int) -> None:
     """Dynamic quantisation, as tools write it: the padding holds what DynamicQuantizeLinear finds."""
@@ -316,6 +324,7 @@ def test_a_zero_point_may_be_computed(groups: int) -> None:
     assert "copy" in families_of(program_of(model))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channels", [4, 40])
 def test_weights_that_are_computed_have_kernels_as_far_as_floats_are_exact(channels: int) -> None:
     """Sums of at most 257 products are exact in float32; others the host adds up."""

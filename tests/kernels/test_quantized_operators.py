@@ -9,6 +9,7 @@ from onnx import helper
 
 from kernels.small_models import Array, assert_as_onnxruntime, families_of, model_of, program_of, run_model
 from support.comparison import onnxruntime_outputs
+from support.tiers import halved
 
 MICROSOFT = "com.microsoft"
 RNG = np.random.default_rng(7)
@@ -24,6 +25,7 @@ def scales(*shape: int) -> Array:
     return RNG.uniform(0.005, 0.02, shape).astype(np.float32)
 
 
+@halved
 @pytest.mark.parametrize("weights", ["uint8", "int8"])
 @pytest.mark.parametrize("columns", [(), (37,)], ids=["one scale", "one a column"])
 def test_a_product_to_float_with_zero_points_and_a_bias(weights: str, columns: tuple[int, ...]) -> None:
@@ -55,6 +57,7 @@ def test_a_product_that_quantizes_its_left_operand_by_its_range() -> None:
     assert families_of(program_of(model)).count("reduce") == 4  # the range is found once for both
 
 
+@halved
 @pytest.mark.parametrize("turned", [0, 1])
 @pytest.mark.parametrize("result", ["uint8", "float32"])
 def test_a_product_of_matrices_with_an_addend_in_int32(result: str, turned: int) -> None:
@@ -76,6 +79,7 @@ def test_a_product_of_matrices_with_an_addend_in_int32(result: str, turned: int)
     np.testing.assert_allclose(run_model(model, feeds)["y"], expected, 1e-5, 1e-5)
 
 
+@halved
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 @pytest.mark.parametrize("op_type", ["QLinearAdd", "QLinearMul"])
 def test_sums_and_products_of_quantized_values(op_type: str, dtype: str) -> None:
@@ -98,6 +102,7 @@ UNARY = {
 }
 
 
+@halved
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 @pytest.mark.parametrize("op_type", UNARY)
 def test_functions_of_quantized_values(op_type: str, dtype: str) -> None:
@@ -140,6 +145,7 @@ WEIGHTS = {
 }
 
 
+@halved
 @pytest.mark.parametrize("form", WEIGHTS)
 @pytest.mark.parametrize("types", [("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8")], ids="-".join)
 def test_a_product_of_dequantized_values_is_one_of_integers(types: tuple[str, str], form: str) -> None:
@@ -216,6 +222,7 @@ def test_a_quantized_table_is_looked_up_in_bytes() -> None:
     assert_as_onnxruntime(model, feeds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("types", [("uint8", "int8"), ("uint8", "uint8")], ids="-".join)
 def test_attention_whose_projection_is_one_of_integers(types: tuple[str, str]) -> None:
     """``QAttention`` with a mask and a zero point of either side; scores and what follows are float32."""

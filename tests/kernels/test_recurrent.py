@@ -23,6 +23,7 @@ from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.program import HostCall, KernelCall, Program
 from support.fuzzing import CAMPAIGN, SEED
+from support.tiers import halved
 
 Array = npt.NDArray[Any]
 
@@ -188,6 +189,7 @@ def test_a_layer_gives_what_its_definition_gives(name: str) -> None:
     check(LAYERS[name])
 
 
+@halved
 @pytest.mark.parametrize("constant", [(), ("W", "R", "B", "P")])
 @pytest.mark.parametrize("batch", [1, 3, 9])
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
@@ -200,6 +202,7 @@ def test_a_layer_gives_what_its_gradient_needs(direction: str, batch: int, const
                         outputs=outputs, hidden=37))  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", GATES)
 def test_weights_known_only_at_run_time_are_packed_at_each_call(kind: str) -> None:
     """So are biases; hidden units beyond the last whole panel are weighed too."""
@@ -278,6 +281,7 @@ def test_nan_and_infinity_spoil_their_own_sequence_alone() -> None:
         check(layer, values)
 
 
+@pytest.mark.slow
 def test_high_precision_is_at_least_as_near() -> None:
     """Sums of many products are added up in float64; the states between steps stay float32."""
     layer = Layer("LSTM", 2, 1, 4, 500)
@@ -303,6 +307,7 @@ def test_lengths_beyond_the_sequences_are_the_hosts_to_refuse() -> None:
     np.testing.assert_array_equal(found["Y"], full["Y"])
 
 
+@pytest.mark.slow
 def test_large_layers_are_divided_by_their_units() -> None:
     """A step of one sequence is divided among tasks; all numbers of them give the same bytes."""
     check(Layer("LSTM", 3, 1, 16, 256))
@@ -326,6 +331,7 @@ def _drawn(draw: random.Random) -> Layer:
     return Layer(kind, *extents, given, direction, attrs, constant)
 
 
+@pytest.mark.slow
 def test_any_layer_gives_what_its_definition_gives() -> None:
     """Layers of all attributes at random; a campaign tries more."""
     draw = random.Random(SEED)

@@ -19,6 +19,7 @@ from kernels.lowered import program_of, random, run_node
 from kernels.one_operator import model_of, outputs_of
 from opbuild.graph.types import Node
 from opbuild.program import HostCall
+from support.tiers import halved
 
 Array = npt.NDArray[Any]
 
@@ -91,6 +92,7 @@ def test_integers(op_type: str, dtype: str, axes: tuple[int, ...]) -> None:
     check(op_type, random(37, 40, dtype=dtype), axes)
 
 
+@halved
 @pytest.mark.parametrize("op_type", ["ReduceMax", "ReduceMin"])
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 def test_extremes_of_bytes(op_type: str, dtype: str) -> None:
@@ -99,6 +101,7 @@ def test_extremes_of_bytes(op_type: str, dtype: str) -> None:
         check(op_type, random(9, 100, dtype=dtype), axes)
 
 
+@halved
 @pytest.mark.parametrize(
     "op_type", ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceLogSum", "ReduceLogSumExp", "ReduceL2"]
 )
@@ -111,6 +114,7 @@ def test_nan_and_infinity(op_type: str, across: bool) -> None:
     check(op_type, np.ascontiguousarray(x.T) if across else x, (0,) if across else (1,))
 
 
+@halved
 @pytest.mark.parametrize(
     ("op_type", "expected"),
     [("ReduceSum", 0), ("ReduceProd", 1), ("ReduceMax", -np.inf), ("ReduceMin", np.inf), ("ReduceMean", np.nan)],
@@ -161,6 +165,7 @@ def test_shapes_share_kernels() -> None:
     assert len(descs) == 1
 
 
+@halved
 @pytest.mark.parametrize("dtype", ["uint32", "uint64"])
 @pytest.mark.parametrize(
     "op_type", ["ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceSumSquare"]

@@ -11,6 +11,7 @@ from onnx import helper
 from kernels.lowered import random, run_node
 from opbuild.graph.types import Array, Node
 from support.comparison import onnxruntime_outputs
+from support.tiers import halved
 
 COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric")
 
@@ -42,6 +43,7 @@ def check(x: Array, scales: list[float] | None, sizes: list[int] | None, **attrs
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+@halved
 @pytest.mark.parametrize("coordinates", COORDINATES)
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 def test_every_way_to_map_coordinates(mode: str, coordinates: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 from kernels.hostile import Case
 from kernels.one_operator import check, model_of, program_of, random
 from opbuild.program import HostCall
+from support.tiers import halved
 
 ATTRS = {"output_height": 3, "output_width": 2, "sampling_ratio": 2}
 
@@ -28,6 +29,7 @@ REGIONS = np.float32(
 """Inside, between pixels, over the edges, empty, turned round, and outside."""
 
 
+@halved
 @pytest.mark.parametrize("mode", ["avg", "max"])
 @pytest.mark.parametrize("transformed", ["half_pixel", "output_half_pixel"])
 @pytest.mark.parametrize("samples", [1, 3])

@@ -18,6 +18,7 @@ from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.program import KernelCall, Program
 from support.exact_arithmetic import Array
+from support.tiers import halved
 
 OPERATORS: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
     "softmax of rows": ("Softmax", (5, 6, 67), {"axis": -1}),
@@ -56,6 +57,7 @@ def special(shape: tuple[int, ...]) -> Array:
     return x
 
 
+@halved
 @pytest.mark.parametrize("rounds", NARROW_FLOATS)
 @pytest.mark.parametrize("case", OPERATORS)
 def test_one_kernel_computes_and_rounds(case: str, rounds: str) -> None:

@@ -17,6 +17,7 @@ from opbuild.graph.passes.infer import infer_node
 from opbuild.graph.types import Node, TensorType
 from opbuild.graph.weight_layout import in_blocks
 from opbuild.program import KernelCall
+from support.tiers import halved
 
 CONVOLUTIONS: tuple[tuple[Sequence[int], Sequence[int], dict[str, Any]], ...] = (
     ((1, 1, 5, 5), (1, 1, 3, 3), {"pads": [1, 1, 1, 1]}),
@@ -64,6 +65,7 @@ def test_whole_blocks_of_weights_are_brought_there_by_a_kernel(
     check(op_type, inputs, **attrs)
 
 
+@halved
 @pytest.mark.parametrize(("shape", "weights", "attrs"), CONVOLUTIONS)
 @pytest.mark.parametrize("biased", [False, True])
 def test_convolutions(shape: Sequence[int], weights: Sequence[int], attrs: dict[str, Any], biased: bool) -> None:
@@ -72,6 +74,7 @@ def test_convolutions(shape: Sequence[int], weights: Sequence[int], attrs: dict[
     check("Conv", inputs, **attrs)
 
 
+@halved
 @pytest.mark.parametrize(("shape", "weights", "attrs"), TRANSPOSED)
 @pytest.mark.parametrize("biased", [False, True])
 def test_transposed_convolutions(
@@ -108,6 +111,7 @@ def test_outputs_that_no_tap_reaches_are_the_bias(epilogue: bool) -> None:
         np.testing.assert_array_equal(found[:, :, 1], np.broadcast_to(expected[:, None], (2, 18, found.shape[3])))
 
 
+@halved
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("tile", [2, 4])
 def test_blocks_are_transformed_to_the_same_bits_as_rows(tile: int, turned: bool) -> None:

@@ -9,10 +9,10 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from kernels.combinations import crossed
 from kernels.hostile import Case
 from kernels.one_operator import Array, assert_same, check, integers, on_kernels, outputs_of, program_of, random
 from opbuild.program import KernelCall
+from support.tiers import halved, spread, thinned
 
 HOSTILE = {
     "scatter": Case(
@@ -49,7 +49,7 @@ PARTS: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
 """Shapes of tensors and of their updates."""
 
 
-@pytest.mark.parametrize(("shapes", "reduction"), crossed(3, PARTS, REDUCTIONS))
+@pytest.mark.parametrize(("shapes", "reduction"), spread(PARTS, REDUCTIONS))
 def test_single_elements_along_any_axis(shapes: tuple[Sequence[int], Sequence[int]], reduction: str) -> None:
     """Indices repeat and are negative; they may be fewer than there are elements in every dimension."""
     shape, part = shapes
@@ -60,6 +60,7 @@ def test_single_elements_along_any_axis(shapes: tuple[Sequence[int], Sequence[in
         assert_same(found, scattered(x, index, updates, axis, reduction))
 
 
+@halved
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize(
     ("shape", "depth", "batch"), [((6, 40), 1, (3,)), ((4, 5), 2, (7,)), ((3, 4, 5), 2, (2, 3)), ((9,), 1, (4,))]
@@ -81,7 +82,8 @@ def test_elements_of_any_type_replace_others(dtype: str) -> None:
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "int32", "int64", "int8", "uint8", "uint32"])
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", thinned(["float64", "int32", "int64", "int8", "uint8", "uint32"], 2))
 def test_numbers_of_any_type_are_combined(dtype: str) -> None:
     """Integers wrap."""
     x, updates = random(5, 6, dtype=dtype), random(8, 6, dtype=dtype, seed=1)

@@ -10,10 +10,12 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import opbuild
+from support.tiers import halved
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
 
 
+@halved
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("alpha", [None, 1.702])
 def test_a_gated_layer_runs_on_kernels_alone(dtype: str, alpha: float | None, tmp_path: Path) -> None:

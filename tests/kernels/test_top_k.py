@@ -8,12 +8,12 @@ import numpy as np
 import onnx
 import pytest
 
-from kernels.combinations import crossed
 from kernels.hostile import Case
 from kernels.one_operator import Array, integers, model_of, on_kernels, outputs_of, random
 from opbuild.families.top_k import family as top_ks
 from opbuild.kernel.host import host_level
 from opbuild.kernel.machine import Machine
+from support.tiers import halved, spread
 
 HOSTILE = {
     "top_k": Case("TopK", lambda n: (5, n), lambda n: [np.array([min(n, 3)])], least=1, outputs=2),
@@ -70,6 +70,7 @@ def test_each_variant_is_asked_for_by_some_extent() -> None:
     assert [tuple(each.values()) for each in chosen] == [(0, False), (0, True), (32, True), (32, False), (128, True)]
 
 
+@halved
 @pytest.mark.parametrize(("extent", "count"), [(40, 9), (300, 40), (4000, 7), (2001, 1)])
 @pytest.mark.parametrize("largest", [0, 1])
 def test_the_first_of_equal_elements_stands_first(extent: int, count: int, largest: int) -> None:
@@ -83,7 +84,7 @@ def test_the_first_of_equal_elements_stands_first(extent: int, count: int, large
 
 @pytest.mark.parametrize(
     ("dtype", "largest", "extent"),
-    crossed(2, ("float64", "int8", "uint8", "int16", "int32", "int64", "uint32", "uint64"), (0, 1), (40, 2000)),
+    spread(("float64", "int8", "uint8", "int16", "int32", "int64", "uint32", "uint64"), (0, 1), (40, 2000)),
 )
 def test_every_type_up_to_its_limits(dtype: str, largest: int, extent: int) -> None:
     """The least and the greatest value of a type are elements like others."""

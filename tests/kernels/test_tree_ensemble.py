@@ -20,6 +20,7 @@ from opbuild.kernel.host import host_level
 from opbuild.kernel.level import LEVELS
 from opbuild.lowering.lower import lower
 from opbuild.program import KernelCall, Program
+from support.tiers import halved
 
 ROWS = (0, 1, 2, 3, 15, 16, 17, 31, 32, 33, 100)
 LOWER = next(level for level in LEVELS if level.name == "x86-64-v3")
@@ -46,6 +47,7 @@ def forest(trees: int, leaves: int, doubles: bool = False, targets: int = 1) -> 
     return made
 
 
+@halved
 @pytest.mark.parametrize("doubles", [False, True])
 @pytest.mark.parametrize(("trees", "leaves"), [(1, 1), (1, 2), (17, 32), (16, 33), (5, 90), (3, 200)])
 def test_any_number_of_rows(trees: int, leaves: int, doubles: bool) -> None:
@@ -57,6 +59,7 @@ def test_any_number_of_rows(trees: int, leaves: int, doubles: bool) -> None:
         assert_same(found, wanted[:rows].astype(np.float32))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(LOWER not in LEVELS[: LEVELS.index(host_level())], reason="runs no code for AVX2")
 @pytest.mark.parametrize("leaves", [20, 90, 200])
 def test_code_for_a_lower_level_is_right(leaves: int) -> None:
@@ -69,6 +72,7 @@ def test_code_for_a_lower_level_is_right(leaves: int) -> None:
         assert_same(found["y"], wanted[:rows].astype(np.float32))
 
 
+@halved
 @pytest.mark.parametrize("rows", [1, 2, 40])
 @pytest.mark.parametrize("targets", [1, 3])
 @pytest.mark.parametrize("leaves", [1, 31, 200])

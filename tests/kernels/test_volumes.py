@@ -13,6 +13,7 @@ from onnx import helper, numpy_helper
 from kernels.one_operator import assert_same, check, on_kernels, program_of, random
 from opbuild.program import KernelCall
 from support.comparison import onnxruntime_outputs
+from support.tiers import halved
 
 CONVOLUTIONS: tuple[tuple[Sequence[int], Sequence[int], dict[str, Any]], ...] = (
     ((1, 3, 5, 6, 7), (4, 3, 3, 3, 3), {"pads": [1] * 6}),
@@ -32,6 +33,7 @@ TRANSPOSED: tuple[tuple[Sequence[int], Sequence[int], dict[str, Any]], ...] = (
 )
 
 
+@halved
 @pytest.mark.parametrize(("shape", "weights", "attrs"), CONVOLUTIONS)
 @pytest.mark.parametrize("known", [(1,), ()])
 def test_convolutions(
@@ -41,6 +43,7 @@ def test_convolutions(
     check("Conv", [random(*shape), random(*weights, seed=1), random(weights[0], seed=2)], known, **attrs)
 
 
+@halved
 @pytest.mark.parametrize(("shape", "weights", "attrs"), TRANSPOSED)
 @pytest.mark.parametrize("known", [(1,), ()])
 def test_transposed_convolutions(

@@ -13,6 +13,7 @@ from kernels.hostile import Case
 from kernels.one_operator import Array, assert_same, check, model_of, on_kernels, outputs_of, random
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.graph.types import Node
+from support.tiers import halved
 
 HOSTILE = {
     "window": Case(
@@ -41,6 +42,7 @@ def by_the_host(op_type: str, x: Array, outputs: int = 1, **attrs: Any) -> tuple
     return tuple(evaluate(Node(op_type, ("x",), names, attrs, "node"), [x], 21))
 
 
+@halved
 @pytest.mark.parametrize(("shape", "attrs"), WINDOWS)
 @pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool", "LpPool"])
 def test_pools_in_up_to_three_dimensions(op_type: str, shape: Sequence[int], attrs: dict[str, Any]) -> None:
@@ -62,6 +64,7 @@ def test_maxima_of_other_types(window: tuple[Sequence[int], dict[str, Any]], dty
     np.testing.assert_array_equal(found, by_the_host("MaxPool", x, **attrs)[0])
 
 
+@halved
 @pytest.mark.parametrize(("shape", "attrs"), WINDOWS)
 @pytest.mark.parametrize("storage_order", [0, 1])
 def test_where_maxima_stand(shape: Sequence[int], attrs: dict[str, Any], storage_order: int) -> None:

@@ -24,6 +24,7 @@ from opbuild.lowering import conv_weights
 from opbuild.operations.expression import ACC, arg
 from support.fuzzing import CAMPAIGN, SEED
 from support.machines import TRIED
+from support.tiers import halved, thinned
 
 TOLERANCE = 2e-5
 """F(4 x 4) multiplies by up to 8 in its transforms; its rounding error is several times that of the direct sum."""
@@ -130,7 +131,7 @@ TILES = [(level, *tile[:2]) for level in TRIED for tile in winograd.tiles(Machin
 """Levels with their register tiles."""
 
 
-@pytest.mark.parametrize(("level", "width", "blocks"), TILES)
+@pytest.mark.parametrize(("level", "width", "blocks"), thinned(TILES, 3))
 def test_every_tile_writes_its_output_and_nothing_else(level: Level, width: int, blocks: int) -> None:
     """In the least chunk that holds the tile, or in one that it does not divide, of the least blocks or of more.
 
@@ -180,6 +181,7 @@ SIZES = [(28, 128), (56, 64), (12, 384)]
 """Extents and output channels, of the networks and others."""
 
 
+@halved
 @pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
 @pytest.mark.parametrize(("extent", "outputs"), SIZES)
 def test_tasks_of_any_number_are_about_equal(extent: int, outputs: int, level: str) -> None:

@@ -23,6 +23,7 @@ from opbuild.operations.expression import ACC, arg
 from opbuild.program import KernelCall, Program
 from support.fuzzing import CAMPAIGN, SEED
 from support.machines import TRIED
+from support.tiers import thinned
 
 Array = np.ndarray
 
@@ -111,7 +112,7 @@ TILES = [(level, *tile[:2]) for level in LEVELS for tile in winograd.tiles(Machi
 """Levels with their register tiles."""
 
 
-@pytest.mark.parametrize(("level", "width", "blocks"), TILES)
+@pytest.mark.parametrize(("level", "width", "blocks"), thinned(TILES, 3))
 def test_every_tile_writes_its_output_and_nothing_else(level: Level, width: int, blocks: int) -> None:
     """In the least chunk that holds the tile, or in one that it does not divide, of the least blocks or of more."""
     cases = (((-(-width // 2), 2), blocks), ((width + 1, 3), 2 * blocks + 1))

@@ -43,7 +43,6 @@ from opbuild.kernel.networks import ImageKey, StoredNetwork, Weight
 from opbuild.mindspore import load_checkpoint
 from opbuild.mindspore.checkpoint_file import _values
 from opbuild.models.declaration import read_declaration
-from opbuild.offline.file import PackedWeights, write_offline
 from opbuild.offline.format import GRAPH, LIBRARY, WEIGHTS, Section, open_container, write_container
 from opbuild.offline.load import load
 from opbuild.pipeline.tuned import BankKnowledge
@@ -75,25 +74,29 @@ from opbuild.store.remote.service import Service
 from opbuild.store.remote.tiered import TieredNetworks, TieredWeights
 from opbuild.store.weights import DiskWeights
 from support.fields import Format, try_fields
-from support.fuzzing import CAMPAIGN, INPUTS, to_bytes
-from support.handmade import build, chain, image_store
+from support.fuzzing import CAMPAIGN, to_bytes
+from support.handmade import build, chain, image_store, write_chain
 from support.samples import IDENTITY, LEVEL, conv, entry_of, key_of
+from support.tiers import spans
 
 SIZE = 64 * 1024
 KEY = ImageKey("chain", {"model": "m", "target": LEVEL.name, "inputs": [["x", "float32", [SIZE]]]}, lambda: "halide-1")
 DATA = Path(__file__).resolve().parents[1] / "data"
 
-pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
+pytestmark = [
+    pytest.mark.parametrize("seeds", spans(50, 20)),
+    *([pytest.mark.timeout(14400)] if CAMPAIGN else []),
+]
 
 
-def check(formats: list[Format], tmp_path: Path) -> None:
+def check(formats: list[Format], tmp_path: Path, seeds: range) -> None:
     """Try all fields, and see that a good part of the changes was noticed; some are none, or of what nothing reads."""
     planted = tmp_path / "planted"
     planted.mkdir()
-    found = try_fields(formats, planted)
-    assert [sum(outcomes.values()) for outcomes in found.values()] == [INPUTS] * len(formats)
+    found = try_fields(formats, planted, seeds)
+    assert [sum(outcomes.values()) for outcomes in found.values()] == [len(seeds)] * len(formats)
     sound = sum(outcomes[each] for outcomes in found.values() for each in ("read", "not written"))
-    assert sound < 0.8 * INPUTS * len(formats), found
+    assert sound < 0.8 * len(seeds) * len(formats), found
 
 
 def memo(path: Path) -> Callable[[Any], None]:
@@ -253,12 +256,12 @@ def notes(folder: Path) -> list[Format]:
     ]  # fmt: skip
 
 
-def test_fields_of_a_cache(tmp_path: Path) -> None:
+def test_fields_of_a_cache(seeds: range, tmp_path: Path) -> None:
     """Records of operators and networks, and whatever is only remembered."""
     folders = [tmp_path / name for name in ("operators", "networks", "notes")]
     for folder in folders:
         folder.mkdir()
-    check(entries(folders[0]) + networks(folders[1]) + notes(folders[2]), tmp_path)
+    check(entries(folders[0]) + networks(folders[1]) + notes(folders[2]), tmp_path, seeds)
 
 
 def shown(cache: Path) -> list[Format]:
@@ -280,9 +283,9 @@ def shown(cache: Path) -> list[Format]:
     return [Format(f"{each.name}, shown", each.sound, each.write, read, (cache,)) for each in formats]
 
 
-def test_fields_that_commands_show(tmp_path: Path) -> None:
+def test_fields_that_commands_show(seeds: range, tmp_path: Path) -> None:
     """``cache ls``, ``show``, ``stats`` and ``verify`` tell what is wrong, and end with a code."""
-    check(shown(tmp_path / "cache"), tmp_path)
+    check(shown(tmp_path / "cache"), tmp_path, seeds)
 
 
 # Files that are given to others
@@ -290,15 +293,8 @@ def test_fields_that_commands_show(tmp_path: Path) -> None:
 
 def offline(folder: Path) -> list[Format]:
     """The sections of an offline model that are JSON."""
-    path, sound = folder / "model.om", folder / "sound.om"
-    weights = PackedWeights()
-    built = build(chain(64))
-    record = built.record.__class__(**{**vars(built.record), "constants": weights.place(built.constants.arrays)})
-    write_offline(
-        sound, name="chain", level=host_level(), records=[record], library=built.library,
-        weights=weights, build={"model": "m", "operators": []},
-    )  # fmt: skip
-    container = open_container(sound)
+    path = folder / "model.om"
+    container = open_container(write_chain(folder / "sound.om"))
     sections = {place: container.section(*place).tobytes() for place in container.places}
 
     def write(place: tuple[int, int]) -> Callable[[Any], None]:
@@ -476,14 +472,16 @@ def _tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def test_fields_of_files_that_are_given_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fields_of_files_that_are_given_to_others(
+    seeds: range, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Offline models, bundles, packs, tuning banks and arrays."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     folders = [tmp_path / name for name in ("offline", "bundles", "packs", "banks", "arrays")]
     for folder in folders:
         folder.mkdir()
     makers = (offline, bundles, packs, banks, arrays)
-    check([form for make, folder in zip(makers, folders, strict=True) for form in make(folder)], tmp_path)
+    check([form for make, folder in zip(makers, folders, strict=True) for form in make(folder)], tmp_path, seeds)
 
 
 # Networks of open sizes
@@ -497,7 +495,9 @@ g (float[n,8] x) => (float[n,4] y) <float[8,4] w = {%s}, float[4] b = {1, 2, 3, 
 }"""
 
 
-def test_fields_of_networks_of_open_sizes(tmp_path: Path, kept_objects: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fields_of_networks_of_open_sizes(
+    seeds: range, tmp_path: Path, kept_objects: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Formulas, buffers and kernels of a stored template and of an offline model with ranges, bound to two sizes."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     model = parser.parse_model(OPEN % ", ".join(str(number / 16) for number in range(32)))
@@ -538,7 +538,7 @@ def test_fields_of_networks_of_open_sizes(tmp_path: Path, kept_objects: None, mo
             "offline models (section 7)", json.loads(sections[GRAPH, 0]), write, lambda: outcome(load(path)), (folder,)
         )
     )
-    check(formats, tmp_path)
+    check(formats, tmp_path, seeds)
 
 
 # Objects of a remote store
@@ -641,11 +641,11 @@ def _network(weights: Any) -> StoredNetwork:
     return StoredNetwork({"weights": [digest], "notes": {}}, b"library" * 1000, constants, {digest: None})
 
 
-def test_fields_of_objects_of_a_remote_store(tmp_path: Path) -> None:
+def test_fields_of_objects_of_a_remote_store(seeds: range, tmp_path: Path) -> None:
     """A manifest that lies makes no room, an operator's sizes are its own, a claim is anybody's."""
     folder = tmp_path / "objects"
     folder.mkdir()
-    check(remote(folder), tmp_path)
+    check(remote(folder), tmp_path, seeds)
 
 
 # Checkpoints and torch
@@ -672,7 +672,7 @@ def parameters(content: bytes) -> Any:
     return found
 
 
-def test_fields_of_checkpoints(tmp_path: Path) -> None:
+def test_fields_of_checkpoints(seeds: range, tmp_path: Path) -> None:
     """The header of safetensors, and the messages of MindSpore's own form, with their checksum."""
     folder = tmp_path / "checkpoints"
     folder.mkdir()
@@ -702,6 +702,7 @@ def test_fields_of_checkpoints(tmp_path: Path) -> None:
             Format("checkpoints", parameters((DATA / "kinds.ckpt").read_bytes()), write_own, read_own, (folder,)),
         ],
         tmp_path,
+        seeds,
     )
 
 
@@ -722,6 +723,7 @@ def saved_module(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def test_fields_of_saved_torch_modules(
+    seeds: range,
     saved_module: tuple[Path, Path],
     tmp_path: Path,
     user_store: Path,
@@ -780,4 +782,4 @@ def test_fields_of_saved_torch_modules(
             lambda c: artifact.write_bytes(seal_text(to_bytes(c), entry.name)) and None, read_artifact, roots,
         ),
     ]  # fmt: skip
-    check(formats, tmp_path)
+    check(formats, tmp_path, seeds)

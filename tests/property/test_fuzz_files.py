@@ -16,11 +16,10 @@ from opbuild.files.mapping import digest_of, map_file
 from opbuild.files.sealed import seal, seal_text, unseal
 from opbuild.files.trust import PRIVATE
 from opbuild.kernel.elf import NotAnObjectError, read_symbols
-from opbuild.kernel.host import host_level
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.networks import ImageKey, Weight
-from opbuild.offline.file import PackedWeights, read_offline, write_offline
+from opbuild.offline.file import read_offline
 from opbuild.offline.format import LIBRARY, Section, open_container, write_container
 from opbuild.platform.digest import blake3_of
 from opbuild.runtime.executor import Executor
@@ -35,7 +34,7 @@ from opbuild.store.networks import weights_of
 from opbuild.store.policy import read_policy
 from opbuild.store.weights import DiskWeights
 from support.fuzzing import CAMPAIGN, INPUTS, Change, changed, changed_json, fuzz, to_bytes
-from support.handmade import build, chain, image_store
+from support.handmade import build, chain, image_store, write_chain
 from support.samples import IDENTITY, conv, entry_of
 
 SIZE = 64 * 1024
@@ -139,16 +138,9 @@ def test_files_of_a_network(network: Path) -> None:
 def test_offline_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """F58: also where all digests fit what was changed."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-    path, sound = tmp_path / "model.om", tmp_path / "sound.om"
-    weights = PackedWeights()
-    built = build(chain(64))
-    record = built.record.__class__(**{**vars(built.record), "constants": weights.place(built.constants.arrays)})
-    write_offline(
-        sound, name="chain", level=host_level(), records=[record], library=built.library,
-        weights=weights, build={"model": "m", "operators": []},
-    )  # fmt: skip
+    path, sound = tmp_path / "model.om", write_chain(tmp_path / "sound.om")
     content, container = sound.read_bytes(), open_container(sound)
-    library = Library(built.library, 1)
+    library = Library(build(chain(64)).library, 1)
     sections = {place: container.section(*place).tobytes() for place in container.places}
     inner = [place for place in sections if place[0] != LIBRARY]
 

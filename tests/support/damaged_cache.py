@@ -7,7 +7,6 @@ networks, for a second run that starts all of them from their images, and that `
 
 from __future__ import annotations
 
-import faulthandler
 import json
 import os
 import random
@@ -33,6 +32,7 @@ from opbuild.errors import OpbuildError
 from opbuild.kernel.host import host_level
 from opbuild.offline.build import build_offline
 from opbuild.offline.load import load
+from support.forked import forked
 from support.replayed import replayed_compiles
 from support.until import settle
 
@@ -348,15 +348,8 @@ class Walk:
 
 def in_child(world: World, seed: int, work: Callable[[Walk], Iterator[tuple[str, Any]]]) -> list[tuple[str, Any]]:
     """Walk in a process of its own and return what it said; the last line says how it ended if it did not finish."""
-    get, put = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(get)
-        _child(put, world, seed, work)
-    os.close(put)
-    with os.fdopen(get, "rb") as pipe:
-        said = [tuple(json.loads(line)) for line in pipe]
-    status = os.waitpid(child, 0)[1]
+    status, lines = forked(lambda pipe: _child(pipe, world, seed, work), HANGS_AFTER)
+    said = [tuple(json.loads(line)) for line in lines.splitlines()]
     if status:
         kind = "hang" if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM else "crash"
         said.append((kind, f"it ended with {status:#x}"))
@@ -364,22 +357,15 @@ def in_child(world: World, seed: int, work: Callable[[Walk], Iterator[tuple[str,
 
 
 def _child(pipe: int, world: World, seed: int, work: Callable[[Walk], Iterator[tuple[str, Any]]]) -> None:
-    code = 1
     try:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
         with replayed_compiles(world.folder / "answers"):
             for kind, what in work(Walk(world, random.Random(seed))):
                 if kind == "damages":
-                    faulthandler.dump_traceback_later(HANGS_AFTER - 5, file=sys.__stderr__)
                     signal.alarm(HANGS_AFTER)
                 os.write(pipe, json.dumps([kind, what]).encode() + b"\n")
-        code = 0
     except BaseException:
         text = "".join(traceback.format_exc().splitlines(keepends=True)[-12:])
         os.write(pipe, json.dumps(["foreign exception", text]).encode() + b"\n")
-        code = 0
-    finally:
-        os._exit(code)
 
 
 def walk(world: World, seed: int, damages: int) -> Counter[str]:

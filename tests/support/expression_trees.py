@@ -28,6 +28,7 @@ from opbuild.operations.expression import Expression, arg, children, const, dtyp
 from opbuild.operations.table import OPERATIONS
 from support import exact_arithmetic
 from support.exact_arithmetic import FLOATS, INTEGERS, Array
+from support.forked import forked
 
 CARRIER = {"bool": "uint8", "float16": "uint16", "uint64": "int64"}
 """Types that Halide's Python buffers do not carry travel as others of their size."""
@@ -211,14 +212,7 @@ def compiled(trees: Sequence[Tree], target: str) -> list[Array]:
         Died: If that process did not live to return them, for example because a division trapped.
     """
     _prepare(target)
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        _child(write, trees, target)
-    os.close(write)
-    with os.fdopen(read, "rb") as pipe:
-        said = pipe.read()
-    _, status = os.waitpid(child, 0)
+    status, said = forked(lambda pipe: _child(pipe, trees, target), 10 * SECONDS)
     if status:
         raise Died(said.decode(errors="replace") or f"the process ended with {status:#x}")
     results, at = [], 0
@@ -244,7 +238,6 @@ def _child(pipe: int, trees: Sequence[Tree], target: str) -> None:
     except BaseException as error:
         os.write(pipe, f"{type(error).__name__}: {error}"[:2000].encode())
         os._exit(1)
-    os._exit(0)
 
 
 def _run(trees: Sequence[Tree], target: str) -> list[Array]:

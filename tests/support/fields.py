@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from opbuild.errors import OpbuildError
-from support.fuzzing import HOSTILE, INPUTS, SEED
+from support.fuzzing import HOSTILE
 from support.seeds import try_seeds
 
 CANARY = "opbuild_planted"
@@ -111,12 +111,13 @@ def _nested(depth: int, kind: int) -> Any:
     return value
 
 
-def try_fields(formats: Sequence[Format], planted: Path) -> dict[str, Counter[str]]:
+def try_fields(formats: Sequence[Format], planted: Path, seeds: range) -> dict[str, Counter[str]]:
     """Read each format with many changes, in processes of their own; return how often each outcome was.
 
     Args:
         formats: The formats.
         planted: An empty folder, for the module ``CANARY``.
+        seeds: What changes are drawn from.
 
     Raises:
         AssertionError: If reading raised something foreign, crashed, hung, took much memory, ran code or touched what
@@ -128,7 +129,7 @@ def try_fields(formats: Sequence[Format], planted: Path) -> dict[str, Counter[st
     found, faults = dict[str, Counter[str]](), list[str]()
     try:
         for each in formats:
-            tally = try_seeds(f"fields of {each.name}", _one(each, mark), range(SEED, SEED + INPUTS))
+            tally = try_seeds(f"fields of {each.name}", _one(each, mark), seeds)
             each.write(each.sound)
             found[each.name] = tally.outcomes
             faults += [f"{each.name}, seed {seed}: {outcome}: {said}" for seed, outcome, said in tally.faults]

@@ -2,7 +2,7 @@
 
 The suite tries some hundred inputs for each reader. With ``OPBUILD_FUZZ=20000`` in the environment the tests try so
 many, and print what became of them; when all end, one table has the counts of each class (``campaign``). Generators
-that call ``seeds.try_seeds`` are in it by their names, other tests by their files.
+that call ``check_seeds`` are in it by their names, other tests by their files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from support.seeds import try_seeds
+from support.seeds import Check, Tally, try_seeds
 
 CAMPAIGN = int(os.environ.get("OPBUILD_FUZZ") or 0)
 INPUTS = CAMPAIGN or 150
@@ -34,6 +34,27 @@ HOSTILE: list[Any] = [
     *([], {}, [[]], [1, 2, 3], [2**62, 2**62], {"a": {}}, "temporary", "input"),
 ]
 """JSON values that a reader does not expect."""
+
+
+def check_seeds(name: str, check: Check, seeds: range | int = INPUTS, processes: int | None = None) -> Tally:
+    """Call a check with seeds; return what became of them.
+
+    Args:
+        name: What is checked; printed with the counts, and the class in a campaign's table.
+        check: Takes a seed.
+        seeds: Which, or how many from ``SEED`` on.
+        processes: See ``try_seeds``; None: one, in a campaign as many as there are cores.
+
+    Raises:
+        AssertionError: If one is wrong, foreign, crashed or hung; shows which, and what was said.
+    """
+    usual = (os.cpu_count() or 1) if CAMPAIGN else 1
+    chosen = range(SEED, SEED + seeds) if isinstance(seeds, int) else seeds
+    tally = try_seeds(name, check, chosen, usual if processes is None else processes)
+    faults = [f"{name}, seed {seed}: {outcome}: {said}" for seed, outcome, said in tally.faults[:5]]
+    assert not faults, "\n\n".join(faults)
+    return tally
+
 
 Change = tuple[int, int, int]
 
@@ -128,9 +149,7 @@ def fuzz(name: str, read: Callable[[list[Change], int], str], *, inputs: int = I
         draw = random.Random(seed)
         return read([_change(draw) for _ in range(draw.randint(1, 4))], draw.randint(0, 2**16)), ""
 
-    tally = try_seeds(name, one, range(SEED, SEED + inputs))
-    assert not tally.faults, f"{name}: {tally.faults[0]}"
-    return tally.outcomes
+    return check_seeds(name, one, inputs).outcomes
 
 
 def _change(draw: random.Random) -> Change:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,10 @@ import numpy as np
 from opbuild.files.trust import PRIVATE, Trust
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.host import host_level
+from opbuild.kernel.level import Level
 from opbuild.kernel.machine import WAKING
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.offline.file import PackedWeights, write_offline
 from opbuild.program import Buffer, KernelCall, Port, Program, View
 from opbuild.runtime.assembly import make_record
 from opbuild.runtime.executor import Evaluate, Executor
@@ -138,6 +140,25 @@ def build(
     )
     loaded = Library(library, threads) if objects else None
     return Built(record, library, constants, Executor(record, loaded, constants.arrays, evaluate))
+
+
+def write_chain(path: Path, sizes: Sequence[int] = (64,), level: Level | None = None) -> Path:
+    """Write an offline model of ``chain`` for one or several sizes, and return its path.
+
+    The weights of a size are equal wherever it stands.
+    """
+    weights = PackedWeights()
+    each = [build(chain(size)) for size in sizes]
+    write_offline(
+        path,
+        name="chain",
+        level=level or host_level(),
+        records=[replace(built.record, constants=weights.place(built.constants.arrays)) for built in each],
+        library=each[0].library,
+        weights=weights,
+        build={"model": "m", "operators": []},
+    )
+    return path
 
 
 def image_store(folder: Path, salt: str = "", *, trust: Trust = PRIVATE, copies: bool = False) -> ImageStore:

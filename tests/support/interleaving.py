@@ -14,10 +14,12 @@ import os
 import random
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 from unittest import mock
 
 from opbuild.files.private import is_private
+from support.together import shut
 
 Actor = Callable[[], object]
 
@@ -32,8 +34,8 @@ class _Run:
     """Actors under way."""
 
     def __init__(self, actors: Sequence[Actor]) -> None:
-        self._turns = [threading.Semaphore(0) for _ in actors]
-        self._stopped = threading.Semaphore(0)
+        self._turns = [shut() for _ in actors]
+        self._stopped = shut()
         self._numbers: dict[int, int] = {}
         self.alive = list(range(len(actors)))
         self.failed: list[BaseException] = []
@@ -120,10 +122,15 @@ def run(actors: Sequence[Actor], choose: Choose, between: Callable[[], Hashable]
     return under_way.trace
 
 
-def every(most: int = 100_000) -> Iterator[Choose]:
-    """Yield choices until all have been tried; each is to be used for one ``run``."""
+def every(switches: int = 100_000, most: int = 100_000) -> Iterator[Choose]:
+    """Yield choices until all have been tried; each is to be used for one ``run``.
+
+    Args:
+        switches: How often another actor than the one before may go on while that could; most faults need one or two.
+        most: How many there may be.
+    """
     left: list[list[int]] = [[]]
-    known: set[object] = set()
+    known: dict[object, int] = {}
     while left:
         assert most, "there are more"
         most -= 1
@@ -131,9 +138,12 @@ def every(most: int = 100_000) -> Iterator[Choose]:
 
         def choose(count: int, state: object, prefix: list[int] = prefix, taken: list[int] = taken) -> int:
             number = prefix[len(taken)] if len(taken) < len(prefix) else 0
-            if len(taken) >= len(prefix) and state not in known:
-                known.add(state)
-                left.extend([*taken, other] for other in range(1, count))
+            switched = sum(one != other for one, other in pairwise(taken))
+            if len(taken) >= len(prefix):
+                number = taken[-1] if taken else 0
+                if switched < known.get((state, number), switches):
+                    known[state, number] = switched
+                    left.extend([*taken, other] for other in range(count) if other != number)
             taken.append(number)
             return number
 

@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from types import SimpleNamespace
 from typing import Any, TypeVar
 from unittest import mock
 
@@ -32,13 +31,15 @@ from opbuild.kernel.reason import Reason
 from opbuild.store import fleet as store_fleet
 from opbuild.store.fleet import FleetClaims
 from opbuild.store.memory import MemoryStore
-from opbuild.store.remote import groups, leases, operators
+from opbuild.store.remote import operators
 from opbuild.store.remote.breaker import Breaker
 from opbuild.store.remote.groups import write_group
+from opbuild.store.remote.leases import Leases
 from opbuild.store.remote.objects import CLAIMS, NAMESPACE, Objects
 from opbuild.store.remote.operators import RemoteStore
 from opbuild.store.tiers import TieredStore
 from support.samples import conv, entry_of
+from support.together import shut
 
 T, R = TypeVar("T"), TypeVar("R")
 
@@ -58,13 +59,17 @@ class World:
     def __init__(self) -> None:
         self.now = 0.0
         self._order = itertools.count()
-        self._waiting: list[tuple[float, int, threading.Semaphore]] = []
-        self._done = threading.Semaphore(0)
+        self._waiting: list[tuple[float, int, threading.Lock]] = []
+        self._done = shut()
         self.failed: list[BaseException] = []
+
+    def __call__(self) -> float:
+        """Return seconds."""
+        return self.now
 
     def spawn(self, at: float, work: Callable[[], None]) -> None:
         """Let a piece of work begin at a time."""
-        turn = threading.Semaphore(0)
+        turn = shut()
 
         def run() -> None:
             turn.acquire()
@@ -84,7 +89,7 @@ class World:
         if not self._waiting or until < self._waiting[0][0]:
             self.now = until
             return
-        turn = threading.Semaphore(0)
+        turn = shut()
         heapq.heappush(self._waiting, (until, next(self._order), turn))
         self._next()
         turn.acquire()
@@ -93,7 +98,7 @@ class World:
         """Yield each item with what was done, as ``store.at_once`` does; whoever's turn it is waits for all."""
         listed = list(items)
         done: dict[int, R] = {}
-        turn = threading.Semaphore(0)
+        turn = shut()
 
         def work(number: int, item: T) -> None:
             done[number] = do(item)
@@ -157,7 +162,8 @@ class SharedService:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self.folder, self.damaged = "", set[str]()
-        self.reading = self.writing = Breaker(PATIENCE, lambda: shared.world.now)
+        self.clock, self.sleep = shared.world, shared.world.sleep
+        self.reading = self.writing = Breaker(PATIENCE, self.clock)
 
     def read(self, path: str, most: int) -> bytes | Reason:
         """Return an object."""
@@ -269,7 +275,7 @@ class Pod:
         self._sends = False
         service: Any = SharedService(fleet.shared)
         self._objects = Objects(service, PRIVATE)
-        far = leases.Leases(service, CLAIMS, number, lambda: fleet.world.now)
+        far = Leases(service, CLAIMS, number)
         self._remote = RemoteStore(self._objects, 0.0, far if fleet.claims else None, self._offer_group)
         self._store = TieredStore(MemoryStore(), (self._remote,))
         self._claims = FleetClaims(NoClaims(), far, self._sent.append) if fleet.claims else None
@@ -282,7 +288,7 @@ class Pod:
             if not isinstance(found, Found):
                 decision = Reason("absent", "not in the store")
                 numbers[Job(conv(number), key, fleet.entries[number].name, (), self._store, decision)] = number
-        queue = Queue(list(numbers), self._claims, WORKERS + 1, 300.0, lambda: self._world.now)
+        queue = Queue(list(numbers), self._claims, WORKERS + 1, 300.0, self._world)
         free = [self._world.now] * WORKERS
         under_way: list[tuple[float, int, Job]] = []
         while any(job.open for job in numbers):
@@ -374,10 +380,7 @@ class Fleet:
 
     def run(self) -> Outcome:
         """Let all pods start and build; return what they did."""
-        simulated = SimpleNamespace(monotonic=lambda: self.world.now, sleep=self.world.sleep)
         with contextlib.ExitStack() as patches:
-            for module in (leases, groups, operators):
-                patches.enter_context(mock.patch.object(module, "time", simulated))
             for module in (store_fleet, operators):
                 patches.enter_context(mock.patch.object(module, "at_once", self.world.together))
             self.world.run()

@@ -14,15 +14,24 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from opbuild.kernel.reason import Reason
 from opbuild.store.remote.address import parse_address
 from opbuild.store.remote.service import Service
+from support.simulated import Time
 
 PATIENT = 60.0
 """Seconds that a sound server on a busy machine may take."""
+
+PATIENTLY = f"""
+from opbuild.store import turns
+from opbuild.store.remote import ending, service, uploads
+service.SECONDS = uploads.UPLOAD_SECONDS = ending.ENDING.seconds = turns.PATIENCE = {PATIENT}
+"""
+"""How a program begins that does as the fixture ``patient`` does."""
 
 KINDS = ("file", "redis", "s3", "webdav")
 """Services that are written to."""
@@ -40,9 +49,10 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def service(url: str, seconds: float = PATIENT) -> Service:
-    """Return the service at a URL."""
-    return Service(parse_address("remote", url), seconds=seconds)
+def service(url: str, seconds: float = PATIENT, time: Time | None = None) -> Service:
+    """Return the service at a URL; where a time is given its pauses are taken from that."""
+    waits: dict[str, Any] = {} if time is None else {"clock": time, "sleep": time.sleep}
+    return Service(parse_address("remote", url), None, seconds, **waits)
 
 
 @contextlib.contextmanager
@@ -205,6 +215,16 @@ class Servers:
     def close(self) -> None:
         """End them."""
         self._stack.close()
+
+
+@pytest.fixture(scope="module")
+def patient() -> Iterator[None]:
+    """Let the stores that a module's builds open take their time: a machine that is busy with tests is slow."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("opbuild.store.remote.service.SECONDS", PATIENT)
+        patch.setattr("opbuild.pipeline.remote.UPLOAD_SECONDS", PATIENT)
+        patch.setattr("opbuild.store.turns.PATIENCE", PATIENT)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -28,6 +28,11 @@ FAULTS = ("wrong", "foreign", "crash", "hang")
 """Outcomes that are faults of opbuild: other numbers, exceptions that are not its own, dead processes, no end."""
 
 
+Check = Callable[[int], "tuple[str, str] | str | None"]
+"""Takes a seed. Returns an outcome in a word, one of ``FAULTS`` if it is one, and what to say of it, if there is
+something; nothing: it is right. What fails an assertion is wrong, what raises anything else foreign."""
+
+
 @dataclass
 class Tally:
     """What became of the seeds.
@@ -57,28 +62,46 @@ class Tally:
         return "\n".join([f"{total} tried: {counts}", *(f"  {n} x {said}" for said, n in self.remarks.most_common(20))])
 
 
-def try_seeds(name: str, try_one: Callable[[int], tuple[str, str]], seeds: Iterable[int], processes: int = 1) -> Tally:
+def try_seeds(name: str, check: Check, seeds: Iterable[int], processes: int = 1) -> Tally:
     """Call a function with each seed and return what became of them.
 
     Args:
         name: What is tried; printed with the counts, and the class in a campaign's table.
-        try_one: Takes a seed; returns an outcome in a word, one of ``FAULTS`` if it is one, and what to say of it.
+        check: Takes a seed.
         seeds: What to try.
-        processes: How many to try at once.
+        processes: How many to try at once; 0: each in this process, for what uses threads that a fork has not.
     """
-    tally = _try(name, try_one, seeds, processes)
+    tally = _try(name, check, seeds, processes) if processes else _tried_here(check, seeds)
     print(f"{name}: {tally}", file=sys.__stderr__, flush=True)
     campaign.count(name, tally.outcomes)
     return tally
 
 
-def _try(name: str, try_one: Callable[[int], tuple[str, str]], seeds: Iterable[int], processes: int = 1) -> Tally:
+def outcome_of(check: Check, seed: int) -> tuple[str, str]:
+    """Return what became of a seed, and what to say of it."""
+    try:
+        found = check(seed)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return "wrong" if isinstance(error, AssertionError) else "foreign", traceback.format_exc()
+    return found if isinstance(found, tuple) else (found or "right", "")
+
+
+def _tried_here(check: Check, seeds: Iterable[int]) -> Tally:
+    tally = Tally()
+    for seed in seeds:
+        tally.add(seed, *outcome_of(check, seed))
+    return tally
+
+
+def _try(name: str, check: Check, seeds: Iterable[int], processes: int = 1) -> Tally:
     tally, todo = Tally(), iter(list(seeds))
     running: dict[int, _Worker] = {}
     shown = time.monotonic()
     while True:
         while len(running) < processes:
-            worker = _start(try_one, todo)
+            worker = _start(check, todo)
             if worker is None:
                 break
             running[worker.pipe] = worker
@@ -99,7 +122,7 @@ BATCH = 50
 """Seeds that one process tries before the next takes over: nothing that it left in memory hides a fault for ever."""
 
 
-def _start(try_one: Callable[[int], tuple[str, str]], todo: Iterator[int]) -> _Worker | None:
+def _start(check: Check, todo: Iterator[int]) -> _Worker | None:
     batch = [seed for _, seed in zip(range(BATCH), todo, strict=False)]
     if not batch:
         return None
@@ -107,25 +130,24 @@ def _start(try_one: Callable[[int], tuple[str, str]], todo: Iterator[int]) -> _W
     child = os.fork()
     if child == 0:
         os.close(get)
-        _work(try_one, batch, put)
+        _work(check, batch, put)
     os.close(put)
-    return _Worker(get, child, batch, try_one)
+    return _Worker(get, child, batch, check)
 
 
-def _work(try_one: Callable[[int], tuple[str, str]], batch: list[int], pipe: int) -> None:
+def _work(check: Check, batch: list[int], pipe: int) -> None:
     os.setsid()  # what hangs ends with all that it started
     faulthandler.enable()
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    for seed in batch:
-        os.write(pipe, f"?{seed}\n".encode())
-        try:
-            outcome, said = try_one(seed)
-        except BaseException:
-            outcome, said = "foreign", traceback.format_exc()
-        os.write(pipe, f"={outcome}\t{said.encode('unicode_escape').decode()[:30000]}\n".encode())
-    os._exit(0)
+    try:
+        for seed in batch:
+            os.write(pipe, f"?{seed}\n".encode())
+            outcome, said = outcome_of(check, seed)
+            os.write(pipe, f"={outcome}\t{said.encode('unicode_escape').decode()[:30000]}\n".encode())
+    finally:
+        os._exit(0)
 
 
 @dataclass
@@ -133,7 +155,7 @@ class _Worker:
     pipe: int
     process: int
     seeds: list[int]
-    try_one: Callable[[int], tuple[str, str]]
+    check: Check
     text: str = ""
     seed: int = -1
     since: float = field(default_factory=time.monotonic)
@@ -166,7 +188,7 @@ class _Worker:
         seed, *rest = self.seeds
         tally.add(seed, "hang" if self.hangs else "crash", f"the process ended with {status:#x}")
         if rest:
-            again = _try("rest of a batch", self.try_one, rest)
+            again = _try("rest of a batch", self.check, rest)
             tally.outcomes += again.outcomes
             tally.remarks += again.remarks
             tally.faults += again.faults

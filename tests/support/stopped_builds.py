@@ -11,7 +11,6 @@ server that answers from a cache built before with the real compiler; store, ima
 from __future__ import annotations
 
 import dataclasses
-import faulthandler
 import gc
 import json
 import os
@@ -20,7 +19,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -44,6 +42,7 @@ from opbuild.offline.load import load
 from opbuild.platform.digest import blake3_of
 from opbuild.store.ageing import age
 from opbuild.store.policy import Policy, create_policy_file
+from support.forked import forked
 from support.replayed import replayed_compiles
 from support.stop_points import Step, Stop, Watch
 
@@ -207,25 +206,10 @@ def scenarios(reference: Place) -> tuple[Scenario, ...]:
     )
 
 
-def in_fork(call: Callable[[int], object]) -> tuple[int, list[Any]]:
+def _told(call: Callable[[int], object]) -> tuple[int, list[Any]]:
     """Run a call in a fork of this process and return how it ended and the JSON lines that it wrote to its pipe."""
-    read, write = os.pipe()
-    process = os.fork()
-    if process == 0:
-        code = 1
-        try:
-            os.close(read)
-            faulthandler.dump_traceback_later(_PATIENCE, exit=True)
-            call(write)
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    os.close(write)
-    with os.fdopen(read, "rb") as pipe:
-        lines = [json.loads(line) for line in pipe]
-    return os.waitpid(process, 0)[1], lines
+    status, said = forked(call, _PATIENCE)
+    return status, [json.loads(line) for line in said.splitlines()]
 
 
 class Campaign:
@@ -251,7 +235,7 @@ class Campaign:
     def run(self) -> dict[str, Any]:
         """Count the steps, kill at each, and return the figures."""
         place = self._place()
-        status, lines = in_fork(partial(self._work, place))
+        status, lines = _told(partial(self._work, place))
         escaped = [line["escaped"] for line in lines if isinstance(line, dict)]
         steps = [Step(*line) for line in lines if isinstance(line, list)]
         if status or escaped != [[]]:
@@ -325,7 +309,7 @@ class Campaign:
             os.write(pipe, json.dumps(said).encode() + b"\n")
 
         built_before = place.entries()
-        status, lines = in_fork(recover)
+        status, lines = _told(recover)
         said: dict[str, Any] = lines[0] if lines else {}
         return said | {"status": status, "before": built_before}
 
@@ -333,7 +317,7 @@ class Campaign:
         for _ in range(_TRIES):
             place = self._place()
             held = place.entries()
-            status, lines = in_fork(partial(self._work, place, stop=Stop(step, when)))
+            status, lines = _told(partial(self._work, place, stop=Stop(step, when)))
             taken = [Step(*line) for line in lines if isinstance(line, list)]
             if step in taken:
                 break

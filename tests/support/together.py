@@ -6,6 +6,13 @@ import threading
 from collections.abc import Callable
 
 
+def shut() -> threading.Lock:
+    """Return a lock that is taken already: who takes it waits until another thread lets him; a quick semaphore."""
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
 def run_together(work: Callable[[int], None], count: int) -> list[Exception]:
     """Call a function with each number below ``count`` in a thread of its own; return what was raised."""
     raised: list[Exception] = []

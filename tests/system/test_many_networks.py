@@ -1,6 +1,7 @@
 """Services that run for long: networks by the thousand without the cyclic collector, and a cache that is cleared.
 
-The suite runs some dozens of each; ``OPBUILD_FUZZ=10000`` compiles so many, and serves for a tenth of so many seconds.
+The suite runs some dozens of each; ``OPBUILD_FUZZ=10000`` compiles so many, and serves ten times as many calls. What is
+done is counted: a machine that is busy takes longer for it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import random
 import shutil
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -33,8 +33,10 @@ COMPILES = CAMPAIGN or 150
 DESCRIPTORS = 64
 """As many as the process may have open: far fewer than networks."""
 
-SECONDS = CAMPAIGN / 40 or 12.0
-"""For which the service serves."""
+CALLS = 10 * CAMPAIGN or 240
+"""That the service serves, in ``LEVELS`` parts of as many, after each of which its memory is looked at."""
+
+LEVELS = 20
 
 MEBIBYTE = 2**20
 
@@ -60,20 +62,20 @@ for number in range(50):
 begin = {**held(), "resident": resident()}
 for number in range(count):
     once(number)
-print(json.dumps([begin, {**held(), "resident": resident()}]))
+for each in (begin, {**held(), "resident": resident()}):
+    print(json.dumps(each))
 """
 
 SERVICE = """
-import json, random, sys, threading, time
+import json, random, sys, threading
 import numpy as np
 import opbuild
 from support.uncollected import held, resident
 
-path, seconds, seed = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
-end = time.monotonic() + seconds
+path, count, levels, seed = sys.argv[1], *map(int, sys.argv[2:])
 weights = np.load(path + ".npy")
 shared = opbuild.compile(path, input_shapes={"x": (-1, 256)})
-calls, wrong = [0] * 8, []
+calls, wrong = iter(range(count)), []
 
 def right(network, size, draw):
     x = np.full((size, 256), draw.random(), np.float32)
@@ -83,8 +85,10 @@ def right(network, size, draw):
 
 def serve(number):
     draw = random.Random(seed + number)
-    while time.monotonic() < end:
-        calls[number] += 1
+    for call in calls:
+        if call % (count // levels) == 0:
+            level = {**held(), "resident": resident(), "calls": call}
+            print(json.dumps(level) + "\\n", end="", flush=True)  # in one piece beside other threads
         network = opbuild.compile(path, input_shapes={"x": (-1, 256)}) if draw.random() < 0.05 else shared
         if not right(network, draw.randint(1, 400), draw):
             wrong.append(number)
@@ -92,15 +96,9 @@ def serve(number):
 threads = [threading.Thread(target=serve, args=(number,)) for number in range(8)]
 for thread in threads:
     thread.start()
-levels, step = [], seconds / 10
-while time.monotonic() < end:
-    time.sleep(step)
-    levels.append({**held(), "resident": resident(), "calls": sum(calls)})
-    print(json.dumps(levels[-1]), flush=True)
 for thread in threads:
     thread.join()
 assert not wrong, wrong
-print(json.dumps(levels))
 """
 
 
@@ -128,8 +126,7 @@ def _started(script: str, *arguments: object, cache: Path) -> subprocess.Popen[s
 def _said(process: subprocess.Popen[str]) -> list[dict[str, int]]:
     out, errors = process.communicate()
     assert (process.returncode, errors) == (0, "")
-    found: list[dict[str, int]] = json.loads(out.splitlines()[-1])
-    return found
+    return [json.loads(line) for line in out.splitlines()]
 
 
 def test_networks_by_the_thousand_leave_nothing_though_nothing_collects(
@@ -149,11 +146,11 @@ def test_a_service_beside_a_cache_that_is_cleared_keeps_its_memory(
 ) -> None:
     """Eight threads at random sizes: right numbers, and after a third of the time it grows no more."""
     folder = tmp_path / "opbuild"
-    process = _started(SERVICE, model, SECONDS, SEED, cache=tmp_path)
-    draw, done = random.Random(SEED), Counter[str]()
+    process = _started(SERVICE, model, CALLS, LEVELS, SEED, cache=tmp_path)
+    draw, done, levels = random.Random(SEED), Counter[str](), list[dict[str, int]]()
     cache = Cache.of(Config(cache_path=folder))
-    while process.poll() is None:
-        time.sleep(draw.uniform(0.05, 1.0))
+    for line in process.stdout or ():
+        levels.append(json.loads(line))
         way = draw.choice(("clear", "prune", "verify", "remove"))
         done[way] += 1
         if way == "clear":
@@ -165,10 +162,10 @@ def test_a_service_beside_a_cache_that_is_cleared_keeps_its_memory(
                 cache.repair(problem)
         else:
             shutil.rmtree(folder, ignore_errors=True)
-    levels = _said(process)
+    assert _said(process) == []
     with capsys.disabled():
-        print(f"\n{SECONDS:g} s of a service beside {dict(done)}:", *levels, sep="\n  ")
-    early, late = levels[3:6], levels[-3:]
+        print(f"\n{CALLS} calls of a service beside {dict(done)}:", *levels[:: LEVELS // 10], sep="\n  ")
+    early, late = levels[LEVELS // 3 : 2 * LEVELS // 3], levels[-LEVELS // 3 :]
     for name, most in {"descriptors": 16, "maps of files": 32, "threads": 8, "resident": 24 * MEBIBYTE}.items():
         grown = min(each[name] for each in late) - max(each[name] for each in early)
         assert grown <= most, (name, levels)

@@ -17,14 +17,16 @@ import onnx
 import pytest
 
 import opbuild
-from support.remote_servers import PATIENT, answering
+from support.remote_servers import PATIENTLY, answering
 from support.small_network import SHAPE, small_model
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
 
 RANKS = 4
 
-TOGETHER = """
+TOGETHER = (
+    PATIENTLY
+    + """
 import json, os, pathlib, sys, time
 import numpy as np, opbuild
 
@@ -33,14 +35,13 @@ def meet():  # all ranks have come this far before any of them asks
     while len(list(pathlib.Path().glob("here*"))) < int(os.environ["RANK_SIZE"]):
         time.sleep(0.01)
 
-import opbuild.store.remote.service as service
-service.SECONDS = 60.0
 meet()
 net = opbuild.compile(sys.argv[1], forbid_compile=True)
 y = net(np.load("x.npy"))
 np.save("y" + os.environ["RANK_ID"], y)
 print(net.report.image, sorted({each.reason for each in net.report.operators}))
 """
+)
 
 
 @contextmanager
@@ -63,7 +64,7 @@ def counting(folder: Path) -> Iterator[tuple[str, Counter[str]]]:
 
 
 @pytest.fixture(scope="module")
-def warmed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def warmed(patient: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a model, another with the same operators, and what warming the first one wrote."""
     folder = tmp_path_factory.mktemp("warmed")
     model = small_model()
@@ -73,7 +74,6 @@ def warmed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     onnx.save(model, folder / "edited.onnx")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPBUILD_PACK", "0")
-        patch.setattr("opbuild.store.remote.service.SECONDS", PATIENT)
         opbuild.warm([folder / "model.onnx"], cache_path=folder / "ci", remote=(folder / "shared").as_uri())
     return folder
 

@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -23,21 +22,13 @@ from opbuild.pipeline.remote import _uploads, service_at
 from opbuild.store.remote.service import Service
 from support.full_disk import python_on_a_small_disk
 from support.open_rows import model as rows_model
-from support.remote_servers import PATIENT, free_port, http_server
+from support.remote_servers import PATIENTLY, free_port, http_server
 from support.small_network import SHAPE, small_model
 
-pytestmark = pytest.mark.usefixtures("kept_objects")
+pytestmark = pytest.mark.usefixtures("kept_objects", "patient")
 
 X = np.linspace(-1, 1, 64 * 256, dtype=np.float32).reshape(SHAPE)
 """What the network is called with."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _patient() -> Iterator[None]:
-    """A machine that is busy with tests may take long to answer."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("opbuild.store.remote.service.SECONDS", PATIENT)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -258,7 +249,7 @@ def test_nobody_pays_for_a_remote_store_that_is_not_there(built: tuple[Path, Pat
 def test_a_program_that_ends_at_once_has_written_what_it_built(built: tuple[Path, Path], tmp_path: Path) -> None:
     """Uploads are finished at exit, without a word and without a crash."""
     model, _ = built
-    code = f"import opbuild\nopbuild.compile({str(model)!r}, cache_path={str(tmp_path / 'own')!r})"
+    code = f"{PATIENTLY}import opbuild\nopbuild.compile({str(model)!r}, cache_path={str(tmp_path / 'own')!r})"
     environment = {**os.environ, "OPBUILD_REMOTE": f"file://{tmp_path}/shared", "OPBUILD_REMOTE_MODE": "write"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

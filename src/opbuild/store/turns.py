@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from opbuild.store.claims import SUFFIX, close_claim, give_up, is_claim, lock_claim, open_claim
@@ -62,12 +62,21 @@ class Turns:
 
     Args:
         folder: Where the files lie while somebody asks; made when it is needed.
-        patience: See ``PATIENCE``.
+        patience: For how long it is waited without a word; None: ``PATIENCE``.
+        clock: Returns seconds.
+        sleep: Lets so many of them pass.
     """
 
-    def __init__(self, folder: Path, patience: float = PATIENCE) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        patience: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._folder = folder
-        self._patience = patience
+        self._patience = PATIENCE if patience is None else patience
+        self._clock, self._sleep = clock, sleep
 
     @contextlib.contextmanager
     def turn(self, name: str) -> Iterator[Turn]:
@@ -97,14 +106,14 @@ class Turns:
             if not is_claim(descriptor):
                 return False, ""
             said, has_waited, pause = b"", False, _LEAST_PAUSE
-            since = time.monotonic()
+            since = self._clock()
             while not lock_claim(descriptor):
                 now, has_waited = _said(descriptor), True
                 if now != said:
-                    said, since = now, time.monotonic()
-                elif time.monotonic() - since >= self._patience:
+                    said, since = now, self._clock()
+                elif self._clock() - since >= self._patience:
                     return False, ""
-                time.sleep(pause)
+                self._sleep(pause)
                 pause = min(pause * _PAUSES_GROW, _LONGEST_PAUSE)
             is_gone = os.fstat(descriptor).st_nlink == 0  # removed by him who ended: others have another file now
             last = _said(descriptor)

@@ -12,7 +12,7 @@ import pytest
 
 from opbuild.cache.folder import Cache
 from opbuild.config import Config
-from opbuild.kernel.interfaces import Found, Missing
+from opbuild.kernel.interfaces import Found
 from opbuild.store import counters
 from opbuild.store.counters import count_build, read_counters
 from opbuild.store.disk import DiskStore
@@ -206,14 +206,6 @@ def test_clearing_beside_builds_harms_none(config: Config) -> None:
     finally:
         stop.set()
         thread.join()
-
-
-def test_a_removed_entry_is_a_plain_miss(cache: Cache) -> None:
-    """After pruning the store says that it is not there, not that it is damaged."""
-    cache.prune(max_bytes=0)
-    answer = DiskStore(cache.kernel_meta).lookup(entry_of(conv(1))[0])
-    assert isinstance(answer, Missing)
-    assert answer.reason.code == "absent"
 
 
 def test_stats_count_kinds_and_bytes(cache: Cache) -> None:

@@ -18,7 +18,7 @@ from opbuild.cli.main import main
 from opbuild.config import Config
 from opbuild.store.inventory import disk_usage, survey
 from opbuild.text.plural import size
-from support.fuzzing import CAMPAIGN
+from support.fuzzing import CAMPAIGN, check_seeds
 from support.small_network import SmallNetwork
 
 
@@ -72,7 +72,8 @@ def test_ls_counts_packed_weights_and_its_parts_add_up_to_du(kept: Path, capsys:
 
 def test_sizes_are_what_du_says_for_any_folder(tmp_path: Path) -> None:
     """Random trees of files, hard and symbolic links, folders within folders."""
-    for seed in range(CAMPAIGN or 12):
+
+    def one(seed: int) -> None:
         numbers = random.Random(seed)
         root = tmp_path / str(seed)
         folders, files = [root], []
@@ -90,7 +91,9 @@ def test_sizes_are_what_du_says_for_any_folder(tmp_path: Path) -> None:
                 case _:
                     path.write_bytes(numbers.randbytes(numbers.choice((0, 1, 4096, 4097, 70000))))
                     files.append(path)
-        assert disk_usage(root) == du(root), seed
+        assert disk_usage(root) == du(root)
+
+    check_seeds("what folders take", one, CAMPAIGN or 12)
 
 
 def test_show_says_what_a_network_takes_gives_and_is_made_of(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from opbuild.backend.fake import fake_object
@@ -82,17 +80,6 @@ def test_the_runtime_library_needs_no_kernel_symbol() -> None:
     entry = make_entry(desc, key_of(desc), 0, fake_object(b"", ("halide_malloc",)), 1.0)
     assert entry.symbol == ""
     assert entry.name.startswith("halideruntime_")
-
-
-def test_an_entry_read_back_is_the_one_written() -> None:
-    """Three files give back what they were made of (F36)."""
-    key, entry = entry_of(conv())
-    contents = [content for _, content in entry.files()]
-    again = read_entry(key, entry.name, contents[0], json.loads(contents[1]), json.loads(contents[2]))
-    assert not isinstance(again, str)
-    assert (again.object, again.symbol, again.info, again.record) == (
-        entry.object, entry.symbol, entry.info, entry.record,
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

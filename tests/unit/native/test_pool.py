@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from opbuild import native
+from support.forked import in_fork
 from support.handmade import build, parallel_program
 from support.pools import Pool, PooledNetwork, new_pool, tasks_of_process
 from support.together import run_together
@@ -312,24 +313,12 @@ def test_networks_open_and_close_while_others_run(pool: Pool) -> None:
     assert pool.count(2) <= 2
 
 
-def in_child(work: Callable[[], bool]) -> None:
-    """Assert that a function returns true in a fork of this process, and that it ends there."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            signal.alarm(20)
-            code = 0 if work() else 2
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_child_has_threads_of_its_own(forked_pool: Pool) -> None:
     """Whatever the parent does at that moment, and also in a child of the child; none starts before it is needed."""
     network, busy = forked_pool.open(3), forked_pool.open(3)
     assert all_take_part(network, 3)
+    works_in_fork: list[bool] = []
 
     def works() -> bool:
         begins_alone = len(tasks_of_process()) == 1
@@ -341,15 +330,15 @@ def test_a_forked_child_has_threads_of_its_own(forked_pool: Pool) -> None:
         return len(tasks_of_process()) == 1
 
     def has_child() -> bool:
-        in_child(works)
-        return works() and closes_all()
+        return in_fork(works) and works() and closes_all()
 
-    in_child(works)
-    in_child(closes_all)
+    assert in_fork(works)
+    assert in_fork(closes_all)
     with open_loop(busy, 2):
-        in_child(works)
-        in_child(has_child)
-        run_together(lambda _: in_child(works), 1)
+        assert in_fork(works)
+        assert in_fork(has_child)
+        assert run_together(lambda _: works_in_fork.append(in_fork(works)), 1) == []
+    assert works_in_fork == [True]
     assert all_take_part(network, 3)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,46 +14,23 @@ from blake3 import blake3
 
 from opbuild.errors import InvalidModelError, OptionError, ShapeError, TargetError
 from opbuild.kernel.host import host_level, needed_of_machine, runs_here
-from opbuild.kernel.level import BY_NAME, LEVELS, Level
+from opbuild.kernel.level import BY_NAME, LEVELS
 from opbuild.kernel.soc_version import parse_level, resolve_soc_version
 from opbuild.offline import format as offline_format
-from opbuild.offline.file import PackedWeights, read_offline, write_offline
+from opbuild.offline.file import read_offline
 from opbuild.offline.format import ABOUT, LIBRARY, MACHINE, PLAN, PROGRAM, WEIGHTS, Section, open_container
 from opbuild.offline.load import load
-from opbuild.runtime.record import Record
 from support.forked import in_fork
-from support.handmade import Built, build, chain, expected_chain
+from support.handmade import expected_chain, write_chain
 from support.old_records import to_old_json
 
 SIZES = (64, 4096)
 
 
-def _record(built: Built, weights: PackedWeights) -> Record:
-    import dataclasses
-
-    return dataclasses.replace(built.record, constants=weights.place(built.constants.arrays))
-
-
-def write_chain(path: Path, sizes: Sequence[int] = SIZES, level: Level | None = None) -> Path:
-    """Write ``chain`` for one or several sizes; the weights of a size are equal wherever it stands."""
-    weights = PackedWeights()
-    each = [build(chain(size)) for size in sizes]
-    write_offline(
-        path,
-        name="chain",
-        level=level or host_level(),
-        records=[_record(built, weights) for built in each],
-        library=each[0].library,
-        weights=weights,
-        build={"model": "m"},
-    )
-    return path
-
-
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An offline model with two signatures."""
-    return write_chain(tmp_path_factory.mktemp("om") / "chain.om")
+    return write_chain(tmp_path_factory.mktemp("om") / "chain.om", SIZES)
 
 
 def test_a_model_computes_what_it_did_before_it_was_written(file: Path) -> None:
@@ -84,7 +60,7 @@ def test_equal_weights_lie_once(tmp_path: Path) -> None:
 
 def test_equal_models_give_equal_files(tmp_path: Path) -> None:
     """Nothing of the time, the process or the folder is in a file."""
-    assert write_chain(tmp_path / "a.om").read_bytes() == write_chain(tmp_path / "b.om").read_bytes()
+    assert write_chain(tmp_path / "a.om", SIZES).read_bytes() == write_chain(tmp_path / "b.om", SIZES).read_bytes()
 
 
 def test_weights_are_mapped_on_lines_of_the_cache(file: Path) -> None:
@@ -163,7 +139,7 @@ def test_a_file_of_an_earlier_format_is_read(tmp_path: Path, monkeypatch: pytest
     with monkeypatch.context() as patch:
         patch.setattr(offline_format, "VERSION", version)
         patch.setattr("opbuild.offline.file.to_json", lambda record: to_old_json(record, version))
-        path = write_chain(tmp_path / "earlier.om")
+        path = write_chain(tmp_path / "earlier.om", SIZES)
     assert path.read_bytes()[8] == version
     x = np.arange(SIZES[0], dtype=np.float32)
     np.testing.assert_array_equal(load(path)(x), expected_chain(x))
@@ -208,7 +184,7 @@ def test_a_model_for_another_machine_says_what_is_missing(tmp_path: Path, monkey
         (foreign, "this machine is"),
         (higher, f"is for next, this machine is {host}: it lacks avx1024"),
     ):
-        path = write_chain(tmp_path / "other.om", level=level)
+        path = write_chain(tmp_path / "other.om", SIZES, level)
         assert runs_here(level)
         with pytest.raises(TargetError, match=text):
             load(path)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
-import os
 import pickle
-import signal
 import sys
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -25,6 +23,7 @@ from opbuild.runtime.endpoint import Endpoint, as_input
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.network import Network
 from opbuild.runtime.reused import LEAST
+from support.forked import in_fork
 from support.handmade import ADD, build, chain, counting, dense, expected_chain, parallel_program
 from support.pools import tasks_of_process
 
@@ -389,22 +388,19 @@ def test_a_network_is_not_pickled_and_the_error_says_what_to_do() -> None:
 def test_a_network_runs_in_a_forked_child_with_threads_of_its_own() -> None:
     """The child of a fork starts threads again; neither a call nor its end waits for threads of the parent."""
     x = np.arange(4096, dtype=np.float32)
-    built = build(parallel_program(), threads=2)
-    built.executor.run([x])
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            signal.alarm(20)
-            alone = len(tasks_of_process()) == 1
-            right = np.array_equal(built.executor.run([x])[0], x * 2 + 1)
-            code = 0 if right and alone and len(tasks_of_process()) == 2 else 2
-            del built
-            gc.collect()
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    np.testing.assert_array_equal(built.executor.run([x])[0], x * 2 + 1)
+    networks = [build(parallel_program(), threads=2)]
+    networks[0].executor.run([x])
+
+    def work() -> list[object]:
+        before = len(tasks_of_process())
+        right = np.array_equal(networks[0].executor.run([x])[0], x * 2 + 1)
+        after = len(tasks_of_process())
+        networks.clear()
+        gc.collect()
+        return [before, right, after]
+
+    assert in_fork(work) == [1, True, 2]
+    np.testing.assert_array_equal(networks[0].executor.run([x])[0], x * 2 + 1)
 
 
 @pytest.mark.parametrize(

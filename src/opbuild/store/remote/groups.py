@@ -13,7 +13,6 @@ import contextlib
 import hashlib
 import math
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 
 from opbuild.files.trust import parse_json
@@ -150,9 +149,10 @@ class Groups:
                 return None
             if not waits:
                 return {}
-            latest = time.monotonic() + COLLECTED
-            while time.monotonic() < latest:
-                time.sleep(self._again)
+            service = self._objects.service
+            latest = service.clock() + COLLECTED
+            while service.clock() < latest:
+                service.sleep(self._again)
                 if came := self.take(keys):
                     return came
         return None
@@ -204,7 +204,7 @@ class Groups:
 
     def _is_due(self, group: Group) -> bool:
         """Return whether it is time to ask for a group, which is then asked for."""
-        now = time.monotonic()
+        now = self._objects.service.clock()
         with self._lock:
             if group.claim is not None or now - group.asked < self._again or group.lacking < LEAST:
                 return False

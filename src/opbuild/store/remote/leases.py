@@ -19,7 +19,6 @@ import math
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -67,16 +66,14 @@ class Leases:
         service: The remote store.
         folder: Where they lie in it; ends with a slash.
         rank: This process's rank, to tell others.
-        clock: Returns seconds, for tests.
+        clock: Returns this process's seconds; None: the service's clock.
     """
 
-    def __init__(
-        self, service: Service, folder: str, rank: int = 0, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, service: Service, folder: str, rank: int = 0, clock: Callable[[], float] | None = None) -> None:
         self._service = service
         self._folder = folder
         self._rank = rank
-        self._clock = clock
+        self._clock = clock or service.clock
         self._lock = threading.Lock()
         self._seen: dict[str, tuple[str, float]] = {}
 
@@ -130,7 +127,7 @@ class Leases:
         problem = self._service.write(path, data)
         if problem is not None:
             return problem
-        time.sleep(_SETTLED)
+        self._service.sleep(_SETTLED)
         there = self._service.read(path, _MOST)
         return None if there == data else Reason(EXISTS, "another process was later")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
@@ -100,7 +99,7 @@ class RemoteStore:
             return [answer for _, answer in answers]
 
     def _one(self, key: Key) -> Found | Missing:
-        now = time.monotonic()
+        now = self._objects.service.clock()
         with self._lock:
             if now - self._absent.get(key.stem, -self._absent_seconds) < self._absent_seconds:
                 return missing(Reason(ABSENT, ""))
@@ -110,7 +109,7 @@ class RemoteStore:
             return self._lend(answer)
         if answer.code == ABSENT:
             with self._lock:
-                self._absent[key.stem] = time.monotonic()
+                self._absent[key.stem] = self._objects.service.clock()
         return missing(answer)
 
     def _lend(self, entry: Entry) -> Found:

@@ -53,11 +53,15 @@ class Service:
         secrets: Credentials, as options of OpenDAL.
         seconds: How long a connection, and each answer or piece of one, may take; None: ``SECONDS``.
         ending: How much time is left once the program has ended.
+        clock: Returns seconds, to all that use this service.
+        sleep: Lets so many of them pass, for all that use it.
 
     Attributes:
         address: The same.
         traffic: What went to and fro so far.
         seconds: How long each may take.
+        clock: As passed in.
+        sleep: As passed in.
         reading: Says why it is not read for a while, if so.
         writing: The same of writing.
         damaged: Paths of objects that were not what was written; from the first on nothing there counts as sound by its
@@ -71,13 +75,16 @@ class Service:
         secrets: Mapping[str, str] | None = None,
         seconds: float | None = None,
         ending: Ending = ENDING,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.address = address
         self.traffic = Traffic()
         self._secrets = dict(secrets or {})
         self.seconds = SECONDS if seconds is None else seconds
         self._ending = ending
-        self.reading, self.writing = Breaker(self.seconds), Breaker(self.seconds)
+        self.clock, self.sleep = clock, sleep
+        self.reading, self.writing = Breaker(self.seconds, clock), Breaker(self.seconds, clock)
         self._lock = threading.Lock()
         self._operators: dict[bool, opendal.Operator] = {}
         self.damaged: set[str] = set()
@@ -115,13 +122,13 @@ class Service:
         """
 
         def request(operator: opendal.Operator) -> bytes:
-            deadline = time.monotonic() + self.seconds
+            deadline = self.clock() + self.seconds
             pieces, nbytes = [], 0
             with operator.open(path, "rb") as file:
                 while piece := file.read(min(_PIECE, most + 1 - nbytes)):
                     pieces.append(piece)
                     nbytes += len(piece)
-                    if time.monotonic() > deadline + nbytes / LEAST_RATE:
+                    if self.clock() > deadline + nbytes / LEAST_RATE:
                         raise TimeoutError("timeout")
             self._count(bytes_read=nbytes)
             return b"".join(pieces)
@@ -202,7 +209,7 @@ class Service:
         refused, limit = breaker.refuses(), self._ending.limit(self.seconds, SECONDS)
         if refused is not None or not limit:
             return refused or _TOO_LATE
-        started = time.monotonic()
+        started = self.clock()
         failure = None
         for pause in (_PAUSE, 0.0):
             try:
@@ -213,7 +220,7 @@ class Service:
                 failure = failure_of(error)
                 if not failure.passes or not pause or self._ending.has_begun:
                     break
-                time.sleep(pause)
+                self.sleep(pause)
             else:
                 if settles:
                     breaker.succeeded()
@@ -222,7 +229,7 @@ class Service:
         if reason.code in (ABSENT, EXISTS):
             breaker.succeeded()
             return reason
-        breaker.failed(reason, time.monotonic() - started)
+        breaker.failed(reason, self.clock() - started)
         self.warn_of(reason)
         return reason
 
