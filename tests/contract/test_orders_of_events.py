@@ -160,6 +160,7 @@ def _tried(
     return ends
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("is_there", [True, False], ids=["replaced", "new"])
 @pytest.mark.parametrize("actors", ["pr", "pl", "rl"])
@@ -184,6 +185,7 @@ def test_in_every_order_of_two_what_is_there_in_the_end_is_whole(
     assert ends["whole"] or "p" not in actors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["operator", "network"])
 @pytest.mark.parametrize("is_there", [True, False], ids=["replaced", "new"])
 @pytest.mark.parametrize("actors", ["prl", "ppr", "prr", "pprrl"])

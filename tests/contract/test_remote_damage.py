@@ -190,6 +190,7 @@ def test_what_is_damaged_everywhere_is_written_again(way: str, kind: str, server
     assert Service(far.address, seconds=far.seconds).damaged == set()
 
 
+@pytest.mark.slow
 def test_whatever_is_damaged_and_however_it_is_mended(tmp_path: Path) -> None:
     """Random damages of random objects, sealed anew too; a new process gets everything then."""
 

@@ -142,6 +142,7 @@ def _upload(chance: random.Random, objects: Objects) -> Callable[[], str | None]
     return lambda: RemoteNetworks(objects).publish(*made)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_pieces")
 def test_a_program_that_has_ended_is_kept_no_longer_than_the_guide_says() -> None:
     """Whatever services do and whenever the program ends, also in the midst of a request; with all retries (F67)."""

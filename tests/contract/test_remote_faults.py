@@ -211,6 +211,7 @@ def from_moment(
     patch.setattr(Service, "read", counted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "moment"), [*(("http", moment) for moment in MOMENTS), ("webdav", 2), ("s3", 2)])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_build_ends_well_whatever_a_server_does(
@@ -255,6 +256,7 @@ def test_one_fault_that_passes_costs_one_operator(written: Path, config: Config)
     assert told == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "moment"), [*(("redis", moment) for moment in MOMENTS), ("webdav", 5), ("s3", 5)])
 @pytest.mark.parametrize("how", ["killed", "stopped"])
 def test_a_server_that_is_killed_or_stops_in_the_middle(

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from opbuild.store.inventory import survey
 from opbuild.store.policy import MEGABYTE
 from support.aged_entries import fill, left
@@ -22,6 +24,7 @@ age(folder, folder / "network_meta", Policy(10, 40))
 """
 
 
+@pytest.mark.slow
 def test_eight_processes_age_one_folder_to_the_ratio(tmp_path: Path) -> None:
     """They choose the same victims: what should remain remains, exactly, and none fails (F22)."""
     names = fill(tmp_path, 50, 500)

@@ -192,6 +192,7 @@ def test_a_network_of_images_runs_at_any_size_from_one_file(name: str, config: C
     assert 10 < count < 120
 
 
+@pytest.mark.slow
 def test_rows_may_be_any_number_from_one_file(config: Config, tmp_path: Path) -> None:
     """A range without an upper limit serves sizes far beyond those that were looked at, and one row."""
     shapes = [(rows, 24) for rows in (1, 2, 3, 15, 16, 17, 100, 513, 1999)]
@@ -262,6 +263,7 @@ def test_ranges_and_listed_signatures_exclude_each_other(config: Config, tmp_pat
         build_offline(perceptron(), tmp_path / "n.om", ranges={"x": [(8, 2), 24]}, config=config)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "ranges"), [(perceptron, ((1, 512), 24)), (convolutional, IMAGES)], ids=["rows", "images"]
 )

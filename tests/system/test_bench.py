@@ -26,6 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_model_is_measured_beside_onnx_runtime(
     folder: Path, small_network: SmallNetwork, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -55,6 +56,7 @@ def saved(path: Path, op_type: str, kind: int, domain: str = "", **attributes: o
     return path.name
 
 
+@pytest.mark.slow
 def test_a_runtime_that_can_not_run_a_model_has_its_reason_in_the_table(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -111,6 +111,7 @@ def test_force_compiles_an_operator_once_for_all_signatures(tmp_path: Path) -> N
     )
 
 
+@pytest.mark.slow
 def test_a_cache_dir_holds_its_targets_folder_and_the_policy(tmp_path: Path) -> None:
     """With ``op_compiler_cache_dir`` entries lie in the target's folder and ``op_cache.ini`` above it."""
     net = opbuild.compile(save(tmp_path / "m.onnx", "Neg"), op_compiler_cache_dir=tmp_path / "kernel_cache")
@@ -168,6 +169,7 @@ np.save(outputs, y)
 """
 
 
+@pytest.mark.slow
 def test_force_in_a_loop_harms_no_build_beside_it(tmp_path: Path) -> None:
     """Processes build other models that share an operator with the forced one: no failure, right outputs.
 

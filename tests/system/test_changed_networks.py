@@ -41,6 +41,7 @@ def check(model: onnx.ModelProto, net: opbuild.Network) -> None:
     assert relative_error(net.run(feeds)[net.outputs[0].name], onnxruntime_output(model, feeds)) < 1e-3
 
 
+@pytest.mark.slow
 def test_a_5x5_kernel_in_place_of_a_3x3_builds_that_operator_alone(cache: Path, resnet50: onnx.ModelProto) -> None:
     """One 3 x 3 Conv made 5 x 5: built only for it, the rest reused."""
     model = networks.conv_to_5x5(resnet50)
@@ -68,6 +69,7 @@ def test_another_number_of_channels_builds_nothing_or_names_the_variant(cache: P
     check(model, net)
 
 
+@pytest.mark.slow
 def test_resnet50_at_192x256_builds_nothing_or_names_the_variant(cache: Path) -> None:
     """Extents are read from the buffers; what is built all the same is a variant, and its reason says so."""
     base = networks.resnet50_any_size(224, 224)
@@ -78,6 +80,7 @@ def test_resnet50_at_192x256_builds_nothing_or_names_the_variant(cache: Path) ->
     check(model, net)
 
 
+@pytest.mark.slow
 def test_densenet121_at_288x224_after_224x224_builds_nothing(cache: Path, densenet121: onnx.ModelProto) -> None:
     """A network compiled at one size runs at another: the signature is bound, every operator is there."""
     model = networks.with_input_shape(densenet121, (1, 3, 288, 224))
@@ -86,6 +89,7 @@ def test_densenet121_at_288x224_after_224x224_builds_nothing(cache: Path, densen
     check(model, net)
 
 
+@pytest.mark.slow
 def test_one_network_object_takes_a_new_input_size(cache: Path, densenet121: onnx.ModelProto) -> None:
     """A size that the caller left open is bound at the first call that has it."""
     net = opbuild.compile(densenet121, input_shapes={"data_0": (1, 3, 224, 224)}, cache_path=cache)

@@ -65,6 +65,7 @@ def test_a_second_build_reuses_everything(built: Path) -> None:
     assert "0 operators built, " in done.output
 
 
+@pytest.mark.slow
 def test_forbidden_compiles_fail_with_the_operator_and_the_reason(built: Path, tmp_path: Path) -> None:
     """In an empty folder a forbidden compile ends with exit code 5 and names what is missing; nothing is written."""
     for arguments, environment in ((["--forbid_compile"], {}), ([], {"OPBUILD_FORBID_COMPILE": "1"})):
@@ -136,6 +137,7 @@ def test_a_wrong_variable_is_named(built: Path) -> None:
     assert "RANK_ID is 'first'" in done.errors
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_a_build_is_quiet_and_loses_nothing(tmp_path: Path) -> None:
     """Ctrl-C ends with 130 and no traceback from any process; the next run completes the build (F03, F04)."""
     onnx.save(networks.bert(layers=1), tmp_path / "net.onnx")

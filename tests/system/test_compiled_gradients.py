@@ -53,6 +53,7 @@ CASES: dict[str, tuple[str, tuple[Array | None, ...], dict[str, Any]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_compiled_gradient_is_the_hosts(name: str, shared_store: Path) -> None:
     """And nothing of it runs on the host."""

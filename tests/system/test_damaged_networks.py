@@ -107,6 +107,7 @@ def check(place: Place, pattern: str, damage: str, expected: str) -> None:
     assert until(lambda: not any(".publish-" in name for name in place.tree()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("pattern", "damage"), CASES)
 def test_a_damaged_file_of_a_network_is_repaired(
     reference: Place, tmp_path: Path, expected: str, pattern: str, damage: str

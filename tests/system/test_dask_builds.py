@@ -72,6 +72,7 @@ def compiled(folder: Path) -> int:
     return len((folder / "seen").read_text().split())
 
 
+@pytest.mark.slow
 def test_each_operator_is_compiled_once_by_the_workers(two: Any, tmp_path: Path) -> None:
     """Not one more than needed, none here, and the objects are those of a build without Dask."""
     seen = Recorder()
@@ -82,6 +83,7 @@ def test_each_operator_is_compiled_once_by_the_workers(two: Any, tmp_path: Path)
     assert [e.object for e in spread.entries.values()] == [e.object for e in alone.entries.values()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 4] if CAMPAIGN else [3])
 def test_a_worker_that_is_killed_in_the_middle_loses_only_what_it_had(workers: int, tmp_path: Path) -> None:
     """Its batches go to the others: the objects are the same, each operator is published once."""
@@ -120,6 +122,7 @@ def small() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
 
 
+@pytest.mark.slow
 def test_halides_objects_are_those_of_a_local_build(two: Any, tmp_path: Path) -> None:
     """Byte for byte, with the compiler that is used; all three files but for how long compiling took."""
     opbuild.compile(small(), cache_path=tmp_path / "spread", executor=DaskExecutor(two))

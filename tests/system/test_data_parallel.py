@@ -136,6 +136,7 @@ def alone(folder: Path) -> dict[int, float]:
     return one
 
 
+@pytest.mark.slow
 def test_ranks_have_the_losses_of_one_with_the_same_global_batch(folder: Path, alone: dict[int, float]) -> None:
     """Four as two do; their weights are equal to the last bit, whatever they began with."""
     code, four, (_, *weights) = _run(folder, 4)
@@ -146,6 +147,7 @@ def test_ranks_have_the_losses_of_one_with_the_same_global_batch(folder: Path, a
     assert alone[12] < 0.8 * alone[1]
 
 
+@pytest.mark.slow
 def test_a_job_whose_rank_is_killed_goes_on_from_its_checkpoint(folder: Path, alone: dict[int, float]) -> None:
     """The job ends and says which rank; the next one compiles nothing, and its losses are those that were to come."""
     code, losses, (said, *_) = _run(folder, 2, SAVES="1", KILLED_AT="6")
@@ -159,6 +161,7 @@ def test_a_job_whose_rank_is_killed_goes_on_from_its_checkpoint(folder: Path, al
     print(f"killed at step {max(losses)}, compiled nothing, went on at step {min(rest)}:", _apart(rest, alone))
 
 
+@pytest.mark.slow
 def test_ranks_that_normalize_together_have_the_losses_of_one(folder: Path) -> None:
     """Their batches' statistics are those of the whole one, and gradients flow through them."""
     code, two, (said, *weights) = _run(folder, 2, NORM="1")

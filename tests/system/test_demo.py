@@ -31,6 +31,7 @@ def demo() -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_the_demo_runs_and_shows_each_step(tmp_path: Path) -> None:
     """A script that leaves three files; ResNet-50 cold, again with nothing built, and with one layer changed."""
     command = [sys.executable, str(DEMO), "--folder", str(tmp_path / "demo")]
@@ -71,6 +72,7 @@ def test_the_demo_fails_when_the_pack_is_not_enough(demo: ModuleType) -> None:
     assert len(demo.pack_problems(replace(packed, error=0.01))) == 1
 
 
+@pytest.mark.slow
 def test_the_changed_layer_is_one_convolution(demo: ModuleType, tmp_path: Path) -> None:
     """The copy is a valid model that differs from the original in one node and its weights' shape."""
     original = tmp_path / "resnet50.onnx"

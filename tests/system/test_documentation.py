@@ -16,6 +16,7 @@ import yaml
 from opbuild.cli.main import opbuild
 from support import documented
 from support.preloaded import Preloaded
+from support.tiers import slow
 
 ROOT = Path(__file__).resolve().parents[2]
 READ = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md")), ROOT / "docs" / "concepts" / "shapes.md"]
@@ -49,7 +50,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-@pytest.mark.parametrize("document", READ, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "document", [path if path.stem == "first_steps" else slow(path) for path in READ], ids=lambda path: path.stem
+)
 def test_every_block_of_a_document_runs_as_it_stands(
     document: Path, process: Preloaded, home: Path, tmp_path: Path
 ) -> None:

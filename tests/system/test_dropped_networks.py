@@ -168,12 +168,14 @@ WAYS: dict[str, Make] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_a_dropped_network_waits_for_no_collector(way: str, tmp_path: Path) -> None:
     """Whatever way it was made, built or refused: no object of opbuild's is part of a cycle."""
     assert left_over(lambda: WAYS[way](tmp_path)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", sorted(WAYS.keys() - KEPT_BY_OTHERS))
 def test_dropped_networks_hold_no_descriptors_maps_or_threads(way: str, tmp_path: Path) -> None:
     """Of twenty networks, made and dropped with the collector off, each would leave one; the process may have more."""
@@ -196,6 +198,7 @@ def _grown(before: dict[str, int]) -> dict[str, int]:
     return {name: count - before[name] for name, count in held().items() if count >= before[name] + NETWORKS}
 
 
+@pytest.mark.slow
 def test_a_build_that_may_compile_nothing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error of a build has frames in which the build is; dropping it frees both."""
     monkeypatch.setenv("OPBUILD_PACK", "0")
@@ -208,6 +211,7 @@ def test_a_build_that_may_compile_nothing_leaves_nothing(tmp_path: Path, monkeyp
     assert left_over(refused) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEED, SEED + (CAMPAIGN // 20 or 2)))
 def test_random_networks_in_parts_are_freed_at_once(seed: int, tmp_path: Path) -> None:
     """Branches, loops and what depends on data: nothing of what was bound for them is part of a cycle."""

@@ -107,6 +107,7 @@ def schedule(definition, desc, machine):
 """What is defined otherwise, and computes the same."""
 
 
+@pytest.mark.slow
 def test_what_is_edited_in_an_installed_release_is_not_looked_at(model: Path, installed: Path, cache: Path) -> None:
     """F46: nothing is built again and no file of the installation changes, not even where a source was edited."""
     for module in (SOFTMAX, LOWER):
@@ -116,6 +117,7 @@ def test_what_is_edited_in_an_installed_release_is_not_looked_at(model: Path, in
     assert {path: path.read_bytes() for path in before} == before
 
 
+@pytest.mark.slow
 def test_another_release_builds_again_what_its_code_changes(model: Path, installed: Path, cache: Path) -> None:
     """F29, F30, F46: of one version, with another comment, then with other code, then with another schedule."""
     write_manifest = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")["write_manifest"]
@@ -131,6 +133,7 @@ def test_another_release_builds_again_what_its_code_changes(model: Path, install
     assert run(model, cache, installed) == (False, {"softmax"})
 
 
+@pytest.mark.slow
 def test_without_its_manifest_a_release_is_a_checkout(model: Path, installed: Path, tmp_path: Path) -> None:
     """F30, F34: what is defined counts where sources are edited; another schedule builds its own operators alone."""
     cache = tmp_path / "own"

@@ -98,6 +98,7 @@ def _below_a_link(folder: Path) -> Path:
     return folder / "link" / "cache"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "warnings"),
     [
@@ -218,6 +219,7 @@ def _without_a_temporary_folder(folder: Path) -> Callable[[], None]:
     return work
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("surroundings", "warnings"),
     [

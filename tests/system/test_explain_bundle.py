@@ -158,6 +158,7 @@ def define(desc):
 """
 
 
+@pytest.mark.slow
 def test_an_edit_of_one_operators_source_is_named(built: Path, tmp_path: Path) -> None:
     """Only operators that the edited file defines otherwise are new; of the others it is said that they are not."""
     edited = tmp_path / "edited"

@@ -112,6 +112,7 @@ def is_of_one_version(said: float | str, value: float) -> bool:
     return said == value or (isinstance(said, str) and "changed since it was compiled" in said)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("kept_objects")
 @pytest.mark.parametrize("is_called", [True, False], ids=["called", "not called"])
 @pytest.mark.parametrize("is_removed", [False, True], ids=["replaced", "removed"])

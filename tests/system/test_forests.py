@@ -119,6 +119,7 @@ def assert_same(found: Any, wanted: Any, name: str) -> None:
             np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6 * np.abs(other).max(), err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORESTS)
 def test_a_forest_answers_as_onnx_runtime_does(name: str, shared_store: Path) -> None:
     """One row, a few, and more than are taken side by side, of one network; nothing is computed on the host."""
@@ -144,6 +145,7 @@ def test_classes_with_names(shared_store: Path) -> None:
     assert {*net.report.host} <= {"ClassNames", "Identity"}
 
 
+@pytest.mark.slow
 def test_a_second_start_compiles_and_packs_nothing(tmp_path: Path) -> None:
     """Records are stored as weights are."""
     model, x = trained("LGBMClassifier of three")

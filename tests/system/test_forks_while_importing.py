@@ -82,6 +82,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("kept_objects")
 @pytest.mark.parametrize("name", WORKS)
 def test_the_child_of_a_fork_does_what_another_thread_had_begun(name: str, folder: Path) -> None:

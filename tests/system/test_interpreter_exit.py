@@ -161,6 +161,7 @@ def _ending(path: Path, folder: Path, seed: int) -> tuple[str, str]:
     return "quiet", way
 
 
+@pytest.mark.slow
 def test_programs_end_without_a_word(path: Path, tmp_path: Path) -> None:
     """No warning, no traceback, no process that goes on: what was not finished is finished by the next program."""
     check_seeds("ends", lambda seed: _ending(path, tmp_path, seed), CAMPAIGN or 8, processes=2)
@@ -216,11 +217,13 @@ def _faults(path: Path, way: str) -> str:
     return done.stderr
 
 
+@pytest.mark.slow
 def test_what_is_built_behind_while_the_program_ends_is_no_fault(path: Path) -> None:
     """The program's own functions at its end take seconds, in which the threads behind it go on."""
     assert _faults(path, "ends") == ""
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_while_the_program_runs_is_told(path: Path) -> None:
     """Somebody who kills it again and again, as a lack of memory does: the size is served as before, and it is said."""
     said = _faults(path, "kills")

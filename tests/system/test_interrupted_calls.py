@@ -80,6 +80,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_that_is_interrupted_ends_at_the_callers_line(name: str, models: Path, tmp_path: Path) -> None:
     """The traceback has the user's line and the function that it calls, no other text; and nothing is left running."""

@@ -102,6 +102,7 @@ def check(what: Interrupted, folder: Path, name: str) -> None:
     assert until(lambda: not left_running(folder), 5), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_that_is_interrupted_at_any_moment_ends_at_once_with_one_line(name: str, folder: Path) -> None:
     """130, ``stopping`` and one last line, no traceback - also while modules are loaded - and no process left (F03)."""

@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 import opbuild
 from support import networks
 from support.fuzzing import CAMPAIGN
@@ -28,6 +30,7 @@ def finished(folder: Path) -> set[str]:
     return {path.stem for path in (folder / "rank_0" / "kernel_meta").glob("*.json")}
 
 
+@pytest.mark.slow
 def test_killed_builds_lose_only_what_was_under_way(tmp_path: Path) -> None:
     """After kills at random moments the build ends without cleaning, and builds only what none finished (F03)."""
     chance = random.Random(10)

@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from support import networks
 from support.comparison import relative_error
 from support.fuzzing import CAMPAIGN
@@ -23,6 +25,7 @@ def finished(cache: Path) -> set[str]:
     return {path.stem for path in (cache / "rank_0" / "kernel_meta").glob("*.json")}
 
 
+@pytest.mark.slow
 def test_a_killed_cold_build_of_resnet50_goes_on_where_it_stopped(tmp_path: Path) -> None:
     """``kill -9`` at a random moment, once: the next run works and builds only the rest (F01, F03).
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from support.handmade import build, chain, parallel_program
 
@@ -64,6 +65,7 @@ def test_a_network_keeps_no_reference_to_the_callers_arrays() -> None:
     assert [reference() for reference in watched] == [None, None]
 
 
+@pytest.mark.slow
 def test_a_dropped_network_gives_back_its_threads_files_and_library() -> None:
     """Garbage collection ends the thread pool, unloads the library and closes its file; fifty networks cost nothing."""
     x = np.ones(4096, np.float32)

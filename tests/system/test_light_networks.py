@@ -39,6 +39,7 @@ def test_a_light_network_gives_the_output_that_comes_with_it(name: str, shared_s
     assert not net.report.host
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in networks.LIGHT if name not in LARGE or CAMPAIGN])
 def test_a_light_network_with_random_weights_agrees_with_onnxruntime_in_two_processes(
     name: str, shared_store: Path, tmp_path: Path

@@ -129,6 +129,7 @@ def _said(process: subprocess.Popen[str]) -> list[dict[str, int]]:
     return [json.loads(line) for line in out.splitlines()]
 
 
+@pytest.mark.slow
 def test_networks_by_the_thousand_leave_nothing_though_nothing_collects(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -141,6 +142,7 @@ def test_networks_by_the_thousand_leave_nothing_though_nothing_collects(
     assert grown["resident"] < 16 * MEBIBYTE
 
 
+@pytest.mark.slow
 def test_a_service_beside_a_cache_that_is_cleared_keeps_its_memory(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

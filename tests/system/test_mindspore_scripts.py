@@ -63,6 +63,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return printed(tmp_path_factory.mktemp("theirs"), interpreter)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_script_prints_what_mindspore_prints(ours, name):
     """LeNet, a residual block, dropout, LSTM, transformers, functions, checkpoints."""

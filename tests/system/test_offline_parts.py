@@ -160,6 +160,7 @@ def files(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_networks_in_parts_run_from_their_files_without_halide_and_onnx(files: Path) -> None:
     """Every part has kernels of the file: only what stands at cuts is evaluated in numpy."""
     for name in NETWORKS:

@@ -98,6 +98,7 @@ def started(model: Path, remote: Path, folder: Path, ranks: int) -> tuple[Counte
     return asked, set(said)
 
 
+@pytest.mark.slow
 def test_ranks_fetch_a_network_once(warmed: Path, tmp_path: Path) -> None:
     """Four ranks cost the requests of one, and all of them start from the image."""
     model, shared = warmed / "model.onnx", warmed / "shared"
@@ -108,6 +109,7 @@ def test_ranks_fetch_a_network_once(warmed: Path, tmp_path: Path) -> None:
     assert asked == alone
 
 
+@pytest.mark.slow
 def test_ranks_fetch_operators_once(warmed: Path, tmp_path: Path) -> None:
     """A network that is not there, whose operators are; who comes later asks himself whether it is there by now."""
     model, shared = warmed / "edited.onnx", warmed / "shared"

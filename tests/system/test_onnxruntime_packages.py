@@ -40,6 +40,7 @@ def _printed(command: list[str], store: Path) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PACKAGES)
 def test_a_package_finds_the_same(name: str, shared_store: Path) -> None:
     """Texts are the same, numbers but for the order of sums."""

@@ -60,6 +60,7 @@ def test_the_pack_is_of_these_sources() -> None:
     assert stale == [], "run make kernels"
 
 
+@pytest.mark.slow
 def test_a_random_sample_is_what_is_built(config: Config) -> None:
     """F44: kernels of the pack, compiled anew, are the very same bytes; ``make kernels-check`` compares all."""
     rng = random.Random()
@@ -188,6 +189,7 @@ def one_operator(kernel: int) -> bytes:
 RUN = "import sys, opbuild\nprint(opbuild.compile(sys.argv[1]).report.built)\n"
 
 
+@pytest.mark.slow
 @needs_pack
 @pytest.mark.parametrize(("pack", "kernel", "compiles"), [("1", 3, False), ("0", 3, True), ("1", 9, True)])
 def test_what_the_pack_lacks_is_compiled(

@@ -75,6 +75,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return path, folder / "cache"
 
 
+@pytest.mark.slow
 def test_another_process_needs_neither_onnx_nor_a_compiler(stored: tuple[Path, Path], tmp_path: Path) -> None:
     """The cuts, with the nodes that the host evaluates and the names of values, are in the parts' records."""
     path, cache = stored
@@ -200,6 +201,7 @@ g (float[n,4,h,w] x) => (float[k,8] y, float[] planes) <
 }"""
 
 
+@pytest.mark.slow
 def test_parts_before_and_between_cuts_are_bound_by_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once two sizes were built: a third one, of another batch too, neither compiles nor reads the model.
 

@@ -55,6 +55,7 @@ def _start(folder: Path, ends: str, **variables: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ends", "code", "said"),
     [
@@ -75,6 +76,7 @@ def test_the_others_say_which_rank_it_was(tmp_path: Path, ends: str, code: int |
     assert "done" not in out
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_ranks_whose_gradients_travel(tmp_path: Path) -> None:
     """The rank that waits does so in two threads; neither keeps it."""
     process = _start(tmp_path, "hangs")

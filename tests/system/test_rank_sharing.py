@@ -201,6 +201,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.slow
 def test_a_job_of_four_ranks_compiles_each_operator_once(tmp_path: Path) -> None:
     """Cold: compiled over all ranks = operators of the network; without rank 2 and half of 1: 0 (F24, F63, F64)."""
     model, folder, job = tmp_path / "net.onnx", tmp_path / "cache", tmp_path / "job"

@@ -99,6 +99,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(tmp_path_factory.mktemp("ranks"))
 
 
+@pytest.mark.slow
 def test_the_collectives_example_runs_under_launch(cache: str, tmp_path: Path) -> None:
     """It checks its results against numpy, and ends with 0; the documents run the other example."""
     done = run([*LAUNCH, "3", str(COLLECTIVES)], tmp_path, MS_COMPILER_CACHE_PATH=cache)
@@ -115,6 +116,7 @@ def test_the_collectives_example_runs_under_mpiexec(cache: str, tmp_path: Path) 
     assert "agree with numpy" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_rank_that_compiles_longer_than_the_timeout_does_not_fail_the_others(tmp_path: Path) -> None:
     """HCCL_CONNECT_TIMEOUT=1 and a compile that lasts longer: the job succeeds, a line names rank and operator (F63).
 
@@ -164,6 +166,7 @@ def test_a_failing_rank_ends_the_ranks_of_mpi(tmp_path: Path) -> None:
     assert "rank 0: AllReduce(sum) of float32[4]; rank 1: AllReduce(sum) of float32[5]" in done.stderr
 
 
+@pytest.mark.slow
 def test_what_one_rank_does_not_use_it_still_computes_with_the_others(cache: str, tmp_path: Path) -> None:
     """A collective whose result a rank throws away stays in its network: the others wait for it."""
     (tmp_path / "unused.py").write_text(UNUSED)

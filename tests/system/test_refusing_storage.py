@@ -31,6 +31,7 @@ def refusals(steps: Sequence[str]) -> Iterator[tuple[str, int]]:
         yield from ((step, code) for code in (REFUSALS if ALL else [REFUSALS[number % len(REFUSALS)]]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("onwards", [False, True])
 def test_every_step_of_a_build_may_be_refused(small_network: SmallNetwork, tmp_path: Path, onwards: bool) -> None:
     """Right results, one warning where something is not stored, and the next run is right again (F06, F54, F61)."""

@@ -148,6 +148,7 @@ def test_what_models_need_is_pushed_and_pulled(
         assert net.report.image
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", ["4k", "64k", "300k"])
 def test_what_is_pulled_to_a_full_disk_is_an_error_that_loses_nothing(
     built: tuple[Path, Path], tmp_path: Path, size: str
@@ -246,6 +247,7 @@ def test_nobody_pays_for_a_remote_store_that_is_not_there(built: tuple[Path, Pat
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_program_that_ends_at_once_has_written_what_it_built(built: tuple[Path, Path], tmp_path: Path) -> None:
     """Uploads are finished at exit, without a word and without a crash."""
     model, _ = built

@@ -15,6 +15,7 @@ def objects(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted((folder / "rank_0" / "kernel_meta").glob("*.o"))}
 
 
+@pytest.mark.slow
 def test_objects_are_byte_identical_in_any_order_by_any_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two stores, filled in other orders by other numbers of workers under other hash seeds, are equal (F40)."""
     models = {"squeezenet": networks.light_path("squeezenet"), "mlp": networks.mlp()}

@@ -119,6 +119,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Ended
     return folder, script, started(folder, script)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [FROM_IMPORTS, THROUGH_MS], ids=["from", "ms"])
 def test_a_script_may_import_as_it_likes(tmp_path, example, text, opbuild_run):
     """Another script with the same operator prints its result where the first one ran, and compiles nothing."""
@@ -246,6 +247,7 @@ def test_a_missing_script_is_an_option_error(empty, opbuild_run):
     assert "nothing.py" in done.errors
 
 
+@pytest.mark.slow
 def test_in_pynative_mode_operators_are_built_one_by_one(tmp_path, empty, opbuild_run):
     """Each operator leaves its own three files, and a second run builds none."""
     text = THROUGH_MS.replace("GRAPH_MODE", "PYNATIVE_MODE").replace(

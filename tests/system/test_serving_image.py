@@ -56,6 +56,7 @@ def image(wheel: Path, context: Path, tmp_path_factory: pytest.TempPathFactory) 
     return image
 
 
+@pytest.mark.slow
 def test_the_image_serves_without_compiling(image: Image) -> None:
     """Its command starts what warming left in it."""
     assert image.environment["OPBUILD_FORBID_COMPILE"] == "1"

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import pytest
+
 from opbuild.config import Config
 from support.samples import conv, disk_builder, needed
 
@@ -20,6 +22,7 @@ for name in store.names():
 """
 
 
+@pytest.mark.slow
 def test_eight_shrinkers_and_a_builder_do_not_disturb_each_other(config: Config) -> None:
     """Processes that remove the same files raise nothing, and a build meanwhile succeeds (F22, F52)."""
     wanted = needed(*(conv(tile) for tile in range(10)))

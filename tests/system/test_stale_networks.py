@@ -85,6 +85,7 @@ def objects(cache: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in cache.rglob("*.o")}
 
 
+@pytest.mark.slow
 def test_touched_moved_and_elsewhere_is_a_hit(model: Path, cache: Path, checkout: Path, tmp_path: Path) -> None:
     """F41, F43, F44, F46: a fresh checkout elsewhere, other user, home, locale and job start the stored network."""
     moved = tmp_path / "another checkout" / "src"
@@ -109,6 +110,7 @@ def test_no_variable_reaches_the_compiler(model: Path, cache: Path, checkout: Pa
     assert objects(tmp_path / "cold") == objects(cache)
 
 
+@pytest.mark.slow
 def test_an_edited_operator_is_built_again_alone(model: Path, cache: Path, checkout: Path) -> None:
     """F30, F46: one schedule is edited under its old size and time; the network is put together again of the others.
 

@@ -34,6 +34,7 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return said
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_kill_at_any_step_needs_no_cleaning_and_loses_no_finished_operator(figures: list[dict[str, Any]]) -> None:
     """F03, F04, F10: right results, what was published stays, and after the next ageing nothing is left behind."""

@@ -159,6 +159,7 @@ def test_a_caller_that_ignores_the_ends_of_children_builds(base: Base, tmp_path:
     assert becomes(base, "cold", Surroundings(ignored=[signal.SIGCHLD]), tmp_path / "run") == "right"
 
 
+@pytest.mark.slow
 @ROOT
 @pytest.mark.parametrize(
     ("kind", "processes", "said"),
@@ -175,6 +176,7 @@ def test_few_processes_are_enough_or_an_error_names_the_limit(
     assert said in becomes(base, kind, surroundings, tmp_path / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "size"), [("cold", 1), ("relink", 10), ("om", 10)])
 def test_a_low_limit_on_file_sizes_is_named(base: Base, tmp_path: Path, kind: str, size: int) -> None:
     """It was "the compiler crashed" or "the linker ended with code -25", and not a word of ``ulimit -f`` (F06)."""
@@ -190,6 +192,7 @@ def least_memory(tmp_path_factory: pytest.TempPathFactory) -> int:
     return int(ended.output) * os.sysconf("SC_PAGESIZE")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "more", "said"), [("cold", 45, "ulimit -v"), ("cold", 400, "right"), ("om", 45, "right")]
 )
@@ -201,6 +204,7 @@ def test_a_little_address_space_is_enough_or_an_error_names_the_limit(
     assert said in becomes(base, kind, surroundings, tmp_path / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "surroundings", "said"),
     [
@@ -278,6 +282,7 @@ def tried(base: Base, kind: str, surroundings: Surroundings, folder: Path) -> tu
     return became, ""
 
 
+@pytest.mark.slow
 def test_random_surroundings(base: Base, least_memory: int, tmp_path: Path) -> None:
     """One to three things at once: right or a clear error, nothing left behind, a cache that is whole (F06, F54, F65).
 

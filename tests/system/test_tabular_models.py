@@ -97,6 +97,7 @@ def check(recipe: Recipe, folder: Path) -> None:
     assert compared, "ONNX Runtime takes the model for no number of rows"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not KNOWN, reason="scikit-learn and skl2onnx, or LightGBM and onnxmltools, are not installed")
 @pytest.mark.parametrize("name", sorted(KNOWN) if CAMPAIGN else SOME)
 def test_a_tabular_model_gives_what_onnx_runtime_does(

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from opbuild.graph.types import TensorType
 from opbuild.report import Report
@@ -60,6 +61,7 @@ def test_no_more_arenas_are_made_than_calls_run_at_once() -> None:
     assert len(executor.blocks._free) <= 4
 
 
+@pytest.mark.slow
 def test_threads_may_be_the_first_to_use_anything(small_network: SmallNetwork, tmp_path: Path) -> None:
     """In a process that has loaded nothing yet: imports that wait for each other ended in an error of Python's."""
     with small_network.replayed():

@@ -121,6 +121,7 @@ def entries(store: Path) -> int:
     return len(list(store.rglob("*.o")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "x", "built"), [(ResNet, images(1, 3, 32, 32), 0), (lambda: Encoder(1), tokens(1, 20), 1)]
 )
@@ -140,6 +141,7 @@ def test_what_an_onnx_file_needed_serves_a_module_of_the_same_layers(
     assert entries(tmp_path) > 5
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_a_graph_that_dynamo_compiles_again_for_another_size_is_bound_by_numbers(tmp_path: Path) -> None:
     """Sizes are open then, and kernels that serve any size were built behind the first call."""
@@ -154,6 +156,7 @@ def test_a_graph_that_dynamo_compiles_again_for_another_size_is_bound_by_numbers
     assert all("bound by numbers" in build.image_reason for graph in graphs[1:] for build in graph.builds)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_images_of_another_size_are_computed_by_what_was_built_behind_the_first_call(tmp_path: Path) -> None:
     """No chunk of tiles of the first size divides those of the second."""
@@ -179,6 +182,7 @@ def up_to_each_place(x: torch.Tensor) -> torch.Tensor:
     return torch.where(places[:, None] >= places, x @ x.mT, 0.0).sum(-1)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_what_is_a_constant_of_one_size_only_is_built_for_others_behind_the_first_call(tmp_path: Path) -> None:
     """When Dynamo comes with open sizes, the kernels that compute it are there."""
@@ -270,6 +274,7 @@ def test_resized_images_and_indices_are_bound_by_numbers(compiled: Any) -> None:
     assert found.graphs[-1].builds[0].image_reason.startswith("it was bound by numbers")
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int32])
 def test_changed_inputs_views_and_types_are_torchs(compiled: Any, dtype: torch.dtype) -> None:

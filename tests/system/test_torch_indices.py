@@ -41,6 +41,7 @@ def compiled(shared_store: Path) -> Any:
     return lambda function: torch.compile(function, backend=backend, options={"cache_path": shared_store})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_an_index_out_of_range_is_an_error_as_in_eager_torch(name: str, compiled: Any) -> None:
     """Before and after it what is in range is right."""
@@ -56,6 +57,7 @@ def test_an_index_out_of_range_is_an_error_as_in_eager_torch(name: str, compiled
     torch.testing.assert_close(fast(torch.tensor(good)), function(torch.tensor(good)))
 
 
+@pytest.mark.slow
 def test_a_step_of_training_says_which_word_or_class_there_is_not(compiled: Any) -> None:
     """Parameters and gradients are as they were, and the next step is right."""
     torch.manual_seed(0)

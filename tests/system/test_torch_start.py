@@ -60,6 +60,7 @@ print(loaded.report.built, [name for name in sys.modules if name.startswith(("to
 """
 
 
+@pytest.mark.slow
 def test_another_process_runs_a_saved_module_without_dynamo_or_a_compile(tmp_path: Path, shared_store: Path) -> None:
     """Torch's compiler is never imported, and nothing is built."""
     saved = opbuild.torch.save(tmp_path / "net", Plain().eval(), (rows(3),), options=options(shared_store))
@@ -82,6 +83,7 @@ def test_a_saved_module_has_the_weights_of_the_module_that_it_is_loaded_for(tmp_
         torch.testing.assert_close(loaded(rows(3)), other(rows(3)))
 
 
+@pytest.mark.slow
 def test_a_saved_module_does_all_that_the_module_does(tmp_path: Path, shared_store: Path) -> None:
     """Sizes are open, a buffer is written to, an argument is by name, results have names, and torch does its part."""
     sizes = {"x": {0: torch.export.Dim("rows", max=64)}, "bias": None}
@@ -175,6 +177,7 @@ def ahead(model: nn.Module, store: Path, *args: Any) -> Any:
         return compiled.forward.aot_compile((args, {}))
 
 
+@pytest.mark.slow
 @needs_ahead_of_time
 def test_another_process_runs_what_torch_compiled_ahead_of_time(tmp_path: Path, shared_store: Path) -> None:
     """``aot_compile``, ``save_compiled_function`` and ``load_compiled_function`` are torch's own; nothing is built."""
@@ -197,6 +200,7 @@ class Hidden(nn.Module):
         return self.inside(words).last_hidden_state
 
 
+@pytest.mark.slow
 @needs_ahead_of_time
 def test_transformers_modules_are_compiled_ahead_of_time_without_the_guards_that_torch_can_not_store(
     tmp_path: Path, shared_store: Path
@@ -272,6 +276,7 @@ print(opbuild.torch.report().built)
 """
 
 
+@pytest.mark.slow
 def test_the_artifacts_of_torchs_caches_bring_operators_to_an_empty_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

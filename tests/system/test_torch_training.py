@@ -119,6 +119,7 @@ def momentum(parameters: Any, lr: float) -> Any:
     return torch.optim.SGD(parameters, lr=lr, momentum=0.9, weight_decay=1e-3)
 
 
+@pytest.mark.slow
 def test_a_network_of_images_trains_as_torch_trains_it(compiled: Any) -> None:
     """Convolutions, pools of both kinds, an activation and a product; forward and backward are counted."""
     torch.manual_seed(1)
@@ -134,12 +135,14 @@ def test_a_resnet_trains_as_torch_trains_it(compiled: Any) -> None:
     check_trains_alike(ResNet(), [images(32, 3) for _ in range(3)], compiled, torch.optim.SGD)
 
 
+@pytest.mark.slow
 def test_a_bert_trains_as_torch_trains_it(compiled: Any) -> None:
     """Embeddings, whose rows get sums, attention and normalizations of rows."""
     torch.manual_seed(1)
     check_trains_alike(Encoder(1), [tokens() for _ in range(3)], compiled, torch.optim.SGD)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, momentum, torch.optim.Adam, torch.optim.AdamW])
 def test_an_optimizer_writes_parameters_and_its_state_in_place(
     optimizer: Any, compiled: Any, monkeypatch: pytest.MonkeyPatch
@@ -213,6 +216,7 @@ class Tagger(nn.Module):
         return self.dense(self.layer(x)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
 def test_a_recurrent_layer_trains_where_dynamo_allows_it(kind: str, compiled: Any) -> None:
     """Written out by steps, as torch hands it over for training; every operator is computed by opbuild."""
@@ -255,6 +259,7 @@ def test_what_is_to_be_computed_again_is(compiled: Any) -> None:
     assert report(fast).compiled["aten.tanh.default"] == 2
 
 
+@pytest.mark.slow
 def test_parts_that_are_computed_again_keep_less_for_the_backward_pass(compiled: Any) -> None:
     """Under torch's checkpoint four blocks keep what each began with; bytes that wait for the backward pass fall."""
     torch.manual_seed(1)
@@ -282,6 +287,7 @@ def test_parts_that_are_computed_again_keep_less_for_the_backward_pass(compiled:
     assert 0 < less < whole / 2
 
 
+@pytest.mark.slow
 def test_a_module_that_was_trained_has_constants_again_without_gradients(compiled: Any) -> None:
     """Weights are read at each call of training; inference takes them as they are then."""
     torch.manual_seed(1)
@@ -311,6 +317,7 @@ def trained(store: str) -> tuple[list[float], list[int]]:
 STARTED = "import json, sys; from test_torch_training import trained; print(json.dumps(trained(sys.argv[1])))"
 
 
+@pytest.mark.slow
 def test_another_process_builds_nothing_to_train_the_same_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,6 +333,7 @@ def test_another_process_builds_nothing_to_train_the_same_network(
     assert json.loads(done.stdout.splitlines()[-1]) == [first, [0] * len(built)]
 
 
+@pytest.mark.slow
 def test_another_batch_size_needs_no_other_kernels(tmp_path: Path) -> None:
     """Dynamo hands over open sizes, which are bound by numbers; gradients are near those of float64 at each.
 

@@ -131,6 +131,7 @@ def packed(level: str) -> set[OpDesc]:
     return {OpDesc.from_components(each) for file in files for each in file.descriptors()}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(host_level().name not in LEVELS, reason=f"there is no pack for {host_level()}")
 @pytest.mark.usefixtures("with_pack")
 @pytest.mark.parametrize("name", NETWORKS)

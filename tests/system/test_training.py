@@ -95,6 +95,7 @@ class _Images(nn.Cell):
         return self.layers(x).mean((2, 3))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("with_pack")
 @pytest.mark.parametrize("optimizer", ["Momentum", "AdamWeightDecay"])
 def test_weights_in_blocks_train_to_the_same_bits(reports, tmp_path, monkeypatch, optimizer):
@@ -168,6 +169,7 @@ class _Tagger(nn.Cell):
         return self.dense(self.layer(x)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("with_pack")
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
 def test_a_compiled_tagger_trains_to_torchs_losses(reports, tmp_path, monkeypatch, kind):

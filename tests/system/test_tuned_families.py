@@ -52,6 +52,7 @@ FAMILIES = {"lstm": "recurrent", "gru": "recurrent", "rows": "reduce", "columns"
             "expression": "elementwise", "few bits": "matmul_nbits"}  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_each_candidate_computes_what_the_default_does(case: str, tmp_path: Path) -> None:
     """Another tile or width under another name, and results that differ by rounding alone."""

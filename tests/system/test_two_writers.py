@@ -7,6 +7,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from opbuild.backend.fake import fake_object
 from opbuild.config import Config
 from opbuild.kernel.interfaces import Found, Missing
@@ -61,6 +63,7 @@ def finish(*processes: subprocess.Popen[str]) -> list[str]:
     return printed
 
 
+@pytest.mark.slow
 def test_no_mixture_of_two_writers_ever_loads(tmp_path: Path) -> None:
     """Two writers of one key with different bytes, 1,000 rounds: all that is found is whole (F11, F13, F16)."""
     store = DiskStore(tmp_path)

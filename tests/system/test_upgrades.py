@@ -113,6 +113,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(shutil.copytree(SOURCE, folder / "src", ignore=ignored))
 
 
+@pytest.mark.slow
 def test_after_an_edit_only_what_it_changed_is_compiled(site: Path, tmp_path: Path) -> None:
     """Entries of before serve: nothing is compiled for a comment, a name, a helper; one family for its own pipeline."""
     first = start(site, tmp_path)

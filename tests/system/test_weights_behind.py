@@ -93,6 +93,7 @@ def stored(cache: Path) -> tuple[int, int]:
     return len([*networks.glob("weights/*.bin")]), len([*networks.glob("model_*.json")])
 
 
+@pytest.mark.slow
 def test_a_network_is_called_while_nothing_of_it_is_stored(built: Path, cache: Path, held: threading.Event) -> None:
     """Then its memory becomes that of the files, and the next start packs nothing."""
     net = opbuild.compile(built / "model.onnx", cache_path=cache, forbid_compile=True)
@@ -272,6 +273,7 @@ THREAD = "threading.Thread(target=lambda: (time.sleep(0.3), build())).start()"
 COMPILING = "opbuild.compile(sys.argv[1], cache_path=sys.argv[2])"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("main", ["build()", THREAD, CHILD.format("fork"), CHILD.format("spawn")])
 def test_a_program_that_ends_at_once_has_stored_everything(built: Path, cache: Path, main: str) -> None:
     """As it ends, a thread of it that outlives the main one, and a child of it."""
@@ -296,6 +298,7 @@ def test_what_is_stored_at_the_end_is_signed_and_shared(
         check(net)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", range(1, LAYERS + 1))
 def test_a_process_killed_while_it_stores_has_stored_less(built: Path, cache: Path, after: int) -> None:
     """The next start is right, compiles nothing, and stores what is missing."""

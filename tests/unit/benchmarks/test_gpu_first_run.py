@@ -190,6 +190,7 @@ def test_the_table_ends_with_whether_to_go_on(word: str) -> None:
     assert [line.rpartition(" ")[2] for line in lines] == (["NO"] if word == "unknown" else [word]) + [word] * 3
 
 
+@pytest.mark.slow
 def test_steps_are_processes_whose_faults_end_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A step that fails is a line of the table and the exit code; those before and after have their results."""
     driver = tmp_path / "driver.py"

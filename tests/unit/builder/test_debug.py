@@ -128,6 +128,7 @@ def check(result: BuildResult, config: Config, before: dict[str, tuple[int, int]
     assert set(state(config.debug_folder)) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "level", "text", "row"), table())
 def test_modes_and_debug_settings_follow_the_table(
     mode: str, level: int, text: str, row: Row, settings: Config, tmp_path: Path

@@ -155,6 +155,7 @@ def spread_over(executor: Executor, count: int) -> tuple[dict[int, list[bytes]],
     return objects, said, here
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(count=st.integers(1, 60), fates=st.lists(st.sampled_from(FATES), max_size=40))
 def test_each_operator_is_answered_once_with_the_same_bytes_whatever_becomes_of_batches(

@@ -187,6 +187,7 @@ def test_clearing_leaves_settings_and_files_being_written(cache: Cache) -> None:
     assert list(cache.network_meta.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_clearing_beside_builds_harms_none(config: Config) -> None:
     """A build whose entries vanish all the time delivers every operator (F05)."""
     cache, stop = Cache.of(config), threading.Event()

@@ -35,6 +35,7 @@ def test_an_example_is_listed_with_its_own_input_and_size(name: str) -> None:
     assert abs(4e-6 * elements - EXAMPLES[name].megabytes) <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "seed"), crossed(2, SMALL, (0, 1)))
 def test_the_outputs_of_an_example_vary(name: str, seed: int) -> None:
     """Before Softmax they spread by 1 to 6 for normally distributed inputs; the packaged constants give one value."""

@@ -95,6 +95,7 @@ def test_two_classes_with_names_are_told_apart(names: tuple[str, str], with_prob
     np.testing.assert_allclose(scores, wanted[1], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", [{"classlabels_int64s": [4, -2, 7]}, {"classlabels_strings": ["b", "ü", "a"]}])
 def test_rows_of_scores_become_dictionaries(tmp_path: Path, labels: dict[str, Any]) -> None:
     """As in ONNX Runtime: Python's numbers, the keys in order; networks and sessions give the same."""

@@ -43,6 +43,7 @@ def said(program: str, **variables: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("implementation", ["upb", "python"])
 @pytest.mark.parametrize("program", [OURS, "import onnx\n" + OURS, AT_ONCE], ids=["before", "after", "at-once"])
 def test_the_classes_are_those_of_onnx_whoever_loads_them_first(program: str, implementation: str) -> None:

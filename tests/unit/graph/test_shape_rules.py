@@ -64,6 +64,7 @@ def bound(model: onnx.ModelProto, inputs: list[Array]) -> Graph:
         return load_model(known).bind({}, evaluate)
 
 
+@pytest.mark.slow
 def test_rules_give_the_types_of_every_node_test() -> None:
     """For onnx's node tests whose operators have rules, the inferred types are those of the expected outputs."""
     checked = 0
@@ -110,6 +111,7 @@ def onnx_opset(model: onnx.ModelProto) -> int:
     return max((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), default=0)
 
 
+@pytest.mark.slow
 def test_numpy_implementations_give_the_results_of_every_node_test() -> None:
     """Operators that numpy serves on the host give the expected values, in the expected types."""
     checked = 0

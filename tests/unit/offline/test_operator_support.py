@@ -54,6 +54,7 @@ def chosen() -> list[Example]:
     ]
 
 
+@pytest.mark.slow
 def test_what_is_said_of_each_operator_and_type_is_what_happens(tmp_path: Path) -> None:
     """Each small model is built and called: with kernels alone, with calls of the host, or not at all."""
     wrong = []
@@ -64,6 +65,7 @@ def test_what_is_said_of_each_operator_and_type_is_what_happens(tmp_path: Path) 
     assert wrong == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op_type", ["Loop", "NonZero", "RoiAlign", "SplitToSequence", "com.microsoft.GreedySearch"])
 def test_what_is_not_in_offline_models_is_said(op_type: str, tmp_path: Path) -> None:
     """A network that is cut there is in a file as any other, unless the onnx package runs what is on the host."""

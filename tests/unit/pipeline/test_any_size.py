@@ -44,6 +44,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_store_serves_new_sizes_where_nothing_can_be_compiled(store: Path) -> None:
     """The template and its kernels are stored: sizes that no process met need neither compiler nor model."""
     events: list[Event] = []
@@ -56,6 +57,7 @@ def test_a_store_serves_new_sizes_where_nothing_can_be_compiled(store: Path) -> 
     assert "bound by numbers" in network.report.image_reason
 
 
+@pytest.mark.slow
 def test_a_size_that_is_asked_for_again_gets_the_kernels_that_suit_it(store: Path, made: list[AnySize]) -> None:
     """The second call has the network built behind it; the binding is exchanged, and gives the same."""
     network = opbuild.compile(model(), cache_path=store, workers=2)

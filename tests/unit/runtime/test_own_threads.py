@@ -35,6 +35,7 @@ def is_right(network: Executor) -> bool:
     return np.array_equal(network.run([X])[0], X * 2 + 1)
 
 
+@pytest.mark.slow
 def test_they_are_its_own_and_end_with_it(executor: Executor) -> None:
     """They are not the pool's: each network has as many as it was told."""
     before = tasks_of_process()
@@ -47,6 +48,7 @@ def test_they_are_its_own_and_end_with_it(executor: Executor) -> None:
     assert len(tasks_of_process() - before) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_child_runs_its_tasks_alone(executor: Executor) -> None:
     """Whatever its parent was doing: neither a call nor the network's end waits for threads that are not there."""

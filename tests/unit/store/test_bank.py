@@ -386,6 +386,7 @@ def test_every_family_that_has_a_choice_declares_it() -> None:
     assert choosing >= BY_ROOM
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(ARGUMENTS))
 @given(data=st.data(), level=st.sampled_from([level for level in LEVELS if level.triple.startswith(("x86", "arm"))]))
 def test_candidates_have_the_familys_own_answer_and_each_once(name: str, data: st.DataObject, level: object) -> None:

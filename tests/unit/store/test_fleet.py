@@ -65,6 +65,7 @@ def test_pods_that_are_far_from_their_service_are_ready_as_early_as_one_alone(mo
     assert max(done.ready) < done.alone + 1.0
 
 
+@pytest.mark.slow
 def test_a_service_that_is_busy_with_a_fleet_is_asked_little() -> None:
     """Fifty pods and twenty requests a second for each: earlier than alone, and little is built twice.
 

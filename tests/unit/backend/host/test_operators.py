@@ -169,6 +169,7 @@ def values(*shape: int) -> Array:
     return np.random.default_rng(3).standard_normal(shape).astype(np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("op_type", "inputs", "attrs"),
     [
