@@ -61,6 +61,7 @@ def preloaded(search_path: str) -> Iterator[Preloaded]:
     place = {**os.environ, "PYTHONPATH": search_path}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=place) as process:
         yield Preloaded(process)
+        process.kill()  # what forked the test's process meanwhile holds the other end of the pipe, too
 
 
 def _serve() -> None:
