@@ -134,6 +134,7 @@ def test_new_states_of_weights_are_kept_or_lost(store: NetworkStore) -> None:
     assert found(store).states in ({"w": [99]}, {"w": [1]}, {})
 
 
+@pytest.mark.slow
 def test_two_writers_and_readers_at_once_give_whole_networks(store: NetworkStore) -> None:
     """What is found is one of those that were published, never a mixture, and no exception (F17, F23)."""
     published = [network(number) for number in range(4)]

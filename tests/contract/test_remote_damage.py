@@ -170,6 +170,7 @@ def unsound(url: str, folder: Path) -> list[str]:
     return lacking + ([] if Machine(service(url), folder).complete() else ["the network"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_is_damaged_everywhere_is_written_again(way: str, kind: str, servers: Servers, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "least"), WALKS)
 def test_damaged_files_give_right_results_and_are_repaired(world: World, seed: int, least: int) -> None:
     """F01, F80: whatever file stands in another's place; the second run starts all networks, ``verify`` sees it."""

@@ -181,6 +181,7 @@ def drawn_attributes(op_type: str) -> list[set[str]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.each
 @pytest.mark.parametrize("op_type", sorted(LEARNED_SCHEMAS))
 def test_every_attribute_of_a_learned_operator_is_drawn(op_type: str) -> None:

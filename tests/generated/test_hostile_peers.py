@@ -189,6 +189,7 @@ def _with_a_bad_rank(seed: int) -> tuple[str, str]:
     return ("foreign", f"{way}: {unclear}") if unclear else ("told", f"{way}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", spans(15, 5))
 def test_ranks_do_not_notice_strangers(seeds: range) -> None:
     """Whatever they say and however many there are, also where no more files may be open."""

@@ -76,6 +76,7 @@ def test_cross_entropy_of_large_scores_is_that_of_their_differences(large: float
         np.testing.assert_allclose(got, np.log(2), rtol=1e-6, err_msg=way)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("large", [1e6, 1e8])
 def test_losses_of_torch_and_mindspore_are_those_of_differences(
     large: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

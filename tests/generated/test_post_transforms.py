@@ -184,6 +184,7 @@ def one(seed: int, cache: Path) -> tuple[str, str]:
     return (case.transform, "") if is_same else ("wrong", f"{found}, not {wanted.tolist()}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", spans(60, 30))
 def test_scores_become_what_onnx_runtime_makes_of_them(seeds: range, shared_store: Path) -> None:
     """Every transform, of both element types, behind every operator that has one for each row."""

@@ -32,6 +32,7 @@ def compared(seed: int) -> tuple[str, str]:
     return ("right", "") if got.shape == wanted.shape and error < 2e-5 else ("wrong", said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", spans(15, 4))
 def test_experts_give_what_onnx_runtime_gives(seeds: range) -> None:
     """Floats and few bits, all activations and ways to route, weights known or given, equal scores among them."""

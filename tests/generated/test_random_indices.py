@@ -100,6 +100,7 @@ def try_constant(drawn: Drawn, rng: Rng) -> str:
         return f"the network was built, {error}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", spans(2, 1))
 @pytest.mark.parametrize("make", range(len(OPERATORS)), ids=[each.__name__ for each in OPERATORS])
 def test_an_index_out_of_range_is_an_error_and_one_in_range_is_right(make: int, seeds: range, tmp_path: Path) -> None:

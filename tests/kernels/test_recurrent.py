@@ -270,6 +270,7 @@ def test_outputs_that_nobody_asks_for_are_not_kept(wanted: tuple[str, ...]) -> N
     assert sum(size == 50 * 3 * 20 for size in kept) == 0
 
 
+@pytest.mark.slow
 def test_nan_and_infinity_spoil_their_own_sequence_alone() -> None:
     """From the step on at which they come; what was before and other sequences keep their values."""
     many = Layer("GRU", batch=9, given=ALL, direction="bidirectional")

@@ -116,6 +116,7 @@ def test_extents_that_are_not_whole_chunks_are_refused() -> None:
     assert desc.outputs[0].dims[2].problem(6, 1) is not None
 
 
+@pytest.mark.slow
 def test_the_variant_without_limits_takes_any_number_of_tiles() -> None:
     """A size whose tiles no chunk that is there divides is computed tile by tile, and nothing is compiled for it."""
     large = {"tile": 4, "chunk_x": 7, "chunk_y": 7, "width": 5, "blocks": 4}
@@ -143,6 +144,7 @@ def test_every_tile_writes_its_output_and_nothing_else(level: Level, width: int,
         _check(variant, (m * chunk[0] + 1, m * chunk[1]), 1, count, level, (1, 2, 3, 16))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", TRIED, ids=str)
 def test_any_shape_in_any_number_of_tasks_writes_its_output_and_nothing_else(level: Level) -> None:
     """The variant that is chosen for an output at random is right in any number of tasks, more than rows and blocks."""

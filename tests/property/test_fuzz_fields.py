@@ -495,6 +495,7 @@ g (float[n,8] x) => (float[n,4] y) <float[8,4] w = {%s}, float[4] b = {1, 2, 3, 
 }"""
 
 
+@pytest.mark.slow
 def test_fields_of_networks_of_open_sizes(
     seeds: range, tmp_path: Path, kept_objects: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

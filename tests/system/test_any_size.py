@@ -199,12 +199,14 @@ def test_rows_may_be_any_number_from_one_file(config: Config, tmp_path: Path) ->
     check_sizes(perceptron(), [-1, 24], shapes, config, tmp_path / "net.om")
 
 
+@pytest.mark.slow
 def test_sequences_may_be_of_any_length_and_number_from_one_file(config: Config, tmp_path: Path) -> None:
     """Recurrent layers have one kernel for all lengths, and few for all numbers of sequences."""
     shapes = [(1, 1, 8), (2, 7, 8), (100, 1, 8), (33, 16, 8)]
     check_sizes(recurrent(), [(1, 100), (1, 16), 8], shapes, config, tmp_path / "net.om")
 
 
+@pytest.mark.slow
 def test_paddings_and_phases_that_depend_on_the_size_are_served(config: Config, tmp_path: Path) -> None:
     """Convolutions of every kind, padding for the same size, transposed ones, a resize, at odd and even sizes."""
     shapes = [(1, 3, h, w) for h, w in ((1, 1), (2, 5), (7, 8), (16, 33), (64, 64), (61, 130), (200, 3))]

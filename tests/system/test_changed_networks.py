@@ -53,6 +53,7 @@ def test_a_5x5_kernel_in_place_of_a_3x3_builds_that_operator_alone(cache: Path, 
     check(model, net)
 
 
+@pytest.mark.slow
 def test_other_weights_build_nothing(cache: Path, resnet50: onnx.ModelProto) -> None:
     """Weights are arguments of the kernels."""
     model = networks.scale_weights(resnet50)

@@ -44,6 +44,7 @@ print(*grown(10_000))
 """
 
 
+@pytest.mark.slow
 def test_ten_thousand_calls_leave_nothing_behind() -> None:
     """Python's memory grows by less than 64 KiB and the process, which does nothing else, by less than 4 MiB."""
     place = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -246,6 +246,7 @@ def test_an_offline_model_of_a_lower_level_says_so(
     assert f"{LOWER[0]} (this machine has {HOST})" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_an_error_of_a_lower_level_is_not_the_networks(
     model: onnx.ModelProto, place: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -34,6 +34,7 @@ def model_of(op_type: str) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op_type", NODES)
 def test_each_rank_is_bound_by_the_call_that_brings_it(op_type: str, tmp_path: Path) -> None:
     """Ranks come in any order and again; a second process, or network, finds what the first one stored."""

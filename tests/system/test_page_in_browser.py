@@ -65,6 +65,7 @@ def browse(folder: Path, path: Path, *options: str) -> str:
     return ended.stdout
 
 
+@pytest.mark.slow
 def test_a_page_of_1000_layers_works_in_a_browser(tmp_path: Path) -> None:
     """No script fails, all rows are there, the filter finds those that fit, and nothing is wider than the window."""
     shown = browse(tmp_path, page(tmp_path), "--enable-logging=stderr", "--window-size=1200,900", "--dump-dom")
@@ -83,6 +84,7 @@ def test_a_phone_shows_the_page_without_scrolling_sideways(tmp_path: Path) -> No
     assert '"wide":false' in shown
 
 
+@pytest.mark.slow
 def test_dark_differs_from_light(tmp_path: Path) -> None:
     """The page follows the colours that the reader's system asks for."""
     path, pictures = page(tmp_path), []

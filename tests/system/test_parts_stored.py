@@ -96,6 +96,7 @@ def test_another_process_needs_neither_onnx_nor_a_compiler(stored: tuple[Path, P
     same(path, given, dict(np.load(tmp_path / "y.npz")))
 
 
+@pytest.mark.slow
 def test_what_is_new_is_bound_from_the_model(stored: tuple[Path, Path]) -> None:
     """Also if the parts before it started from their images."""
     path, cache = stored
@@ -142,6 +143,7 @@ def test_the_report_is_of_all_parts_that_were_met(stored: tuple[Path, Path]) -> 
     assert "in parts, cut at" in net.report._repr_html_()
 
 
+@pytest.mark.slow
 def test_where_nothing_may_be_compiled_a_new_part_says_what_it_lacks(tmp_path: Path) -> None:
     """The first parts of a network may be there, and a later one not."""
     text = """<ir_version: 10, opset_import: ["" : 21]> g (float[4,6] x, bool go) => (float[4,6] y) {

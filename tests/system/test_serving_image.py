@@ -63,6 +63,7 @@ def test_the_image_serves_without_compiling(image: Image) -> None:
     assert re.search(r"\b0 operators built\b", image.start())
 
 
+@pytest.mark.slow
 def test_the_job_that_warms_fills_a_shared_store_in_the_image(image: Image, context: Path, tmp_path: Path) -> None:
     """As it stands, but for the address of the store and the key."""
     [job] = yaml.safe_load(text_of("yaml")).values()

@@ -98,6 +98,7 @@ def test_touched_moved_and_elsewhere_is_a_hit(model: Path, cache: Path, checkout
     assert outcome.built == []
 
 
+@pytest.mark.slow
 def test_no_variable_reaches_the_compiler(model: Path, cache: Path, checkout: Path, tmp_path: Path) -> None:
     """F26, F28: objects are the same byte for byte, and a library that LD_LIBRARY_PATH offers instead is not loaded."""
     decoy = tmp_path / "decoy"

@@ -45,6 +45,7 @@ def test_a_kill_at_any_step_needs_no_cleaning_and_loses_no_finished_operator(fig
         assert killed >= each["points"] / 3
 
 
+@pytest.mark.slow
 def test_every_write_and_rename_is_a_stop_point(figures: list[dict[str, Any]]) -> None:
     """F03: the steps of a build are those that its files need, each write also half-way; none escapes unseen."""
     (build,) = (each for each in figures if each["scenario"] == "build")

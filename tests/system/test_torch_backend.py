@@ -66,6 +66,7 @@ def test_a_resnet_is_one_network_and_computes_what_torch_does(compiled: Any) -> 
     assert len(graph.builds) == 1
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_a_bert_is_one_network_and_computes_what_torch_does(compiled: Any) -> None:
     """Embeddings, attention with a mask, Gelu and normalizations have rules."""
@@ -194,6 +195,7 @@ def test_what_is_a_constant_of_one_size_only_is_built_for_others_behind_the_firs
     assert [graph.built for graph in report(fast).graphs[1:]] == [0]
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_what_a_new_size_compiles_is_counted_as_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The count is the number of operators that came to the store, and stays when further sizes need none."""
@@ -237,6 +239,7 @@ def test_weights_that_change_are_noticed(compiled: Any) -> None:
     assert sum(graph.refrozen for graph in report(fast).graphs) - changed <= 3
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_buffers_that_the_module_changes_itself_are_no_constants(compiled: Any) -> None:
     """As batch normalization's statistics while they are learnt."""
@@ -261,6 +264,7 @@ def doubled(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     return larger.sum() + x[places[:, None], 0, places[None, :]]
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_resized_images_and_indices_are_bound_by_numbers(compiled: Any) -> None:
     """Torch keeps the image whole, whose size is open; nothing is left to torch, and no further size is handed over."""
@@ -381,6 +385,7 @@ def test_a_number_that_changes_from_call_to_call_is_a_size(compiled: Any, number
     assert len(report(fast).graphs) == 2
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.float64])
 def test_a_float_that_is_drawn_inside_is_a_number(compiled: Any, dtype: torch.dtype) -> None:
@@ -410,6 +415,7 @@ def test_a_float_that_changes_from_call_to_call_is_compiled_as_a_number(compiled
     assert not report().partitioned
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_recurrent_layers_are_compiled_where_dynamo_allows_them(compiled: Any) -> None:
     """Both directions of two layers."""

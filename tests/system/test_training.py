@@ -38,6 +38,7 @@ def _step(net: LeNet) -> nn.Cell:
     return nn.TrainOneStepCell(nn.WithLossCell(net, nn.CrossEntropyLoss()), optimizer)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("with_pack")
 def test_a_compiled_lenet_trains_to_torchs_losses_and_is_built_once(reports, tmp_path, monkeypatch):
     """Fifty steps are one network; the same again, from other weights, builds nothing; all of it has kernels."""
@@ -55,6 +56,7 @@ def test_a_compiled_lenet_trains_to_torchs_losses_and_is_built_once(reports, tmp
     assert fresh(ms.Tensor(batch(0)[0])).shape == (16, 10)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("with_pack")
 def test_compiled_steps_in_16_bits_follow_those_of_float32_in_both_modes(reports, tmp_path, monkeypatch):
     """With a scaled loss, an update that may be left out, and dropout; all of it has kernels."""
@@ -138,6 +140,7 @@ class _Block(nn.Cell):
         return x + self.drop(self.down(ms.ops.gelu(self.up(self.norm(x)))))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("with_pack")
 def test_blocks_that_are_recomputed_give_the_same_losses_in_less_memory(reports, tmp_path, monkeypatch):
     """Bytes that are planned for a step of six blocks fall by a third at least; losses are equal to the last bit."""

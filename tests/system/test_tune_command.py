@@ -66,6 +66,7 @@ def outputs(model: Path, cache: Path) -> tuple[np.ndarray, opbuild.Report]:
     return net(x), net.report
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_what_tuning_finds_is_kept_listed_carried_and_used(
     model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]

@@ -15,6 +15,7 @@ from opbuild.files.pages import LEAST, exchange_pages, has_own_pages, new_pages
 from support.mapped import mapped_at
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [LEAST // 4, 100_003, 2**20])
 def test_a_files_pages_take_the_place_of_an_arrays(tmp_path: Path, count: int) -> None:
     """The address stays, the memory is the file's, and outlives the map that it was taken from."""

@@ -81,6 +81,7 @@ def test_rules_give_the_types_of_every_node_test() -> None:
     assert checked > 850
 
 
+@pytest.mark.slow
 def test_rules_agree_with_shape_inference_of_onnx() -> None:
     """Where onnx's inference finds a static type for a one-node model, the rule finds the same."""
     checked = 0

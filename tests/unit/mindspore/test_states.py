@@ -116,6 +116,7 @@ def train(seed: int, folder: Path, convolutions: bool = False) -> list[Array]:
     return seen + [each.asnumpy().copy() for step in two.steps for each in step.get_parameters()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("convolutions", [False, True])
 @pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
 @pytest.mark.parametrize("seed", range(6))

@@ -369,6 +369,7 @@ def test_a_fork_in_a_task_ends_in_the_child_with_an_error(forked_pool: Pool) -> 
     assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 0
 
 
+@pytest.mark.slow
 def test_fifty_networks_of_the_process_share_one_thread() -> None:
     """As Python's networks are: libraries of kernels, called through an executor."""
     before = tasks_of_process()

@@ -88,6 +88,7 @@ def test_what_is_not_in_offline_models_is_said(op_type: str, tmp_path: Path) -> 
             assert record.offline
 
 
+@pytest.mark.slow
 def test_every_operator_is_asked_about_in_a_form_that_onnx_allows() -> None:
     """What is refused is refused for what it is, not for an example that lacks an input or an attribute."""
     records = opbuild.operators()

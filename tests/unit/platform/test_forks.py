@@ -41,6 +41,7 @@ def loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[threadi
         sys.modules.pop(name, None)
 
 
+@pytest.mark.slow
 def test_a_fork_waits_for_what_another_thread_loads(loading: threading.Event) -> None:
     """The child finds the module whole."""
     threading.Timer(0.3, loading.set).start()

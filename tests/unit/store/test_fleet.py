@@ -57,6 +57,7 @@ def test_a_service_that_is_too_slow_for_all_leaves_each_pod_to_itself() -> None:
     assert max(done.ready) < done.alone + 30
 
 
+@pytest.mark.slow
 def test_pods_that_are_far_from_their_service_are_ready_as_early_as_one_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten pods at fifty milliseconds a request: operators come together, and no claim is asked for what is there."""
     monkeypatch.setattr(pods, "ROUND_TRIP", 0.05)

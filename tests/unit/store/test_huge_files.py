@@ -36,6 +36,7 @@ def grow(path: Path, *, keep: bool) -> None:
     os.truncate(path, HUGE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [True, False], ids=["grown", "hole"])
 @pytest.mark.parametrize("pattern", FILES)
 def test_a_huge_file_is_a_miss(small_network: SmallNetwork, tmp_path: Path, pattern: str, keep: bool) -> None:

@@ -162,6 +162,7 @@ def pools() -> onnx.ModelProto:
     return proto
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", NARROW_FLOATS)
 def test_networks_of_16_bits_run_on_kernels_and_are_right(dtype: str, tmp_path: Path) -> None:
     """A perceptron, an encoder of BERT's kind, a convolution with pools: as near to float32 as their digits are."""
