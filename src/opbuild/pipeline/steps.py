@@ -37,7 +37,7 @@ def lower_tuned(graph: Graph, setup: Setup) -> Program:
     """Return a graph lowered for a build, its variants those that tuning found where it found any."""
     options = lowering_options(setup.config)
     if setup.has_bank:
-        from opbuild.pipeline.tuned import lower_with_bank  # most builds have no bank
+        from opbuild.pipeline.tuned_lowering import lower_with_bank  # most builds have no bank
 
         return lower_with_bank(graph, setup, options)
     asked = Tuned(Nothing())

@@ -155,7 +155,7 @@ def test_needing_data_while_tracing_names_the_line(graphs, body):
         def construct(self, x):
             return body(x)
 
-    with pytest.raises(InvalidModelError, match=r"test_mindspore_cells\.py:\d+.*") as caught:
+    with pytest.raises(InvalidModelError, match=r"test_cell\.py:\d+.*") as caught:
         Branch()(tensor(1, 2))
     assert "ops.where" in caught.value.hint
 

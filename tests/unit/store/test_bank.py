@@ -41,9 +41,8 @@ from opbuild.pipeline.tuned import (
     is_current,
     is_still_defined,
     knowledge,
-    lower_with_bank,
-    pipelines,
 )
+from opbuild.pipeline.tuned_lowering import lower_with_bank, pipelines
 from opbuild.store.bank import Bank, Record, append_records, line_of, merged, parse_bank, read_bank
 from opbuild.store.machine_class import Measured, read_measured, system_class, write_measured
 from opbuild.store.pack import Pack

@@ -21,7 +21,7 @@ from opbuild.lowering.lower import lower
 from opbuild.lowering.tuned import Asked, Tuned
 from opbuild.pipeline import tuned as tuned_pipeline
 from opbuild.pipeline.setup import Setup, set_up
-from opbuild.pipeline.tuned import lower_with_bank
+from opbuild.pipeline.tuned_lowering import lower_with_bank
 from opbuild.platform.imports import Modules
 from opbuild.platform.release import code
 from opbuild.report import Report
@@ -146,7 +146,7 @@ def test_what_the_release_chooses_is_taken_where_its_kernels_come_with_it(
     chosen = other_choice(setup.level)
     write(shipped_bank(setup.level.name), chosen)
     pack = None if families is None else MadePack(families, chosen if lacks else None)
-    monkeypatch.setattr(tuned_pipeline, "release_pack", lambda setup: pack)
+    monkeypatch.setattr("opbuild.pipeline.tuned_lowering.release_pack", lambda setup: pack)
     program = lower_with_bank(graph(), setup, Options())
     assert has_choice(program.descriptors(), chosen) == is_taken
     assert bool(program.tuned) == is_taken
@@ -192,7 +192,7 @@ def test_a_network_of_which_the_release_withholds_all_is_the_one_without_its_ban
     def start(*, with_pack: bool) -> Report:
         monkeypatch.setattr(Setup, "uses_pack", with_pack)
         pack = MadePack({"matmul"}, chosen) if with_pack else None
-        monkeypatch.setattr(tuned_pipeline, "release_pack", lambda setup: pack)
+        monkeypatch.setattr("opbuild.pipeline.tuned_lowering.release_pack", lambda setup: pack)
         monkeypatch.setattr("opbuild.pipeline.stores.release_pack", lambda setup: None)
         return opbuild.compile(model, cache_path=tmp_path, num_threads=2).report
 
@@ -228,7 +228,7 @@ def test_what_the_user_tuned_is_taken_whatever_the_pack_has(monkeypatch: pytest.
     setup = set_up(Config.from_environment(num_threads=2), None, None)
     chosen = other_choice(setup.level)
     remember(chosen, num_threads=2)
-    monkeypatch.setattr(tuned_pipeline, "release_pack", lambda setup: MadePack({"matmul"}, chosen))
+    monkeypatch.setattr("opbuild.pipeline.tuned_lowering.release_pack", lambda setup: MadePack({"matmul"}, chosen))
     assert has_choice(lower_with_bank(graph(), setup, Options()).descriptors(), chosen)
 
 

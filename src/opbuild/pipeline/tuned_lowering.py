@@ -1,0 +1,108 @@
+"""Lowering with a bank: a network with the variants that tuning found, of records that count for what is built.
+
+Whether a record counts that neither the pack nor what is remembered tells of, is found out here once a network has use
+for it: a compile worker makes the pipelines of what was measured, and nothing is compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from opbuild.errors import BuildError
+from opbuild.events import Warned, ignore
+from opbuild.families.knowledge import Question, Variant
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.pipeline.setup import Setup, release_pack
+from opbuild.pipeline.tuned import bank_problem, knowledge
+from opbuild.store.bank import Record
+from opbuild.store.pack import Pack
+
+if TYPE_CHECKING:
+    from opbuild.graph.types import Graph
+    from opbuild.lowering.context import Options
+    from opbuild.lowering.tuned import Asked
+    from opbuild.program import Program
+
+
+def lower_with_bank(graph: Graph, setup: Setup, options: Options) -> Program:
+    """Return a graph lowered with the variants that tuning found, and what is said of them.
+
+    What the release's bank chooses is taken where its kernels come with the release, so that a first start that
+    compiles nothing without that bank compiles nothing with it. A bank that can not be read is told, and stops nothing.
+    """
+    from opbuild.lowering.lower import lower
+
+    problem = bank_problem(setup)
+    if problem:
+        setup.observer(Warned(f"{problem}; families choose variants by their tables"))
+    from opbuild.lowering.tuned import Nothing, Tuned  # a network that is built starts without it
+
+    pack, withheld = release_pack(setup), list[tuple[Question, Variant | None]]()
+    bank = knowledge(setup)
+    while True:
+        chosen = Tuned(bank or Nothing(), withheld)
+        program = lower(graph, setup.level, replace(options, kernels=chosen))
+        lacking = set[str]() if pack is None else _lacking(program, pack)
+        found = [
+            (question, each.answer)
+            for question, each in chosen.asked.items()
+            if each.said and each.is_shipped and not each.sites.isdisjoint(lacking)
+        ]
+        if found:
+            withheld += found
+        elif bank is None or not bank.open:
+            return replace(program, tuned=chosen.notes(), answers=chosen.answers())
+        else:
+            bank.settle(_found_out(graph, setup, options, bank.open, (chosen.asked, program)))
+
+
+Lowered = tuple[Mapping["Question", "Asked"], "Program"]
+"""A lowered network, and what families were asked while it was."""
+
+
+def _found_out(
+    graph: Graph, setup: Setup, options: Options, records: Mapping[Question, Record], lowered: Lowered
+) -> dict[Question, bool]:
+    """Return whether records count that answered questions: whether their kernels are what was measured.
+
+    Args:
+        graph: The network.
+        setup: What it is built for.
+        options: How it is lowered.
+        records: The records.
+        lowered: It, lowered with their answers.
+    """
+    from opbuild.lowering.lower import lower
+    from opbuild.lowering.tuned import Chosen, Tuned, kernels_of
+
+    tables = Tuned(Chosen({question: record.default for question, record in records.items()}))
+    both = lowered, (tables.asked, lower(graph, setup.level, replace(options, kernels=tables)))
+    kernels = {
+        question: [desc for asked, program in both for desc in kernels_of(program, asked, question)]
+        for question in records
+    }
+    defined = pipelines(setup, dict.fromkeys(chain.from_iterable(kernels.values())))
+    return {
+        question: dict(defined[desc] for desc in kernels[question] if desc in defined) == record.kernels
+        for question, record in records.items()
+    }
+
+
+def pipelines(setup: Setup, descs: Iterable[OpDesc]) -> dict[OpDesc, tuple[str, str]]:
+    """Return the names of operators and the digests of what is defined for them now, as far as that can be known."""
+    from opbuild.pipeline.stores import Stores, make_builder
+
+    silent = replace(setup, observer=ignore, executor=None)
+    with suppress(BuildError), make_builder(silent, Stores(silent)) as builder:
+        return builder.defined(descs)
+    return {}
+
+
+def _lacking(program: Program, pack: Pack) -> set[str]:
+    """Return the nodes whose kernels a pack lacks, of families that it has."""
+    kernels = program.descriptors().items()
+    return {node for desc, nodes in kernels if pack.file(desc.family) and not pack.has(desc) for node in nodes}
