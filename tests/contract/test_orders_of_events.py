@@ -24,6 +24,7 @@ from opbuild.store.disk import DiskStore
 from opbuild.store.inventory import survey
 from opbuild.store.items import remove_files
 from opbuild.store.networks import DiskNetworks
+from opbuild.store.publish import _show
 from opbuild.store.weights import DiskWeights
 from support.fuzzing import CAMPAIGN, SEED
 from support.interleaving import Actor, Choose, every, run, some
@@ -197,7 +198,7 @@ def test_in_random_orders_of_several_too(kind: str, actors: str, is_there: bool,
 
 def test_one_switch_shows_that_a_publisher_does_not_look_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So few orders find what is left in part, if somebody removed some of what is being shown."""
-    monkeypatch.setattr("opbuild.store.publish.os.path.lexists", lambda path: True)
+    monkeypatch.setattr("opbuild.store.publish._publish", _show)
     assert _tried(operator, tmp_path, "pr", True, every(1))["incomplete"]
 
 
