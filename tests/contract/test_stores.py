@@ -156,6 +156,7 @@ def test_evicting_removes_one_entry(store: Store) -> None:
     assert store.names() == (other.name,)
 
 
+@pytest.mark.slow
 def test_threads_share_a_store(store: Store) -> None:
     """Threads that publish, look up and evict at once get whole entries or none, and no exception (F23)."""
     published = [entry_of(conv(tile)) for tile in range(4)]

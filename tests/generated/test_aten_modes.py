@@ -80,6 +80,7 @@ def test_every_rule_computes_what_torch_computes_in_all_modes(seeds: range) -> N
     assert found["same"] > 0.8 * found.total()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(36000 if CAMPAIGN else 600)
 def test_kernels_compute_what_torch_computes_in_all_modes(shared_store: Path) -> None:
     """Some operators by the seed, all in a campaign, compiled as networks are."""

@@ -86,6 +86,7 @@ def outcome(op_type: str, model: onnx.ModelProto, dtype: str) -> str:
     return "built"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_every_operator_serves_every_element_type_or_names_it() -> None:
     """Acos of truth values could not be compiled; Softmax of floats of 8 bits was NaN throughout."""

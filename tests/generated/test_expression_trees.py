@@ -80,6 +80,7 @@ def test_random_trees_give_what_their_operations_give_one_by_one(level: str) -> 
     assert not failures, f"{len(failures)} wrong\n" + "\n".join(failures.values())
 
 
+@pytest.mark.slow
 def test_networks_of_trees_give_what_their_operations_give_one_by_one() -> None:
     """Passes that fuse, fold and choose kernels change no bit either; numbers that are not literals become operands."""
     options = {mode: Options(impl_mode=mode) for mode in ("high_performance", "high_precision")}

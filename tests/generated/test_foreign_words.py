@@ -156,6 +156,7 @@ def test_a_damaged_store_gives_no_orders(tmp_path: Path, capsys: pytest.CaptureF
         said(arguments, capsys)
 
 
+@pytest.mark.slow
 def test_the_commands_are_such_as_there_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With a model that gives no orders each command says something: one that is mistyped would show nothing."""
     path = tmp_path / "m.onnx"

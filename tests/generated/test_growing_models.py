@@ -46,6 +46,7 @@ def growth(make: growing.Make) -> float:
     return lines_of(lambda: build(large)) / lines_of(lambda: build(small))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", few(growing.SHAPES, 6))
 def test_work_grows_with_the_model_and_no_faster(shape: str) -> None:
     """Four times as many nodes, names, values, attributes or characters: about four times the steps."""

@@ -33,6 +33,7 @@ def try_case(seed: int, folder: Path) -> tuple[str, str]:
     return "right", ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", spans(18, 4))
 def test_rows_of_large_and_nearly_equal_values_keep_their_digits(seeds: range, tmp_path: Path) -> None:
     """No sum is put in another order where the order is what keeps digits."""
@@ -97,6 +98,7 @@ def test_losses_of_torch_and_mindspore_are_those_of_differences(
     np.testing.assert_allclose(found, np.log(2), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_sums_that_round_or_compensate_keep_their_order(tmp_path: Path) -> None:
     """A number is rounded by a large one that is added and taken away again; what a sum loses is found by differences.
 
@@ -119,6 +121,7 @@ def test_sums_that_round_or_compensate_keep_their_order(tmp_path: Path) -> None:
         np.testing.assert_array_equal(got, x - np.rint(x), err_msg=way)
 
 
+@pytest.mark.slow
 def test_the_fraction_of_a_large_number_is_what_it_is(tmp_path: Path) -> None:
     """``x - floor(x)`` and the remainder by 1 are exact, in whatever chain."""
     x = np.float32([0.75, 2**23 + 0.5, 2.0**22 + 0.25, 2.0**30, 1e30, -1e-30, -(2.0**22) - 0.25]).reshape(1, -1)

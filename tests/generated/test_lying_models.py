@@ -432,6 +432,7 @@ def _bytes(data: bytes, line: Sequence[int]) -> bytes:
     return data[line[2] : line[2] + line[3]]
 
 
+@pytest.mark.slow
 def test_both_readers_refuse_the_same_containers(reader: Reader, sound: Sections, tmp_path: Path) -> None:
     """Places, sizes, kinds and numbers of sections under digests that fit; but for what only one of them reads."""
     one = [Tables.read(sound[PROGRAM, 0])]

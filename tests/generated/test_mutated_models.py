@@ -33,6 +33,7 @@ from support.tiers import spans
 pytestmark = [pytest.mark.timeout(36000)] if CAMPAIGN else []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", spans(12, 7))
 def test_mutated_models_are_refused_or_give_what_onnxruntime_gives(seeds: range, tmp_path: Path) -> None:
     """No wrong result, foreign exception, dead process or hang; each would be shown with its seed and model."""

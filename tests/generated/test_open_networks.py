@@ -129,6 +129,7 @@ def test_a_template_is_what_lowering_makes_at_each_size_for_which_it_is(seeds: r
     assert found["compared"] > found["another template"] / 4, found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEED, SEED + RUN))
 def test_every_size_gives_what_onnx_runtime_gives(seed: int, shared_store: Path) -> None:
     """Whatever serves a size: the first build, a template with kernels of other sizes, or a build for it."""

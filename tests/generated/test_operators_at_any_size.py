@@ -81,6 +81,7 @@ def served(case: Case) -> Template | None:
     return made[0] if len(made) == 1 else None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few(EACH, 4))
 def test_a_template_gives_what_onnx_runtime_gives(name: str, shared_store: Path) -> None:
     """The second size and those behind it are bound by numbers, build nothing, and are right.

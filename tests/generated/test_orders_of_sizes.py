@@ -147,6 +147,7 @@ class Order:
         setattr(owner, name, fail)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", few(range(SEED, SEED + ORDERS), 4))
 def test_in_any_order_calls_are_right_and_no_failure_is_lost(
     seed: int, kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -168,6 +168,7 @@ def test_what_is_set_on_parameters_is_in_the_digest(part: str) -> None:
     assert one != other
 
 
+@pytest.mark.slow
 @pytest.mark.each
 @pytest.mark.parametrize("part", ["dots", "order", "range", "NO_CHECKS", "CODE"])
 def test_what_is_beside_the_pipeline_is_in_the_digest(part: str) -> None:

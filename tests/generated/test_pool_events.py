@@ -46,6 +46,7 @@ def run_events(program: Path, callers: int, seeds: int, forks: bool) -> None:
     assert int(done.stdout.split()[0]) > seeds * callers
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120 + 20 * CAMPAIGN)
 @pytest.mark.parametrize("callers", [1, 5])
 def test_loops_are_whole_in_any_order_of_events(tmp_path: Path, callers: int) -> None:

@@ -85,6 +85,7 @@ def compared(seed: int) -> tuple[str, str]:
     return "right", ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", spans(15, 4))
 def test_attention_of_one_token_gives_what_onnx_runtime_gives(seeds: range) -> None:
     """Of itself in a buffer with any place, mask, bias and beams, or of another network's keys."""

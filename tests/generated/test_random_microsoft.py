@@ -127,6 +127,7 @@ def tried(domain: str, op_type: str, seed: int, cache: Path) -> str:
 SOME = [(domain, op_type) if at % 4 == 0 else slow(domain, op_type) for at, (domain, op_type) in enumerate(GENERATORS)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("domain", "op_type"), SOME, ids=lambda each: each or "onnx")
 def test_a_node_computes_what_onnx_runtime_does(domain: str, op_type: str, shared_store: Path) -> None:
     """In all forms that are drawn; most of them are ONNX Runtime's too, and none is refused."""

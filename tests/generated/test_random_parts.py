@@ -45,6 +45,7 @@ def compare(got: list[Array], wanted: list[Array], where: str) -> None:
         np.testing.assert_array_equal(one, other, err_msg=where)
 
 
+@pytest.mark.slow
 def test_networks_cut_anywhere_compute_what_onnx_runtime_does() -> None:
     """On the host, node by node: the cuts and the driver are as where there are kernels."""
     cuts: Counter[str] = Counter()
@@ -68,6 +69,7 @@ def test_networks_cut_anywhere_compute_what_onnx_runtime_does() -> None:
     assert {"values If", "values Slice", "data NonZero", "data Compress", "repeat Loop", "repeat Scan"} <= {*cuts}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(COMPILED))
 def test_networks_in_parts_with_kernels_compute_what_onnx_runtime_does(seed: int, tmp_path: Path) -> None:
     """Built, and started from the images again."""

@@ -63,6 +63,7 @@ def test_searches_choose_what_onnx_runtime_chooses(seeds: range) -> None:
     check_seeds("searches", compared, seeds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(BUILT))
 def test_searches_with_kernels_choose_what_onnx_runtime_chooses(seed: int, tmp_path: Path) -> None:
     """Built, and started from the images again."""
@@ -73,6 +74,7 @@ def test_searches_with_kernels_choose_what_onnx_runtime_chooses(seed: int, tmp_p
         assert not difference(search, net.run(None, search.feeds), wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(BUILT))
 def test_offline_searches_choose_what_onnx_runtime_chooses(seed: int, shared_store: Path, tmp_path: Path) -> None:
     """From a file, with the kernels that made-up values led to."""

@@ -70,6 +70,7 @@ def compared(seed: int) -> tuple[str, str]:
     return ("right", "") if got.shape == wanted.shape and (got == wanted).all() else ("wrong", said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", spans(60, 30))
 def test_tokenizers_give_what_onnx_runtime_gives(seeds: range) -> None:
     """Characters, patterns and separators, the longest match each, marks, padding and least lengths."""

@@ -59,6 +59,7 @@ def _same_labels(found: Array, labels: Array, scores: Array) -> bool:
     return bool((found == labels)[clear].all())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", spans(25, 8))
 def test_random_trees_are_what_the_text_says(seeds: range) -> None:
     """Every operator, mode, transform and aggregate; ties, NaN, infinities, shared branches, no rows."""

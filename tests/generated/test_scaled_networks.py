@@ -44,6 +44,7 @@ def try_network(seed: int, folder: Path) -> tuple[str, str]:
     return ("wrong", f"x about {np.log10(x.max()):.1f}: {said}") if said else ("right", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", spans(18, 5))
 def test_factors_of_any_exponent_leave_all_digits(seeds: range, tmp_path: Path) -> None:
     """Whatever is folded into weights, or changes places with a product, is no denormal there and no infinity."""

@@ -76,6 +76,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("shared_outputs")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few(NETWORKS, 5))
 def test_each_output_is_written_whatever_it_shares(name: str, folder: Path) -> None:
     """Two outputs had one buffer: one of them was written, the other was whatever memory held (F81).

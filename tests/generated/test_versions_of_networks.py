@@ -21,6 +21,7 @@ EVENTS = 14
 pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", spans(4, 2))
 def test_a_network_is_of_one_version_of_its_model_or_says_that_it_changed(seeds: range, tmp_path: Path) -> None:
     """Renamed over, written to, written through a map, cut, removed, also while it is made or called."""

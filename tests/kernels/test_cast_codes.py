@@ -84,6 +84,7 @@ def check(x: Array, conversions: list[Conversion], cache: Path) -> None:
         assert not wrong.size, f"{x.dtype} to {dtype} {options}: {x[wrong]} -> {got[wrong]}, not {expected[wrong]}"
 
 
+@pytest.mark.slow
 def test_floats_become_codes_with_every_option(tmp_path: Path) -> None:
     """To the nearest, ties to even, saturated or not; powers of two up, down or to the nearest."""
     plain: list[Conversion] = [(dtype, ()) for dtype in ADDED]

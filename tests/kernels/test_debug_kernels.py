@@ -221,6 +221,7 @@ def reasons(report: Report) -> dict[str, str]:
     return {operator.name.split("_")[0]: operator.reason for operator in report.operators}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("operators")
 def test_an_operator_that_reads_too_far_names_itself_its_node_and_the_index(tmp_path: Path, cache_path: Path) -> None:
     """Listed with oom, an operator whose shape function lies ends in one error; nothing of it is stored."""
@@ -261,6 +262,7 @@ def test_check_flag_finds_tasks_that_depend_on_their_order(tmp_path: Path, cache
     assert "race" in caught.value.hint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["op_debug_config=oom,check_flag", "op_debug_config=ccec_O0,check_flag"])
 def test_sound_networks_run_as_ever_while_they_are_debugged(text: str, tmp_path: Path, cache_path: Path) -> None:
     """Winograd, kernels that move elements of other types, bools and strided operands pass every check."""

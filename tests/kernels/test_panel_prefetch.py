@@ -85,6 +85,7 @@ def _without(desc: OpDesc, symbol: str, level: Level) -> bytes:
         return HalideCompiler.compile(desc, symbol, level)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batches", [0, 2])
 def test_fetching_changes_no_bit(batches: int) -> None:
     """With and without it products are equal, for few and many rows, one panel and several."""

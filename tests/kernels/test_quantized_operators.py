@@ -41,6 +41,7 @@ def test_a_product_to_float_with_zero_points_and_a_bias(weights: str, columns: t
     np.testing.assert_allclose(run_model(model, feeds)["y"], expected, 1e-5, 1e-5)
 
 
+@pytest.mark.slow
 def test_a_product_that_quantizes_its_left_operand_by_its_range() -> None:
     """``DynamicQuantizeMatMul``; its zero point and bias may be absent."""
     feeds = {"x": RNG.standard_normal((2, 5, 66)).astype(np.float32)}

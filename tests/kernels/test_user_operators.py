@@ -98,6 +98,7 @@ RENAMED = (
 """Other names of what the text of operators has, and of a constant that one uses."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("domain", ["test", "other"])
 def test_another_text_that_defines_the_same_compiles_nothing(tmp_path: Path, domain: str) -> None:
     """It is said why, in the report, by ``explain`` and in ``.info``; of another domain it is another operator."""

@@ -132,6 +132,7 @@ TILES = [(level, *tile[:2]) for level in TRIED for tile in winograd.tiles(Machin
 """Levels with their register tiles."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("level", "width", "blocks"), thinned(TILES, 3))
 def test_every_tile_writes_its_output_and_nothing_else(level: Level, width: int, blocks: int) -> None:
     """In the least chunk that holds the tile, or in one that it does not divide, of the least blocks or of more.

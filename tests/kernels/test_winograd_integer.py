@@ -121,6 +121,7 @@ def test_every_tile_writes_its_output_and_nothing_else(level: Level, width: int,
         _check(variant, (2 * chunk[0] + 1, 2 * chunk[1]), 1, count, level, (1, 2, 3, 16))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS, ids=str)
 def test_any_shape_in_any_number_of_tasks_writes_its_output_and_nothing_else(level: Level) -> None:
     """The variant that is chosen for an output at random is right in any number of tasks, more than rows and blocks."""

@@ -256,6 +256,7 @@ def notes(folder: Path) -> list[Format]:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_fields_of_a_cache(seeds: range, tmp_path: Path) -> None:
     """Records of operators and networks, and whatever is only remembered."""
     folders = [tmp_path / name for name in ("operators", "networks", "notes")]
@@ -283,6 +284,7 @@ def shown(cache: Path) -> list[Format]:
     return [Format(f"{each.name}, shown", each.sound, each.write, read, (cache,)) for each in formats]
 
 
+@pytest.mark.slow
 def test_fields_that_commands_show(seeds: range, tmp_path: Path) -> None:
     """``cache ls``, ``show``, ``stats`` and ``verify`` tell what is wrong, and end with a code."""
     check(shown(tmp_path / "cache"), tmp_path, seeds)
@@ -472,6 +474,7 @@ def _tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+@pytest.mark.slow
 def test_fields_of_files_that_are_given_to_others(
     seeds: range, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -723,6 +726,7 @@ def saved_module(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folder / "net.obt", folder / "store"
 
 
+@pytest.mark.slow
 def test_fields_of_saved_torch_modules(
     seeds: range,
     saved_module: tuple[Path, Path],

@@ -213,6 +213,7 @@ def test_paddings_and_phases_that_depend_on_the_size_are_served(config: Config, 
     check_sizes(convolutional(), [(1, 2), 3, (1, 300), (1, 300)], [*shapes, (2, 3, 19, 44)], config, tmp_path / "n.om")
 
 
+@pytest.mark.slow
 def test_a_size_outside_the_ranges_is_refused_by_name(config: Config, tmp_path: Path) -> None:
     """The message names the input, its shape and the range."""
     build_offline(perceptron(), tmp_path / "net.om", ranges={"x": [(2, 8), 24]}, config=config)

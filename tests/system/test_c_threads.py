@@ -93,6 +93,7 @@ def model() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
+@pytest.mark.slow
 def test_two_models_of_a_c_program_share_one_pool(shared_store: Path, tmp_path: Path) -> None:
     """Threads are those of the model with the most, start with its first call, and end when it is closed."""
     compiler = shutil.which("cc")

@@ -66,6 +66,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_disable_leaves_no_file_and_compiles_each_time(cache: Path, tmp_path: Path) -> None:
     """Neither an empty folder nor a full one is touched, and nothing of it is used."""
     before = state(cache)

@@ -62,6 +62,7 @@ def test_other_weights_build_nothing(cache: Path, resnet50: onnx.ModelProto) -> 
     check(model, net)
 
 
+@pytest.mark.slow
 def test_another_number_of_channels_builds_nothing_or_names_the_variant(cache: Path) -> None:
     """Channels are read from the buffers; what is built all the same is a variant, and its reason says so."""
     model = networks.resnet50_with_channels(96)

@@ -166,6 +166,7 @@ def _program(path: Path) -> None:
     path.chmod(0o755)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("linkers", LINKERS)
 @pytest.mark.parametrize("command", [BUILD, RUN, COMPILE, [*ATC, "--output=o"], ["python"]], ids=lambda each: each[0])
 def test_a_linker_that_is_missing_or_fails_is_found_before_anything_is_compiled(

@@ -97,6 +97,7 @@ def test_eight_cold_processes_compile_each_operator_once(tmp_path: Path) -> None
     assert not (tmp_path / "claims").exists()
 
 
+@pytest.mark.slow
 def test_without_locks_operators_are_compiled_more_than_once_and_right(tmp_path: Path) -> None:
     """Where locks do nothing, as on some network file systems, results are the same and nobody waits (F16)."""
     reports = build_together(tmp_path, 3, no_locks=True)

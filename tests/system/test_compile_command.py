@@ -105,6 +105,7 @@ def test_atc_builds_with_atcs_words_and_leaves_no_cache(folder: Path, capsys: py
     assert not list((folder.parent / "home").rglob("*.o"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["x:2,3,8,8", "x:1~4,3,8~16,8~16"])
 def test_a_dry_run_says_what_the_build_then_does_and_writes_nothing(
     folder: Path, shape: str, capsys: pytest.CaptureFixture[str]

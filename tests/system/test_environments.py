@@ -50,6 +50,7 @@ def _checked(first: Built, again: Built) -> int:
     return len(first.warnings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -36,6 +36,7 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flushed", [False, True], ids=["dirty", "flushed"])
 def test_weights_written_again_through_a_map_are_used(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flushed: bool

@@ -58,6 +58,7 @@ def host(number: int, url: str, folder: Path) -> tuple[Builder, Remote]:
     return Builder(store, CrowdedCompiler(), LEVEL, Config(workers=2), Recorder(), claims=claims), remote
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["file", "redis"])
 def test_hosts_that_start_cold_together_build_each_operator_once(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -132,6 +133,7 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return write_in
 
 
+@pytest.mark.slow
 def test_a_store_that_takes_seconds_to_write_is_warmed(
     small: SmallNetwork, tmp_path: Path, slow_disk: Callable[[float], None]
 ) -> None:

@@ -157,6 +157,7 @@ def test_the_answer_does_not_wait_for_a_library_that_is_at_work(tmp_path: Path) 
     assert (what.code, what.end < END) == (130, True)
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_ends_at_once(folder: Path) -> None:
     """Who asks twice does not want to wait for files to be closed."""
     what = interrupt(["run", "mlp.onnx", "--repeat", "1000000"], folder, 1.5, times=2, MS_COMPILER_CACHE_PATH="cache")

@@ -134,6 +134,7 @@ def test_a_lower_levels_own_tiles_serve(tmp_path: Path) -> None:
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 @has_same
 def test_single_operators_of_a_lower_level_serve_beside_the_own_levels(
     model: onnx.ModelProto, place: dict[str, Any], tmp_path: Path
@@ -164,6 +165,7 @@ def test_a_higher_levels_operators_never_serve(model: onnx.ModelProto, place: di
     assert "build the network once without OPBUILD_FORBID_COMPILE" in caught.value.hint
 
 
+@pytest.mark.slow
 def test_a_network_that_no_level_has_whole_is_the_own_levels_error(
     model: onnx.ModelProto, place: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -195,6 +195,7 @@ def run_in_c(command: list[str], model: Path, x: networks.Array, shape: tuple[in
     return np.fromfile(result, np.float32).reshape(shape)
 
 
+@pytest.mark.slow
 def test_the_program_of_the_guide_gives_what_python_gives(program: Path, config: Config, tmp_path: Path) -> None:
     """A network with every kind of buffer and parallel kernels, from C: the same bits."""
     model = networks.light("squeezenet")

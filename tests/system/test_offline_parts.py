@@ -178,6 +178,7 @@ def test_networks_in_parts_run_from_their_files_without_halide_and_onnx(files: P
         assert hosts[name].keys() == ON_HOST.get(name, set()), name
 
 
+@pytest.mark.slow
 def test_a_file_of_ranges_may_hold_a_network_in_parts(config: Config, tmp_path: Path) -> None:
     """Each size has parts of its own; outputs are as the model has them."""
     model = network("data")
@@ -205,6 +206,7 @@ def test_a_file_may_hold_a_network_in_parts_for_several_signatures(config: Confi
         net(np.zeros((3, 8), np.float32))
 
 
+@pytest.mark.slow
 def test_a_file_of_another_version_runs_no_part(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes behind a cut would be lowered otherwise than its kernels were chosen."""
     monkeypatch.setattr("opbuild.offline.range_binder.own_sources", lambda: "other")
@@ -261,6 +263,7 @@ def test_explain_shows_what_is_known_before_a_call_and_names_what_is_not(
     assert f"what follows {waits}" in shown or not waits
 
 
+@pytest.mark.slow
 def test_sealed_parts_that_are_not_sound_are_refused_or_run_safely(files: Path, tmp_path: Path) -> None:
     """F58: nodes, names, types and cuts may be anything under digests that fit: an error of opbuild, or a result.
 

@@ -78,6 +78,7 @@ def complete(text: str) -> dict[int, list[dict[str, Any]]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["build", "run", "profile"])
 def test_a_command_writes_what_it_built_as_a_page_and_as_a_trace(folder: Path, command: str) -> None:
     """What was compiled stands in both; each call in the trace, unless nothing was timed."""

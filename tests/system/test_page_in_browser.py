@@ -74,6 +74,7 @@ def test_a_page_of_1000_layers_works_in_a_browser(tmp_path: Path) -> None:
     assert title[1] == (f'{{"errors":[],"rows":{ROWS},"found":"11 of {ROWS}","wide":false,"dark":false}}')
 
 
+@pytest.mark.slow
 def test_a_phone_shows_the_page_without_scrolling_sideways(tmp_path: Path) -> None:
     """In a frame of 400 pixels the page is not wider than the frame."""
     path = page(tmp_path)

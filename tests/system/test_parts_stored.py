@@ -243,6 +243,7 @@ g (float[2,3] x, int64 turns) => (float[] y, float[] t) <float[3,3] w = {1, 0, 2
     t = Transpose(z) }"""
 
 
+@pytest.mark.slow
 def test_what_follows_growing_values_is_bound_by_numbers(tmp_path: Path) -> None:
     """Two sizes are built; further ones need next to no compile, also in a process that finds a template stored."""
     path = tmp_path / "g.onnx"

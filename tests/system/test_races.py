@@ -27,6 +27,7 @@ IMPORTS = max(CAMPAIGN, 50)
 """Rounds of importing beside compiling, a few milliseconds each; 1,000 take ten seconds."""
 
 
+@pytest.mark.slow
 def test_two_writers_of_one_key_leave_one_writers_entry_or_a_miss(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -222,6 +222,7 @@ def test_a_script_may_catch_errors_as_mindspores(tmp_path, empty, opbuild_run):
     assert done.output.count("caught") == 3, done.errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "name"),
     [

@@ -75,6 +75,7 @@ def test_the_job_that_warms_fills_a_shared_store_in_the_image(image: Image, cont
     assert list((tmp_path / "shared").rglob("networks/*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [

@@ -144,6 +144,7 @@ def test_edited_lowering_builds_the_network_again_and_no_operator(model: Path, c
     assert outcome.built == []
 
 
+@pytest.mark.slow
 def test_a_model_of_equal_size_and_time_is_another_model(
     model: Path, cache: Path, checkout: Path, tmp_path: Path
 ) -> None:

@@ -40,6 +40,7 @@ def named(*words: str) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("cat", "dog"), ("dog", "cat"), ("Ü", "")])
 def test_names_of_classes_come_out_of_a_stored_network_too(tmp_path: Path, words: tuple[str, str]) -> None:
     """Text is stored with the parts of a network; networks that differ in text alone are different ones."""

@@ -78,6 +78,7 @@ def test_a_bert_is_one_network_and_computes_what_torch_does(compiled: Any) -> No
     assert not report(fast).partitioned
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("rows", [3, 64])
 def test_a_query_that_sees_no_key_gets_0(compiled: Any, rows: int) -> None:
@@ -294,6 +295,7 @@ def test_changed_inputs_views_and_types_are_torchs(compiled: Any, dtype: torch.d
     assert found[4] is second
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("how", ["transposed", "every second", "expanded", "channels_last", "offset", "negated"])
 def test_inputs_are_read_however_they_lie_in_memory(compiled: Any, how: str) -> None:
@@ -332,6 +334,7 @@ def test_what_has_no_rule_is_left_to_torch_and_counted(compiled: Any) -> None:
     assert "1 aten.special_bessel_j0.default: there is no rule for it" in str(found)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_what_can_not_be_built_is_an_error_or_a_counted_fallback(tmp_path: Path) -> None:
     """Nothing is left to torch silently."""
@@ -347,6 +350,7 @@ def test_what_can_not_be_built_is_an_error_or_a_counted_fallback(tmp_path: Path)
     assert "forbid" in why
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_what_torch_drops_is_kept_by_nobody(compiled: Any) -> None:
     """Neither its networks, nor its weights, nor what is reported of them."""
@@ -371,6 +375,7 @@ def test_options_are_checked(compiled: Any) -> None:
         torch.compiler.reset()
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("numbers", [(2, 3, 4, 5), (2, -3, 0, -5), (2, 3, 2**40)])
 def test_a_number_that_changes_from_call_to_call_is_a_size(compiled: Any, numbers: tuple[int, ...]) -> None:
@@ -427,6 +432,7 @@ def test_recurrent_layers_are_compiled_where_dynamo_allows_them(compiled: Any) -
     assert not report(fast).partitioned
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_a_view_by_strides_sees_what_torch_lays_there(compiled: Any) -> None:
     """What is viewed so is torch's own tensor, for its elements are not laid out as opbuild's are."""

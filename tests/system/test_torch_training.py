@@ -169,6 +169,7 @@ def test_an_optimizer_writes_parameters_and_its_state_in_place(
     assert sum(graph.refrozen for graph in report().graphs) == 0
 
 
+@pytest.mark.slow
 def test_what_is_drawn_at_random_is_drawn_by_torch(compiled: Any) -> None:
     """So that a seed gives the same as without the back end."""
     torch.manual_seed(1)
@@ -185,6 +186,7 @@ def test_what_is_drawn_at_random_is_drawn_by_torch(compiled: Any) -> None:
     assert report(fast).compiled["aten.tanh.default"] == 1
 
 
+@pytest.mark.slow
 def test_gradients_of_what_has_no_rule_are_left_to_torch_and_counted(compiled: Any) -> None:
     """Forward and backward, between parts that opbuild computes."""
 
@@ -227,6 +229,7 @@ def test_a_recurrent_layer_trains_where_dynamo_allows_it(kind: str, compiled: An
         check_trains_alike(model, batches, compiled, torch.optim.SGD)
 
 
+@pytest.mark.slow
 def test_what_is_kept_for_the_backward_pass_outlives_the_next_forward_pass(compiled: Any) -> None:
     """Two forward passes, then two backward ones: gradients add up."""
     torch.manual_seed(1)
@@ -242,6 +245,7 @@ def test_what_is_kept_for_the_backward_pass_outlives_the_next_forward_pass(compi
     assert not report(fast).partitioned
 
 
+@pytest.mark.slow
 def test_what_is_to_be_computed_again_is(compiled: Any) -> None:
     """A part under torch's checkpoint is in the backward graph once more."""
     torch.manual_seed(1)

@@ -103,6 +103,7 @@ def test_what_tuning_finds_is_kept_listed_carried_and_used(
     assert outputs(model, other)[1].tuned == after.tuned
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_a_lower_level_is_tuned_for_builds_at_that_level(
     model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]

@@ -67,6 +67,7 @@ def keys_on(process: Preloaded, processor: str, folder: Path, l1: str, cores: in
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="levels are read from /proc/cpuinfo")
 def test_hosts_of_one_level_have_equal_keys_whatever_their_caches_and_cores(process: Preloaded, tmp_path: Path) -> None:
     """Intel and AMD, with caches and cores of their own: one level, so the same operators and networks."""

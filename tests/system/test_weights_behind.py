@@ -129,6 +129,7 @@ def test_the_same_model_waits_for_what_this_process_is_storing(built: Path, cach
     check(net)
 
 
+@pytest.mark.slow
 def test_a_network_that_is_dropped_is_stored_all_the_same(built: Path, cache: Path, held: threading.Event) -> None:
     """Nobody has it any more when it is written."""
     opbuild.compile(built / "model.onnx", cache_path=cache)
@@ -284,6 +285,7 @@ def test_a_program_that_ends_at_once_has_stored_everything(built: Path, cache: P
     check(net)
 
 
+@pytest.mark.slow
 def test_what_is_stored_at_the_end_is_signed_and_shared(
     built: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -240,6 +240,7 @@ def relu() -> onnx.ModelProto:
     return helper.make_model(relu_graph(), opset_imports=[helper.make_opsetid("", 17)])
 
 
+@pytest.mark.slow
 def test_numpys_numbers_and_truth_values_serve(tmp_path: Path) -> None:
     """They are turned into Python's, so that they can be written into records and keys."""
     sizes = {"num_threads": np.int64(1), "workers": np.int32(2), "copy_weights": np.True_}

@@ -25,6 +25,7 @@ from support.samples import LEVEL, Recorder, conv, disk_builder, needed
 from support.until import children_of, is_gone, until
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "text"),
     [

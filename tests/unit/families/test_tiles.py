@@ -80,6 +80,7 @@ def chosen(level: Level) -> dict[str, list[tuple[int, int, Variant]]]:
     return {"conv": direct_ones, "conv_first": first, **single}
 
 
+@pytest.mark.slow
 @EACH_LEVEL
 def test_every_output_has_a_tile_that_it_is_no_smaller_than(level: Level) -> None:
     """Tails are shifted inwards, so a tile larger than an extent would write outside; chunks divide their rows."""

@@ -127,6 +127,7 @@ def _map(key: int, value: int) -> onnx.ValueInfoProto:
     return helper.make_value_info("m", helper.make_map_type_proto(key, helper.make_tensor_type_proto(value, [])))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("value", "dtype"), [(TensorProto.FLOAT, "f4"), (TensorProto.DOUBLE, "f8"), (TensorProto.INT64, "i8")]
 )
@@ -208,6 +209,7 @@ def test_names_of_the_first_operator_set_count_from_zero() -> None:
         assert found.tolist() == wanted
 
 
+@pytest.mark.slow
 def test_more_names_than_a_cut_holds_of_numbers_are_text_still(tmp_path: Path) -> None:
     """A table of a thousand labels is no result of the part before it, with any number of rows."""
     count = 1000

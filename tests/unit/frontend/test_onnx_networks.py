@@ -97,6 +97,7 @@ def test_a_size_that_a_reshape_forbids_is_an_error_that_names_the_node() -> None
         load_model(networks.light_path("resnet50")).bind({"gpu_0/data_0": (1, 3, 288, 320)}, evaluate)
 
 
+@pytest.mark.slow
 def test_the_edits_change_what_they_say() -> None:
     """The modified ResNet-50s that incremental builds are tested with are valid and differ in one layer."""
     base = networks.light("resnet50")

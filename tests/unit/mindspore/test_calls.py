@@ -44,6 +44,7 @@ def test_every_call_has_a_result_of_the_real_package():
     assert {each.key for each in calls()} == set(RESULTS)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("graphs")
 def test_calls_give_what_mindspore_gives(tmp_path, monkeypatch):
     """Results, shapes and element types, each operator at once."""
@@ -51,6 +52,7 @@ def test_calls_give_what_mindspore_gives(tmp_path, monkeypatch):
     assert not compared(calls(), False)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("graphs")
 def test_calls_in_networks_give_what_mindspore_gives():
     """Those that are made of operators work while a network is traced."""

@@ -71,6 +71,7 @@ def test_primitives_return_their_mask_and_a_seed_of_its_own_repeats(graphs):  # 
         ops.dropout(_ones(5), 1.5)
 
 
+@pytest.mark.slow
 def test_steps_of_training_drop_the_same_from_the_same_seed_in_both_modes(graphs):  # noqa: F811
     """A transformer's layer, whose attention drops weights; the losses of the modes are equal."""
 

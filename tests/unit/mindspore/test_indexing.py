@@ -49,6 +49,7 @@ def test_what_is_negative_belongs_to_no_segment() -> None:
     np.testing.assert_array_equal(found.asnumpy(), np.stack([np.zeros(4), TABLE.asnumpy()[[0, 2]].sum(0)]))
 
 
+@pytest.mark.slow
 def test_a_step_that_is_refused_changes_no_parameter() -> None:
     """Words and classes that there are not; the next step learns."""
 

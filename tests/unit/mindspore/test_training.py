@@ -143,6 +143,7 @@ SIGNS = ("adam", "rmsprop")
 """Optimizers that divide gradients by their size: they make noise of float32 in small ones as great as steps."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_lenet_trains_to_torchs_losses(graphs, name):  # noqa: F811
     """Fifty steps with batch normalization, whose running statistics are torch's as well; one network is built."""

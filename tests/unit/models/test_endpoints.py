@@ -100,6 +100,7 @@ def fits(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
     return len(shape) == len(declared) and all(d in (-1, s) for s, d in zip(shape, declared, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "rows"),
     [

@@ -313,6 +313,7 @@ def test_networks_open_and_close_while_others_run(pool: Pool) -> None:
     assert pool.count(2) <= 2
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_child_has_threads_of_its_own(forked_pool: Pool) -> None:
     """Whatever the parent does at that moment, and also in a child of the child; none starts before it is needed."""

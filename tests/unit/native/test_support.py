@@ -115,6 +115,7 @@ def memory(tmp_path: Path) -> Any:
     return library
 
 
+@pytest.mark.slow
 def test_memory_is_aligned_and_all_of_it_is_the_kernels(memory: Any) -> None:
     """Blocks of any size are aligned to 128 bytes, do not overlap, and may be written whole; too much is refused."""
     for _ in range(2):  # the second time from what was freed

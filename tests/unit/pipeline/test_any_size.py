@@ -73,6 +73,7 @@ def test_a_size_that_is_asked_for_again_gets_the_kernels_that_suit_it(store: Pat
     assert not network._improving
 
 
+@pytest.mark.slow
 def test_after_the_first_size_of_a_cold_store_no_other_is_built(tmp_path: Path, made: list[AnySize]) -> None:
     """What any size needs is built with the first one: also before anything behind that call is done."""
     network = opbuild.compile(model(), cache_path=tmp_path, workers=2)
@@ -87,6 +88,7 @@ def test_after_the_first_size_of_a_cold_store_no_other_is_built(tmp_path: Path, 
     made[0].wait()
 
 
+@pytest.mark.slow
 def test_a_process_that_finds_a_template_reads_no_model(store: Path) -> None:
     """Neither its calls nor what is behind them load onnx or a compiler; new sizes are bound all the same."""
     code = (

@@ -127,6 +127,7 @@ def test_ranks_that_do_different_things_learn_it_at_once(job: Path, what: str) -
         assert after == SIZE
 
 
+@pytest.mark.slow
 def test_a_rank_that_does_not_come_is_named(job: Path) -> None:
     """Rank 3 connects and then does nothing: after the limit the others name it."""
     done = threading.Event()

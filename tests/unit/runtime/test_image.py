@@ -99,6 +99,7 @@ def test_the_file_names_have_the_network_and_the_key(tmp_path: Path) -> None:
     assert sorted(path.suffix for path in (tmp_path / "weights").iterdir()) == [".bin", ".json"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".so", ".bin", ".json", "weights"])
 @pytest.mark.parametrize("damage", ["flip", "cut", "remove", "empty", "grow"])
 def test_a_damaged_file_is_a_miss_and_is_replaced(tmp_path: Path, suffix: str, damage: str) -> None:
@@ -144,6 +145,7 @@ def test_an_image_of_another_key_under_the_right_name_is_a_miss(tmp_path: Path) 
     assert code_of(store.load(KEY)) == "other-key"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [

@@ -384,6 +384,7 @@ def test_a_network_is_not_pickled_and_the_error_says_what_to_do() -> None:
     assert copy.copy(net) is net
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_network_runs_in_a_forked_child_with_threads_of_its_own() -> None:
     """The child of a fork starts threads again; neither a call nor its end waits for threads of the parent."""

@@ -134,6 +134,7 @@ def write_model(path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_every_number_of_an_offline_models_plan_may_lie(tmp_path: Path) -> None:
     """F58: a plan under a digest that fits is refused with opbuild's own error, or touches only its own memory."""
     path = write_model(tmp_path / "sound.om")

@@ -144,6 +144,7 @@ for each in some_records(40):
 """
 
 
+@pytest.mark.slow
 def test_two_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
     """Both begin together, and all lines of both are sound."""
     path = tmp_path / "bank.jsonl"

@@ -30,6 +30,7 @@ def test_without_conditional_writes_a_cold_fleet_builds_a_little_more() -> None:
     assert len(done.ready) == 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_pods_that_die_while_they_build_hold_up_the_others_for_no_longer_than_building_takes(
     seed: int,

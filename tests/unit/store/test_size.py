@@ -253,6 +253,7 @@ def six(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return store.folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [("clear",), ("prune", "--max_size", "0")], ids=["clear", "prune"])
 def test_an_interrupted_removal_leaves_no_part_of_an_entry_and_says_how_far_it_got(
     six: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]

@@ -117,6 +117,7 @@ def test_how_objects_are_written_belongs_to_every_operator(package: Path) -> Non
     assert changed_by(lambda: edit(package / "driver.py")) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("helper", ["lanes", "epilogue", "rows"])
 def test_a_helper_module_reaches_exactly_those_that_import_it(package: Path, helper: str) -> None:
     """The families are found apart from the code under test: by parsing, not by the form of lines (F30, F46)."""

@@ -195,6 +195,7 @@ FORMS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMS)
 def test_an_operators_forms_compute_what_torch_computes(name: str) -> None:
     """Values, NaN and infinity at their places, element types and shapes are torch's."""

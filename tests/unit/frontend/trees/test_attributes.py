@@ -168,6 +168,7 @@ def _damaged(seed: int) -> tuple[str, str]:
     return "read", ""
 
 
+@pytest.mark.slow
 def test_damaged_trees_are_refused_or_read() -> None:
     """An error names the node and an attribute; nothing else ends, and nothing goes on for ever."""
     assert check_seeds("damaged trees", _damaged, CASES).outcomes["refused"]

@@ -118,6 +118,7 @@ def is_refused(library: Library, indices: Array, counts: tuple[int, ...], *, neg
     return bool(library.kernel(CHECKS[negative])(tasks, *arguments))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 @pytest.mark.parametrize("negative", [False, True])
 def test_the_code_of_networks_agrees_with_numpy(library: Library, dtype: str, negative: bool) -> None:

@@ -75,6 +75,7 @@ def test_a_result_is_rounded_once_and_read_in_float32() -> None:
     assert graph.types["y"].dtype == "float16"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "outputs", "between"),
     [("float16", ("y",), []), ("bfloat16", ("y",), ["Cast", "Cast"]), ("float16", ("y", "a"), ["Cast", "Cast"])],
