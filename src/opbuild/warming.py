@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from opbuild.api import build_network, compile_model, plan_graphs
+from opbuild.api import compile_model
 from opbuild.arguments import ShapesGiven, as_variants, checks_arguments
 from opbuild.config import Config, options_in
 from opbuild.errors import BuildError, CompileError, OpbuildError, OptionError, ShapeError, TargetError
@@ -25,14 +25,14 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.soc_version import parse_level
 from opbuild.models.endpoints import inputs_of
 from opbuild.models.source import Model, open_model
-from opbuild.pipeline.images import Wanted
 from opbuild.pipeline.setup import Setup, set_up
-from opbuild.pipeline.stores import Stores, make_builder
+from opbuild.pipeline.stores import Stores
 from opbuild.platform.behind import BEHIND
 from opbuild.platform.limits import names_limits
 from opbuild.platform.records import dataclass
 from opbuild.report import Clock, Report
 from opbuild.runtime.reports import make_report
+from opbuild.session import Session
 from opbuild.text.plural import counted
 
 if TYPE_CHECKING:
@@ -149,13 +149,13 @@ class _Opened:
 
     source: ModelSource
     signature: Shapes
-    stores: Stores
+    session: Session
 
     @property
     def key(self) -> ImageKey:
         """What names it among stored networks."""
         types = {name: each for name, each in self.source.types(self.signature).items() if is_tensor(each)}
-        return self.stores.images.key(self.source.declaration.name, self.source.digest, types)
+        return self.session.stores.images.key(self.source.declaration.name, self.source.digest, types)
 
 
 def _levels(targets: Sequence[str]) -> list[Level]:
@@ -194,8 +194,8 @@ def _opened(wanted: _Wanted) -> _Opened:
     Raises:
         ModelError: If it can not be read, or a shape is open.
     """
-    stores = Stores(wanted.setup)
-    source = open_model(wanted.model, stores.models)
+    session = Session(wanted.setup)
+    source = open_model(wanted.model, session.stores.models)
     _, signature = inputs_of(source.declaration, wanted.shapes)
     if signature is None:
         open_ = (name for name, _, shape in source.declaration.inputs if name not in wanted.shapes)
@@ -204,7 +204,7 @@ def _opened(wanted: _Wanted) -> _Opened:
             "give it: shapes={'name': (...)}",
             command='give it: --shapes "name:..."',
         )
-    return _Opened(source, signature, stores)
+    return _Opened(source, signature, session)
 
 
 def _build_together(wanted: Sequence[_Wanted], setup: Setup) -> None:
@@ -213,13 +213,13 @@ def _build_together(wanted: Sequence[_Wanted], setup: Setup) -> None:
     for each in wanted:
         with suppress(OpbuildError):  # told where the network itself is built
             opened = _opened(each)
-            if opened.stores.images.stored(opened.key, Clock()) is None:
+            if opened.session.stores.images.stored(opened.key, Clock()) is None:
                 graph = opened.source.walk(opened.signature, Clock()).graph
-                for desc, nodes in plan_graphs([graph], setup, Clock()).kernels.items():
+                for desc, nodes in opened.session.plan([graph], Clock()).kernels.items():
                     needed.setdefault(desc, nodes)
-    stores = Stores(setup)
-    with make_builder(setup, stores) as builder, suppress(CompileError):  # told of the networks that need it
-        stores.count(builder.build(needed, counted(len(wanted), "network")))
+    session = Session(setup)
+    with session.builder() as builder, suppress(CompileError):  # told of the networks that need it
+        session.stores.count(builder.build(needed, counted(len(wanted), "network")))
 
 
 def _built_here(wanted: _Wanted) -> Report:
@@ -240,19 +240,15 @@ def _built_here(wanted: _Wanted) -> Report:
 def _built_for_others(wanted: _Wanted) -> Report:
     """Build and store a network whose code does not run on this machine."""
     setup, clock, opened = wanted.setup, Clock(), _opened(wanted)
-    source, stores = opened.source, opened.stores
-    stored = stores.images.stored(opened.key, clock)
+    source, session = opened.source, opened.session
+    stored = session.stores.images.stored(opened.key, clock)
     if stored is not None:
         return stored
     walked = source.walk(opened.signature, clock)
-    with make_builder(setup, stores) as builder:
-        packer = stores.packer()
-        needed = plan_graphs([walked.graph], setup, clock)
-        (network,) = build_network(needed, setup, stores, builder, packer, clock)
-        network = network.followed_by(walked.cut)
-        image = Wanted(opened.key, lambda _: walked.graph, lambda: source.edited)
-        if not stores.images.keep(image, network, packer, stores.age) and network.built.compiled:
-            stores.age()
+    with session.builder() as builder:
+        packer = session.stores.packer()
+        (network,) = session.build(session.plan([walked.graph], clock), builder, packer, clock)
+    session.keep(opened.key, source, network.followed_by(walked.cut), packer, clock)
     source.remember()
     return make_report(network.record, network.operators, clock, setup.level_text, "it is for other machines")
 

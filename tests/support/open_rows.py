@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import opbuild
-from opbuild.pipeline.any_size import AnySize
+from opbuild.programs import Programs
 
 WEIGHTS = np.linspace(-1, 1, 24 * 8, dtype=np.float32).reshape(24, 8)
 
@@ -54,16 +54,16 @@ def executor_of(network: opbuild.Network, rows: int) -> Any:
 
 
 @contextmanager
-def noted_sizes() -> Iterator[list[AnySize]]:
+def noted_sizes() -> Iterator[list[Programs]]:
     """Note what binds the sizes of the networks that are called first meanwhile."""
-    found: list[AnySize] = []
-    begin = AnySize.begin
+    found: list[Programs] = []
+    begin = Programs.begin
 
-    def noted(self: AnySize, *arguments: Any) -> None:
+    def noted(self: Programs, *arguments: Any) -> None:
         if self not in found:
             found.append(self)
         begin(self, *arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(AnySize, "begin", noted)
+        patch.setattr(Programs, "begin", noted)
         yield found

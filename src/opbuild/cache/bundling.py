@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.api import plan_graphs
 from opbuild.backend.compilers import make_compiler
 from opbuild.builder.build import Builder
 from opbuild.cache.folder import Cache, check_network, describe, folder_of
@@ -33,10 +32,11 @@ from opbuild.models.endpoints import signature_of
 from opbuild.models.source import ModelSource, open_model
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stages import Planned
-from opbuild.pipeline.stores import Stores, deciding_builder
+from opbuild.pipeline.stores import deciding_builder
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.records import dataclass
 from opbuild.report import Clock
+from opbuild.session import Session
 from opbuild.store import inspect as operators
 from opbuild.store.bundle import NETWORKS, OPERATORS, Bundle, read_bundle, write_bundle
 from opbuild.store.disk import DiskStore
@@ -138,10 +138,11 @@ def export_model(
     """
     trust_of(config)
     setup = set_up(config, level, None, runs_elsewhere=True)
-    stores = Stores(setup)
+    session = Session(setup)
+    stores = session.stores
     source = open_model(model, stores.models)
     shapes = signature_of(source.declaration, model.name, input_shapes or {})
-    needed = plan_graphs([source.graph(shapes, Clock())], setup, Clock())
+    needed = session.plan([source.graph(shapes, Clock())], Clock())
     entries = entries_of(needed, deciding_builder(setup, stores))
     files = _entry_files(entries)
     if network:

@@ -10,7 +10,6 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from opbuild.api import plan_graphs
 from opbuild.cache.bundling import compiler_of, entries_of, note_compilers, target_of, trust_of
 from opbuild.config import Config
 from opbuild.errors import BuildError
@@ -28,6 +27,7 @@ from opbuild.platform.records import dataclass
 from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
 from opbuild.runtime.record_json import from_json
+from opbuild.session import Session
 from opbuild.store import inspect
 from opbuild.store.at_once import at_once
 from opbuild.store.disk import DiskStore
@@ -200,7 +200,7 @@ def _model(model: Path, setup: Setup, shapes: InputShapes | None) -> tuple[Store
 
 
 def _planned(source: ModelSource, signature: Shapes, setup: Setup) -> Planned:
-    return plan_graphs([source.graph(signature, Clock())], setup, Clock())
+    return Session(setup).plan([source.graph(signature, Clock())], Clock())
 
 
 def _serves_any_size(source: ModelSource, stores: Stores) -> bool:

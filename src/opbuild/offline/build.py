@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from opbuild.api import build_network
 from opbuild.arguments import RangesGiven, ShapesGiven, as_ranges, as_shapes, as_variants, checks_arguments
 from opbuild.config import Config
 from opbuild.errors import BuildError, OptionError, UnsupportedOperatorError
@@ -21,11 +20,11 @@ from opbuild.offline.plan import FilePlan, plan_file, set_up_file
 from opbuild.offline.ranges import RangePlan, range_section
 from opbuild.pipeline.setup import Setup
 from opbuild.pipeline.stages import Assembled, require_portable
-from opbuild.pipeline.stores import EarlyStart, Stores
 from opbuild.platform.limits import hint_for, names_limits
 from opbuild.report import Clock
 from opbuild.runtime.record import Record
 from opbuild.runtime.weights import Packer
+from opbuild.session import Session
 from opbuild.version import __version__
 
 SUFFIX = ".om"
@@ -70,14 +69,11 @@ def build_offline(
     path = _named(Path(output))
     _check_output(path, model)
     setup = set_up_file(soc_version, config, observer)
-    stores = Stores(setup)
-    with EarlyStart(setup, stores) as early:
-        if not isinstance(model, Graph):
-            early.begin()
+    session = Session(setup)
+    with session.preparing(None if isinstance(model, Graph) else model):
         plan = plan_file(
             model,
-            setup,
-            stores,
+            session,
             input_shapes=as_shapes(input_shapes),
             variants=as_variants(variants),
             ranges=as_ranges(ranges),
@@ -85,11 +81,11 @@ def build_offline(
         if plan.source is not None:
             plan.source.drop()
         require_portable(plan.needed.host.values())
-        with early.builder() as builder:
-            networks = build_network(plan.needed, setup, stores, builder, Packer(), Clock())
+        with session.builder() as builder:
+            networks = session.build(plan.needed, builder, Packer(), Clock())
     plan.require_unchanged()
     if networks[0].built.compiled:
-        stores.age()
+        session.stores.age()
     try:
         _write(path, plan, networks, setup)
     except ValueError as error:

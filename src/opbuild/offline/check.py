@@ -13,8 +13,8 @@ from opbuild.frontend.onnx_inspect import NodeCheck, check_nodes
 from opbuild.frontend.portable import NotPortableError
 from opbuild.offline.plan import RangeMap, ShapeMap, plan_file, set_up_file
 from opbuild.pipeline.stages import HostNode
-from opbuild.pipeline.stores import Stores
 from opbuild.platform.records import dataclass
+from opbuild.session import Session
 
 UNSUPPORTED = 1
 """ATC's code for an operator of a type that it does not know."""
@@ -83,7 +83,7 @@ def check(
     remarked: dict[str, NodeCheck] = {}
     setup = set_up_file(soc_version, config, observer)
     try:
-        plan = plan_file(model, setup, Stores(setup), input_shapes=input_shapes, variants=variants, ranges=ranges)
+        plan = plan_file(model, Session(setup), input_shapes=input_shapes, variants=variants, ranges=ranges)
         remarked.update((name, _checked(each)) for name, each in plan.needed.host.items())
     except NotPortableError as error:
         types = {node.name: node.op_type for node in nodes}

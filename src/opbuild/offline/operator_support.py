@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from opbuild.api import plan_graphs
 from opbuild.arguments import checks_arguments
 from opbuild.backend.evaluate import evaluate
 from opbuild.backend.host.evaluate import is_native
@@ -29,6 +28,7 @@ from opbuild.pipeline.setup import Setup
 from opbuild.platform.records import NamedTuple
 from opbuild.program import HostCall
 from opbuild.report import Clock
+from opbuild.session import Session
 from opbuild.text.names import nearest
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def outcome(example: Example) -> _Outcome:
         walked = load_model(example.model).walk({}, evaluate, host_calls)
         if walked.cut is not None:
             return _outcome_of_cut(walked.graph, walked.cut)
-        needed = plan_graphs([walked.graph], setup, Clock())
+        needed = Session(setup).plan([walked.graph], Clock())
     except ModelError as error:
         return _Outcome("refused", False, error.message.partition("node 'node'")[2].lstrip(": ") or error.message)
     (graph,), (program,) = needed.graphs, needed.programs

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from opbuild.api import plan_graphs
 from opbuild.backend.evaluate import evaluate
 from opbuild.config import Config
 from opbuild.errors import OptionError, ShapeError, UnsupportedOperatorError
@@ -19,10 +18,10 @@ from opbuild.models.source import Model, ModelSource, open_model
 from opbuild.offline.ranges import RangePlan, plan_parts, plan_ranges, waits_at
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stages import Planned
-from opbuild.pipeline.stores import Stores
 from opbuild.platform.records import dataclass
 from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
+from opbuild.session import Session
 from opbuild.text.plural import counted
 
 if TYPE_CHECKING:
@@ -76,8 +75,7 @@ def set_up_file(soc_version: str, config: Config | None, observer: Observer | No
 
 def plan_file(
     model: Model | Graph,
-    setup: Setup,
-    stores: Stores,
+    session: Session,
     *,
     input_shapes: ShapeMap | None,
     variants: Sequence[ShapeMap] | None,
@@ -92,24 +90,24 @@ def plan_file(
         ModelError: If the model is at fault, or a shape is open.
         OptionError: If arguments do not go together.
     """
-    input_shapes, clock = input_shapes or {}, Clock()
+    input_shapes, clock, setup = input_shapes or {}, Clock(), session.setup
     if ranges:
         if isinstance(model, Graph) or variants:
             given = "several signatures" if variants else "a graph, which has its own shapes"
             raise OptionError(f"ranges of shapes were given with {given}", "give one of them")
-        source = open_model(model, stores.models)
+        source = open_model(model, session.stores.models)
         plan = _plan_ranges(source, setup, input_shapes, ranges)
         return FilePlan(plan.needed, _outputs(source), source, plan, plan.waits)
     if isinstance(model, Graph):
         if input_shapes or variants:
             raise OptionError("shapes were given for a graph, which has its own", "leave input_shapes and variants out")
-        return FilePlan(plan_graphs([model], setup, clock), model.outputs)
-    source = open_model(model, stores.models)
+        return FilePlan(session.plan([model], clock), model.outputs)
+    source = open_model(model, session.stores.models)
     signatures = _signatures(source, input_shapes, variants)
     source.keeps = True
     walked = [source.walk(shapes, clock) for shapes in signatures]
     if all(each.cut is None for each in walked):
-        return FilePlan(plan_graphs([each.graph for each in walked], setup, clock), _outputs(source), source)
+        return FilePlan(session.plan([each.graph for each in walked], clock), _outputs(source), source)
     if portable:
         plan = _plan_parts(source, setup, signatures)
         return FilePlan(plan.needed, _outputs(source), source, plan, plan.waits)
@@ -117,7 +115,7 @@ def plan_file(
     parts = [part for each, inputs in zip(walked, types, strict=True) for part in _parts_of(source, each, inputs)]
     certain = [part.walked.graph for part in parts if part.is_certain]
     waits = waits_at(part.walked.cut for part in parts)
-    needed = plan_graphs(certain, setup, clock)
+    needed = session.plan(certain, clock)
     return FilePlan(needed, _outputs(source), source, waits=tuple(waits.values()))
 
 

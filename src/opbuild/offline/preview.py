@@ -10,11 +10,10 @@ from opbuild.config import Config
 from opbuild.events import Observer
 from opbuild.models.source import Model
 from opbuild.offline.plan import RangeMap, ShapeMap, plan_file, set_up_file
-from opbuild.pipeline.lower_levels import plan_served
-from opbuild.pipeline.setup import Setup
 from opbuild.pipeline.stages import Planned, require_portable
-from opbuild.pipeline.stores import Stores, deciding_builder
-from opbuild.report import OperatorReport, Report
+from opbuild.pipeline.stores import deciding_builder
+from opbuild.report import Clock, OperatorReport, Report
+from opbuild.session import Session
 
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder
@@ -48,27 +47,18 @@ def preview(
         BuildError: If the compiler is not installed.
     """
     setup = set_up_file(soc_version, config, observer)
-    stores = Stores(setup)
-
-    waits: tuple[str, ...] = ()
-
-    def plan(setup: Setup) -> Planned:
-        nonlocal waits
-        shapes: Any = {"input_shapes": input_shapes, "variants": variants, "ranges": ranges}
-        found = plan_file(model, setup, stores, **shapes, portable=portable)
-        waits = found.waits
-        return found.needed
-
+    session = Session(setup)
+    shapes: Any = {"input_shapes": input_shapes, "variants": variants, "ranges": ranges}
+    plan = plan_file(model, session, **shapes, portable=portable)
+    needed, builder = plan.needed, deciding_builder(setup, session.stores)
     if portable:
-        needed = plan(setup)
         require_portable(needed.host.values())
-        builder = deciding_builder(setup, stores)
     else:
-        needed, stores, builder = plan_served(stores, deciding_builder(setup, stores), plan)
+        session, needed, builder = session.served(needed, builder, Clock())
     host = Counter(each.node.op_type for each in needed.host.values())
     jobs = builder.plan(needed.kernels)
-    level = stores.setup.level_text_with(sum(job.is_borrowed for job in jobs))
-    return Report(needed.name, _explained(jobs, builder), host, level=level, cuts=waits, tuned=_tuned(needed))
+    level = session.setup.level_text_with(sum(job.is_borrowed for job in jobs))
+    return Report(needed.name, _explained(jobs, builder), host, level=level, cuts=plan.waits, tuned=_tuned(needed))
 
 
 def _tuned(needed: Planned) -> dict[str, str]:

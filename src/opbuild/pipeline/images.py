@@ -5,21 +5,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import BuildError, OpbuildError
 from opbuild.events import Warned
 from opbuild.graph import user_operators
-from opbuild.graph.cut import Cut
-from opbuild.graph.types import Array, Graph, TensorType
+from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.networks import ImageKey
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.setup import Setup
 from opbuild.platform.behind import BEHIND, Job
 from opbuild.platform.lazily import lazily
 from opbuild.platform.paths import Path
-from opbuild.platform.records import NamedTuple
 from opbuild.platform.sources import own_sources, own_sources_edited
 from opbuild.report import Clock, Report
 from opbuild.runtime.binding import Binding
@@ -34,60 +32,13 @@ from opbuild.version import __version__
 
 if TYPE_CHECKING:
     from opbuild.kernel.answers import Answers
-    from opbuild.kernel.opdesc import OpDesc
-    from opbuild.models.declaration import Declaration
-    from opbuild.pipeline.stages import Assembled, Built
+    from opbuild.pipeline.open_network import OpenNetwork
+    from opbuild.pipeline.source import Source
+    from opbuild.pipeline.stages import Assembled
     from opbuild.runtime.image import OpenImage
-    from opbuild.runtime.weights import Constants, Packer
+    from opbuild.runtime.weights import Packer
 
 _UNKNOWN = Reason("absent", "there is none yet with the variants that tuning chooses")
-
-
-class Declares(Protocol):
-    """A model, or a part of one, as far as it names a template."""
-
-    @property
-    def declaration(self) -> Declaration:
-        """What it is called, and its inputs."""
-
-    @property
-    def digest(self) -> str:
-        """Digest of all that decides what it computes."""
-
-
-class Ahead:
-    """What is built with a network for the sizes that may come after it: nothing."""
-
-    def lower(self) -> Mapping[OpDesc, tuple[str, ...]]:
-        """Return kernels that are to be built too, with the nodes that need them; the network does not need them."""
-        return {}
-
-    def pack(self, packer: Packer, /) -> None:
-        """Do what needs no kernel, while they are compiled, with what packed the network's constants."""
-
-    def built(self, built: Built, library: Library | None, /) -> None:
-        """Take note of all that was built, and of the library that it was loaded from."""
-
-
-class Wanted(NamedTuple):
-    """A network for one input signature, before anything of it is read.
-
-    Attributes:
-        key: What names it among stored networks; None: it can not be stored.
-        read: Returns its graph, and takes the time that this needs.
-        is_edited: Returns whether the graph may no longer be the one that the key names; raises ``ModelError`` if it
-            surely is another.
-        otherwise: Returns the network as it is ready without being stored or built for the signature, or None.
-        ahead: What is built with it.
-        cut: Returns what comes after it, once it was read, if it is a part of a network.
-    """
-
-    key: ImageKey | None
-    read: Callable[[Clock], Graph]
-    is_edited: Callable[[], bool] = lambda: False
-    otherwise: Callable[[], Binding | None] = lambda: None
-    ahead: Ahead = Ahead()
-    cut: Callable[[], Cut | None] = lambda: None
 
 
 class Images:
@@ -124,24 +75,12 @@ class Images:
         }
         return ImageKey(network, components | ({"part": part} if part else {}), lambda: self._compiler_digest)
 
-    def key_of_graph(self, graph: Graph) -> ImageKey | None:
-        """Return the key of a graph; None if networks are not stored here, or it has what no digest can be taken of."""
-        from opbuild.graph.identity import graph_digest
-
-        if not self._setup.stores_networks:
-            return None
-        try:
-            digest = graph_digest(graph)
-        except ValueError:
-            return None
-        return self.key(graph.name, digest, {name: graph.types[name] for name in graph.inputs})
-
     def start(self, key: ImageKey | None, clock: Clock) -> Binding | str:
         """Return a network started from what is stored, or why it can not be; what can not be stored has no key."""
-        if key is None:
-            return "the graph can not be stored"
         if not self._setup.starts_stored:
             return "a rebuild was asked for" if self._setup.stores_networks else "stored networks are not used here"
+        if key is None:
+            return "the graph can not be stored"
         with clock("load"):
             return self._started(self._load(key), clock)
 
@@ -185,10 +124,10 @@ class Images:
         loaded = Library(library, self._setup.config.num_threads) if library else None
         return Executor(record, loaded, constants, evaluate, self.blocks)
 
-    def open_key(self, source: Declares, number: int) -> ImageKey:
+    def open_key(self, source: Source, number: int) -> ImageKey:
         """Return the key of one of the templates of a model, counted from 0."""
         declared = {name: TensorType(dtype, shape or ()) for name, dtype, shape in source.declaration.inputs}
-        key = self.key(source.declaration.name, source.digest, declared)
+        key = self.key(source.declaration.name, source.digest or "", declared)
         return key._replace(components={**key.components, "template": number})
 
     def load_open(self, key: ImageKey) -> OpenImage | None:
@@ -196,25 +135,25 @@ class Images:
         found = self._store.load_open(self._at_level(key)) if self._setup.starts_stored else None
         return None if isinstance(found, Reason) else found
 
-    def keep_open(
-        self, key: ImageKey, record: Record, built: Built, constants: Constants, packer: Packer, content: Any
-    ) -> None:
-        """Store a template, behind; what can not be written is not told, since its network's images are told of."""
+    def keep_open(self, key: ImageKey, network: OpenNetwork, packer: Packer, then: Callable[[], None]) -> None:
+        """Store a network with symbolic extents, behind, if opbuild did not change; arguments as for ``keep``."""
         if not self._setup.stores_networks or own_sources_edited():
             return
-        own = self._at_level(key)
+        own, record, built = self._at_level(key), network.record, network.built
+        content, constants = network.content, network.constants
 
         def save() -> None:
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ValueError):  # the network's operators could not be stored either, which is told
                 self._store.save(own, record, built.library, constants, packer, built.compiler, content)
+            then()
 
         self._behind(own, packer, save, f"what other sizes of {record.name} need is not stored")
 
-    def keep(self, wanted: Wanted, network: Assembled, packer: Packer, then: Callable[[], None]) -> bool:
-        """Store a network, behind, if it is what its key says: neither it nor opbuild changed meanwhile.
+    def keep(self, key: ImageKey | None, network: Assembled, packer: Packer, then: Callable[[], None]) -> bool:
+        """Store a network, behind, if it is what its key says: opbuild did not change meanwhile.
 
         Args:
-            wanted: What was asked for.
+            key: What names it; None: it cannot be stored.
             network: What was built.
             packer: What packed its constants.
             then: Called when it is stored, or can not be.
@@ -222,8 +161,8 @@ class Images:
         Returns:
             Whether anything is to be stored; what can not be written is told.
         """
-        key, built = wanted.key, network.built
-        if key is None or not self._setup.stores_networks or wanted.is_edited() or not built.certain:
+        built = network.built
+        if key is None or not self._setup.stores_networks or not built.certain:
             return False
         if own_sources_edited():
             return False

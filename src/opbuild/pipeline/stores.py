@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from opbuild.config import quota_environment
-from opbuild.events import Warned, only_warnings
+from opbuild.events import Warned
 from opbuild.models.memory import ModelMemory
 from opbuild.pipeline.images import Images
 from opbuild.pipeline.setup import Setup, release_pack
-from opbuild.platform.background import Background
 from opbuild.platform.behind import BEHIND
 from opbuild.platform.lazily import lazily
 from opbuild.platform.paths import Path
-from opbuild.platform.records import replace
 from opbuild.platform.sources import own_packing_sources
 from opbuild.runtime.image import ImageStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from concurrent.futures import Executor
 
     from opbuild.builder.build import Builder, LowerLevel
     from opbuild.builder.result import BuildResult
@@ -59,13 +54,6 @@ class Stores:
     def lower(self) -> tuple[Stores, ...]:
         """The stores of lower levels whose code may serve, the highest first; none if code can be made."""
         return tuple(Stores(setup) for setup in self.setup.lower())
-
-    def behind(self, executor: Executor | None = None) -> Stores:
-        """Return the stores of what nobody waits for: the observer hears warnings alone.
-
-        An executor compiles for it only if that is still there then.
-        """
-        return Stores(replace(self.setup, observer=only_warnings(self.setup.observer), executor=executor), self)
 
     @lazily
     def policy(self) -> Policy:
@@ -319,58 +307,3 @@ def deciding_builder(setup: Setup, stores: Stores) -> Builder:
     memo = setup.config.compiler_memo if setup.compiler.library() is None else None
     builder.use_identity(identify(setup.compiler, memo, setup.trust, stores.packs_compiler))
     return builder
-
-
-class EarlyStart:
-    """What takes time and can begin before a model is read: starting the compile server, and loading what builds.
-
-    It is done while a model is read and its digest is taken, which let other threads run.
-
-    Args:
-        setup: What the build was asked for.
-        stores: Its stores.
-    """
-
-    def __init__(self, setup: Setup, stores: Stores) -> None:
-        self._setup = setup
-        self._stores = stores
-        self._early: Background[Builder] | None = None
-
-    def __enter__(self) -> EarlyStart:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        early, self._early = self._early, None
-        if early is not None and not early.is_left_out():
-            with contextlib.suppress(Exception):  # nobody asked for it
-                early.result().close()
-
-    def begin(self) -> None:
-        """Begin, unless that was done."""
-        if self._early is None:
-            if self._setup.config.uses_cache:
-                self._stores.policy  # noqa: B018  two threads that need it at once would both tell what is wrong with it
-            self._early = Background(self._begin, "opbuild-import")
-            self._early.start()
-
-    def builder(self) -> Builder:
-        """Return the builder that began early, once; else a new one whose compile server starts now."""
-        early, self._early = self._early, None
-        return self._warm() if early is None else early.result()
-
-    def _begin(self) -> Builder:
-        builder = self._warm()
-        _load_frontend()
-        return builder
-
-    def _warm(self) -> Builder:
-        builder = make_builder(self._setup, self._stores)
-        # With a pack that would be in vain for most networks, and take a core from reading the model.
-        if self._stores.packs_compiler() is None:
-            builder.warm_up()
-        return builder
-
-
-def _load_frontend() -> None:
-    with contextlib.suppress(Exception):  # raised again, and reported, where it is needed
-        import_module("opbuild.frontend.onnx_model")

@@ -23,7 +23,7 @@ from opbuild.torch.part import Part
 from opbuild.torch.partition import Partitioned
 from opbuild.torch.report import Graph, add
 from opbuild.torch.settings import Settings, read_settings
-from opbuild.torch.sizes import Role, built_before
+from opbuild.torch.sizes import Role, was_built
 
 _NUMBERS = count()
 _FRAMES = re.compile(r'File "(.*)", line \d+, in (.*)')
@@ -81,13 +81,12 @@ def _compile(settings: Settings, graph: Graph, role: Role, flat: list[Flat] | No
         if flat is not None:
             flat.append(flat_of(partitioned.module, partitioned.programs))
             require_plain(_metadata())
-        module, precedes, built = partitioned.module, _may_have_other_sizes(), built_before(partitioned.programs, role)
+        module, reopens, built = partitioned.module, _may_have_other_sizes(), was_built(role)
         tell = Recorder(settings.config)
         for name, program in partitioned.programs.items():
             eager = module.get_submodule(name)
-            follows = None if built is None else built[name]
             delattr(module, name)
-            setattr(module, name, Part(program, eager, settings, graph, follows=follows, precedes=precedes, tell=tell))
+            setattr(module, name, Part(program, eager, settings, graph, was_built=built, reopens=reopens, tell=tell))
         return _boxed(module, graph)
 
     return compiler

@@ -18,11 +18,9 @@ from opbuild.frontend.torch.program import Input, Output, Program, floats_in_dou
 from opbuild.graph.types import MOST_ELEMENTS, Array
 from opbuild.platform.locks import Lock
 from opbuild.report import Report
-from opbuild.runtime.binding import Shapes
 from opbuild.runtime.network import Network
 from opbuild.text.visible import visible
 from opbuild.torch.memory import to_array, to_tensor
-from opbuild.torch.opened import opened
 from opbuild.torch.report import Graph
 from opbuild.torch.settings import Settings
 from opbuild.torch.source import ProgramSource
@@ -43,8 +41,8 @@ class Part:
         eager: Computes the same with torch.
         settings: How it is built.
         graph: Is told what becomes of it.
-        follows: Shapes for which the same was built before, empty if they are not known; None if it was not.
-        precedes: Whether the same may be handed over again with open sizes.
+        was_built: Whether the same was built for one size before, and is handed over again with open ones.
+        reopens: Whether the same may be handed over again with open sizes.
         tell: Told what each build did.
     """
 
@@ -55,16 +53,15 @@ class Part:
         settings: Settings,
         graph: Graph,
         *,
-        follows: Shapes | None = None,
-        precedes: bool = False,
+        was_built: bool = False,
+        reopens: bool = False,
         tell: Callable[[Report], None] = lambda _: None,
     ) -> None:
         self._program = program
         self._eager = eager
         self._settings = settings
         self._graph = graph
-        self._follows = follows
-        self._precedes = precedes
+        self._was_built, self._reopens = was_built, reopens
         self._tell = tell
         self._told: Report | None = None
         self._built_before = 0
@@ -162,16 +159,11 @@ class Part:
             ProgramSource(program, arrays),
             self._settings.config,
             image=is_first,  # what changes again and again would fill the folder
-            follows=self._follows,
-            later=self._later(arrays) if is_first and self._precedes else None,
+            was_built=self._was_built,
+            reopens=is_first and self._reopens,
         )
         self._built_before = built
         self._weights = weights
-
-    def _later(self, arrays: Sequence[Array]) -> list[ProgramSource]:
-        """Return the program as it may be handed over with open sizes, where that takes other kernels."""
-        guessed = opened(self._program)
-        return [] if guessed is None else [ProgramSource(guessed, arrays)]
 
     def _note_changes(self, changed: Sequence[int]) -> None:
         self._graph.refrozen += 1

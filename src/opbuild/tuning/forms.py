@@ -10,7 +10,6 @@ from typing import cast
 
 import numpy as np
 
-from opbuild.api import build_network
 from opbuild.backend.evaluate import evaluate
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import BuildError, RunError
@@ -23,12 +22,12 @@ from opbuild.lowering.tuned import Asked, Chosen, Tuned, kernels_of
 from opbuild.pipeline.setup import Setup
 from opbuild.pipeline.stages import planned
 from opbuild.pipeline.steps import lowering_options
-from opbuild.pipeline.stores import Stores, make_builder
 from opbuild.program import Program
 from opbuild.report import Clock
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.library import Library
 from opbuild.runtime.record import KernelStep
+from opbuild.session import Session
 from opbuild.tuning.search import Choices
 
 
@@ -106,8 +105,8 @@ class Forms:
 
     def __init__(self, graph: Graph, setup: Setup, inputs: Sequence[Array]) -> None:
         self._graph, self._setup, self._inputs = graph, setup, inputs
-        self._stores = Stores(setup)
-        self._packer = self._stores.packer()
+        self._session = Session(setup)
+        self._packer = self._session.stores.packer()
         self._options = lowering_options(setup.config)
 
     def compile(self, turns: Sequence[Choices]) -> None:
@@ -116,8 +115,8 @@ class Forms:
         for choices in turns:
             with suppress(AssertionError):  # a variant that is not legal
                 kernels |= self._lowered(choices)[1].descriptors()
-        with make_builder(self._setup, self._stores) as builder, suppress(BuildError):
-            builder.start(kernels, self._graph.name, {}).result()
+        with self._session.builder() as builder, suppress(BuildError):
+            builder.build(kernels, self._graph.name)
 
     def make(self, choices: Choices) -> Form:
         """Return the form with some answers, built.
@@ -127,8 +126,8 @@ class Forms:
         """
         asked, program = self._lowered(choices)
         needed = planned([self._graph], [program])
-        with make_builder(self._setup, self._stores) as builder:
-            (network,) = build_network(needed, self._setup, self._stores, builder, self._packer, Clock())
+        with self._session.builder() as builder:
+            (network,) = self._session.build(needed, builder, self._packer, Clock())
         code = network.built.library
         library = Library(code, self._setup.config.num_threads) if code else None
         executor = Executor(network.record, library, network.constants.arrays, evaluate)
@@ -140,7 +139,7 @@ class Forms:
         for variant in variants:
             asked, program = self._lowered({question: variant})
             kernels |= dict.fromkeys(kernels_of(program, asked, question))
-        with make_builder(self._setup, self._stores) as builder:
+        with self._session.builder() as builder:
             return dict(builder.defined(kernels).values())
 
     def _lowered(self, choices: Choices) -> tuple[dict[Question, Asked], Program]:

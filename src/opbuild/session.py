@@ -1,0 +1,344 @@
+"""Session: what one build works with, made once, and the path on which its networks become ready.
+
+    source -> graph -> program -> kernels | constants, memory -> network -> stored, loaded
+
+Each step is a call with a value, in one direction. What overlaps (imports and the compile server, packing, compiling,
+linking, storing behind the return) does so by futures inside these steps. ``compile``, graphs, torch's subgraphs,
+segments, offline models, previews, warming and tuning are callers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from opbuild.errors import BuildError, OpbuildError
+from opbuild.events import LINKING, PACKING, PREPARING, WRITING, LowerServes, only_warnings, working
+from opbuild.graph.types import Graph, TensorType
+from opbuild.models.source import Model, ModelSource, is_surely_new, open_model
+from opbuild.pipeline.stores import Stores, deciding_builder, make_builder
+from opbuild.platform.background import Background, begin
+from opbuild.platform.records import NamedTuple, replace
+from opbuild.report import Clock
+from opbuild.runtime.binding import Binding, Shapes
+from opbuild.runtime.reports import make_report
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from opbuild.builder.build import Builder
+    from opbuild.builder.job import Job
+    from opbuild.builder.work import Work
+    from opbuild.kernel.networks import ImageKey
+    from opbuild.kernel.opdesc import OpDesc
+    from opbuild.pipeline.setup import Setup
+    from opbuild.pipeline.source import Source
+    from opbuild.pipeline.stages import Assembled, Built, Packed, Planned
+    from opbuild.program import Program
+    from opbuild.runtime.weights import Packer
+
+
+class Served(NamedTuple):
+    """What a network needs, at the level that serves it.
+
+    Attributes:
+        session: Of that level.
+        needed: Programs and kernels.
+        builder: Finds the kernels, or builds them.
+    """
+
+    session: Session
+    needed: Planned
+    builder: Builder
+
+    def found(self) -> tuple[Job, ...] | None:
+        """Return the kernels; None if one must be compiled, or it is not known which compiler made them."""
+        try:
+            return self.builder.found(self.needed.kernels)
+        except BuildError:  # where nothing else serves either, the build says it
+            return None
+
+
+class Session:
+    """See the module. Making one starts nothing.
+
+    Args:
+        setup: What the build was asked for.
+        stores: Its stores, if there are any yet.
+        is_urgent: Whether anybody waits for what it builds.
+
+    Attributes:
+        setup: The same.
+        stores: Where things are found and kept.
+        is_urgent: The same.
+    """
+
+    def __init__(self, setup: Setup, stores: Stores | None = None, *, is_urgent: bool = True) -> None:
+        self.setup, self.is_urgent = setup, is_urgent
+        self.stores = Stores(setup) if stores is None else stores
+        self._early: Background[Builder] | None = None
+
+    def in_background(self, executor: Executor | None = None) -> Session:
+        """Return the session for what nobody waits for: it shares stores and memory, and tells warnings alone.
+
+        An executor compiles for it only if that is still there then.
+        """
+        setup = replace(self.setup, observer=only_warnings(self.setup.observer), executor=executor)
+        return Session(setup, Stores(setup, self.stores), is_urgent=False)
+
+    def lower(self) -> Iterator[Session]:
+        """Yield the sessions of lower levels whose code may serve, the highest first; none if code can be made."""
+        for stores in self.stores.lower:
+            yield Session(stores.setup, stores, is_urgent=self.is_urgent)
+
+    # -- the path -----------------------------------------------------------------------------------------------------
+
+    def bind(self, source: Source, shapes: Shapes, *, reopens: bool = False) -> Binding:
+        """Return a network ready for one input signature: started as it is stored, or built and stored.
+
+        Args:
+            source: Gives its graph.
+            shapes: The signature.
+            reopens: Whether the same may come again with open extents: the kernels without limits are built, too,
+                behind the return.
+
+        Raises:
+            ModelError: If the model is not valid for these shapes.
+            BuildError: If an operator cannot be built, or the network not linked.
+        """
+        clock, key = Clock(), self.key(source, shapes)
+        stored = self.start(key, clock)
+        if isinstance(stored, Binding):
+            return stored
+        return self.make(source, shapes, key, stored, clock, reopens=reopens)
+
+    def make(
+        self, source: Source, shapes: Shapes, key: ImageKey | None, why: str, clock: Clock, *, reopens: bool = False
+    ) -> Binding:
+        """Return the network of one input signature, built and stored under a key; ``why`` it was not started.
+
+        Raises:
+            ModelError, BuildError: As ``bind``.
+        """
+        with self.builder() as own:
+            needed = self.plan([source.graph(shapes, clock)], clock)
+            session, needed, builder = self.served(needed, own, clock)
+            known = session.stores.images.start_made(key, needed.programs[0].answers, clock)
+            if known is not None:
+                return known
+            packer = session.stores.packer()
+            (network,) = session.build(needed, builder, packer, clock)
+        with clock("start"):
+            executor = session.stores.images.run(network.record, network.built.library, network.constants.arrays)
+        session.keep(key, source, network, packer, clock)
+        if reopens and not session.setup.why_not_compiled:
+            begin(partial(session.in_background().build_without_limits, needed.kernels, needed.name), "opbuild-further")
+        level = session.setup.level_text_with(network.built.borrowed)
+        return Binding(executor, make_report(network.record, network.operators, clock, level, why))
+
+    def key(self, source: Source, shapes: Shapes) -> ImageKey | None:
+        """Return the key of a network among stored ones; None if it cannot be stored."""
+        if not self.setup.stores_networks or source.digest is None:
+            return None
+        inputs = zip(source.declaration.inputs, shapes, strict=True)
+        types = {name: TensorType(dtype, shape) for (name, dtype, _), shape in inputs}
+        return self.stores.images.key(source.declaration.name, source.digest, types)
+
+    def start(self, key: ImageKey | None, clock: Clock) -> Binding | str:
+        """Return a network started as it is stored, at its own level or one that may serve, or why it cannot be."""
+        own = self.stores.images.start(key, clock)
+        if isinstance(own, Binding):
+            return own
+        for lower in (each for each in self.lower() if each.setup.level != self.setup.level):
+            started = lower.stores.images.start(key, clock)
+            if isinstance(started, Binding):
+                lower._tell(started.report.network, self.setup)
+                return started
+        return own
+
+    def plan(self, graphs: Sequence[Graph], clock: Clock) -> Planned:
+        """Return the programs of graphs, one for each input signature of a network, and the kernels that they need."""
+        from opbuild.pipeline.stages import planned
+        from opbuild.pipeline.steps import lower_tuned, optimize_graph
+
+        working(self.setup.observer, PREPARING)
+        with clock("optimize"):
+            optimized = [optimize_graph(graph, float32=self.setup.config.forces_float32) for graph in graphs]
+        with clock("lower"):
+            programs = [lower_tuned(graph, self.setup) for graph in optimized]
+        return planned(optimized, programs)
+
+    def served(self, needed: Planned, builder: Builder, clock: Clock) -> Served:
+        """Return what is needed at the own level; if nothing can be compiled, at the highest level that has it all.
+
+        A level has it if single operators of lower levels serve beside its own, too; one without any of its own has it
+        only if no lower level has.
+        """
+        own = Served(self, needed, builder)
+        if not self.stores.lower:
+            return own
+        borrowing: list[Served] = []
+        for served in chain([own], self._lower_plans(needed.graphs, clock)):
+            jobs = served.found()
+            if jobs and all(job.is_borrowed for job in jobs):
+                borrowing.append(served)
+            elif jobs is not None:
+                return self._told(served)
+        return self._told(borrowing[0]) if borrowing else own
+
+    def build(self, needed: Planned, builder: Builder, packer: Packer, clock: Clock) -> list[Assembled]:
+        """Build what programs need and return the networks, one for each.
+
+        Weights are packed while kernels are looked up, compiled or linked.
+        """
+        from opbuild.pipeline.steps import assemble
+
+        packed, built = self.build_kernels(needed.kernels, needed.programs, builder, packer, clock)
+        with clock("start"):
+            return [assemble(each, built) for each in packed]
+
+    def build_kernels(
+        self,
+        kernels: Mapping[OpDesc, tuple[str, ...]],
+        programs: Sequence[Program],
+        builder: Builder,
+        packer: Packer,
+        clock: Clock,
+    ) -> tuple[list[Packed], Built]:
+        """Return programs with their constants packed and memory planned, and kernels, built and linked."""
+        from opbuild.graph.constants import remembered_digests
+        from opbuild.pipeline.steps import pack
+
+        beginning = Background(lambda: self._begin(builder, kernels, programs[0].name), "opbuild-decide")
+        beginning.start()
+        watch = working(self.setup.observer, PACKING)
+        try:
+            with remembered_digests():
+                packed = [pack(program, packer, clock, watch) for program in programs]
+        except BaseException:
+            if not beginning.is_left_out():
+                with contextlib.suppress(Exception):  # that of the packing is raised
+                    beginning.result()
+            raise
+        with clock("decide"):
+            work, linking = beginning.result()
+        with clock("build"):
+            self.stores.count(work.result())
+        working(self.setup.observer, LINKING)
+        with clock("link"):
+            return packed, linking.result()
+
+    def build_without_limits(self, kernels: Iterable[OpDesc], name: str) -> None:
+        """Build the kernels that compute at any size what others do; what fails is left out."""
+        from opbuild.families.catalogue import find
+
+        wanted = {find(desc.family).without_limits(desc): () for desc in kernels}
+        with contextlib.suppress(OpbuildError), self.builder() as builder:
+            self.stores.count(builder.build(wanted, name))
+
+    def keep(self, key: ImageKey | None, source: Source, network: Assembled, packer: Packer, clock: Clock) -> None:
+        """Store a network that was built just now, behind the return.
+
+        Raises:
+            InvalidModelError: If the model is another one now: nobody gets numbers of two versions of it.
+        """
+        edited = source.edited
+        working(self.setup.observer, WRITING)
+        with clock("store"):
+            kept = not edited and self.stores.images.keep(key, network, packer, self.stores.age)
+            if not kept and network.built.compiled:
+                self.stores.age()
+
+    # -- models and builders ------------------------------------------------------------------------------------------
+
+    def open(self, model: Model) -> ModelSource:
+        """Return a model as it is known where it was built before, at a lower level too, so that it need not be read.
+
+        The caller releases it: see ``open_model``.
+
+        Raises:
+            InvalidModelError: If it cannot be read.
+        """
+        source = open_model(model, self.stores.models, releases=True)
+        if source.was_built:
+            return source
+        meta = self.setup.config.network_meta
+        apart = (each for each in self.stores.lower if each.setup.config.network_meta != meta)
+        others = (open_model(model, lower.models) for lower in apart)
+        return next((other for other in others if other.was_built), source)
+
+    @contextmanager
+    def preparing(self, model: Model | None) -> Iterator[None]:
+        """Prepare for building until the block is left, if a model surely was never built; None: there is none."""
+        if model is not None and not self.stores.may_come and is_surely_new(model, self.stores.models):
+            self.prepare()
+        try:
+            yield
+        finally:
+            early, self._early = self._early, None
+            if early is not None and not early.is_left_out():
+                with contextlib.suppress(Exception):  # nobody asked for it
+                    early.result().close()
+
+    def prepare(self) -> None:
+        """Begin what takes time and needs no model, unless that was done: the compile server, and loading what builds.
+
+        It is done while a model is read and its digest is taken, which let other threads run.
+        """
+        if self._early is None and not self.stores.may_come:
+            if self.setup.config.uses_cache:
+                self.stores.policy  # noqa: B018  two threads that need it at once would both tell what is wrong with it
+            self._early = Background(self._prepared, "opbuild-import")
+            self._early.start()
+
+    def builder(self) -> Builder:
+        """Return the builder that was prepared, once; else a new one."""
+        early, self._early = self._early, None
+        return make_builder(self.setup, self.stores, is_urgent=self.is_urgent) if early is None else early.result()
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _prepared(self) -> Builder:
+        builder = make_builder(self.setup, self.stores)
+        # With a pack that would be in vain for most networks, and take a core from reading the model.
+        if self.stores.packs_compiler() is None:
+            builder.warm_up()
+        with contextlib.suppress(Exception):  # raised again, and reported, where it is needed
+            import_module("opbuild.frontend.onnx_model")
+        return builder
+
+    def _lower_plans(self, graphs: Sequence[Graph], clock: Clock) -> Iterator[Served]:
+        for lower in self.lower():
+            try:
+                builder = deciding_builder(lower.setup, lower.stores)
+            except BuildError:  # it is not known which compiler made what is there
+                continue
+            yield Served(lower, lower.plan(graphs, clock), builder)
+
+    def _told(self, served: Served) -> Served:
+        if served.session is not self:
+            served.session._tell(served.needed.name, self.setup)
+        return served
+
+    def _tell(self, network: str, own: Setup) -> None:
+        """Tell who asked for a level that a lower one serves."""
+        if self.setup.level != own.level:  # else it is the same level's without what tuning found
+            own.observer(LowerServes(network, self.setup.level_text))
+
+    def _begin(
+        self, builder: Builder, kernels: Mapping[OpDesc, tuple[str, ...]], name: str
+    ) -> tuple[Work, Background[Built]]:
+        """Begin to build kernels, and to link them where all are there."""
+        from opbuild.pipeline.steps import link_kernels
+
+        work = builder.start(kernels, name, before=self.setup.find_linker)
+        linking = Background(lambda: link_kernels(work.result(), self.setup), "opbuild-link")
+        if not work.jobs:
+            work.result()
+            linking.start()
+        return work, linking
