@@ -24,18 +24,19 @@ from opbuild.kernel.identity import identify, remember, remembered
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.key import CompilerIdentity, file_op_type
 from opbuild.kernel.level import Level
-from opbuild.kernel.networks import StoredNetwork
+from opbuild.kernel.networks import ImageKey, StoredNetwork
+from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
 from opbuild.kernel.runtime_desc import runtime_desc
 from opbuild.kernel.soc_version import parse_level
 from opbuild.models.endpoints import signature_of
 from opbuild.models.source import ModelSource, open_model
 from opbuild.pipeline.setup import set_up
-from opbuild.pipeline.stages import Planned
 from opbuild.pipeline.stores import deciding_builder
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.records import dataclass
 from opbuild.report import Clock
+from opbuild.runtime.binding import Shapes
 from opbuild.session import Session
 from opbuild.store import inspect as operators
 from opbuild.store.bundle import NETWORKS, OPERATORS, Bundle, read_bundle, write_bundle
@@ -48,6 +49,7 @@ from opbuild.text.plural import listed
 _RUNTIME = file_op_type(runtime_desc().op_types)
 
 Files = dict[str, bytes]
+Kernels = Mapping[OpDesc, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -139,18 +141,16 @@ def export_model(
     trust_of(config)
     setup = set_up(config, level, None, runs_elsewhere=True)
     session = Session(setup)
-    stores = session.stores
-    source = open_model(model, stores.models)
+    source = open_model(model, session.stores.models)
     shapes = signature_of(source.declaration, model.name, input_shapes or {})
-    needed = session.plan([source.graph(shapes, Clock())], Clock())
-    entries = entries_of(needed, deciding_builder(setup, stores))
+    networks = networks_of(source, shapes, session)
+    kernels = {desc: nodes for _, own in networks for desc, nodes in own.items()}
+    entries = entries_of(kernels, deciding_builder(setup, session.stores))
     files = _entry_files(entries)
-    if network:
-        key = stores.images.key(source.declaration.name, source.digest, source.types(shapes))
-        own = stores.images.made_by(key, needed.programs[0].answers)
-        files |= _network_files(config.network_meta, own.stem, source, setup.trust)
+    for key, _ in networks if network else ():
+        files |= _network_files(config.network_meta, key.stem, source, setup.trust)
     nbytes = write_bundle(path, level.name, map(compiler_of, entries), files.items(), setup.trust)
-    return Exported(len(entries), int(network), nbytes)
+    return Exported(len(entries), len(networks) if network else 0, nbytes)
 
 
 def import_bundle(path: Path, config: Config, level: Level) -> Imported:
@@ -219,10 +219,23 @@ def trust_of(config: Config) -> Trust:
     return trust
 
 
-def entries_of(needed: Planned, builder: Builder) -> list[Entry]:
-    """Return the entries that a network needs, all of them stored."""
+def networks_of(source: ModelSource, shapes: Shapes, session: Session) -> list[tuple[ImageKey, Kernels]]:
+    """Return the networks that serve a model at a size, and the kernels of each.
+
+    That is the network of this size alone, or those with symbolic extents where these are stored and that is not.
+    """
+    needed = session.plan([source.graph(shapes, Clock())], Clock())
+    images = session.stores.images
+    key = images.key(source.declaration.name, source.digest, source.types(shapes))
+    own = images.made_by(key, needed.programs[0].answers)
+    opened = [] if images.is_stored(own) else list(images.open_networks(source))
+    return opened or [(own, needed.kernels)]
+
+
+def entries_of(kernels: Kernels, builder: Builder) -> list[Entry]:
+    """Return the entries of kernels, all of them stored."""
     builder.lower = tuple  # a bundle has one level's operators
-    plans = builder.plan(needed.kernels)
+    plans = builder.plan(kernels)
     entries = [plan.entry for plan in plans if plan.entry is not None]
     missing = [plan.name for plan in plans if plan.must_compile]
     if builder.needs_runtime(entries):

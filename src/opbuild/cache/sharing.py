@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
-from opbuild.cache.bundling import compiler_of, entries_of, note_compilers, target_of, trust_of
+from opbuild.cache.bundling import compiler_of, entries_of, networks_of, note_compilers, target_of, trust_of
 from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.kernel.entry import Entry
@@ -70,12 +71,6 @@ class Moved:
     lacking: tuple[Path, ...] = ()
 
 
-_BOUND = (
-    "at this size it is bound to what is stored for any size, which stays here; "
-    "opbuild.compile(..., op_compiler_cache_mode='force') stores it as a network of its own"
-)
-"""Why a model is left out that was built at this size, as its user sees it."""
-
 _SERVES = "absent from the remote store; one with other variants came, which serves where nothing can be compiled"
 """Why a network is another one than tuning chooses here."""
 
@@ -100,20 +95,16 @@ def push(models: Sequence[Path], url: str, config: Config, level: Level, shapes:
     networks: dict[str, tuple[ImageKey, StoredNetwork, dict[str, Bytes]]] = {}
     left_out, groups = [], list[list[Entry]]()
     for model in models:
-        stores, source, signature = _model(model, setup, shapes)
-        planned = _planned(source, signature, setup)
-        key = stores.images.made_by(_untuned(source, signature, stores), planned.programs[0].answers)
-        stored = _stored(key, setup)
-        if isinstance(stored, Reason) and stored.code == "absent" and _serves_any_size(source, stores):
-            left_out.append((model.name, _BOUND))  # it may lack the operators that suit this size best
-            continue
-        needed = entries_of(planned, deciding_builder(setup, stores))
-        entries |= {entry.name: entry for entry in needed}
-        groups.append([entry for entry in needed if (setup.config.kernel_meta / f"{entry.name}.json").exists()])
-        if isinstance(stored, Reason):
-            left_out.append((f"the network of {model.name}", stored.text))
-        else:
-            networks[key.stem] = key, *stored
+        session, source, signature = _model(model, setup, shapes)
+        for key, kernels in networks_of(source, signature, session):
+            needed = entries_of(kernels, deciding_builder(setup, session.stores))
+            entries |= {entry.name: entry for entry in needed}
+            groups.append([entry for entry in needed if (setup.config.kernel_meta / f"{entry.name}.json").exists()])
+            stored = _stored(key, setup)
+            if isinstance(stored, Reason):
+                left_out.append((f"the network of {model.name}", stored.text))
+            else:
+                networks[key.stem] = key, *stored
     present = 0
     with closing(at_once(list(entries.values()), lambda entry: _push(entry, remote))) as answers:
         for _, was_there in answers:
@@ -191,20 +182,16 @@ def _opened(url: str, config: Config, level: Level) -> tuple[Setup, Remote]:
     return setup, remote_for_transfer(url, setup)
 
 
-def _model(model: Path, setup: Setup, shapes: InputShapes | None) -> tuple[Stores, ModelSource, Shapes]:
-    stores = Stores(setup)
-    source = open_model(model, stores.models)
+def _model(model: Path, setup: Setup, shapes: InputShapes | None) -> tuple[Session, ModelSource, Shapes]:
+    session = Session(setup)
+    source = open_model(model, session.stores.models)
     names = {name for name, *_ in source.declaration.inputs}
     own = {name: shape for name, shape in (shapes or {}).items() if name in names}
-    return stores, source, signature_of(source.declaration, model.name, own)
+    return session, source, signature_of(source.declaration, model.name, own)
 
 
-def _planned(source: ModelSource, signature: Shapes, setup: Setup) -> Planned:
-    return Session(setup).plan([source.graph(signature, Clock())], Clock())
-
-
-def _serves_any_size(source: ModelSource, stores: Stores) -> bool:
-    return stores.images.load_open(stores.images.open_key(source, 0)) is not None
+def _planned(source: ModelSource, signature: Shapes, session: Session) -> Planned:
+    return session.plan([source.graph(signature, Clock())], Clock())
 
 
 def _stored(key: ImageKey, setup: Setup) -> tuple[StoredNetwork, dict[str, Bytes]] | Reason:
@@ -259,30 +246,34 @@ def _of_models(
     stems: dict[str, None] = {}
     manifests = []
     for model in models:
-        stores, source, signature = _model(model, setup, shapes)
-        untuned = _untuned(source, signature, stores)
+        session, source, signature = _model(model, setup, shapes)
+        stores = session.stores
+        untuned = stores.images.key(source.declaration.name, source.digest, source.types(signature))
         own = stores.images.own(untuned, remote.networks.answers(untuned))
         if own is None:
-            own = stores.images.made_by(untuned, _planned(source, signature, setup).programs[0].answers)
-        if isinstance(_stored(own, setup), Reason):
-            lacking[own.stem] = model
+            own = stores.images.made_by(untuned, _planned(source, signature, session).programs[0].answers)
+        is_lacking = isinstance(_stored(own, setup), Reason) and not any(stores.images.open_networks(source))
         manifest = remote.networks.manifest(own)
-        if isinstance(manifest, Manifest):
-            manifests.append(manifest)
-            stems |= dict.fromkeys(manifest.operators)
-            continue
-        if manifest.code != ABSENT:
+        absent = manifest.elsewhere if isinstance(manifest, Reason) else ""
+        if isinstance(manifest, Reason) and manifest.code != ABSENT:
             raise _refused(remote, described(manifest))
+        found = _with_symbolic_extents(source, stores, remote) if isinstance(manifest, Reason) else [manifest]
+        if found:
+            lacking |= {each.key.stem: model for each in found if is_lacking}
+            manifests += found
+            stems |= dict.fromkeys(operator for each in found for operator in each.operators)
+            continue
+        lacking |= {own.stem: model} if is_lacking else {}
         other = _with_other_variants(untuned, own, stores, remote)
         if other is None:
-            left_out.append((f"the network of {model.name}", manifest.elsewhere))
+            left_out.append((f"the network of {model.name}", absent))
         elif lacking.pop(own.stem, None):
             lacking[other.key.stem] = model
             left_out.append((f"the network of {model.name} as tuning chooses it here", _SERVES))
             manifests.append(other)
             stems |= dict.fromkeys(other.operators)
         builder = deciding_builder(setup, stores)
-        for job in builder.plan(_planned(source, signature, setup).kernels):
+        for job in builder.plan(_planned(source, signature, session).kernels):
             if job.must_compile:
                 stems[job.key.stem] = None
             else:  # the pack's have keys of their own
@@ -290,8 +281,15 @@ def _of_models(
     return list(stems), manifests
 
 
-def _untuned(source: ModelSource, signature: Shapes, stores: Stores) -> ImageKey:
-    return stores.images.key(source.declaration.name, source.digest, source.types(signature))
+def _with_symbolic_extents(source: ModelSource, stores: Stores, remote: Remote) -> list[Manifest]:
+    """Return the networks of a model that are there and are for several sizes."""
+    found = list[Manifest]()
+    for number in count():
+        manifest = remote.networks.manifest(stores.images.open_key(source, number))
+        if isinstance(manifest, Reason):
+            return found
+        found.append(manifest)
+    return found
 
 
 def _with_other_variants(untuned: ImageKey, own: ImageKey, stores: Stores, remote: Remote) -> Manifest | None:

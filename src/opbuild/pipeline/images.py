@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, count
 from typing import TYPE_CHECKING
 
 from opbuild.backend.evaluate import evaluate
@@ -32,6 +32,7 @@ from opbuild.version import __version__
 
 if TYPE_CHECKING:
     from opbuild.kernel.answers import Answers
+    from opbuild.kernel.opdesc import OpDesc
     from opbuild.pipeline.open_network import OpenNetwork
     from opbuild.pipeline.source import Source
     from opbuild.pipeline.stages import Assembled
@@ -129,6 +130,19 @@ class Images:
         declared = {name: TensorType(dtype, shape or ()) for name, dtype, shape in source.declaration.inputs}
         key = self.key(source.declaration.name, source.digest or "", declared)
         return key._replace(components={**key.components, "template": number})
+
+    def is_stored(self, key: ImageKey) -> bool:
+        """Return whether a network of this very key is stored."""
+        return not isinstance(self._store.networks.lookup(key), Reason)
+
+    def open_networks(self, source: Source) -> Iterator[tuple[ImageKey, Mapping[OpDesc, tuple[str, ...]]]]:
+        """Yield the keys of the stored networks of a source that have symbolic extents, and the kernels of each."""
+        for number in count():
+            key = self._at_level(self.open_key(source, number))
+            found = self._store.load_open(key)
+            if isinstance(found, Reason):
+                return
+            yield key, dict.fromkeys(found.symbols, ())
 
     def load_open(self, key: ImageKey) -> OpenImage | None:
         """Return a stored template, None if there is none that may be used."""
