@@ -22,11 +22,13 @@ import opbuild
 from opbuild.builder.client import server_environment
 from opbuild.errors import BuildError, CompileForbiddenError
 from opbuild.events import Event, Warned
-from opbuild.pipeline.any_size import AnySize
-from opbuild.pipeline.opening import Opening
+from opbuild.pipeline import open_network
+from opbuild.pipeline.images import Images
+from opbuild.pipeline.open_network import OpenNetwork
+from opbuild.programs import Programs
 from opbuild.runtime.sized import SizedExecutor
 from support.fuzzing import CAMPAIGN, SEED
-from support.open_rows import check, executor_of, model, noted_sizes
+from support.open_rows import check, executor_of, model
 from support.tiers import few
 from support.until import until
 
@@ -35,12 +37,11 @@ EVENTS = 20
 VECTOR = 16
 SIZES = (0, 1, 2, 3, 5, 8, 11, 15, 16, 17, 20, 33, 64, 100)
 
-PLACES: dict[str, tuple[type, str]] = {
-    "lowering": (Opening, "__init__"),
-    "building": (Opening, "build"),
-    "checking": (Opening, "record"),
-    "storing": (Opening, "keep"),
-    "improving": (AnySize, "_better"),
+PLACES: dict[str, tuple[Any, str]] = {
+    "lowering": (open_network, "lower_open"),
+    "checking": (OpenNetwork, "__init__"),
+    "storing": (Images, "keep_open"),
+    "improving": (Programs, "_better"),
 }
 """Where something may fail, and what does."""
 
@@ -53,17 +54,14 @@ pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store that has most kernels of the network, for other stores to begin with."""
     folder = tmp_path_factory.mktemp("kernels")
-    with noted_sizes() as found:
-        network = opbuild.compile(model(), cache_path=folder, workers=2)
-        check(network, 20)
-        found[0].wait()
+    check(opbuild.compile(model(), cache_path=folder, workers=2), 20)
     return folder
 
 
 def raiser(error: Exception) -> Callable[[Any], Any]:
     """Return what raises an error."""
 
-    def fail(_: Any) -> Any:
+    def fail(*_: Any, **__: Any) -> Any:
         raise error
 
     return fail
@@ -80,7 +78,6 @@ class Order:
     def __init__(self, seed: int, store: Path) -> None:
         self._chance = random.Random(seed)
         self._store = store
-        self._sizes: AnySize | None = None
         self.told: list[Event] = []
         self.failed: list[tuple[str, Exception]] = []
         self.found: Counter[str] = Counter()
@@ -94,7 +91,7 @@ class Order:
         self._wait()
 
     def _begin(self, *, forbid: bool = False) -> None:
-        self._forbids, self._asked, self._sizes = forbid, list[int](), None
+        self._forbids, self._asked = forbid, list[int]()
         self._network = opbuild.compile(
             model(), cache_path=self._store, workers=2, forbid_compile=forbid, observer=self.told.append
         )
@@ -102,14 +99,12 @@ class Order:
     def _ask(self) -> None:
         again = self._asked and self._chance.random() < 0.4
         rows = self._chance.choice(self._asked if again else SIZES)
-        with noted_sizes() as found:
-            try:
-                check(self._network, rows)
-            except CompileForbiddenError:
-                assert self._forbids
-                self.found["forbidden"] += 1
-                return
-        self._sizes = self._sizes or (found[0] if found else None)
+        try:
+            check(self._network, rows)
+        except CompileForbiddenError:
+            assert self._forbids
+            self.found["forbidden"] += 1
+            return
         is_new = bool(self._asked) and rows not in self._asked
         self._asked.append(rows)
         if is_new and min(rows, self._asked[0]) >= VECTOR and not self.failed:  # one template is for all of these
@@ -117,8 +112,6 @@ class Order:
             self.found["at once"] += 1
 
     def _wait(self) -> None:
-        if self._sizes is not None:
-            self._sizes.wait()
         assert until(lambda: not self._network._improving)
 
     def _process(self) -> None:
@@ -141,7 +134,7 @@ class Order:
             if place != "improving":
                 raise error
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(arguments[0], "_build", raiser(error))
+                patch.setattr(arguments[0], "_lower", raiser(error))
                 return whole(*arguments, **more)
 
         setattr(owner, name, fail)

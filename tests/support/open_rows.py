@@ -54,16 +54,16 @@ def executor_of(network: opbuild.Network, rows: int) -> Any:
 
 
 @contextmanager
-def noted_sizes() -> Iterator[list[Programs]]:
-    """Note what binds the sizes of the networks that are called first meanwhile."""
+def noted_programs() -> Iterator[list[Programs]]:
+    """Note the programs of the networks that are called first meanwhile."""
     found: list[Programs] = []
-    begin = Programs.begin
+    bind = Programs.bind
 
-    def noted(self: Programs, *arguments: Any) -> None:
+    def noted(self: Programs, *arguments: Any) -> Any:
         if self not in found:
             found.append(self)
-        begin(self, *arguments)
+        return bind(self, *arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Programs, "begin", noted)
+        patch.setattr(Programs, "bind", noted)
         yield found

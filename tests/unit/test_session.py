@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from opbuild import api
 from opbuild.builder.build import Builder
 from opbuild.config import Config
 from opbuild.errors import BuildError
@@ -20,7 +19,8 @@ from opbuild.files.private import publish
 from opbuild.models import digest
 from opbuild.models.source import is_surely_new, open_model
 from opbuild.pipeline.setup import set_up
-from opbuild.pipeline.stores import EarlyStart, Stores
+from opbuild.pipeline.stores import Stores
+from opbuild.session import Session
 from support.small_network import SmallNetwork
 
 
@@ -73,31 +73,30 @@ def test_opening_a_model_starts_nothing(small_network: SmallNetwork, tmp_path: P
     assert processes.issuperset(children())
 
 
-def early_start(cache: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[EarlyStart, list[str]]:
-    """Return an early start without a pack, and what becomes of its builder."""
+def new_session(cache: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Session, list[str]]:
+    """Return a session without a pack, and what becomes of its builders."""
     said: list[str] = []
     monkeypatch.setattr(Builder, "warm_up", lambda _: said.append(threading.current_thread().name))
     monkeypatch.setattr(Builder, "close", lambda _: said.append("closed"))
-    setup = set_up(Config(cache_path=cache, uses_pack=False), None, None)
-    return EarlyStart(setup, Stores(setup)), said
+    return Session(set_up(Config(cache_path=cache, uses_pack=False), None, None)), said
 
 
 def test_what_begins_early_begins_beside_the_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The model is read meanwhile; its builder is the caller's, once."""
-    early, said = early_start(tmp_path, monkeypatch)
-    with early:
-        early.begin()
-        early.begin()
-        first = early.builder()
-        assert early.builder() is not first
-    assert said == ["opbuild-import", threading.current_thread().name]
+    session, said = new_session(tmp_path, monkeypatch)
+    with session.preparing(None):
+        session.prepare()
+        session.prepare()
+        first = session.builder()
+        assert session.builder() is not first
+    assert said == ["opbuild-import"]
 
 
 def test_a_builder_that_nobody_needs_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that can not be read leaves no compile server behind."""
-    early, said = early_start(tmp_path, monkeypatch)
-    with early:
-        early.begin()
+    session, said = new_session(tmp_path, monkeypatch)
+    with session.preparing(None):
+        session.prepare()
         threads = [each for each in threading.enumerate() if each.name == "opbuild-import"]
         for each in threads:
             each.join()
@@ -112,12 +111,13 @@ def test_what_fails_early_is_raised_where_it_is_needed(tmp_path: Path, monkeypat
         raise BuildError("no process is left")
 
     monkeypatch.setattr(Builder, "warm_up", fail)
-    with EarlyStart(setup, Stores(setup)) as early:
-        early.begin()
+    session = Session(setup)
+    with session.preparing(None):
+        session.prepare()
         with pytest.raises(BuildError, match="no process is left"):
-            early.builder()
-    with EarlyStart(setup, Stores(setup)) as early:
-        early.begin()
+            session.builder()
+    with session.preparing(None):
+        session.prepare()
 
 
 def test_what_was_planned_goes_when_it_is_built(
@@ -125,14 +125,14 @@ def test_what_was_planned_goes_when_it_is_built(
 ) -> None:
     """It refers to the model's weights: in a cycle, they would stay until Python looks for cycles."""
     planned: list[weakref.ref[object]] = []
-    plan = api.plan_graphs
+    plan = Session.plan
 
     def noting(*arguments: Any) -> Any:
         found = plan(*arguments)
         planned.append(weakref.ref(found))
         return found
 
-    monkeypatch.setattr(api, "plan_graphs", noting)
+    monkeypatch.setattr(Session, "plan", noting)
     gc.disable()
     try:
         with small_network.replayed():

@@ -19,18 +19,17 @@ from opbuild.builder.client import server_environment
 from opbuild.errors import BuildError
 from opbuild.events import CompileStarted, Event, Warned
 from opbuild.graph.types import Array
-from opbuild.pipeline.any_size import AnySize
 from opbuild.platform.background import Background
-from opbuild.runtime.executor import Executor
+from opbuild.programs import Programs
 from opbuild.runtime.sized import SizedExecutor
-from support.open_rows import check, executor_of, model, noted_sizes
+from support.open_rows import check, executor_of, model, noted_programs
 from support.until import until
 
 
 @pytest.fixture
-def made() -> Iterator[list[AnySize]]:
+def made() -> Iterator[list[Programs]]:
     """What binds the sizes of the networks that a test compiles."""
-    with noted_sizes() as found:
+    with noted_programs() as found:
         yield found
 
 
@@ -38,9 +37,7 @@ def made() -> Iterator[list[AnySize]]:
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store in which the network was built for 20 rows, and prepared for other sizes."""
     folder = tmp_path_factory.mktemp("store")
-    with noted_sizes() as found:
-        check(opbuild.compile(model(), cache_path=folder, workers=2), 20)
-    found[0].wait()
+    check(opbuild.compile(model(), cache_path=folder, workers=2), 20)
     return folder
 
 
@@ -58,23 +55,21 @@ def test_a_store_serves_new_sizes_where_nothing_can_be_compiled(store: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_size_that_is_asked_for_again_gets_the_kernels_that_suit_it(store: Path, made: list[AnySize]) -> None:
+def test_a_size_that_is_asked_for_again_gets_the_kernels_that_suit_it(store: Path, made: list[Programs]) -> None:
     """The second call has the network built behind it; the binding is exchanged, and gives the same."""
     network = opbuild.compile(model(), cache_path=store, workers=2)
     check(network, 20)
-    made[0].wait()
     check(network, 3)
     replaced = [each.reason for each in network.report.operators if "in place of" in each.reason]
     assert isinstance(executor_of(network, 3), SizedExecutor)
     assert replaced
     check(network, 3)
-    assert until(lambda: isinstance(executor_of(network, 3), Executor))
+    assert until(lambda: not network._improving)
     check(network, 3)
-    assert not network._improving
 
 
 @pytest.mark.slow
-def test_after_the_first_size_of_a_cold_store_no_other_is_built(tmp_path: Path, made: list[AnySize]) -> None:
+def test_after_the_first_size_of_a_cold_store_no_other_is_built(tmp_path: Path, made: list[Programs]) -> None:
     """What any size needs is built with the first one: also before anything behind that call is done."""
     network = opbuild.compile(model(), cache_path=tmp_path, workers=2)
     with pytest.MonkeyPatch.context() as patch:
@@ -85,7 +80,6 @@ def test_after_the_first_size_of_a_cold_store_no_other_is_built(tmp_path: Path, 
             assert isinstance(executor_of(network, rows), SizedExecutor), rows
             assert network.report.built == 0
     assert made[0]._opened[0].template.variables
-    made[0].wait()
 
 
 @pytest.mark.slow
@@ -110,18 +104,17 @@ def test_a_process_that_finds_a_template_reads_no_model(store: Path) -> None:
 
 
 def test_what_fails_behind_a_call_is_a_warning(
-    store: Path, made: list[AnySize], monkeypatch: pytest.MonkeyPatch
+    store: Path, made: list[Programs], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody who calls gets an error of what was to be better; the size is served as before."""
     events: list[Event] = []
     network = opbuild.compile(model(), cache_path=store, observer=events.append)
     check(network, 20)
-    made[0].wait()
 
-    def fail(*_: Any) -> Any:
+    def fail(*_: Any, **__: Any) -> Any:
         raise BuildError("no room")
 
-    monkeypatch.setattr(made[0], "_build", fail)
+    monkeypatch.setattr(made[0], "_lower", fail)
     for _ in range(3):
         check(network, 4)
     assert until(lambda: not network._improving)
@@ -130,11 +123,10 @@ def test_what_fails_behind_a_call_is_a_warning(
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2])
-def test_sizes_that_decide_something_are_right(store: Path, rows: int, made: list[AnySize]) -> None:
+def test_sizes_that_decide_something_are_right(store: Path, rows: int, made: list[Programs]) -> None:
     """No rows, or one, are other programs: what was decided otherwise is not used for them."""
     network = opbuild.compile(model(), cache_path=store, workers=2)
     check(network, 20)
-    made[0].wait()
     if rows:
         check(network, rows)
     else:
@@ -166,11 +158,10 @@ def test_a_process_ends_while_kernels_are_built_behind_it(tmp_path: Path) -> Non
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
 
 
-def test_arrays_of_sizes_are_checked_before_anything_runs(store: Path, made: list[AnySize]) -> None:
+def test_arrays_of_sizes_are_checked_before_anything_runs(store: Path, made: list[Programs]) -> None:
     """Views that would leave their buffers, were the numbers wrong, are refused: the size is built instead."""
     network = opbuild.compile(model(), cache_path=store, workers=2)
     check(network, 20)
-    made[0].wait()
     opened = made[0]._opened[0]
     numbers = opened.template.numbers(((24, 24),))
     assert numbers is not None
@@ -179,14 +170,13 @@ def test_arrays_of_sizes_are_checked_before_anything_runs(store: Path, made: lis
     wrong: Array = numbers.copy()
     wrong[opened.sizes] -= 1
     with pytest.raises(ValueError, match="leaves its buffer"):
-        SizedExecutor(opened, wrong, chosen, lambda *_: [], made[0]._stores.images.blocks)
+        SizedExecutor(opened, wrong, chosen, lambda *_: [], made[0]._session.stores.images.blocks)
 
 
-def test_the_child_of_a_fork_waits_for_no_thread_of_its_parent(store: Path, made: list[AnySize]) -> None:
+def test_the_child_of_a_fork_waits_for_no_thread_of_its_parent(store: Path, made: list[Programs]) -> None:
     """Locks that threads of the parent held, and preparations that they had begun, are the child's own anew."""
     network = opbuild.compile(model(), cache_path=store, workers=2)
     check(network, 20)
-    made[0].wait()
     made[0]._making.acquire()
     made[0]._process = 0
     check(network, 2)
