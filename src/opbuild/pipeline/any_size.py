@@ -168,6 +168,24 @@ class AnySize(Ahead):
         with self._making:
             return self._bound(self._asked) if self._load_stored() else None
 
+    def bind_there(self, shapes: Shapes) -> Binding | None:
+        """Bind a size by a template that is there or stored; None if there is none for it."""
+        self._asked = shapes
+        if self._process != os.getpid():
+            self._begin_again()
+        with self._making:
+            return self._bound(shapes) if self._load_stored() else None
+
+    def bind_any(self, shapes: Shapes) -> Binding | None:
+        """Bind a size by a template, made at it and waited for if there is none; None if it is to be built."""
+        bound = self.bind_there(shapes)
+        with self._making:
+            made = self._prepare_more(shapes) if bound is None else None
+            if made is None:
+                return bound
+            bound = self._bound(shapes, made)
+            return None if bound is None else bound._replace(is_new=True)
+
     def _begin_again(self) -> None:
         """Go on in the child of a fork: threads that had begun something, and may hold locks, stayed in the parent."""
         self._process = os.getpid()

@@ -83,7 +83,9 @@ class Opening:
         config = stores.setup.config
 
         def graph(opened: Shapes) -> Graph:
-            return optimize_graph(source.graph(opened, Clock()), float32=config.forces_float32)
+            found = source.graph(opened, Clock())
+            self._follows = found.follows
+            return optimize_graph(found, float32=config.forces_float32)
 
         program = OpenProgram(graph, declared, shapes, stores.setup.level, lowering_options(config))
         self._lowered: tuple[OpenProgram, Program] | None = program, program.at_hand()
@@ -99,7 +101,7 @@ class Opening:
         """
         program, fixed = self._needed(self._lowered)
         constants = pack_constants(fixed, packer)
-        self._packed = packer, constants, program.template(constants)
+        self._packed = packer, constants, replace(program.template(constants), follows=self._follows)
         self._is_edited = self._source.edited  # which raises, before what is packed serves anybody
 
     def layout(self, built: Built) -> Layout:
