@@ -23,6 +23,7 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.errors import OpbuildError
 from opbuild.events import Warned
 from opbuild.kernel.free import FREE
+from opbuild.pipeline.segments import SegmentBinder
 from opbuild.platform.background import without_frames
 from opbuild.platform.lazily import lazily
 from opbuild.platform.locks import Lock, RLock
@@ -46,6 +47,10 @@ if TYPE_CHECKING:
 
 MOST_PROGRAMS = 16
 """Programs of one source with symbolic extents. One whose structure differs from size to size is built for each."""
+
+MOST_STORED = 32
+"""Sizes of a source that are stored alone, where it cannot be lowered with symbolic extents: one whose values have a
+new shape at each call would otherwise fill the folder."""
 
 BY_NUMBERS = "it was bound by numbers to what is lowered for any size"
 
@@ -75,7 +80,7 @@ class Programs:
         self._session, self._source, self._declared = session, source, declared
         self._lock, self._making, self._process = RLock(), Lock(), os.getpid()
         self._opened: list[Layout] = []
-        self._failed = 0
+        self._failed = self._alone = 0
         self._is_open, self._was_built, self._reopens = is_open, was_built, reopens
         self._sizes, self._is_loaded = 0, False
         source.keeps = is_open
@@ -114,11 +119,12 @@ class Programs:
                 made = self._lower(session, shapes, clock, suits=not (self._opened or self._was_built))
                 bound = self._bound(shapes, started, clock, made)
                 if bound is not None:
-                    return bound
+                    return bound._replace(is_new=True)
             except Exception as error:  # whatever does not know symbolic extents
                 problem = without_frames(error)
             self._failed += 1
-        bound = session.make(source, shapes, key, started, clock)
+        self._alone += 1
+        bound = session.make(source, shapes, key if self._alone <= MOST_STORED else None, started, clock)
         if isinstance(problem, (OpbuildError, OSError, MemoryError)):
             self._warn(f"{source.declaration.name} is built for each size", problem)
         return bound
@@ -143,7 +149,7 @@ class Programs:
         """
         from opbuild.pipeline.open_network import OpenNetwork, lower_open
 
-        program = lower_open(self._source, self._declared, shapes, session.setup, clock)
+        program, follows = lower_open(self._source, self._declared, shapes, session.setup, clock)
         with self._lock:
             needed = program.kernels(lambda desc: [*self._kernels.alike(desc), *([desc] if suits else [])])
         fixed = program.at_hand()
@@ -154,7 +160,7 @@ class Programs:
             (packed,), built = session.build_kernels({**there, **needed}, [fixed], builder, packer, clock)
         with clock("start"), self._lock:
             self._add(built.symbols, self._library(built.library))
-            network = OpenNetwork(program, packed.constants, built, self._kernels, shapes)
+            network = OpenNetwork(program, packed.constants, built, self._kernels, shapes, follows)
         edited = self._source.edited  # which raises, before what is packed serves anybody
         self._opened.append(network.layout)
         if built.certain and not edited:
@@ -291,7 +297,7 @@ class Programs:
 
 
 class ModelPrograms:
-    """The programs of a model; where inputs may have any number of dimensions, those of each number that was met.
+    """The programs of a model's segments; where inputs may have any number of dimensions, for each that was met.
 
     Args:
         session: Builds them.
@@ -312,23 +318,31 @@ class ModelPrograms:
     ) -> None:
         self._session, self._source, self._inputs = session, source, inputs
         self._any_shape, self._is_open = any_shape, is_open
-        self._of_ranks: dict[tuple[int, ...], Programs] = {}
+        self._of_ranks: dict[tuple[int, ...], tuple[SegmentBinder, Programs]] = {}
 
     def bind(self, shapes: Shapes) -> Bound:
         """Return the network, ready for a size; as ``Programs.bind``."""
         try:
-            bound = self._programs(shapes).bind(shapes)
+            segments, programs = self._segments(shapes)
+            first = programs.bind(segments.first.tensors(shapes))
             self._source.remember()  # also what was stored before: that build may have been killed
         finally:
             self._source.release()
-        return bound
+        return segments.bind(first, shapes)
 
-    def _programs(self, shapes: Shapes) -> Programs:
+    def programs(self, source: Source) -> Programs:
+        """Return the programs of a segment behind a graph break."""
+        declared = [each.shape or () for each in source.declaration.inputs]
+        return Programs(self._session, source, declared, is_open=any(FREE in shape for shape in declared))
+
+    def _segments(self, shapes: Shapes) -> tuple[SegmentBinder, Programs]:
         ranks = tuple(map(len, shapes))
         if ranks not in self._of_ranks:
             declared = [
                 (FREE,) * len(shape) if each.shape is None or each.name in self._any_shape else each.shape
                 for each, shape in zip(self._inputs, shapes, strict=True)
             ]
-            self._of_ranks[ranks] = Programs(self._session, self._source, declared, is_open=self._is_open)
+            segments = SegmentBinder(self._source, declared, self)
+            tensors = [each.shape or () for each in segments.first.declaration.inputs]
+            self._of_ranks[ranks] = segments, Programs(self._session, segments.first, tensors, is_open=self._is_open)
         return self._of_ranks[ranks]

@@ -126,20 +126,23 @@ class Session:
             ModelError, BuildError: As ``bind``.
         """
         with self.builder() as own:
-            needed = self.plan([source.graph(shapes, clock)], clock)
+            graph = source.graph(shapes, clock)
+            needed = self.plan([graph], clock)
             session, needed, builder = self.served(needed, own, clock)
             known = session.stores.images.start_made(key, needed.programs[0].answers, clock)
             if known is not None:
                 return known
             packer = session.stores.packer()
             (network,) = session.build(needed, builder, packer, clock)
+        network = network.followed_by(graph.follows)
         with clock("start"):
             executor = session.stores.images.run(network.record, network.built.library, network.constants.arrays)
         session.keep(key, source, network, packer, clock)
         if reopens and not session.setup.why_not_compiled:
             begin(partial(session.in_background().build_without_limits, needed.kernels, needed.name), "opbuild-further")
         level = session.setup.level_text_with(network.built.borrowed)
-        return Binding(executor, make_report(network.record, network.operators, clock, level, why))
+        report = make_report(network.record, network.operators, clock, level, why)
+        return Binding(executor, report, is_new=True)
 
     def key(self, source: Source, shapes: Shapes) -> ImageKey | None:
         """Return the key of a network among stored ones; None if it cannot be stored."""

@@ -131,6 +131,11 @@ class NodeBinder(OpenBinder):
             return Known(origin, partial(self._constants.__getitem__, name))
         return Known(origin, self._tensors[name])
 
+    def open_value(self, name: str) -> Array | None:
+        """Return a constant that follows from open extents; None if it is another value."""
+        found = self._constants.get(name)
+        return found if is_open_value(found) else None
+
     def is_known(self, name: str) -> bool:
         """Return whether a value is a constant."""
         return name in self._constants or name in self._tensors

@@ -12,9 +12,10 @@ from dataclasses import replace
 from opbuild.frontend.block import Block
 from opbuild.frontend.known import Known, Names, decided
 from opbuild.graph.cut import Answer
+from opbuild.graph.expressions import DerivedValue
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.platform.digest import blake3_of
-from opbuild.platform.records import NamedTuple, dataclass
+from opbuild.platform.records import NamedTuple, dataclass, field
 from opbuild.text.canonical import canonical_json
 
 
@@ -70,6 +71,8 @@ class Rest:
         on_host: Places of nodes that are evaluated on the host although values of their inputs would tell their types.
         asked: The values that a cut waited for, with which it begins.
         before: What it was before that, if a further cut may ask for all of them at once.
+        derived: The constants that follow from symbols.
+        numbers: Once they are given: the symbols, and the integers that decide, see ``Answer.numbers``.
     """
 
     frames: tuple[Frame, ...]
@@ -78,6 +81,14 @@ class Rest:
     on_host: frozenset[str] = frozenset()
     asked: tuple[str, ...] = ()
     before: Rest | None = None
+    derived: Mapping[str, DerivedValue] = field(default_factory=dict)
+    numbers: tuple[int, ...] = ()
+
+    @property
+    def constants(self) -> Mapping[str, Known]:
+        """All constants, for the symbols that are given."""
+        found = {name: (each.dtype, each.value(self.numbers)) for name, each in self.derived.items()}
+        return {**self.known, **{name: decided(value, dtype) for name, (dtype, value) in found.items()}}
 
     @property
     def own_inputs(self) -> tuple[str, ...]:
@@ -90,6 +101,7 @@ class Rest:
         parts = {
             "frames": [[frame.path, frame.position, sorted(frame.scope.items())] for frame in self.frames],
             "types": {name: [each.dtype, len(each.shape)] for name, each in self.types.items()},
+            "derived": {name: list(each) for name, each in self.derived.items()},
             "known": {name: each.origin for name, each in self.known.items()},
             "on_host": sorted(self.on_host),
         }
@@ -97,17 +109,19 @@ class Rest:
 
     def answered(self, answer: Answer, place: str) -> Rest:
         """Return it with what the cut at a place waited for."""
+        given = replace(self, numbers=answer.numbers)
         if answer.on_host:
-            return replace(self, on_host=self.on_host | {place})
-        return self.with_values(answer.values) if answer.values else self.with_types(answer.types)
+            return replace(given, on_host=self.on_host | {place})
+        if not answer.values:
+            return given.with_types(answer.types)
+        before = replace(self, numbers=answer.symbols) if answer.values.keys() <= self.types.keys() else None
+        return replace(given.with_values(answer.values), before=before, asked=tuple(answer.values))
 
     def with_values(self, values: Mapping[str, Array]) -> Rest:
         """Return it with some values known."""
         types = {name: each for name, each in sorted(self.types.items()) if name not in values}
         found = {n: decided(array, self.types[n].dtype if n in self.types else "int64") for n, array in values.items()}
-        begins_again = values.keys() <= self.types.keys()
-        before = self if begins_again else None
-        return replace(self, types=types, known={**self.known, **found}, before=before, asked=tuple(values))
+        return replace(self, types=types, known={**self.known, **found})
 
     def with_types(self, types: Mapping[str, TensorType]) -> Rest:
         """Return it with the types of further values that are given when it runs."""

@@ -14,8 +14,12 @@ import numpy as np
 from opbuild.errors import InvalidModelError, ModelError, RunError, UnsupportedOperatorError
 from opbuild.frontend.binding import Call, NodeBinder
 from opbuild.frontend.block import Block, Declared, blocks, captures, reads
+from opbuild.frontend.known import Known
+from opbuild.frontend.open_values import is_open_value
 from opbuild.frontend.rest import Frame, Rest
 from opbuild.graph.cut import HOST_VALUE, Body, Cut, Dimension, Kind, is_tensor
+from opbuild.graph.expressions import DerivedValue, derived
+from opbuild.graph.extents import Extent
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.shape_rules import NoTensorError, UnknownTypeError, UnknownValueError
 from opbuild.graph.types import Array, Graph, Node
@@ -111,7 +115,8 @@ class _Walk:
         self._late: list[tuple[int, _Stop]] = []
         self._left: list[int] = []
         self._awaited: set[str] = set()
-        binder.restore(rest.types, rest.known)
+        self._symbols = _Symbols(rest)
+        binder.restore(rest.types, rest.constants)
         if self._frames[0].position == 0:
             self._open(self._frames[0])
 
@@ -127,8 +132,7 @@ class _Walk:
         if whole and not others:
             return Walked(self._binder.finish(self._name, self._begun.types, tuple(outputs), scope))
         results = self._binder.resolved(outputs, scope, Node("the network", (), (), name=self._name))
-        # What follows from values that decide is no constant where these are open, and a cut is the same for all.
-        given, held = self._split(results) if not self._begun.asked else (results, {})
+        given, held = self._split(results)
         why = f"input {others[0]!r} is no tensor" if whole else ""
         return Walked(self._graph(given), Cut("end", results, constants=held, why=why))
 
@@ -261,9 +265,9 @@ class _Walk:
         own = {each.name: each.name for each in block.inputs}
         first = {value: name for name, value in reversed(captured.items())}
         scope = {name: first[value] for name, value in captured.items()} | own
-        known = {name: self._binder.known(value) for value, name in first.items() if self._binder.is_known(value)}
-        body = Rest((Frame(block, f"{frame.place}.body", 0, scope, frame.opset),), {}, known)
-        outer = tuple((name, value) for value, name in first.items() if name not in known)
+        known, derived = self._constants(first)
+        body = Rest((Frame(block, f"{frame.place}.body", 0, scope, frame.opset),), {}, known, derived=derived)
+        outer = tuple((name, value) for value, name in first.items() if name not in {*known, *derived})
         outputs = self._binder.declare(node.outputs, frame.scope)
         formal = inputs[: len(node.inputs)]
         attrs = {name: value for name, value in node.attrs.items() if not isinstance(value, Block)}
@@ -325,29 +329,31 @@ class _Walk:
         first = tuple(name for name in stop.reads if name in self._begun.types)
         if stop.kind == "values" and first:
             alone = self._begun.before is None or stop.least is not None or node.op_type == "If"
-            begun = self._begun if alone else self._begun.before or self._begun
+            begun = self._again() if alone else self._begun.before or self._begun
             asked = () if alone else self._begun.asked
             live = {name: name for name in begun.types}
             kept = tuple(name for name, each in begun.types.items() if not is_tensor(each))
             least = _least(stop.least, live)
             cut = replace(cut, reads=(*asked, *first), live=live, kept=kept, state=begun.digest, least=least)
+            cut = replace(cut, symbols=tuple(("", index) for index in range(len(begun.numbers))), shapes=_shapes(begun))
             return Walked(self._graph(()), cut, begun)
         if stop.kind != "values":
             self._frames[-1] = frame._replace(position=frame.position + 1)
         own = {name for each in stop.nodes for name in each.outputs}
         made = tuple(dict.fromkeys(value for value in frame.scope.values() if value in own))
         frames, named = _renamed(self._frames)
-        known = {name: self._binder.known(value) for value, name in named.items() if self._binder.is_known(value)}
-        live = {name: value for value, name in named.items() if name not in known}
+        known, derived = self._constants(named)
+        live = {name: value for value, name in named.items() if name not in {*known, *derived}}
         used = {value for each in frames for name, value in each.scope.items() if each.uses_later(name)}
         types = {
             name: self._binder.type_of(value) if name in used else HOST_VALUE
             for name, value in sorted(live.items())
             if value not in made or name not in used
         }
-        rest = Rest(frames, types, known, self._begun.on_host)
+        rest = Rest(frames, types, known, self._begun.on_host, derived=derived)
         wanted = [value for value in live.values() if value not in made]
         cut = replace(cut, live=live, kept=tuple(name for name in live if name not in used), state=rest.digest)
+        cut = replace(cut, symbols=tuple(self._symbols.places), shapes=_shapes(rest))
         if stop.kind == "values":
             least = _least(stop.least, {value: name for name, value in live.items()})
             cut = replace(cut, reads=tuple(named[name] for name in stop.reads), least=least)
@@ -365,6 +371,28 @@ class _Walk:
         )
         return Walked(self._graph((*wanted, *given, *(value for _, value in stop.outer))), cut, rest, stop.body)
 
+    def _constants(self, named: Mapping[str, str]) -> tuple[dict[str, Known], dict[str, DerivedValue]]:
+        """Return what is constant of some values, by the names that the rest has for them, and what of it is open."""
+        known: dict[str, Known] = {}
+        found: dict[str, DerivedValue] = {}
+        for value, name in named.items():
+            opened = self._binder.open_value(value)
+            if opened is not None:
+                found[name] = derived(opened, self._binder.type_of(value).dtype, self._symbols.of)
+            elif self._binder.is_known(value):
+                known[name] = self._binder.known(value)
+        return known, found
+
+    def _again(self) -> Rest:
+        """Return what this began with, its open values apart from this lowering; see ``Rest.numbers``."""
+        begun = self._begun
+        opened = {name: each for name, each in begun.known.items() if each.dtype}
+        symbols = _Symbols(replace(begun, types={}))
+        symbols.places += [("", index) for index in range(len(begun.numbers))]
+        more = {name: derived(each.read(), each.dtype, symbols.of) for name, each in opened.items()}
+        known = {name: each for name, each in begun.known.items() if name not in opened}
+        return replace(begun, known=known, derived={**begun.derived, **more})
+
     def _split(self, names: Iterable[str]) -> tuple[tuple[str, ...], dict[str, Array]]:
         """Return the values that the part's graph gives, and the small constants that the cut holds."""
         constants = {name: self._binder.value(name) for name in names if name and self._binder.is_known(name)}
@@ -379,6 +407,43 @@ class _Walk:
         wanted = tuple(dict.fromkeys(name for name in outputs if name and name not in types))
         inputs = [name for name, each in types.items() if is_tensor(each)]
         return self._binder.part(self._name, inputs, wanted)
+
+
+class _Symbols:
+    """The numbers with which a part begins, as far as what comes after it follows from them.
+
+    Attributes:
+        places: Where the part has each of them; see ``Cut.symbols``.
+    """
+
+    def __init__(self, begun: Rest) -> None:
+        self.places: list[Dimension] = []
+        self._known: dict[int, Dimension] = {}
+        for name, each in begun.types.items():
+            self._note((name, axis, extent) for axis, extent in enumerate(each.shape))
+        self._note(("", index, number) for index, number in enumerate(begun.numbers))
+
+    def _note(self, found: Iterable[tuple[str, int, Any]]) -> None:
+        for name, place, extent in found:
+            if isinstance(extent, Extent):
+                ((monomial, _),) = extent.polynomial
+                self._known.setdefault(monomial[0], (name, place))
+
+    def of(self, variable: int) -> int:
+        """Return the index of the symbol that a variable stands for."""
+        place = self._known[variable]
+        if place not in self.places:
+            self.places.append(place)
+        return self.places.index(place)
+
+
+def _shapes(rest: Rest) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the tensors with which a rest begins, -1 where an extent is open."""
+    return {
+        name: tuple(-1 if isinstance(extent, Extent) else extent for extent in each.shape)
+        for name, each in rest.types.items()
+        if is_tensor(each)
+    }
 
 
 def _renamed(frames: Sequence[Frame]) -> tuple[tuple[Frame, ...], dict[str, str]]:
@@ -422,7 +487,7 @@ def _is_over(frames: Sequence[Frame]) -> bool:
 
 def _is_held(value: Array) -> bool:
     """Return whether a cut holds a constant: it is small, or text, which no part gives."""
-    return value.nbytes <= MOST_EMBEDDED or value.dtype == object
+    return not is_open_value(value) and (value.nbytes <= MOST_EMBEDDED or value.dtype == object)
 
 
 def _candidates(name: str) -> Iterable[str]:

@@ -62,32 +62,36 @@ class Answer(NamedTuple):
         values: The values that decide, as the rest calls them.
         types: The types of what was made, or of the inputs of a body.
         on_host: Whether the node is to be evaluated on the host instead of waiting for values.
+        symbols: The numbers of the cut's ``symbols``.
     """
 
     values: Mapping[str, Array] = {}
     types: Mapping[str, TensorType] = {}
     on_host: bool = False
+    symbols: tuple[int, ...] = ()
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The integers among the values that may stand for extents, in order."""
-        return tuple(int(each) for value in self.values.values() for each in value[_may_be_extents(value)])
+        """The symbols, and the integers among the values that may stand for extents, in order."""
+        decided = (int(each) for value in self.values.values() for each in value[_may_be_extents(value)])
+        return (*self.symbols, *decided)
 
     def without_numbers(self) -> Answer:
         """Return it with zeros in place of these integers, and without types."""
-        return Answer({n: np.where(_may_be_extents(v), 0, v) for n, v in self.values.items()}, {}, self.on_host)
+        values = {n: np.where(_may_be_extents(v), 0, v) for n, v in self.values.items()}
+        return Answer(values, {}, self.on_host, (0,) * len(self.symbols))
 
     def with_numbers(self, numbers: Sequence[int]) -> Answer:
         """Return it with others in place of these integers; open extents make arrays of objects."""
         from opbuild.graph.extents import is_open
 
-        given = iter(numbers)
+        given = iter(numbers[len(self.symbols) :])
         values = {}
         for name, value in self.values.items():
             places = zip(value.reshape(-1).tolist(), _may_be_extents(value).reshape(-1).tolist(), strict=True)
             found = [next(given) if is_extent else number for number, is_extent in places]
             values[name] = np.array(found, object if is_open(found) else value.dtype).reshape(value.shape)
-        return self._replace(values=values)
+        return self._replace(values=values, symbols=tuple(numbers[: len(self.symbols)]))
 
     def digest(self, state: str) -> str:
         """Return a digest of this answer to a state."""
@@ -98,6 +102,7 @@ class Answer(NamedTuple):
             "values": {name: array_digest(value) for name, value in self.values.items()},
             "types": {name: [each.dtype, list(each.shape)] for name, each in self.types.items()},
             "on_host": self.on_host,
+            "symbols": list(self.symbols),
         }
         return blake3_of(canonical_json(parts).encode())
 
@@ -128,6 +133,9 @@ class Cut:
         least: Of the only one of ``reads`` all values count as one that are smaller than an extent of a live value:
             what the rest calls that value, and the dimension; empty: smaller than 0. The rest goes on reading the
             value, and knows the greater of both as a constant of another name (``bounded``).
+        symbols: The numbers from which constants of the rest follow: extents of values with which the part begins, or,
+            of no value, numbers that it was given itself, by index.
+        shapes: Of those among ``live`` that are not made: their shapes, -1 where an extent follows from the inputs'.
     """
 
     kind: Kind
@@ -146,6 +154,8 @@ class Cut:
     why: str = ""
     opset: int = 0
     least: Dimension | None = None
+    symbols: tuple[Dimension, ...] = ()
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def deciding(self, values: Mapping[str, Any]) -> dict[str, Array]:
         """Return what decides, as the rest calls it, given all values as the part calls them."""
@@ -156,9 +166,15 @@ class Cut:
         least = values[self.live[value]].shape[axis] if value else 0
         return {bounded(name, self.least): np.maximum(each, least, dtype=np.int64) for name, each in found.items()}
 
+    def symbols_of(self, values: Mapping[str, Any], numbers: Sequence[int]) -> tuple[int, ...]:
+        """Return the numbers of ``symbols``, given the values with which the part begins and its own numbers."""
+        return tuple(values[name].shape[place] if name else numbers[place] for name, place in self.symbols)
+
     def problem(self, known: Iterable[str]) -> str:
         """Return why this can not come where these values are known; empty if it can."""
         found = {*known, *self.constants}
+        if not found.issuperset(name for name, _ in self.symbols if name):
+            return "its symbols are extents of what is not there"
         if self.kind == "values":
             named, decided = {*self.live.values()}, (*self.reads, *filter(None, (self.least or ("", 0))[:1]))
         else:
@@ -210,6 +226,8 @@ def cut_to_json(cut: Cut) -> dict[str, Any]:
         "why": cut.why,
         "opset": cut.opset,
         "least": None if cut.least is None else list(cut.least),
+        "symbols": [list(each) for each in cut.symbols],
+        "shapes": {name: list(shape) for name, shape in cut.shapes.items()},
     }
 
 
@@ -240,6 +258,8 @@ def cut_from_json(parts: Any) -> Cut:
         why=str(parts["why"]),
         opset=int(parts["opset"]),
         least=None if parts["least"] is None else (str(parts["least"][0]), int(parts["least"][1])),
+        symbols=tuple((str(name), int(place)) for name, place in parts["symbols"]),
+        shapes={str(name): tuple(map(int, shape)) for name, shape in parts["shapes"].items()},
     )
 
 

@@ -153,6 +153,7 @@ class Graph:
         opset: The version of ONNX's operator set that ``nodes`` speak.
         updates: Outputs that replace inputs, as pairs of positions, an output's and an input's, of equal types: when
             the network has run, the caller's array of the input holds the output, and is what is returned.
+        follows: The graph break behind it (``graph.cut``), if it is a segment of a network; no pass keeps it.
     """
 
     name: str
@@ -163,6 +164,7 @@ class Graph:
     constants: Mapping[str, Array]
     opset: int = 21
     updates: tuple[tuple[int, int], ...] = ()
+    follows: Any = None
 
     def with_(self, **changes: Any) -> Graph:
         """Return a copy with some fields changed."""

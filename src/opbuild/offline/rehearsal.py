@@ -169,12 +169,14 @@ class _Parts(Parts):
         super().__init__(bind, evaluate, KnownParts())
         self._taken: Counter[str] = Counter()
 
-    def _decided(self, part: Part, decided: Mapping[str, Array], values: Mapping[str, Any]) -> Part:
+    def _decided(
+        self, part: Part, decided: Mapping[str, Array], symbols: tuple[int, ...], values: Mapping[str, Any]
+    ) -> Part:
         if part.cut.op_type == "If":
             self._taken[part.cut.state] += 1
             is_then = self._taken[part.cut.state] % 2 == 1
             decided = {name: np.full_like(value, is_then) for name, value in decided.items()}
-        return super()._decided(part, decided, values)
+        return super()._decided(part, decided, symbols, values)
 
 
 class _Stand:

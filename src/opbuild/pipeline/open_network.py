@@ -22,6 +22,7 @@ from opbuild.runtime.template import OpenHost, OpenKernel, Template, to_json
 from opbuild.runtime.weights import Constants
 
 if TYPE_CHECKING:
+    from opbuild.graph.cut import Cut
     from opbuild.graph.types import Graph
     from opbuild.pipeline.setup import Setup
     from opbuild.pipeline.source import Source
@@ -34,8 +35,8 @@ REPLACING = "it was there, in place of one that suits this size better"
 
 def lower_open(
     source: Source, declared: Sequence[Sequence[int]], shapes: Shapes, setup: Setup, clock: Clock
-) -> OpenProgram:
-    """Return a source lowered with symbolic extents at a size.
+) -> tuple[OpenProgram, Cut | None]:
+    """Return a source lowered with symbolic extents at a size, and the graph break behind it.
 
     Args:
         source: The source.
@@ -49,12 +50,14 @@ def lower_open(
     """
 
     def graph(opened: Shapes) -> Graph:
-        read = source.graph(opened, clock)
+        read.append(source.graph(opened, clock))
         with clock("optimize"):
-            return optimize_graph(read, float32=setup.config.forces_float32)
+            return optimize_graph(read[0], float32=setup.config.forces_float32)
 
+    read: list[Graph] = []
     with clock("lower"):
-        return OpenProgram(graph, declared, shapes, setup.level, lowering_options(setup.config))
+        program = OpenProgram(graph, declared, shapes, setup.level, lowering_options(setup.config))
+    return program, read[0].follows
 
 
 class OpenNetwork:
@@ -66,6 +69,7 @@ class OpenNetwork:
         built: Its kernels.
         loaded: Those that are loaded, among them its own.
         shapes: The size.
+        follows: The graph break behind it.
 
     Attributes:
         layout: What is bound to sizes.
@@ -78,9 +82,15 @@ class OpenNetwork:
     """
 
     def __init__(
-        self, program: OpenProgram, constants: Constants, built: Built, loaded: LoadedKernels, shapes: Shapes
+        self,
+        program: OpenProgram,
+        constants: Constants,
+        built: Built,
+        loaded: LoadedKernels,
+        shapes: Shapes,
+        follows: Cut | None,
     ) -> None:
-        template = program.template(constants)
+        template = replace(program.template(constants), follows=follows)
         self.layout, self.constants, self.built = Layout(template, constants.arrays), constants, built
         numbers = template.numbers(shapes)
         decision = None if numbers is None else loaded.decide(template, numbers.tolist())

@@ -23,11 +23,13 @@ class Binding(NamedTuple):
         executor: Runs it.
         report: What the build did.
         better: Returns one that is faster, or None; asked for in the background when this one is called again.
+        is_new: Whether it was lowered for this, not bound to what was lowered before.
     """
 
     executor: Runner
     report: Report
     better: Callable[[], Bound | None] | None = None
+    is_new: bool = False
 
 
 class Runs(Protocol):

@@ -28,6 +28,7 @@ from opbuild.runtime.reused import wanted
 from opbuild.runtime.timing import TIMER
 
 if TYPE_CHECKING:
+    from opbuild.graph.cut import Cut
     from opbuild.runtime.calls import Call
 
 Evaluate = Callable[[Node, Sequence["Array | None"], int], Sequence["Array | None"]]
@@ -101,6 +102,11 @@ class Runner(ABC):
     @abstractmethod
     def temporaries(self) -> Mapping[int, int]:
         """Bytes of the buffers that lie in the memory for temporaries."""
+
+    @property
+    def follows(self) -> Cut | None:
+        """The graph break behind it, if it is a segment of a network."""
+        return None
 
     @property
     def runners(self) -> tuple[Runner, ...]:
@@ -205,6 +211,11 @@ class Executor(Runner):
         self._checked = frozenset(record.notes.get(CHECKED_ORDER, ()))
         self._first_change = first_change(record)
         self._prepare_first()
+
+    @property
+    def follows(self) -> Cut | None:
+        """The graph break behind it, if it is a segment of a network."""
+        return self.record.cut
 
     def prepare(self, memory: Array) -> Arena:
         """Return what a call needs to run in some memory."""

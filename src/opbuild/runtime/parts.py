@@ -44,7 +44,8 @@ class Part:
         cut: What comes after it.
         report: What its build did.
         walked: Returns the same part as the front end has it, from which the next one is bound.
-        by_numbers: Whether it was bound to what is lowered for any size.
+        by_numbers: Whether it was bound to what was lowered before.
+        numbers: The numbers that it was given; see ``Answer.numbers``.
     """
 
     executor: Runner
@@ -52,6 +53,7 @@ class Part:
     report: Report
     walked: Callable[[Clock], Any]
     by_numbers: bool = False
+    numbers: tuple[int, ...] = ()
     inputs: tuple[str, ...] = field(init=False)
     outputs: tuple[str, ...] = field(init=False)
 
@@ -150,37 +152,40 @@ class Parts:
                 given = part.executor.run([values[name] for name in part.inputs])
                 values.update(zip(part.outputs, given, strict=True))
             cut = part.cut
+            symbols = cut.symbols_of(values, part.numbers)
             values.update(cut.constants)
             if cut.kind == "end":
                 return [values[name] for name in cut.reads]
             if cut.kind == "values":
                 decided = cut.deciding(values)
                 values = {name: values[value] for name, value in cut.live.items()}
-                part = self._decided(part, decided, values)
+                part = self._decided(part, decided, symbols, values)
                 continue
             if cut.kind == "data":
                 self._evaluate_nodes(cut, values)
             else:
-                self._repeat(part, cut.nodes[0], values)
+                self._repeat(part, cut.nodes[0], symbols, values)
             values = {name: values[value] for name, value in cut.live.items()}
             if cut.results:
                 return [values[name] for name in cut.results]
-            key = (cut.state, _signatures(cut, values))
-            part = self._known(key) or self._next(part, key, partial(_types, values, cut.made), values)
+            key = (cut.state, _signatures(cut, values), symbols)
+            part = self._known(key) or self._next(part, key, partial(_types, values, cut.made, symbols), values)
 
     # What a cut waits for
 
-    def _decided(self, part: Part, decided: Mapping[str, Array], values: Mapping[str, Any]) -> Part:
+    def _decided(
+        self, part: Part, decided: Mapping[str, Array], symbols: tuple[int, ...], values: Mapping[str, Any]
+    ) -> Part:
         """Return the part behind one that some values decide."""
         state, can_wait = part.cut.state, part.cut.op_type != "If" and part.cut.least is None
-        around = (state, _signatures(part.cut, values))
+        around = (state, _signatures(part.cut, values), symbols)
         shown = tuple((array.dtype.str, array.shape, array.tobytes()) for array in decided.values())
         known = self._known((*around, shown))
         if known is not None:
             return known
         if self._values[around] >= MOST_VALUES and can_wait:
-            return self._next(part, (*around, "on host"), lambda: Answer(on_host=True), values)
-        found = self._next(part, (*around, shown), lambda: Answer(values=decided), values)
+            return self._next(part, (*around, "on host"), lambda: Answer(on_host=True, symbols=symbols), values)
+        found = self._next(part, (*around, shown), lambda: Answer(decided, symbols=symbols), values)
         if found.by_numbers and found.cut.kind != "end":
             return found
         alike = (around, found.sizes) if found.by_numbers else around
@@ -196,7 +201,7 @@ class Parts:
             inputs = [values[name] if name else None for name in node.inputs]
             values.update(zip(node.outputs, evaluated(self._evaluate, node, inputs, cut.opset), strict=False))
 
-    def _repeat(self, part: Part, node: Node, values: dict[str, Any]) -> None:
+    def _repeat(self, part: Part, node: Node, symbols: tuple[int, ...], values: dict[str, Any]) -> None:
         body = part.cut.body
         if body is None:
             raise RunError(
@@ -208,8 +213,9 @@ class Parts:
 
         def bound(inputs: Sequence[Any]) -> tuple[Part, dict[str, Any]]:
             given = {**dict(zip(names, inputs, strict=True)), **outer}
-            key = (state, tuple([_signature(value) for value in inputs]), around)
-            first = self._known(key) or self._next(part, key, partial(_types, given, tuple(given)), given, body=True)
+            key = (state, tuple([_signature(value) for value in inputs]), around, symbols)
+            types = partial(_types, given, tuple(given), symbols)
+            first = self._known(key) or self._next(part, key, types, given, body=True)
             return first, given
 
         def turn(inputs: Sequence[Any]) -> list[Any]:
@@ -250,6 +256,7 @@ class Parts:
                 types = {name: type_of_value(value) for name, value in sorted(values.items()) if name not in left_out}
                 tensors = {name: each for name, each in types.items() if is_tensor(each)}
                 found = self._bind(part, given, tensors, body).checked(values)
+                found.numbers = given.numbers
                 self._keep(key, found)
             return found
 
@@ -281,8 +288,8 @@ def _signatures(cut: Cut, values: Mapping[str, Any]) -> Hashable:
     return tuple([_signature(values[name]) for name in cut.live if name not in cut.kept])
 
 
-def _types(values: Mapping[str, Any], names: Iterable[str]) -> Answer:
-    return Answer(types={name: type_of_value(values[name]) for name in names})
+def _types(values: Mapping[str, Any], names: Iterable[str], symbols: tuple[int, ...]) -> Answer:
+    return Answer(types={name: type_of_value(values[name]) for name in names}, symbols=symbols)
 
 
 def evaluated(evaluate: Evaluate, node: Node, inputs: Sequence[Any], opset: int) -> list[Any]:

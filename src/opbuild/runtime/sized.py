@@ -41,6 +41,7 @@ from opbuild.runtime.template import (
 )
 
 if TYPE_CHECKING:
+    from opbuild.graph.cut import Cut
     from opbuild.runtime.calls import Call
 
 
@@ -229,6 +230,11 @@ class SizedExecutor(Runner):
         sizes = [itemsize(operand.dtype) for operand in desc.operands]
         made_as = (desc.family, desc.variant)
         return kernel_call(symbol, found.nodes, made_as, views, sizes, len(desc.outputs))
+
+    @property
+    def follows(self) -> Cut | None:
+        """The graph break behind it, if it is a segment of a network."""
+        return self._layout.template.follows
 
     @property
     def step_count(self) -> int:

@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 import numpy as np
 
+from opbuild.graph.cut import Cut, cut_from_json, cut_to_json
 from opbuild.graph.formulas import Formulas
 from opbuild.graph.node_json import node_from_json, node_to_json
 from opbuild.graph.tables import TABLES
@@ -155,6 +156,7 @@ class Template:
         tables: Constants of one size.
         constants: Where constants are.
         notes: Remarks of lowering, by node.
+        follows: The graph break behind it, if it is a segment of a network.
     """
 
     name: str
@@ -173,6 +175,7 @@ class Template:
     tables: tuple[OpenTable, ...]
     constants: tuple[Constant, ...]
     notes: Mapping[str, str]
+    follows: Cut | None = None
 
     def runs(self) -> list[list[int]]:
         """Return the indices of the steps, those together that are repeated together."""
@@ -244,6 +247,7 @@ def to_json(template: Template) -> dict[str, Any]:
         "tables": template.tables,
         "constants": template.constants,
         "notes": dict(template.notes),
+        **({} if template.follows is None else {"follows": cut_to_json(template.follows)}),
     }
 
 
@@ -276,6 +280,7 @@ def from_json(parts: Any) -> Template:
         tables=tuple(OpenTable(str(name), tuple(map(_argument, arguments))) for name, arguments in parts["tables"]),
         constants=tuple(Constant(int(nbytes), str(digest), int(at)) for nbytes, digest, at in parts["constants"]),
         notes={str(node): str(note) for node, note in parts["notes"].items()},
+        follows=cut_from_json(parts["follows"]) if "follows" in parts else None,
     )
     _require_sound(template)
     return template

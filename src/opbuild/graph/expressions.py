@@ -1,0 +1,90 @@
+"""Expressions: how a number follows from symbols, as plain data, apart from the lowering in which it was worked out.
+
+An ``Extent`` belongs to one lowering. What a later one is to know of it is an expression over the numbers with which
+the earlier one began; filled in, it is an integer, or open again where those numbers are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from opbuild.graph.extents import Extent, Extents, is_open
+from opbuild.graph.polynomials import Polynomial
+from opbuild.graph.types import Array
+from opbuild.platform.records import NamedTuple
+
+Expression = int | tuple[Any, ...]
+"""An integer; or a polynomial: terms of factors and a coefficient, a factor being a symbol's index, or a quotient or
+remainder: its operation and its two operands."""
+
+
+class DerivedValue(NamedTuple):
+    """A small array of integers that follows from symbols.
+
+    Attributes:
+        dtype: Its element type.
+        shape: Its shape.
+        elements: Its elements in order.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    elements: tuple[Expression, ...]
+
+    def value(self, symbols: Sequence[Any]) -> Array:
+        """Return the array for these symbols: of objects if one of its elements is open."""
+        found = [filled(each, symbols) for each in self.elements]
+        made = np.empty(len(found), object if is_open(found) else self.dtype)
+        for index, each in enumerate(found):
+            made[index] = each
+        return made.reshape(self.shape)
+
+
+def derived(value: Array, dtype: str, symbol_of: Callable[[int], int]) -> DerivedValue:
+    """Return an open value apart from its lowering, given the symbol of each variable.
+
+    Raises:
+        KeyError: If it follows from something else.
+    """
+    elements = tuple(expression(each, symbol_of) for each in value.reshape(-1).tolist())
+    return DerivedValue(dtype, value.shape, elements)
+
+
+def expression(number: Any, symbol_of: Callable[[int], int]) -> Expression:
+    """Return a number apart from its lowering, given the symbol of each variable; raises as ``derived``."""
+    return _expression(number.owner, number.polynomial, symbol_of) if isinstance(number, Extent) else int(number)
+
+
+def _expression(owner: Extents, polynomial: Polynomial, symbol_of: Callable[[int], int]) -> Expression:
+    return tuple((tuple(_factor(owner, each, symbol_of) for each in monomial), int(n)) for monomial, n in polynomial)
+
+
+def _factor(owner: Extents, variable: int, symbol_of: Callable[[int], int]) -> Any:
+    found = owner.variables[variable]
+    if found.operation in ("//", "%"):
+        return found.operation, *(_expression(owner, side, symbol_of) for side in (found.left, found.right))
+    return symbol_of(variable)
+
+
+def filled(given: Expression, symbols: Sequence[Any]) -> Any:
+    """Return an expression's number for these symbols."""
+    if isinstance(given, int):
+        return given
+    total: Any = 0
+    for factors, coefficient in given:
+        product: Any = coefficient
+        for each in factors:
+            product = product * _filled_factor(each, symbols)
+        total = total + product
+    return total
+
+
+def _filled_factor(factor: Any, symbols: Sequence[Any]) -> Any:
+    if isinstance(factor, int):
+        return symbols[factor]
+    operation, left, right = factor
+    left, right = filled(left, symbols), filled(right, symbols)
+    return left // right if operation == "//" else left % right
