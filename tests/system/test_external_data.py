@@ -11,7 +11,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import opbuild
-from opbuild import api
 from opbuild.errors import ModelError
 from opbuild.files import held
 from opbuild.files import mapping as files
@@ -19,6 +18,7 @@ from opbuild.files.held import HeldFile
 from opbuild.onnxruntime import InferenceSession
 from opbuild.onnxruntime import model as session_model
 from opbuild.onnxruntime.status import InvalidGraph
+from opbuild.session import Session
 from support.processes import build_and_run
 
 SIZE = 32 * 1024
@@ -211,7 +211,7 @@ def test_a_session_is_of_the_file_that_it_read(tmp_path: Path, monkeypatch: pyte
 def test_what_somebody_wrote_while_it_was_used_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lease that kept him waiting is over before the network is there: no number of two versions is given."""
     monkeypatch.setattr(held, "LEAST", 1)
-    path, packed = save(tmp_path, 1), api.build_network
+    path, packed = save(tmp_path, 1), Session.build
 
     def write(*args: Any, **kwargs: Any) -> Any:
         networks = packed(*args, **kwargs)
@@ -219,7 +219,7 @@ def test_what_somebody_wrote_while_it_was_used_is_refused(tmp_path: Path, monkey
         monkeypatch.setattr(HeldFile, "mapped", lambda _: np.zeros(4 * WIDTH * WIDTH, np.uint8))
         return networks
 
-    monkeypatch.setattr(api, "build_network", write)
+    monkeypatch.setattr(Session, "build", write)
     with pytest.raises(ModelError, match="changed since it was compiled"):
         opbuild.compile(path, cache_path=tmp_path / "cache", input_shapes={"x": (2, WIDTH)})
 

@@ -110,7 +110,7 @@ def test_records_that_say_nothing_of_a_network_leave_it_what_it_is_without_a_ban
     offered(model, own, url, monkeypatch)
     for cache in (own, pod):
         remember(chosen(OTHER, question=ELSE), cache_path=cache, num_threads=2)
-        monkeypatch.setattr("opbuild.api.plan_graphs", None)  # what would lower it
+        monkeypatch.setattr("opbuild.session.Session.plan", None)  # what would lower it
         assert started(model, cache, remote=url if cache is pod else None).image
     assert started(model, pod, remote="file:///dev/null").image
 

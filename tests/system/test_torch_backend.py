@@ -21,6 +21,7 @@ torch = pytest.importorskip("torch", reason="the back end of torch.compile needs
 
 from torch import nn  # noqa: E402
 
+from opbuild.session import Session  # noqa: E402
 from opbuild.torch import opbuild as backend  # noqa: E402
 from opbuild.torch import report, reset  # noqa: E402
 from support.torch_modules import Encoder, ResNet, ready  # noqa: E402
@@ -200,7 +201,7 @@ def test_what_is_a_constant_of_one_size_only_is_built_for_others_behind_the_firs
 @torch.no_grad()
 def test_what_a_new_size_compiles_is_counted_as_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The count is the number of operators that came to the store, and stays when further sizes need none."""
-    monkeypatch.setattr("opbuild.pipeline.opening.build_for_other_sizes", lambda *_: None)  # so that some are lacking
+    monkeypatch.setattr(Session, "build_without_limits", lambda *_: None)  # so that some are lacking
     fast = torch.compile(up_to_each_place, backend=backend, options={"cache_path": tmp_path})
     counts = [0]
     for size in (20, 27, 33):

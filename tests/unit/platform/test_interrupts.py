@@ -42,7 +42,7 @@ def inside() -> Callable[..., None]:
 def test_what_is_done_inside_is_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """One frame is left, of the function that was called."""
     network = opbuild.compile_graph(GRAPH, config=Config(cache_path=tmp_path))
-    monkeypatch.setattr("opbuild.api.open_known", inside())
+    monkeypatch.setattr("opbuild.session.Session.open", inside())
     monkeypatch.setattr(network, "_collect", inside())
     monkeypatch.setattr("opbuild.onnxruntime.session.read_model", inside())
     calls = {
