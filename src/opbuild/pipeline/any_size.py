@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
@@ -26,18 +25,18 @@ from opbuild.pipeline.images import Ahead
 from opbuild.pipeline.stores import Stores
 from opbuild.platform.background import Background, begin
 from opbuild.platform.locks import Lock, RLock
-from opbuild.report import Clock, OperatorReport, Report
+from opbuild.report import Clock, OperatorReport
 from opbuild.runtime.binding import Binding, Bound, Shapes
 from opbuild.runtime.library import Library
+from opbuild.runtime.reports import make_report
 
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder
-    from opbuild.graph.types import Array
-    from opbuild.pipeline.loaded import Decision, LoadedKernels
+    from opbuild.pipeline.loaded import LoadedKernels
     from opbuild.pipeline.opening import Openable, Opening
     from opbuild.pipeline.stages import Built
-    from opbuild.runtime.sized import Layout
-    from opbuild.runtime.template import Template
+    from opbuild.runtime.dynamic import Decision, DynamicNetwork, Sized
+    from opbuild.runtime.record import Record
     from opbuild.runtime.weights import Packer
 
 T = TypeVar("T")
@@ -82,7 +81,8 @@ class AnySize(Ahead):
         self._new_builder, self._build = new_builder, build
         self._lock, self._making = RLock(), Lock()
         self._process = os.getpid()
-        self._opened: list[Layout] = []
+        self._opened: list[DynamicNetwork] = []
+        self._reported: tuple[Decision | None, tuple[OperatorReport, ...]] = None, ()
         self._failed = 0
         self._is_open, self._is_loaded, self._sizes = is_open, False, 0
         self._asked: Shapes = ()
@@ -190,45 +190,56 @@ class AnySize(Ahead):
 
     def _bound(self, shapes: Shapes, made: Mapping[str, OperatorReport] = MappingProxyType({})) -> Binding | None:
         """Bind a size by a template that is there, for which the kernels ``made``, by symbol, were built just now."""
-        from opbuild.runtime.sized import SizedExecutor
-
         clock = Clock()
         with clock("bind"):
-            fitting = self._fitting(shapes)
-        for layout, numbers, decision in fitting:
-            with clock("start"):
-                chosen = [each for each in decision.chosen if each is not None]
-                try:
-                    executor = SizedExecutor(layout, numbers, chosen, evaluate, self._stores.images.blocks)
-                except ValueError:
-                    continue
-            report = self._report(layout.template, decision, executor.arena_size, clock, made)
-            wants = self._build is not None and (decision.replaced or not decision.suits)
-            improves = wants and not self._stores.setup.why_not_compiled
-            return Binding(executor, report, (lambda: self._better(shapes)) if improves else None)
-        return None
+            found = self._fitting(shapes)
+        if found is None:
+            return None
+        executor, decision = found
+        wants = self._build is not None and (decision.replaced or not decision.suits)
+        improves = wants and not self._stores.setup.why_not_compiled
+        report = make_report(
+            executor.record,
+            self._operators(executor.record, decision, made),
+            clock,
+            self._stores.setup.level_text,
+            "it was bound by numbers to what is lowered for any size",
+        )
+        return Binding(executor, report, (lambda: self._better(shapes)) if improves else None)
 
-    def _fitting(self, shapes: Shapes) -> list[tuple[Layout, Array, Decision]]:
-        """Return the templates that may be bound, with their numbers and kernels; one that suits comes first."""
-        others: list[tuple[Layout, Array, Decision]] = []
-        for layout in tuple(self._opened):
-            numbers = layout.template.numbers(shapes)
-            if numbers is None:
-                continue
-            decision = self._decided(layout.template, numbers)
-            if decision is None:
-                continue
-            if decision.complete and decision.suits:
-                return [(layout, numbers, decision), *others]
-            if decision.complete:
-                others.append((layout, numbers, decision))
+    def _fitting(self, shapes: Shapes) -> Sized | None:
+        """Return a binding of a size by a template that is there: of one that suits it if any does."""
+        others: Sized | None = None
+        for network in tuple(self._opened):
+            with self._lock:
+                found = network.bind(shapes, self._kernels.decide, len(self._kernels))
+            if found is not None and found.decision.suits:
+                return found
+            others = others or found
         return others
 
-    def _decided(self, template: Template, numbers: Array) -> Decision | None:
-        """Choose the kernels of a template in a size; None if it asks what no family answers, as a stored one may."""
-        with self._lock, suppress(ValueError, TypeError, LookupError, ArithmeticError, AttributeError):
-            return self._kernels.decide(template, numbers.tolist())
-        return None
+    def _operators(
+        self, record: Record, decision: Decision, made: Mapping[str, OperatorReport]
+    ) -> tuple[OperatorReport, ...]:
+        """Return what became of the kernels of a binding; the same for all that make the same calls."""
+        if decision is self._reported[0] and not made:
+            return self._reported[1]
+        steps, nodes = record.steps, [dict[str, None]() for _ in record.steps.kinds]
+        for kind, names in zip(steps.called.tolist(), steps.nodes, strict=True):
+            nodes[kind].update(dict.fromkeys(names))
+        served: dict[tuple[str, str], dict[str, None]] = {}
+        for number, each in enumerate(decision.kernels):
+            reason = SUITING if number not in decision.replaced else REPLACING
+            served.setdefault((each.kernel.symbol, reason), {}).update(nodes[number])
+        operators = [
+            made[name]._replace(nodes=tuple(of)) if name in made else OperatorReport(name, "reused", why, tuple(of))
+            for (name, why), of in served.items()
+        ]
+        chosen_names = {name for name, _ in served}
+        operators += [each for name, each in made.items() if each.status == "built" and name not in chosen_names]
+        if not made:
+            self._reported = decision, tuple(operators)
+        return tuple(operators)
 
     def _better(self, shapes: Shapes) -> Bound | None:
         """Build the network for a size that was asked for again; tell what goes wrong, which stops nothing."""
@@ -237,42 +248,6 @@ class AnySize(Ahead):
         except Exception as error:
             self._warn(f"better kernels for {self._source.declaration.name} at {list(shapes)} were not built", error)
             return None
-
-    def _report(
-        self, template: Template, decision: Decision, arena: int, clock: Clock, made: Mapping[str, OperatorReport]
-    ) -> Report:
-        from opbuild.graph.indices import is_check
-        from opbuild.runtime.template import OpenKernel
-
-        nodes: dict[int, dict[str, None]] = {}
-        host: dict[str, int] = {}
-        for step in template.steps:
-            if isinstance(step, OpenKernel):
-                nodes.setdefault(step.decided, {}).update(dict.fromkeys(step.nodes))
-            elif not is_check(step.node):
-                host[step.node.op_type] = host.get(step.node.op_type, 0) + 1
-        served: dict[tuple[str, str], dict[str, None]] = {}
-        for number, each in enumerate(decision.chosen):
-            if each is not None:
-                reason = SUITING if number not in decision.replaced else REPLACING
-                served.setdefault((each.kernel.symbol, reason), {}).update(nodes.get(number, {}))
-        operators = [
-            made[name]._replace(nodes=tuple(of)) if name in made else OperatorReport(name, "reused", why, tuple(of))
-            for (name, why), of in served.items()
-        ]
-        chosen_names = {name for name, _ in served}
-        operators += [each for name, each in made.items() if each.status == "built" and name not in chosen_names]
-        return Report(
-            network=template.name,
-            operators=tuple(operators),
-            host=host,
-            steps=clock.steps,
-            image_reason="it was bound by numbers to what is lowered for any size",
-            notes=template.notes,
-            arena=arena,
-            level=self._stores.setup.level_text,
-            constants=sum(constant.nbytes for constant in template.constants),
-        )
 
     # -- preparing ----------------------------------------------------------------------------------------------------
 
@@ -308,9 +283,10 @@ class AnySize(Ahead):
         """Make templates for other sizes, where none suits them."""
         from opbuild.pipeline.nearby import nearby
 
-        for size in nearby(self._opened[0].template, shapes, self._declared):
+        for size in nearby(self._opened[0].record, shapes, self._declared):
             with self._making:
-                if not any(decision.suits for _, _, decision in self._fitting(size)):
+                found = self._fitting(size)
+                if found is None or not found.decision.suits:
                     self._prepare_more(size, is_asked_for=False)
 
     def _load_stored(self) -> bool:
@@ -324,10 +300,10 @@ class AnySize(Ahead):
                 found = images.load_open(images.open_key(self._source, number))
                 if found is None:
                     break
-                from opbuild.runtime.sized import Layout  # a network of one size has none
+                from opbuild.runtime.dynamic import DynamicNetwork  # a network of one size has none
 
                 self._add(found.symbols, self._library(found.library))
-                self._opened.append(Layout(found.template, found.constants))
+                self._opened.append(DynamicNetwork(found.record, found.constants, evaluate, images.blocks))
         except Exception as error:  # it may be damaged in a way that no digest shows
             self._warn(f"stored templates of {self._source.declaration.name} are not used", error)
         return bool(self._opened)
@@ -389,12 +365,11 @@ class AnySize(Ahead):
 
     def _finished(self, opening: Opening, built: Built) -> Callable[[], None]:
         """Add a template whose kernels are loaded; return what stores it."""
-        layout = opening.layout(built)
         with self._lock:
-            record = opening.record(self._kernels)
+            network = opening.network(built, self._kernels)
         number = len(self._opened)
-        self._opened.append(layout)
-        return partial(opening.keep, number, built, record)
+        self._opened.append(network)
+        return partial(opening.keep, number, built)
 
     def _library(self, data: bytes) -> Library | None:
         return Library(data, self._stores.setup.config.num_threads) if data else None

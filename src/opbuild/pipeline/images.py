@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import BuildError, OpbuildError
@@ -24,7 +24,7 @@ from opbuild.platform.sources import own_sources, own_sources_edited
 from opbuild.report import Clock, Report
 from opbuild.runtime.binding import Binding
 from opbuild.runtime.blocks import Blocks
-from opbuild.runtime.executor import Executor, Prepared
+from opbuild.runtime.executor import Arena, Executor
 from opbuild.runtime.image import Image, ImageStore
 from opbuild.runtime.library import Library
 from opbuild.runtime.record import Record
@@ -102,10 +102,10 @@ class Images:
         blocks: The memory that all networks of this build run in.
     """
 
-    def __init__(self, setup: Setup, store: ImageStore, blocks: Blocks[Prepared] | None = None) -> None:
+    def __init__(self, setup: Setup, store: ImageStore, blocks: Blocks[Arena] | None = None) -> None:
         self._setup = setup
         self._store = store
-        self.blocks: Blocks[Prepared] = Blocks() if blocks is None else blocks
+        self.blocks: Blocks[Arena] = Blocks() if blocks is None else blocks
 
     def key(self, network: str, model: str, inputs: Mapping[str, TensorType], part: str = "") -> ImageKey:
         """Return the key of a network of the model with this digest, for one input signature, as it is without tuning.
@@ -196,9 +196,7 @@ class Images:
         found = self._store.load_open(self._at_level(key)) if self._setup.starts_stored else None
         return None if isinstance(found, Reason) else found
 
-    def keep_open(
-        self, key: ImageKey, record: Record, built: Built, constants: Constants, packer: Packer, content: Any
-    ) -> None:
+    def keep_open(self, key: ImageKey, record: Record, built: Built, constants: Constants, packer: Packer) -> None:
         """Store a template, behind; what can not be written is not told, since its network's images are told of."""
         if not self._setup.stores_networks or own_sources_edited():
             return
@@ -206,7 +204,7 @@ class Images:
 
         def save() -> None:
             with contextlib.suppress(ValueError):
-                self._store.save(own, record, built.library, constants, packer, built.compiler, content)
+                self._store.save(own, record, built.library, constants, packer, built.compiler, built.symbols)
 
         self._behind(own, packer, save, f"what other sizes of {record.name} need is not stored")
 

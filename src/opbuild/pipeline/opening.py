@@ -8,26 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from opbuild.backend.evaluate import evaluate
 from opbuild.errors import BuildError, OpbuildError
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.pipeline.images import Declares
-from opbuild.pipeline.loaded import Decision, LoadedKernels, with_rank
+from opbuild.pipeline.loaded import LoadedKernels
 from opbuild.pipeline.stages import Built
 from opbuild.pipeline.steps import link_kernels, lowering_options, optimize_graph
 from opbuild.pipeline.stores import Stores, make_builder
-from opbuild.pipeline.templates import OpenProgram
-from opbuild.program import KernelCall, Program, View
+from opbuild.pipeline.templates import kernels_of_any_size, lower_open
+from opbuild.program import Program
 from opbuild.report import Clock
 from opbuild.runtime.assembly import make_record
 from opbuild.runtime.binding import Shapes
-from opbuild.runtime.memory_plan import plan
+from opbuild.runtime.dynamic import DynamicNetwork
+from opbuild.runtime.memory_plan import MemoryPlan
 from opbuild.runtime.record import Record
 from opbuild.runtime.reports import record_notes
-from opbuild.runtime.sized import Layout
-from opbuild.runtime.template import OpenHost, OpenKernel, Template, to_json
+from opbuild.runtime.symbolic import symbolic_of
 from opbuild.runtime.weights import Constants, Packer, pack_constants
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Opening:
         stores: Where things are kept.
         declared: The shapes of the inputs, -1 where they are open.
         shapes: The size at hand.
-        alike: Says which kernels are there or wanted; see ``OpenProgram.kernels``.
+        alike: Says which kernels are there or wanted; see ``kernels_of_any_size``.
 
     Attributes:
         kernels: Kernels that compute it at any size, with the nodes that need them.
@@ -85,73 +85,63 @@ class Opening:
         def graph(opened: Shapes) -> Graph:
             return optimize_graph(source.graph(opened, Clock()), float32=config.forces_float32)
 
-        program = OpenProgram(graph, declared, shapes, stores.setup.level, lowering_options(config))
-        self._lowered: tuple[OpenProgram, Program] | None = program, program.at_hand()
-        self._packed: tuple[Packer, Constants, Template] | None = None
+        program = lower_open(graph, declared, shapes, stores.setup.level, lowering_options(config))
+        self._lowered: Program | None = program
+        self._packed: tuple[Packer, Constants, Record] | None = None
         self._is_edited = True
-        self.kernels = program.kernels(alike)
+        self.kernels = kernels_of_any_size(program, alike)
 
     def pack(self, packer: Packer) -> None:
-        """Pack its constants, and make the template: what needs no kernel.
+        """Pack its constants, and make the record: what needs no kernel.
 
         Args:
             packer: What packs them; what it packed before is not packed again.
         """
-        program, fixed = self._needed(self._lowered)
-        constants = pack_constants(fixed, packer)
-        self._packed = packer, constants, program.template(constants)
+        program, self._lowered = self._needed(self._lowered), None
+        constants = pack_constants(program, packer)
+        record = make_record(
+            program,
+            {},
+            MemoryPlan({}, 0),
+            constant_of=constants.positions,
+            constants=constants.places,
+            notes=record_notes((), program.notes),
+        )
+        self._packed = packer, constants, record
         self._is_edited = self._source.edited  # which raises, before what is packed serves anybody
 
-    def layout(self, built: Built) -> Layout:
-        """Return the template as it is bound.
+    def network(self, built: Built, kernels: LoadedKernels) -> DynamicNetwork:
+        """Return the network as it is bound, which was tried at the size at hand.
+
+        Args:
+            built: Its kernels.
+            kernels: Those among others.
 
         Raises:
-            BuildError: If it lacks a kernel.
+            BuildError: If it lacks a kernel, or does not serve the size at which it was made.
         """
         lacking = [desc for desc in self.kernels if desc not in built.symbols]
         if lacking:
             raise BuildError(f"{lacking[0].op_type} for any size was not built")
-        _, constants, template = self._needed(self._packed)
-        return Layout(template, constants.arrays)
+        _, constants, record = self._needed(self._packed)
+        images = self._stores.images
+        network = DynamicNetwork(record, constants.arrays, evaluate, images.blocks)
+        if network.bind(self._shapes, kernels.decide, len(kernels)) is None:
+            raise BuildError("a record for several sizes does not serve the one at which it was made")
+        return network
 
-    def record(self, loaded: LoadedKernels) -> Record:
-        """Return the record of the size at hand, checked as every record is; the model's own weights may go then.
-
-        Args:
-            loaded: The kernels that compute it.
-
-        Raises:
-            BuildError: If something does not compute it, or the record is not sound.
-        """
-        _, constants, template = self._needed(self._packed)
-        (_, fixed), self._lowered = self._needed(self._lowered), None
-        numbers = template.numbers(self._shapes)
-        decision = None if numbers is None else loaded.decide(template, numbers.tolist())
-        if numbers is None or decision is None or not decision.complete:
-            raise BuildError("a template does not serve the size at which it was made")
-        try:
-            steps = [template.steps[index] for index, _ in template.order(numbers.tolist())]
-        except ValueError as error:
-            raise BuildError(f"a template does not serve the size at which it was made: {error}") from error
-        return _record_at_hand(fixed, steps, decision, constants)
-
-    def keep(self, number: int, built: Built, record: Record) -> None:
-        """Store the template, the ``number``-th of the model, if it is what its key says.
+    def keep(self, number: int, built: Built) -> None:
+        """Store the record, the ``number``-th of the model, if it is what its key says.
 
         Args:
             number: Counted from 0.
             built: The kernels that are stored with it.
-            record: That of the size at hand.
         """
         images = self._stores.images
         if not built.certain or self._is_edited:
             return
-        packer, constants, template = self._needed(self._packed)
-        content = {
-            "template": to_json(template),
-            "kernels": [[desc.components(), symbol] for desc, symbol in built.symbols.items()],
-        }
-        images.keep_open(images.open_key(self._source, number), record, built, constants, packer, content)
+        packer, constants, record = self._needed(self._packed)
+        images.keep_open(images.open_key(self._source, number), record, built, constants, packer)
 
     def build(self, new_builder: Callable[[], Builder]) -> Built:
         """Build its kernels, and link those for the size at hand that are there already.
@@ -159,11 +149,11 @@ class Opening:
         Raises:
             BuildError: If that is not possible.
         """
-        setup, template = self._stores.setup, self._needed(self._packed)[2]
+        setup, record = self._stores.setup, self._needed(self._packed)[2]
         with new_builder() as builder:
-            own = dict.fromkeys((each.desc for each in template.decided), ())
+            own = dict.fromkeys((each.desc for each in symbolic_of(record).decided), ())
             there = {job.desc: () for job in builder.plan(own) if not job.must_compile}
-            result = builder.build({**there, **self.kernels}, template.name, setup.find_linker)
+            result = builder.build({**there, **self.kernels}, record.name, setup.find_linker)
             self._stores.count(result)
             return link_kernels(result, setup)
 
@@ -171,31 +161,6 @@ class Opening:
         if step is None:
             raise BuildError("a template is made in another order", "this is an error in opbuild; please report it")
         return step
-
-
-def _record_at_hand(
-    program: Program, steps: Sequence[OpenKernel | OpenHost], decision: Decision, constants: Constants
-) -> Record:
-    symbols, calls = {}, []
-    for call, step in zip(program.calls, steps, strict=True):
-        chosen = decision.chosen[step.decided] if isinstance(step, OpenKernel) else None
-        if not isinstance(call, KernelCall) or chosen is None:
-            calls.append(call)
-            continue
-        desc, symbol = chosen.kernel.desc, chosen.kernel.symbol
-        dims = with_rank(desc, [view.dims for view in call.views])
-        views = tuple(View(view.buffer, view.offset, each) for view, each in zip(call.views, dims, strict=True))
-        calls.append(replace(call, desc=desc, views=views, work=chosen.work))
-        symbols[desc] = symbol
-    chosen_program = replace(program, calls=tuple(calls))
-    return make_record(
-        chosen_program,
-        symbols,
-        plan(chosen_program),
-        constant_of=constants.positions,
-        constants=constants.places,
-        notes=record_notes((), program.notes),
-    )
 
 
 def build_for_other_sizes(

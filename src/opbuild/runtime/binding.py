@@ -10,7 +10,7 @@ from opbuild.platform.records import NamedTuple
 from opbuild.program import Port
 from opbuild.report import Report
 from opbuild.runtime.blocks import Blocks
-from opbuild.runtime.executor import Prepared, Runner
+from opbuild.runtime.executor import Arena, Executor
 
 Shapes = tuple[tuple[int, ...], ...]
 """The shape of each input, in order: what one binding of a network serves."""
@@ -25,7 +25,7 @@ class Binding(NamedTuple):
         better: Returns one that is faster, or None; asked for in the background when this one is called again.
     """
 
-    executor: Runner
+    executor: Executor
     report: Report
     better: Callable[[], Bound | None] | None = None
 
@@ -34,11 +34,11 @@ class Runs(Protocol):
     """What runs a network for one input signature, as ``Executor`` does."""
 
     @property
-    def inputs(self) -> tuple[Port, ...]:
+    def inputs(self) -> Sequence[Port]:
         """The inputs in order."""
 
     @property
-    def outputs(self) -> tuple[Port, ...]:
+    def outputs(self) -> Sequence[Port]:
         """The outputs in order."""
 
     @property
@@ -46,11 +46,11 @@ class Runs(Protocol):
         """Bytes of the memory for its temporaries."""
 
     @property
-    def blocks(self) -> Blocks[Prepared]:
+    def blocks(self) -> Blocks[Arena]:
         """The memory that it runs in."""
 
     @property
-    def runners(self) -> Sequence[Runner]:
+    def runners(self) -> Sequence[Executor]:
         """What runs, whole or in parts."""
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:

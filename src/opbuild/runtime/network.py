@@ -19,7 +19,7 @@ from opbuild.platform.locks import Lock
 from opbuild.report import Report
 from opbuild.runtime.binding import Binder, Binding, Bound, Shapes
 from opbuild.runtime.endpoint import Endpoint, as_input, is_dense, shape_text
-from opbuild.runtime.executor import Runner
+from opbuild.runtime.executor import Executor
 from opbuild.runtime.reused import ReusedMemory, wanted
 from opbuild.text.plural import counted, verb
 
@@ -213,7 +213,7 @@ class Network:
         BEHIND.finish()
 
     @property
-    def runners(self) -> tuple[Runner, ...]:
+    def runners(self) -> tuple[Executor, ...]:
         """What runs the signature that was bound last, whole or in parts; nothing before any was."""
         return tuple(self._latest.executor.runners) if self._latest is not None else ()
 

@@ -20,7 +20,7 @@ from opbuild.platform.locks import Lock
 from opbuild.platform.records import dataclass, field
 from opbuild.report import Clock, Report
 from opbuild.runtime.endpoint import dense
-from opbuild.runtime.executor import Evaluate, Runner
+from opbuild.runtime.executor import Evaluate, Executor
 from opbuild.runtime.timing import TIMER
 
 MOST_PARTS = 256
@@ -47,7 +47,7 @@ class Part:
         by_numbers: Whether it was bound to what is lowered for any size.
     """
 
-    executor: Runner
+    executor: Executor
     cut: Cut
     report: Report
     walked: Callable[[Clock], Any]
