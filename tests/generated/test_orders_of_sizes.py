@@ -24,9 +24,8 @@ from opbuild.errors import BuildError, CompileForbiddenError
 from opbuild.events import Event, Warned
 from opbuild.pipeline.any_size import AnySize
 from opbuild.pipeline.opening import Opening
-from opbuild.runtime.sized import SizedExecutor
 from support.fuzzing import CAMPAIGN, SEED
-from support.open_rows import check, executor_of, model, noted_sizes
+from support.open_rows import check, is_by_numbers, model, noted_sizes
 from support.tiers import few
 from support.until import until
 
@@ -113,7 +112,7 @@ class Order:
         is_new = bool(self._asked) and rows not in self._asked
         self._asked.append(rows)
         if is_new and min(rows, self._asked[0]) >= VECTOR and not self.failed:  # one template is for all of these
-            assert isinstance(executor_of(self._network, rows), SizedExecutor), rows
+            assert is_by_numbers(self._network, rows), rows
             self.found["at once"] += 1
 
     def _wait(self) -> None:

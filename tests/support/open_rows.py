@@ -53,6 +53,11 @@ def executor_of(network: opbuild.Network, rows: int) -> Any:
     return network._bindings[((rows, 24),)].executor
 
 
+def is_by_numbers(network: opbuild.Network, rows: int) -> bool:
+    """Whether a size was bound by numbers, not built."""
+    return "by numbers" in network._bindings[((rows, 24),)].report.image_reason
+
+
 @contextmanager
 def noted_sizes() -> Iterator[list[AnySize]]:
     """Note what binds the sizes of the networks that are called first meanwhile."""

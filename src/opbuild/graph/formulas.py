@@ -16,6 +16,7 @@ from opbuild.graph.types import Array
 Number = int | Polynomial
 """A number that is the same at each size, or one that follows from open extents."""
 _KINDS = ("zero", "not zero", "positive")
+_MOST = 2**63 - 1
 _FITS = 2.0**62
 """Numbers below it are exact in 64 bits, and so are the sums that they are made of."""
 
@@ -39,12 +40,15 @@ class Formulas:
         self.count = len(numbers)
         self._inputs = sum(each.operation == "input" for each in variables)
         self._divided = [(each.operation, each.left, each.right) for each in variables[self._inputs :]]
-        kinds = [kind for kind, _ in conditions]
-        self._is_zero, self._is_not, self._is_above = (
-            np.array([kind == each for kind in kinds], np.bool_) for each in _KINDS
-        )
         polynomials = [constant(each) if isinstance(each, int) else each for each in numbers]
-        self._sums = _Sums([*(polynomial for _, polynomial in conditions), *polynomials], len(variables))
+        self._large = {index: each for index, each in enumerate(polynomials) if _is_large(each)}
+        self._large_conditions = [each for each in conditions if _is_large(each.polynomial)]
+        others = [each for each in conditions if not _is_large(each.polynomial)]
+        self._is_zero, self._is_not, self._is_above = (
+            np.array([kind == each for kind, _ in others], np.bool_) for each in _KINDS
+        )
+        rest = [() if index in self._large else each for index, each in enumerate(polynomials)]
+        self._sums = _Sums([*(polynomial for _, polynomial in others), *rest], len(variables))
 
     def __call__(self, extents: Sequence[int]) -> Array | None:
         """Return all numbers for these open extents of the inputs; None if a condition does not hold.
@@ -53,11 +57,18 @@ class Formulas:
         """
         values = self._values(extents)
         found = None if values is None else self._sums(values)
-        if found is None:
+        if values is None or found is None:
             return None
         held, numbers = found[: len(self._is_zero)], found[len(self._is_zero) :]
         wrong = (self._is_zero & (held != 0)) | (self._is_not & (held == 0)) | (self._is_above & (held <= 0))
-        return None if wrong.any() else numbers
+        if wrong.any() or not all(_holds(kind, _worked_out(each, values)) for kind, each in self._large_conditions):
+            return None
+        for index, polynomial in self._large.items():
+            number = _worked_out(polynomial, values)
+            if abs(number) > _MOST:
+                return None
+            numbers[index] = number
+        return numbers
 
     def _values(self, extents: Sequence[int]) -> list[int] | None:
         """Return the values of all variables; None if something is divided by zero."""
@@ -147,6 +158,15 @@ class _Sums:
         own = np.abs(np.array([*values, 1], np.float64))[self._variables].prod(axis=1)
         sums = np.add.reduceat(np.abs(self._factor.astype(np.float64)) * own[self._monomial], self._starts)
         return bool(max(sums.max(), own.max(), *map(abs, values)) < _FITS)
+
+
+def _is_large(polynomial: Polynomial) -> bool:
+    """Return whether it is worked out by itself: ends of slices that are no ends are as large as 64 bits hold."""
+    return any(abs(factor) >= _FITS for _, factor in polynomial)
+
+
+def _holds(kind: str, value: int) -> bool:
+    return value > 0 if kind == "positive" else (value == 0) is (kind == "zero")
 
 
 def _worked_out(polynomial: Polynomial, values: Sequence[int]) -> int:

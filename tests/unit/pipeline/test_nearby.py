@@ -19,12 +19,9 @@ def template(variables: list[tuple[int, int]], fixed: tuple[int, ...], *, number
     given = [extents.input(20 + index) for index in range(len(variables))]
     for index in fixed:
         int(given[index])
-    return SimpleNamespace(
-        extents=lambda shapes: [shapes[index][axis] for index, axis in variables],
-        values=((0,),) if numbers else (),
-        variables=variables,
-        formulas=Numbers(extents).formulas(),
-    )
+    formulas = Numbers(extents).formulas()
+    values = ((0,),) if numbers else ()
+    return SimpleNamespace(symbolic=SimpleNamespace(values=values, variables=variables, formulas=formulas))
 
 
 def test_one_extent_is_another_wherever_it_stands() -> None:
