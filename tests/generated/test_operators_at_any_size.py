@@ -65,7 +65,7 @@ def test_one_template_serves_all_sizes_of_an_operator(name: str) -> None:
             continue
         network, sizes, taken = case
         found += 1
-        made = sizes.templates([network.shapes(size) for size in taken])
+        made = sizes.records([network.shapes(size) for size in taken])
         if len(made) == len(taken):
             narrow.append((seed, network.inputs))
     assert found, f"no network of {name} takes other sizes: try more seeds"

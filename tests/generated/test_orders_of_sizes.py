@@ -37,7 +37,7 @@ SIZES = (0, 1, 2, 3, 5, 8, 11, 15, 16, 17, 20, 33, 64, 100)
 PLACES: dict[str, tuple[type, str]] = {
     "lowering": (Opening, "__init__"),
     "building": (Opening, "build"),
-    "checking": (Opening, "record"),
+    "checking": (Opening, "network"),
     "storing": (Opening, "keep"),
     "improving": (AnySize, "_better"),
 }

@@ -91,7 +91,8 @@ class Form:
     def _written(self, step: KernelStep) -> Array:
         view = step.views[-step.writes]
         given = self._given.get(view.buffer)
-        memory = cast("Array", storage(view.buffer, self._executor, self._memory) if given is None else given).reshape(-1)
+        found = storage(view.buffer, self._executor, self._memory) if given is None else given
+        memory = cast("Array", found).reshape(-1)
         strides = [stride * memory.itemsize for _, stride in view.dims]
         shape = [extent for extent, _ in view.dims]
         return np.lib.stride_tricks.as_strided(memory[view.offset :], shape, strides).copy()
