@@ -15,7 +15,6 @@ from opbuild.pipeline.part_sizes import NewSizes, PartSizes
 from opbuild.platform.lazily import lazily
 from opbuild.report import Clock
 from opbuild.runtime.binding import Binding, Bound, Shapes
-from opbuild.runtime.executor import Executor
 from opbuild.runtime.parts import MOST_STATES, KnownParts, Part, Parts
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ class PartBinder:
 
         def build(_: Callable[[], Binding | None], end: Cut | None = None) -> Part:
             binding = self._bound(tensors, "", walked, stored=True, otherwise=sizes.bind_stored, ahead=sizes)
-            cut = binding.executor.record.cut if isinstance(binding.executor, Executor) else end
+            cut = end if binding.executor.is_filled else binding.executor.record.cut
             if cut is None:
                 raise _WholeError(binding)
             return Part(binding.executor, cut, binding.report, walked)
@@ -161,10 +160,10 @@ class PartBinder:
 
     def _part(self, binding: Binding, walked: _Walked, end: Cut | None = None) -> Part:
         executor = binding.executor
-        cut = executor.record.cut if isinstance(executor, Executor) else end
+        cut = end if executor.is_filled else executor.record.cut
         if cut is None:
             raise BuildError("a part of a network lacks its end", "this is an error in opbuild; please report it")
-        return Part(executor, cut, binding.report, walked, by_numbers=not isinstance(executor, Executor))
+        return Part(executor, cut, binding.report, walked, by_numbers=executor.is_filled)
 
 
 class _WholeError(Exception):

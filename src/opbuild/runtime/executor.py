@@ -42,6 +42,9 @@ class Executor:
         blocks: The memory that it runs in, which others may share; default: its own.
         calls: What it has in common with other sizes, with kernels and constants; default: nothing.
         tables: Constants behind those of ``calls``.
+
+    Attributes:
+        is_filled: Whether its arguments are those of others, filled with its numbers.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class Executor:
         self.record, self.library, self.evaluate, self._tables = record, library, evaluate, tables
         self.blocks: Blocks[Arena] = Blocks() if blocks is None else blocks
         self.calls = Calls(record, _callees(record, library), constants) if calls is None else calls
+        self.is_filled = calls is not None
         if calls is None:
             self._prepare_first()
 
