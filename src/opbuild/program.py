@@ -6,13 +6,14 @@ for the host backend. Views point into buffers, and buffers have no addresses ye
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from opbuild.graph.types import IN_RANGE, Array, Node, TensorType
 from opbuild.platform.records import NamedTuple, dataclass, field
 
 if TYPE_CHECKING:
+    from opbuild.graph.extents import Extents
     from opbuild.graph.tables import Table
     from opbuild.kernel.answers import Answers
     from opbuild.kernel.opdesc import OpDesc
@@ -143,9 +144,39 @@ class Port(NamedTuple):
     buffer: int
 
 
+class Question(NamedTuple):
+    """What a family was asked while a network was lowered, and what it answered for the size at hand.
+
+    Attributes:
+        choose: The family's function.
+        arguments: What it was called with, symbolic extents among it, but for the machine.
+        answer: The variant; None: another family serves.
+    """
+
+    choose: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    answer: Any
+
+
+class Symbols(NamedTuple):
+    """What a program is over that is for several input signatures.
+
+    Attributes:
+        extents: Its symbolic extents, and the conditions under which it is right.
+        variables: For each of those of inputs, where it stands in their shapes: input and dimension.
+        values: Numbers that decide besides the shapes of the inputs, as further shapes.
+        questions: What families were asked.
+    """
+
+    extents: Extents
+    variables: tuple[tuple[int, int], ...]
+    values: tuple[tuple[int, ...], ...]
+    questions: Sequence[Question]
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A lowered network for one input signature.
+    """A lowered network for one input signature, or for several: then its integers may be symbolic extents.
 
     Attributes:
         name: The network's name.
@@ -158,6 +189,7 @@ class Program:
         notes: Free remarks for the report, e.g. why no kernel serves it, by node name.
         tuned: Where variants are from that are not their family's own choice, by node name.
         answers: What families were asked for it, and the variants that were taken.
+        symbols: What it is over, if it is for several input signatures.
     """
 
     name: str
@@ -168,6 +200,7 @@ class Program:
     notes: Mapping[str, Any] = field(default_factory=dict)
     tuned: Mapping[str, str] = field(default_factory=dict)
     answers: Answers = ()
+    symbols: Symbols | None = None
 
     def descriptors(self) -> dict[OpDesc, tuple[str, ...]]:
         """Return each distinct descriptor with the nodes that need it, in order of first use."""

@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from opbuild.backend.evaluate import evaluate
-from opbuild.errors import OpbuildError
+from opbuild.errors import BuildError, OpbuildError
 from opbuild.events import Warned
 from opbuild.kernel.free import FREE
 from opbuild.pipeline.segments import SegmentBinder
@@ -30,19 +29,18 @@ from opbuild.platform.locks import Lock, RLock
 from opbuild.platform.records import replace
 from opbuild.report import Clock, OperatorReport
 from opbuild.runtime.binding import Binding, Bound, Shapes
+from opbuild.runtime.reports import make_report
 
 if TYPE_CHECKING:
     from opbuild.graph.types import Array
     from opbuild.kernel.opdesc import OpDesc
     from opbuild.models.source import ModelSource
-    from opbuild.pipeline.loaded import Decision, LoadedKernels
-    from opbuild.pipeline.open_network import OpenNetwork
+    from opbuild.pipeline.loaded import LoadedKernels
     from opbuild.pipeline.source import Source
+    from opbuild.runtime.dynamic import Decision, DynamicNetwork, Sized
     from opbuild.runtime.endpoint import Endpoint
     from opbuild.runtime.library import Library
-    from opbuild.runtime.sized import Layout
-    from opbuild.runtime.template import Template
-    from opbuild.runtime.weights import Packer
+    from opbuild.runtime.record import Record
     from opbuild.session import Session
 
 MOST_PROGRAMS = 16
@@ -52,6 +50,8 @@ MOST_STORED = 32
 """Sizes of a source that are stored alone, where it cannot be lowered with symbolic extents: one whose values have a
 new shape at each call would otherwise fill the folder."""
 
+SUITING = "it was there"
+REPLACING = "it was there, in place of one that suits this size better"
 BY_NUMBERS = "it was bound by numbers to what is lowered for any size"
 
 
@@ -79,7 +79,8 @@ class Programs:
     ) -> None:
         self._session, self._source, self._declared = session, source, declared
         self._lock, self._making, self._process = RLock(), Lock(), os.getpid()
-        self._opened: list[Layout] = []
+        self._opened: list[DynamicNetwork] = []
+        self._reported: tuple[Decision | None, tuple[OperatorReport, ...]] = None, ()
         self._failed = self._alone = 0
         self._is_open, self._was_built, self._reopens = is_open, was_built, reopens
         self._sizes, self._is_loaded = 0, False
@@ -147,34 +148,29 @@ class Programs:
             clock: Takes the time.
             suits: Whether the kernels that suit the size are built, and not only taken where they are there.
         """
-        from opbuild.pipeline.open_network import OpenNetwork, lower_open
+        from opbuild.pipeline.stages import planned
+        from opbuild.pipeline.templates import kernels_of_any_size
 
-        program, follows = lower_open(self._source, self._declared, shapes, session.setup, clock)
+        graph, program = session.lower(self._source, self._declared, shapes, clock)
         with self._lock:
-            needed = program.kernels(lambda desc: [*self._kernels.alike(desc), *([desc] if suits else [])])
-        fixed = program.at_hand()
+            of_any = kernels_of_any_size(program, lambda desc: [*self._kernels.alike(desc), *([desc] if suits else [])])
         with session.builder() as builder:
-            own = fixed.descriptors()
+            own = program.descriptors()
             there = own if suits else {job.desc: job.nodes for job in builder.plan(own) if not job.must_compile}
+            needed = replace(planned([graph], [program]), kernels={**there, **of_any})
             packer = session.stores.packer()
-            (packed,), built = session.build_kernels({**there, **needed}, [fixed], builder, packer, clock)
+            (network,) = session.build(needed, builder, packer, clock)
+        network = network.followed_by(graph.follows)
+        images, built = session.stores.images, network.built
+        dynamic = self._dynamic(network.record, network.constants.arrays)
         with clock("start"), self._lock:
             self._add(built.symbols, self._library(built.library))
-            network = OpenNetwork(program, packed.constants, built, self._kernels, shapes, follows)
-        edited = self._source.edited  # which raises, before what is packed serves anybody
-        self._opened.append(network.layout)
-        if built.certain and not edited:
-            self._keep(session, len(self._opened) - 1, network, packer)
+            if dynamic.bind(shapes, self._kernels.decide, len(self._kernels)) is None:
+                raise BuildError("a network does not serve the size at which it was lowered")
+        session.keep(images.open_key(self._source, len(self._opened)), self._source, network, packer, clock)
+        self._opened.append(dynamic)
         self._source.forget()
         return {built.symbols[desc]: operator for desc, operator in built.operators.items()}
-
-    def _keep(self, session: Session, number: int, network: OpenNetwork, packer: Packer) -> None:
-        """Store a program; tell what goes wrong, which stops nothing."""
-        images = session.stores.images
-        try:
-            images.keep_open(images.open_key(self._source, number), network, packer, session.stores.age)
-        except Exception as error:
-            self._warn(f"what other sizes of {self._source.declaration.name} need is not stored", error)
 
     def _load(self) -> bool:
         """Load what is stored, once; return whether there is anything new."""
@@ -187,13 +183,16 @@ class Programs:
                 found = images.load_open(images.open_key(self._source, number))
                 if found is None:
                     break
-                from opbuild.runtime.sized import Layout  # a network of one size has none
-
                 self._add(found.symbols, self._library(found.library))
-                self._opened.append(Layout(found.template, found.constants))
+                self._opened.append(self._dynamic(found.record, found.constants))
         except Exception as error:  # it may be damaged in a way that no digest shows
             self._warn(f"stored programs of {self._source.declaration.name} are not used", error)
         return bool(self._opened)
+
+    def _dynamic(self, record: Record, constants: Sequence[Array]) -> DynamicNetwork:
+        from opbuild.runtime.dynamic import DynamicNetwork  # a network of one size has none
+
+        return DynamicNetwork(record, constants, evaluate, self._session.stores.images.blocks)
 
     # -- binding ------------------------------------------------------------------------------------------------------
 
@@ -217,44 +216,50 @@ class Programs:
         """
         if not self._opened:
             return None
-        from opbuild.pipeline.open_network import open_report
-        from opbuild.runtime.sized import SizedExecutor
-
         clock = Clock() if clock is None else clock
         with clock("bind"):
-            fitting = self._fitting(shapes)
-        for layout, numbers, decision in fitting:
-            with clock("start"):
-                chosen = [each for each in decision.chosen if each is not None]
-                try:
-                    executor = SizedExecutor(layout, numbers, chosen, evaluate, self._session.stores.images.blocks)
-                except ValueError:
-                    continue
-            setup = self._session.setup
-            report = open_report(layout.template, decision, executor.arena_size, clock, made, setup.level_text)
-            report = replace(report, image=is_first, image_reason="" if is_first else why)
-            improves = (decision.replaced or not decision.suits) and not setup.why_not_compiled
-            return Binding(executor, report, (lambda: self._better(shapes)) if improves else None)
-        return None
+            found = self._fitting(shapes)
+        if found is None:
+            return None
+        setup, (executor, decision) = self._session.setup, found
+        improves = (decision.replaced or not decision.suits) and not setup.why_not_compiled
+        operators = self._operators(executor.record, decision, made)
+        report = make_report(executor.record, operators, clock, setup.level_text, None if is_first else why)
+        return Binding(executor, report, (lambda: self._better(shapes)) if improves else None)
 
-    def _fitting(self, shapes: Shapes) -> list[tuple[Layout, Array, Decision]]:
-        """Return the programs that may be bound, with their numbers and kernels; one that suits comes first."""
-        others: list[tuple[Layout, Array, Decision]] = []
-        for layout in tuple(self._opened):
-            numbers = layout.template.numbers(shapes)
-            decision = None if numbers is None else self._decided(layout.template, numbers)
-            if numbers is None or decision is None or not decision.complete:
-                continue
-            if decision.suits:
-                return [(layout, numbers, decision), *others]
-            others.append((layout, numbers, decision))
+    def _fitting(self, shapes: Shapes) -> Sized | None:
+        """Return a size bound by a program; by one that suits it if any does."""
+        others: Sized | None = None
+        for network in tuple(self._opened):
+            with self._lock:
+                found = network.bind(shapes, self._kernels.decide, len(self._kernels))
+            if found is not None and found.decision.suits:
+                return found
+            others = others or found
         return others
 
-    def _decided(self, template: Template, numbers: Array) -> Decision | None:
-        """Choose the kernels of a program in a size; None if it asks what no family answers, as a stored one may."""
-        with self._lock, suppress(ValueError, TypeError, LookupError, ArithmeticError, AttributeError):
-            return self._kernels.decide(template, numbers.tolist())
-        return None
+    def _operators(
+        self, record: Record, decision: Decision, made: Mapping[str, OperatorReport]
+    ) -> tuple[OperatorReport, ...]:
+        """Return what became of the kernels of a binding; the same for all that make the same calls."""
+        if decision is self._reported[0] and not made:
+            return self._reported[1]
+        steps, nodes = record.steps, [dict[str, None]() for _ in record.steps.kinds]
+        for kind, names in zip(steps.called.tolist(), steps.nodes, strict=True):
+            nodes[kind].update(dict.fromkeys(names))
+        served: dict[tuple[str, str], dict[str, None]] = {}
+        for number, each in enumerate(decision.kernels):
+            reason = SUITING if number not in decision.replaced else REPLACING
+            served.setdefault((each.kernel.symbol, reason), {}).update(nodes[number])
+        operators = [
+            made[name]._replace(nodes=tuple(of)) if name in made else OperatorReport(name, "reused", why, tuple(of))
+            for (name, why), of in served.items()
+        ]
+        chosen_names = {name for name, _ in served}
+        operators += [each for name, each in made.items() if each.status == "built" and name not in chosen_names]
+        if not made:
+            self._reported = decision, tuple(operators)
+        return tuple(operators)
 
     def _better(self, shapes: Shapes) -> Binding | None:
         """Return a size bound again with kernels that suit it, built behind the calls; None if that is not possible.

@@ -91,7 +91,7 @@ class Session:
         setup = replace(self.setup, observer=only_warnings(self.setup.observer), executor=executor)
         return Session(setup, Stores(setup, self.stores), is_urgent=False)
 
-    def lower(self) -> Iterator[Session]:
+    def lower_sessions(self) -> Iterator[Session]:
         """Yield the sessions of lower levels whose code may serve, the highest first; none if code can be made."""
         for stores in self.stores.lower:
             yield Session(stores.setup, stores, is_urgent=self.is_urgent)
@@ -157,7 +157,7 @@ class Session:
         own = self.stores.images.start(key, clock)
         if isinstance(own, Binding):
             return own
-        for lower in (each for each in self.lower() if each.setup.level != self.setup.level):
+        for lower in (each for each in self.lower_sessions() if each.setup.level != self.setup.level):
             started = lower.stores.images.start(key, clock)
             if isinstance(started, Binding):
                 lower._tell(started.report.network, self.setup)
@@ -175,6 +175,31 @@ class Session:
         with clock("lower"):
             programs = [lower_tuned(graph, self.setup) for graph in optimized]
         return planned(optimized, programs)
+
+    def lower(
+        self, source: Source, declared: Sequence[Sequence[int]], shapes: Shapes, clock: Clock
+    ) -> tuple[Graph, Program]:
+        """Return a source's graph and its program with symbolic extents.
+
+        Args:
+            source: The source.
+            declared: The shapes of its inputs, -1 where extents are symbolic.
+            shapes: The size at which it is lowered.
+            clock: Takes the time.
+
+        Raises:
+            Exception: Any, from what does not know symbolic extents.
+        """
+        from opbuild.pipeline.steps import lowering_options, optimize_graph
+        from opbuild.pipeline.templates import lower_open, open_shapes
+
+        opened = open_shapes(declared, shapes)
+        graph, config = source.graph(opened.shapes, clock), self.setup.config
+        working(self.setup.observer, PREPARING)
+        with clock("optimize"):
+            optimized = optimize_graph(graph, float32=config.forces_float32).with_(follows=graph.follows)
+        with clock("lower"):
+            return optimized, lower_open(optimized, opened, self.setup.level, lowering_options(config))
 
     def served(self, needed: Planned, builder: Builder, clock: Clock) -> Served:
         """Return what is needed at the own level; if nothing can be compiled, at the highest level that has it all.
@@ -316,7 +341,7 @@ class Session:
         return builder
 
     def _lower_plans(self, graphs: Sequence[Graph], clock: Clock) -> Iterator[Served]:
-        for lower in self.lower():
+        for lower in self.lower_sessions():
             try:
                 builder = deciding_builder(lower.setup, lower.stores)
             except BuildError:  # it is not known which compiler made what is there

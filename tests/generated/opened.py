@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from itertools import groupby
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -11,16 +12,21 @@ import onnx
 from generated.random_networks import Maker, NotPossibleError, RandomNetwork
 from opbuild.backend.evaluate import evaluate
 from opbuild.frontend.onnx_model import OnnxModel, load_model
+from opbuild.graph.extents import at_hand
+from opbuild.graph.repetition import parts
 from opbuild.graph.types import Graph
 from opbuild.kernel.level import LEVELS
 from opbuild.kernel.opdesc import FREE
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.pipeline.steps import optimize_graph
-from opbuild.pipeline.templates import OpenProgram
+from opbuild.pipeline.templates import lower_open
 from opbuild.program import Program
+from opbuild.runtime.assembly import make_record
 from opbuild.runtime.binding import Shapes
-from opbuild.runtime.template import Template
+from opbuild.runtime.memory_plan import MemoryPlan, views_of
+from opbuild.runtime.record import Record
+from opbuild.runtime.symbolic import numbers_of
 from opbuild.runtime.weights import Packer, pack_constants
 from support.networks import Array
 
@@ -112,15 +118,38 @@ class Sizes:
         """Return it lowered for one size."""
         return lower(self.graph(shapes), LEVELS[-1], Options())
 
-    def open(self, shapes: Shapes) -> OpenProgram:
+    def open(self, shapes: Shapes) -> Program:
         """Return it lowered with open extents at a size."""
-        return OpenProgram(self.graph, list(self._declared.values()), shapes, LEVELS[-1], Options())
+        return lower_open(self.graph, list(self._declared.values()), shapes, LEVELS[-1], Options())
 
-    def templates(self, sizes: Sequence[Shapes]) -> list[Template]:
-        """Return the templates that serve sizes that come in this order."""
-        made: list[Template] = []
+    def records(self, sizes: Sequence[Shapes]) -> list[Record]:
+        """Return the records that serve sizes that come in this order."""
+        made: list[Record] = []
         for shapes in sizes:
-            if all(each.numbers(shapes) is None for each in made):
-                program = self.open(shapes)
-                made.append(program.template(pack_constants(program.at_hand(), Packer())))
+            if all(numbers_of(each, shapes) is None for each in made):
+                made.append(record_of(self.open(shapes)))
         return made
+
+
+def record_of(program: Program) -> Record:
+    """Return the record of a program lowered with open extents."""
+    constants = pack_constants(program, Packer())
+    memory, places = MemoryPlan({}, 0), constants.positions
+    return make_record(program, {}, memory, constant_of=places, constants=constants.places, notes={"lowering": {}})
+
+
+def fixed(value: Any) -> Any:
+    """Return a number, or what is made of numbers, as it is in the size at hand."""
+    return tuple(map(fixed, value)) if isinstance(value, tuple) else at_hand(value)
+
+
+def views_at_hand(program: Program) -> list[tuple[int, int, tuple[tuple[int, int], ...]]]:
+    """Return all views of a program in the size at hand, those of what is repeated each time."""
+    found = []
+    for repeated, part in groupby(program.calls, lambda call: getattr(call, "repeated", None)):
+        calls = [*part]
+        for time in range(1 if repeated is None else at_hand(repeated.count)):
+            for view in (view for call in calls for view in views_of(call)):
+                first, more = map(at_hand, parts(view.offset))
+                found.append((view.buffer, first + time * more, fixed(view.dims)))
+    return found

@@ -19,7 +19,8 @@ from generated.random_signal import short_time, transform
 from generated.test_random_networks import difference, expected_of
 from opbuild.errors import ModelError
 from opbuild.program import HostCall
-from opbuild.runtime.template import Template
+from opbuild.runtime.record import Record
+from opbuild.runtime.symbolic import symbolic_of
 from support.fuzzing import CAMPAIGN
 from support.tiers import few
 
@@ -64,20 +65,20 @@ def test_one_template_serves_all_sizes_of_an_operator(name: str) -> None:
             continue
         network, sizes, taken = case
         found += 1
-        made = sizes.templates([network.shapes(size) for size in taken])
+        made = sizes.records([network.shapes(size) for size in taken])
         if len(made) == len(taken):
             narrow.append((seed, network.inputs))
     assert found, f"no network of {name} takes other sizes: try more seeds"
     assert not narrow, f"(seed, inputs): {narrow}"
 
 
-def served(case: Case) -> Template | None:
+def served(case: Case) -> Record | None:
     """Return the template that serves all sizes; None if there are several, or the host computes something."""
     network, sizes, taken = case
     shapes = [network.shapes(size) for size in taken]
     if any(isinstance(each, HostCall) for each in sizes.closed(shapes[0]).calls):
         return None
-    made = sizes.templates(shapes)
+    made = sizes.records(shapes)
     return made[0] if len(made) == 1 else None
 
 
@@ -91,7 +92,7 @@ def test_a_template_gives_what_onnx_runtime_gives(name: str, shared_store: Path)
     cases = [case for seed in range(SEEDS) if (case := sized(EACH[name], seed))]
     known = [(case, template) for case in cases if (template := served(case))]
     assert known, f"all networks of {name} have a node on the host, or several templates: try more seeds"
-    (network, _, taken), _ = max(known, key=lambda each: len(each[1].repetitions))
+    (network, _, taken), _ = max(known, key=lambda each: len(symbolic_of(each[1]).repetitions))
     called = opbuild.compile(network.model, cache_path=shared_store, workers=2)
     for number, size in enumerate(taken):
         feeds = network.feeds(size)

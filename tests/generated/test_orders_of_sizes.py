@@ -22,13 +22,12 @@ import opbuild
 from opbuild.builder.client import server_environment
 from opbuild.errors import BuildError, CompileForbiddenError
 from opbuild.events import Event, Warned
-from opbuild.pipeline import open_network
+from opbuild.pipeline import templates
 from opbuild.pipeline.images import Images
-from opbuild.pipeline.open_network import OpenNetwork
 from opbuild.programs import Programs
-from opbuild.runtime.sized import SizedExecutor
+from opbuild.runtime.dynamic import DynamicNetwork
 from support.fuzzing import CAMPAIGN, SEED
-from support.open_rows import check, executor_of, model
+from support.open_rows import check, is_by_numbers, model
 from support.tiers import few
 from support.until import until
 
@@ -38,9 +37,9 @@ VECTOR = 16
 SIZES = (0, 1, 2, 3, 5, 8, 11, 15, 16, 17, 20, 33, 64, 100)
 
 PLACES: dict[str, tuple[Any, str]] = {
-    "lowering": (open_network, "lower_open"),
-    "checking": (OpenNetwork, "__init__"),
-    "storing": (Images, "keep_open"),
+    "lowering": (templates, "lower_open"),
+    "checking": (DynamicNetwork, "__init__"),
+    "storing": (Images, "keep"),
     "improving": (Programs, "_better"),
 }
 """Where something may fail, and what does."""
@@ -108,7 +107,7 @@ class Order:
         is_new = bool(self._asked) and rows not in self._asked
         self._asked.append(rows)
         if is_new and min(rows, self._asked[0]) >= VECTOR and not self.failed:  # one template is for all of these
-            assert isinstance(executor_of(self._network, rows), SizedExecutor), rows
+            assert is_by_numbers(self._network, rows), rows
             self.found["at once"] += 1
 
     def _wait(self) -> None:

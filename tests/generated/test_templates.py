@@ -12,32 +12,32 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from generated.opened import record_of
 from opbuild.backend.evaluate import evaluate
 from opbuild.frontend.onnx_model import OnnxModel, load_model
 from opbuild.graph.types import Graph
 from opbuild.kernel.level import LEVELS
 from opbuild.lowering.context import Options
 from opbuild.pipeline.steps import optimize_graph
-from opbuild.pipeline.templates import OpenProgram
+from opbuild.pipeline.templates import lower_open
 from opbuild.runtime.network import Shapes
-from opbuild.runtime.template import Template
-from opbuild.runtime.weights import Packer, pack_constants
+from opbuild.runtime.record import Record
+from opbuild.runtime.symbolic import numbers_of
 
 SIZES, MOST = 8, 3
 VERSIONS = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
 
 
-def templates(model: OnnxModel, declared: tuple[int, ...], sizes: list[tuple[int, ...]]) -> list[Template]:
-    """Return the templates that serve sizes that come in this order."""
-    made: list[Template] = []
+def templates(model: OnnxModel, declared: tuple[int, ...], sizes: list[tuple[int, ...]]) -> list[Record]:
+    """Return the records that serve sizes that come in this order."""
+    made: list[Record] = []
 
     def graph(shapes: Shapes) -> Graph:
         return optimize_graph(model.bind({"x": shapes[0]}, evaluate))
 
     for size in sizes:
-        if all(each.numbers((size,)) is None for each in made):
-            program = OpenProgram(graph, [declared], (size,), LEVELS[-1], Options())
-            made.append(program.template(pack_constants(program.at_hand(), Packer())))
+        if all(numbers_of(each, (size,)) is None for each in made):
+            made.append(record_of(lower_open(graph, [declared], (size,), LEVELS[-1], Options())))
     return made
 
 

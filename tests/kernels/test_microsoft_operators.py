@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import opbuild
+from generated.opened import record_of
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import InvalidModelError, UnsupportedOperatorError
 from opbuild.frontend.onnx_model import load_model
@@ -21,8 +22,8 @@ from opbuild.kernel.level import LEVELS
 from opbuild.lowering.context import Options
 from opbuild.pipeline.segments import SegmentBinder
 from opbuild.pipeline.steps import optimize_graph
-from opbuild.pipeline.templates import OpenProgram
-from opbuild.runtime.weights import Packer, pack_constants
+from opbuild.pipeline.templates import lower_open
+from opbuild.runtime.symbolic import numbers_of
 from support.comparison import onnxruntime_outputs
 from support.tiers import thinned
 
@@ -331,9 +332,8 @@ def test_a_cache_that_grows_is_bound_by_numbers(batch: int) -> None:
     def opened(given: Sequence[tuple[int, ...]]) -> Graph:
         return optimize_graph(model.bind(dict(zip(declared, given, strict=True)), evaluate))
 
-    program = OpenProgram(opened, list(declared.values()), shapes(20), LEVELS[-1], Options())
-    template = program.template(pack_constants(program.at_hand(), Packer()))
+    record = record_of(lower_open(opened, list(declared.values()), shapes(20), LEVELS[-1], Options()))
     for past in (17, 21, 40, 300):
-        numbers = template.numbers(shapes(past))
+        numbers = numbers_of(record, shapes(past))
         assert numbers is not None, past
-        assert numbers[template.outputs[1].type.shape[2]] == past + 1
+        assert numbers[record.outputs[1].type.shape[2]] == past + 1

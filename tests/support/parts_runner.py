@@ -16,7 +16,7 @@ from opbuild.graph.types import Graph, TensorType
 from opbuild.program import Port
 from opbuild.report import Clock, Report
 from opbuild.runtime.blocks import Blocks
-from opbuild.runtime.executor import Runner
+from opbuild.runtime.executor import Executor
 from opbuild.runtime.in_parts import InParts
 from opbuild.runtime.parts import KnownParts, Part, Parts
 from support.graph_runner import run_graph
@@ -59,7 +59,7 @@ class PartsRunner:
         assert walked.cut is not None
         cut = cut_from_json(cut_to_json(walked.cut))  # as another process has it
         self.cuts.append(f"{cut.kind} {cut.op_type}".strip())
-        return Part(cast("Runner", HostExecutor(walked.graph)), cut, Report("parts"), lambda _: walked)
+        return Part(cast("Executor", HostExecutor(walked.graph)), cut, Report("parts"), lambda _: walked)
 
 
 class HostExecutor:

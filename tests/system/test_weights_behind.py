@@ -103,7 +103,7 @@ def test_a_network_is_called_while_nothing_of_it_is_stored(built: Path, cache: P
     BEHIND.finish()
     assert stored(cache) == (LAYERS, 1)
     (runner,) = net.runners
-    places = {mapped_at(each) for each in runner._constants if each.nbytes == WIDTH * WIDTH * 4}
+    places = {mapped_at(each) for each in runner.constants if each.nbytes == WIDTH * WIDTH * 4}
     assert places == {str(each) for each in (cache / "rank_0/network_meta/weights").glob("*.bin")}
     check(net)
     again = opbuild.compile(built / "model.onnx", cache_path=cache, forbid_compile=True)
@@ -116,7 +116,7 @@ def test_a_copy_of_the_weights_stays_memory_of_the_process(built: Path, cache: P
     net = opbuild.compile(built / "model.onnx", cache_path=cache, copy_weights=True)
     BEHIND.finish()
     assert stored(cache) == (LAYERS, 1)
-    assert {mapped_at(each) for each in net.runners[0]._constants if each.nbytes == WIDTH * WIDTH * 4} == {""}
+    assert {mapped_at(each) for each in net.runners[0].constants if each.nbytes == WIDTH * WIDTH * 4} == {""}
     check(net)
 
 

@@ -21,8 +21,9 @@ from opbuild.events import CompileStarted, Event, Warned
 from opbuild.graph.types import Array
 from opbuild.platform.background import Background
 from opbuild.programs import Programs
-from opbuild.runtime.sized import SizedExecutor
-from support.open_rows import check, executor_of, model, noted_programs
+from opbuild.runtime import dynamic
+from opbuild.runtime.symbolic import numbers_of
+from support.open_rows import check, is_by_numbers, model, noted_programs
 from support.until import until
 
 
@@ -48,7 +49,7 @@ def test_a_store_serves_new_sizes_where_nothing_can_be_compiled(store: Path) -> 
     network = opbuild.compile(model(), cache_path=store, forbid_compile=True, observer=events.append)
     for rows in (33, 20, 5, 100, 33, 12):
         check(network, rows)
-    assert isinstance(executor_of(network, 33), SizedExecutor)
+    assert is_by_numbers(network, 33)
     assert not [event for event in events if isinstance(event, CompileStarted)]
     assert network.report.built == 0
     assert "bound by numbers" in network.report.image_reason
@@ -61,7 +62,7 @@ def test_a_size_that_is_asked_for_again_gets_the_kernels_that_suit_it(store: Pat
     check(network, 20)
     check(network, 3)
     replaced = [each.reason for each in network.report.operators if "in place of" in each.reason]
-    assert isinstance(executor_of(network, 3), SizedExecutor)
+    assert is_by_numbers(network, 3)
     assert replaced
     check(network, 3)
     assert until(lambda: not network._improving)
@@ -77,9 +78,11 @@ def test_after_the_first_size_of_a_cold_store_no_other_is_built(tmp_path: Path, 
         check(network, 20)
         for rows in (33, 16, 100, 17):
             check(network, rows)
-            assert isinstance(executor_of(network, rows), SizedExecutor), rows
+            assert is_by_numbers(network, rows), rows
             assert network.report.built == 0
-    assert made[0]._opened[0].template.variables
+    symbolic = made[0]._opened[0].record.symbolic
+    assert symbolic is not None
+    assert symbolic.variables
 
 
 @pytest.mark.slow
@@ -119,7 +122,7 @@ def test_what_fails_behind_a_call_is_a_warning(
         check(network, 4)
     assert until(lambda: not network._improving)
     assert [event for event in events if isinstance(event, Warned) and "no room" in event.message]
-    assert isinstance(executor_of(network, 4), SizedExecutor)
+    assert is_by_numbers(network, 4)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2])
@@ -139,7 +142,7 @@ def test_a_damaged_template_is_not_used(store: Path, tmp_path: Path) -> None:
     shutil.copytree(store, folder)
     for path in folder.rglob("*.json"):
         text = path.read_bytes()
-        if b'"template"' in text:
+        if b'"symbolic"' in text:
             path.write_bytes(text.replace(b'"zero"', b'"zerO"'))
     check(opbuild.compile(model(), cache_path=folder, workers=2), 50)
 
@@ -163,14 +166,15 @@ def test_arrays_of_sizes_are_checked_before_anything_runs(store: Path, made: lis
     network = opbuild.compile(model(), cache_path=store, workers=2)
     check(network, 20)
     opened = made[0]._opened[0]
-    numbers = opened.template.numbers(((24, 24),))
+    numbers = numbers_of(opened.record, ((24, 24),))
     assert numbers is not None
-    decision = made[0]._kernels.decide(opened.template, numbers.tolist())
-    chosen = [each for each in decision.chosen if each is not None]
     wrong: Array = numbers.copy()
-    wrong[opened.sizes] -= 1
-    with pytest.raises(ValueError, match="leaves its buffer"):
-        SizedExecutor(opened, wrong, chosen, lambda *_: [], made[0]._session.stores.images.blocks)
+    wrong[opened.record.buffers.size] -= 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dynamic, "numbers_of", lambda *_: wrong)
+        assert opened.bind(((24, 24),), made[0]._kernels.decide) is None
+        patch.setattr(dynamic, "numbers_of", lambda *_: numbers)
+        assert opened.bind(((24, 24),), made[0]._kernels.decide) is not None
 
 
 def test_the_child_of_a_fork_waits_for_no_thread_of_its_parent(store: Path, made: list[Programs]) -> None:
@@ -182,4 +186,4 @@ def test_the_child_of_a_fork_waits_for_no_thread_of_its_parent(store: Path, made
     check(network, 2)
     assert made[0]._process == os.getpid()
     assert not made[0]._making.locked()
-    assert isinstance(executor_of(network, 2), SizedExecutor)
+    assert is_by_numbers(network, 2)

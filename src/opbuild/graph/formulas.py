@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from opbuild.graph.extents import Extent, Extents
-from opbuild.graph.polynomials import Condition, Monomial, Polynomial, Variable
+from opbuild.graph.polynomials import Condition, Monomial, Polynomial, Variable, constant
+from opbuild.graph.types import Array
 
 Number = int | Polynomial
 """A number that is the same at each size, or one that follows from open extents."""
-Terms = list[tuple[int, int]]
-"""A polynomial: factors, and the indices of the monomials that they belong to."""
-
 _KINDS = ("zero", "not zero", "positive")
+_MOST = 2**63 - 1
+_FITS = 2.0**62
+"""Numbers below it are exact in 64 bits, and so are the sums that they are made of."""
 
 
 class Formulas:
@@ -34,43 +38,48 @@ class Formulas:
     ) -> None:
         self._given = tuple(variables), tuple(conditions), tuple(numbers)
         self.count = len(numbers)
-        self._monomials: dict[Monomial, int] = {}
         self._inputs = sum(each.operation == "input" for each in variables)
-        self._worked_out = [
-            (each.operation, self._terms(each.left), self._terms(each.right)) for each in variables[self._inputs :]
-        ]
-        self._conditions = [(kind, self._terms(polynomial)) for kind, polynomial in conditions]
-        self._numbers = [each if isinstance(each, int) else self._terms(each) for each in numbers]
-        self._ordered = list(self._monomials)
+        self._divided = [(each.operation, each.left, each.right) for each in variables[self._inputs :]]
+        polynomials = [constant(each) if isinstance(each, int) else each for each in numbers]
+        self._large = {index: each for index, each in enumerate(polynomials) if _is_large(each)}
+        self._large_conditions = [each for each in conditions if _is_large(each.polynomial)]
+        others = [each for each in conditions if not _is_large(each.polynomial)]
+        self._is_zero, self._is_not, self._is_above = (
+            np.array([kind == each for kind, _ in others], np.bool_) for each in _KINDS
+        )
+        rest = [() if index in self._large else each for index, each in enumerate(polynomials)]
+        self._sums = _Sums([*(polynomial for _, polynomial in others), *rest], len(variables))
 
-    def __call__(self, extents: Sequence[int]) -> list[int] | None:
-        """Return all numbers for these open extents of the inputs; None if a condition does not hold."""
+    def __call__(self, extents: Sequence[int]) -> Array | None:
+        """Return all numbers for these open extents of the inputs; None if a condition does not hold.
+
+        None too where a number would not fit into 64 bits.
+        """
         values = self._values(extents)
-        if values is None:
+        found = None if values is None else self._sums(values)
+        if values is None or found is None:
             return None
-        monomials = [prod([values[each] for each in monomial]) for monomial in self._ordered]
-        for kind, terms in self._conditions:
-            value = sum([factor * monomials[index] for factor, index in terms])
-            if not (value > 0 if kind == "positive" else (value == 0) is (kind == "zero")):
+        held, numbers = found[: len(self._is_zero)], found[len(self._is_zero) :]
+        wrong = (self._is_zero & (held != 0)) | (self._is_not & (held == 0)) | (self._is_above & (held <= 0))
+        if wrong.any() or not all(_holds(kind, _worked_out(each, values)) for kind, each in self._large_conditions):
+            return None
+        for index, polynomial in self._large.items():
+            number = _worked_out(polynomial, values)
+            if abs(number) > _MOST:
                 return None
-        return [
-            each if isinstance(each, int) else sum([factor * monomials[index] for factor, index in each])
-            for each in self._numbers
-        ]
+            numbers[index] = number
+        return numbers
 
     def _values(self, extents: Sequence[int]) -> list[int] | None:
         """Return the values of all variables; None if something is divided by zero."""
         if len(extents) != self._inputs:
             return None
         values = list(extents)
-        for operation, left, right in self._worked_out:
+        for operation, left, right in self._divided:
             if operation == "index":  # numbers are those of the first repetition
                 values.append(0)
                 continue
-            dividend, divisor = (
-                sum([factor * prod([values[each] for each in self._ordered[index]]) for factor, index in terms])
-                for terms in (left, right)
-            )
+            dividend, divisor = (_worked_out(polynomial, values) for polynomial in (left, right))
             if not divisor:
                 return None
             values.append(dividend // divisor if operation == "//" else dividend % divisor)
@@ -113,9 +122,55 @@ class Formulas:
         _require_known([number for number in numbers if not isinstance(number, int)], len(variables))
         return Formulas(variables, conditions, numbers)
 
-    def _terms(self, polynomial: Polynomial) -> Terms:
-        known = self._monomials
-        return [(factor, known.setdefault(monomial, len(known))) for monomial, factor in polynomial]
+
+class _Sums:
+    """Polynomials that are worked out together.
+
+    Args:
+        polynomials: The polynomials.
+        variables: How many variables they are over.
+    """
+
+    def __init__(self, polynomials: Sequence[Polynomial], variables: int) -> None:
+        monomials: dict[Monomial, int] = {}
+        terms = [each or (((), 0),) for each in polynomials]
+        flat = [(monomials.setdefault(monomial, len(monomials)), factor) for each in terms for monomial, factor in each]
+        self._monomial, self._factor = np.array(flat, np.int64).reshape(-1, 2).T.copy()
+        self._starts = np.array([0, *accumulate(map(len, terms))][:-1], np.int64)
+        self._degree = max(map(len, monomials), default=0)
+        padded = [(*each, *(variables,) * (self._degree - len(each))) for each in monomials]
+        self._variables = np.array(padded, np.int64).reshape(len(monomials), self._degree)
+        self._most = max((sum(abs(factor) for _, factor in each) for each in terms), default=0)
+
+    def __call__(self, values: Sequence[int]) -> Array | None:
+        """Return all of them, None if one does not fit into 64 bits."""
+        if not len(self._starts):
+            return np.zeros(0, np.int64)
+        largest = max(map(abs, values), default=0)
+        if max(largest, 1) ** self._degree * self._most >= _FITS and not self._fit(values):
+            return None
+        own = np.array([*values, 1], np.int64)[self._variables].prod(axis=1)
+        found: Array = np.add.reduceat(self._factor * own[self._monomial], self._starts)
+        return found
+
+    def _fit(self, values: Sequence[int]) -> bool:
+        """Return whether no sum or product, whatever the signs, leaves 64 bits."""
+        own = np.abs(np.array([*values, 1], np.float64))[self._variables].prod(axis=1)
+        sums = np.add.reduceat(np.abs(self._factor.astype(np.float64)) * own[self._monomial], self._starts)
+        return bool(max(sums.max(), own.max(), *map(abs, values)) < _FITS)
+
+
+def _is_large(polynomial: Polynomial) -> bool:
+    """Return whether it is worked out by itself: ends of slices that are no ends are as large as 64 bits hold."""
+    return any(abs(factor) >= _FITS for _, factor in polynomial)
+
+
+def _holds(kind: str, value: int) -> bool:
+    return value > 0 if kind == "positive" else (value == 0) is (kind == "zero")
+
+
+def _worked_out(polynomial: Polynomial, values: Sequence[int]) -> int:
+    return sum([factor * prod([values[each] for each in monomial]) for monomial, factor in polynomial])
 
 
 class Numbers:

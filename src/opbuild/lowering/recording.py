@@ -9,24 +9,9 @@ from typing import Any, TypeVar
 from opbuild.graph.extents import Extent, at_hand
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.lowering.available import Call, Kernels
-from opbuild.platform.records import NamedTuple
-from opbuild.program import View
+from opbuild.program import Question, View
 
 V = TypeVar("V")
-
-
-class Question(NamedTuple):
-    """What a family was asked while a network was lowered, and what it answered for the size at hand.
-
-    Attributes:
-        choose: The family's function.
-        arguments: What it was called with, open extents among it, but for the machine.
-        answer: The variant; None: another family serves.
-    """
-
-    choose: Callable[..., Any]
-    arguments: tuple[Any, ...]
-    answer: Any
 
 
 class Recording(Kernels):
@@ -53,10 +38,6 @@ class Recording(Kernels):
         answer = function(*_at_hand(arguments))
         self.questions.append(Question(function, arguments[:-1], answer))
         return answer
-
-    def question_of(self, desc: OpDesc) -> Question | None:
-        """Return the question whose answer is a descriptor's variant."""
-        return next((each for each in self.questions if each.answer is desc.variant), None)
 
 
 def _fixed_operand(operand: Operand) -> Operand:

@@ -19,7 +19,7 @@ from opbuild.report import Clock
 from opbuild.runtime.binding import Binding, Bound, Shapes
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.endpoint import Endpoint
-from opbuild.runtime.executor import Executor, Prepared
+from opbuild.runtime.executor import Arena, Executor
 from opbuild.runtime.library import Library
 from opbuild.runtime.network import Network
 from opbuild.runtime.reports import stored_report
@@ -91,7 +91,7 @@ class _Loaded:
         self._model = model
         library = model.library
         self._library = Library(library, num_threads) if library else None
-        self._blocks: Blocks[Prepared] = Blocks()
+        self._blocks: Blocks[Arena] = Blocks()
         self.ranges = RangeBinder(model, self._library, self._blocks) if model.container.section(GRAPH).size else None
         self.inputs = self.ranges.inputs if self.ranges else model.endpoints
         self._sizes = self.ranges.sizes if self.ranges else None

@@ -35,7 +35,7 @@ from opbuild.report import Clock, OperatorReport
 from opbuild.runtime.binding import Binding, Bound, Shapes
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.endpoint import Endpoint
-from opbuild.runtime.executor import Executor, Prepared
+from opbuild.runtime.executor import Arena, Executor
 from opbuild.runtime.in_parts import InParts
 from opbuild.runtime.library import Library
 from opbuild.runtime.parts import KnownParts, Part, Parts
@@ -59,7 +59,7 @@ class RangeBinder:
         InvalidModelError: If the file's section is not sound.
     """
 
-    def __init__(self, offline: OfflineModel, library: Library | None, blocks: Blocks[Prepared]) -> None:
+    def __init__(self, offline: OfflineModel, library: Library | None, blocks: Blocks[Arena]) -> None:
         from opbuild.frontend.portable import PortableModel
         from opbuild.lowering.available import Available
         from opbuild.lowering.context import Options

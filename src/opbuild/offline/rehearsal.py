@@ -24,7 +24,7 @@ from opbuild.platform.records import dataclass
 from opbuild.program import Port
 from opbuild.report import Clock, Report
 from opbuild.runtime.blocks import Blocks
-from opbuild.runtime.executor import Evaluate, Runner
+from opbuild.runtime.executor import Evaluate, Executor
 from opbuild.runtime.parts import BindNext, KnownParts, Part, Parts
 
 CHANCES = (0.0, 1.0, 0.5)
@@ -106,7 +106,7 @@ class _Rehearsal:
         graph = walked.graph
         ports = [tuple(Port(name, graph.types[name], 0) for name in names) for names in (graph.inputs, graph.outputs)]
         cut = cast("Cut", walked.cut)
-        part = Part(cast("Runner", _Stand(self, ports[0], ports[1])), cut, Report(graph.name), lambda _: walked)
+        part = Part(cast("Executor", _Stand(self, ports[0], ports[1])), cut, Report(graph.name), lambda _: walked)
         self.imagined[part] = Imagined(walked, is_certain)
         return part
 

@@ -9,7 +9,7 @@ from opbuild.page.recording import STEPS, Span
 from opbuild.platform.records import NamedTuple, dataclass
 from opbuild.report import OperatorReport, Report
 from opbuild.runtime.calls import Call
-from opbuild.runtime.executor import Runner
+from opbuild.runtime.executor import Executor
 from opbuild.runtime.profile import Profile
 
 
@@ -106,7 +106,7 @@ class Contents:
 
 def gather(
     report: Report,
-    runners: Sequence[Runner],
+    runners: Sequence[Executor],
     *,
     spans: Sequence[Span] = (),
     profile: Profile | None = None,
@@ -152,7 +152,7 @@ def gather(
     return Contents(report, tuple(layers), tuple(kernels), tuple(spans), profile, peak, threads, version)
 
 
-def memory_of(runner: Runner) -> list[int]:
+def memory_of(runner: Executor) -> list[int]:
     """Return the bytes of temporaries that are alive in each step, from their first use to their last."""
     nbytes = runner.temporaries
     uses: dict[int, list[int]] = {}

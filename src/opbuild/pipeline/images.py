@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count
 from typing import TYPE_CHECKING
@@ -22,7 +21,7 @@ from opbuild.platform.sources import own_sources, own_sources_edited
 from opbuild.report import Clock, Report
 from opbuild.runtime.binding import Binding
 from opbuild.runtime.blocks import Blocks
-from opbuild.runtime.executor import Executor, Prepared
+from opbuild.runtime.executor import Arena, Executor
 from opbuild.runtime.image import Image, ImageStore
 from opbuild.runtime.library import Library
 from opbuild.runtime.record import Record
@@ -33,7 +32,6 @@ from opbuild.version import __version__
 if TYPE_CHECKING:
     from opbuild.kernel.answers import Answers
     from opbuild.kernel.opdesc import OpDesc
-    from opbuild.pipeline.open_network import OpenNetwork
     from opbuild.pipeline.source import Source
     from opbuild.pipeline.stages import Assembled
     from opbuild.runtime.image import OpenImage
@@ -54,10 +52,10 @@ class Images:
         blocks: The memory that all networks of this build run in.
     """
 
-    def __init__(self, setup: Setup, store: ImageStore, blocks: Blocks[Prepared] | None = None) -> None:
+    def __init__(self, setup: Setup, store: ImageStore, blocks: Blocks[Arena] | None = None) -> None:
         self._setup = setup
         self._store = store
-        self.blocks: Blocks[Prepared] = Blocks() if blocks is None else blocks
+        self.blocks: Blocks[Arena] = Blocks() if blocks is None else blocks
 
     def key(self, network: str, model: str, inputs: Mapping[str, TensorType], part: str = "") -> ImageKey:
         """Return the key of a network of the model with this digest, for one input signature, as it is without tuning.
@@ -138,30 +136,17 @@ class Images:
     def open_networks(self, source: Source) -> Iterator[tuple[ImageKey, Mapping[OpDesc, tuple[str, ...]]]]:
         """Yield the keys of the stored networks of a source that have symbolic extents, and the kernels of each."""
         for number in count():
-            key = self._at_level(self.open_key(source, number))
-            found = self._store.load_open(key)
-            if isinstance(found, Reason):
+            key = self.open_key(source, number)
+            found = self.load_open(key)
+            if found is None:
                 return
-            yield key, dict.fromkeys(found.symbols, ())
+            yield self.own(key) or key, dict.fromkeys(found.symbols, ())
 
     def load_open(self, key: ImageKey) -> OpenImage | None:
-        """Return a stored template, None if there is none that may be used."""
-        found = self._store.load_open(self._at_level(key)) if self._setup.starts_stored else None
+        """Return a stored network with symbolic extents, None if there is none that may be used."""
+        own = self.own(key) if self._setup.starts_stored else None
+        found = None if own is None else self._store.load_open(own)
         return None if isinstance(found, Reason) else found
-
-    def keep_open(self, key: ImageKey, network: OpenNetwork, packer: Packer, then: Callable[[], None]) -> None:
-        """Store a network with symbolic extents, behind, if opbuild did not change; arguments as for ``keep``."""
-        if not self._setup.stores_networks or own_sources_edited():
-            return
-        own, record, built = self._at_level(key), network.record, network.built
-        content, constants = network.content, network.constants
-
-        def save() -> None:
-            with contextlib.suppress(ValueError):  # the network's operators could not be stored either, which is told
-                self._store.save(own, record, built.library, constants, packer, built.compiler, content)
-            then()
-
-        self._behind(own, packer, save, f"what other sizes of {record.name} need is not stored")
 
     def keep(self, key: ImageKey | None, network: Assembled, packer: Packer, then: Callable[[], None]) -> bool:
         """Store a network, behind, if it is what its key says: opbuild did not change meanwhile.
@@ -191,7 +176,8 @@ class Images:
                     network.constants,
                     packer,
                     built.compiler,
-                    answers=network.answers,
+                    None if network.record.symbolic is None else built.symbols,
+                    network.answers,
                 )
             except ValueError as error:
                 if not built.warned:  # a store that can not be written is said once

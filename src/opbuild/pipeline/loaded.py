@@ -1,4 +1,4 @@
-"""Kernels that a network has loaded, and which of them computes a call of a template in a size."""
+"""Kernels that a network has loaded, and which of them computes a call in a size."""
 
 from __future__ import annotations
 
@@ -8,35 +8,17 @@ from dataclasses import replace
 from typing import Any
 
 from opbuild.families.catalogue import find
+from opbuild.graph.types import Array
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.available import meaning
-from opbuild.platform.records import NamedTuple
+from opbuild.runtime.dynamic import Chosen, Decision, Kernel
 from opbuild.runtime.library import Library
-from opbuild.runtime.sized import Chosen, Kernel
-from opbuild.runtime.template import NONE, Decided, OpenQuestion, Template, argument
+from opbuild.runtime.record import Record
+from opbuild.runtime.symbolic import NONE, Asked, Decided, argument, dims_of, symbolic_of
 
 Dims = list[tuple[tuple[int, int], ...]]
 """Extents and strides of each operand."""
-
-
-class Decision(NamedTuple):
-    """What computes the calls of a template in a size.
-
-    Attributes:
-        chosen: The kernel of each class of calls; None where there is none.
-        replaced: Classes of calls for which another variant than the chosen one would be faster.
-        suits: Whether lowering would have made the same calls: no family says otherwise.
-    """
-
-    chosen: tuple[Chosen | None, ...]
-    replaced: frozenset[int]
-    suits: bool
-
-    @property
-    def complete(self) -> bool:
-        """Whether there is a kernel for each call."""
-        return None not in self.chosen
 
 
 class LoadedKernels:
@@ -67,18 +49,21 @@ class LoadedKernels:
         family, kernels = find(desc.family), self._alike.get(self._meaning(desc), ())
         return sorted((kernel.desc for kernel in kernels), key=lambda other: family.distance(desc, other))
 
-    def decide(self, template: Template, numbers: Sequence[int]) -> Decision:
-        """Choose the kernels of a template in a size.
+    def __len__(self) -> int:
+        return len(self._kernels)
+
+    def decide(self, record: Record, numbers: Array) -> Decision:
+        """Choose the kernels of a record for several signatures in a size.
 
         A family that would now leave a call to others can still compute it: its variant without limits is for any size.
         """
-        answers = [self._answer(question, numbers) for question in template.questions]
-        asked = zip(answers, template.questions, strict=True)
+        symbolic, known = symbolic_of(record), numbers.tolist()
+        answers = [self._answer(question, known) for question in symbolic.questions]
+        asked = zip(answers, symbolic.questions, strict=True)
         suits = all((answer is not None) == question.answered for answer, question in asked)
         chosen: list[Chosen | None] = []
         replaced = set()
-        for number, each in enumerate(template.decided):
-            dims = [tuple((numbers[a], numbers[b]) for a, b in zip(p[::2], p[1::2], strict=True)) for p in each.dims]
+        for number, (each, dims) in enumerate(zip(symbolic.decided, dims_of(record, numbers), strict=True)):
             answer = each.desc.variant if each.question == NONE else answers[each.question]
             wanted = find(each.desc.family).without_limits(each.desc).variant if answer is None else answer
             kernel = self._best(each, wanted, dims)
@@ -87,7 +72,7 @@ class LoadedKernels:
             chosen.append(None if kernel is None else Chosen(kernel, self._work(kernel.desc, dims)))
         return Decision(tuple(chosen), frozenset(replaced), suits)
 
-    def _answer(self, question: OpenQuestion, numbers: Sequence[int]) -> Any:
+    def _answer(self, question: Asked, numbers: Sequence[int]) -> Any:
         arguments = [argument(each, numbers) for each in question.arguments]
         return find(question.family).choose(*arguments, self._machine)
 

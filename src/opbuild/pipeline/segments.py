@@ -19,7 +19,6 @@ from opbuild.models.source import ModelSource
 from opbuild.platform.lazily import lazily
 from opbuild.report import Clock
 from opbuild.runtime.binding import Binding, Bound, Shapes
-from opbuild.runtime.executor import Executor
 
 if TYPE_CHECKING:
     from opbuild.frontend.rest import Rest
@@ -202,7 +201,7 @@ class SegmentBinder:
         from opbuild.runtime.parts import Part, Parts
 
         model = self._model
-        walked = Walk(self.first, self.first.tensors(shapes), is_open=not isinstance(first.executor, Executor))
+        walked = Walk(self.first, self.first.tensors(shapes), is_open=first.executor.is_filled)
         part = Part(first.executor, cut, first.report, walked)
         results = [output.name for output in model.declaration.outputs]
         return InParts(part, Parts(self.bind_next, evaluate, self._known), model.types(shapes), results)
@@ -219,7 +218,7 @@ class SegmentBinder:
         follows = bound.executor.follows
         if follows is None:
             raise BuildError("a part of a network lacks its end", "this is an error in opbuild; please report it")
-        walked = Walk(segment, shapes, is_open=not isinstance(bound.executor, Executor))
+        walked = Walk(segment, shapes, is_open=bound.executor.is_filled)
         return Part(bound.executor, follows, bound.report, walked, by_numbers=not bound.is_new)
 
     @lazily
@@ -260,7 +259,7 @@ class Walk:
             from opbuild.pipeline.templates import open_shapes
 
             declared = [each.shape or () for each in self._segment.declaration.inputs]
-            shapes = open_shapes(declared, self._shapes)[1] if self._is_open else self._shapes
+            shapes = open_shapes(declared, self._shapes).shapes if self._is_open else self._shapes
             self._found = self._segment.walk(shapes, clock).without_graph()
         return self._found
 

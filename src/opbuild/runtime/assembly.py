@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from opbuild.dtypes import itemsize
 from opbuild.errors import BuildError
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.program import HostCall, KernelCall, Program
+from opbuild.program import Buffer, HostCall, KernelCall, Program
 from opbuild.runtime.indices import check_step
 from opbuild.runtime.memory_plan import MemoryPlan
-from opbuild.runtime.record import Constant, KernelStep, Places, Record, Steps, Storage, Storages
+from opbuild.runtime.record import Constant, KernelStep, Places, Ports, Record, Steps, Storage, Storages
 from opbuild.runtime.soundness import problem
 
 
@@ -29,9 +29,10 @@ def make_record(
     Kernel calls that write nothing, because every output has an empty dimension, are left out.
 
     Args:
-        program: The network.
-        symbols: The kernel symbol of each descriptor.
-        memory: Where temporaries lie.
+        program: The network. If it is for several input signatures, nothing is decided by a symbolic extent after
+            this.
+        symbols: The kernel symbol of each descriptor; kernels of several signatures are chosen for each.
+        memory: Where temporaries lie; those of several signatures are placed for each.
         constant_of: For each constant buffer its index in ``constants``.
         constants: Where constants' bytes are.
         notes: JSON values for the report.
@@ -40,29 +41,29 @@ def make_record(
         BuildError: If a kernel may not run on the views it was given, or a view leaves its buffer. Kernels check
             nothing while they run; this is where it is checked.
     """
-    ports = {port.buffer: index for index, port in enumerate(program.outputs)}
-    ports.update({port.buffer: index for index, port in enumerate(program.inputs)})
-    places = {**ports, **memory.offsets, **constant_of}
+    if program.symbols is not None:
+        from opbuild.runtime.numbering import numbered  # few networks are for several
+
+        return numbered(program, program.symbols, constant_of, constants, notes)
+    calls = [call for call in program.calls if not _writes_nothing(call)]
     record = Record(
         name=program.name,
-        buffers=Storages.of(
-            Storage(buffer.kind, buffer.dtype, buffer.size, places.get(index, 0))
-            for index, buffer in enumerate(program.buffers)
-        ),
+        buffers=storages(program, {**memory.offsets, **constant_of}),
         steps=Steps.of(
-            _step(symbols[call.desc], call, program) if isinstance(call, KernelCall) else _host_step(call, symbols)
-            for call in program.calls
-            if not _writes_nothing(call)
+            _step(symbols[call.desc], call, program)
+            if isinstance(call, KernelCall)
+            else host_step(call, has_library=bool(symbols))
+            for call in calls
         ),
-        inputs=program.inputs,
-        outputs=program.outputs,
+        inputs=Ports.of(program.inputs),
+        outputs=Ports.of(program.outputs),
         arena_size=memory.size,
         constants=Places.of(constants),
         notes=notes,
         zeroed=memory.zeroed,
     )
-    for call in program.calls:
-        if isinstance(call, KernelCall) and not _writes_nothing(call):
+    for call in calls:
+        if isinstance(call, KernelCall):
             _check_kernel(call, program)
     wrong = problem(record)
     if wrong:
@@ -70,14 +71,31 @@ def make_record(
     return record
 
 
+def storages(program: Program, places: Mapping[int, int], size: Callable[[Buffer], int] | None = None) -> Storages:
+    """Return a program's buffers as columns.
+
+    Args:
+        program: The program.
+        places: Where temporaries and constants are, see ``Storage``.
+        size: Returns what is written of a buffer's size; default: the number.
+    """
+    ports = {port.buffer: index for index, port in enumerate(program.outputs)}
+    ports.update({port.buffer: index for index, port in enumerate(program.inputs)})
+    own = {**ports, **places}
+    return Storages.of(
+        Storage(each.kind, each.dtype, each.size if size is None else size(each), own.get(index, 0))
+        for index, each in enumerate(program.buffers)
+    )
+
+
 def _step(symbol: str, call: KernelCall, program: Program) -> KernelStep:
     types, writes = _other_types(call, program), len(call.desc.outputs)
     return KernelStep(symbol, call.views, call.nodes, types, call.work, writes)
 
 
-def _host_step(call: HostCall, symbols: Mapping[OpDesc, str]) -> KernelStep | HostCall:
+def host_step(call: HostCall, *, has_library: bool) -> KernelStep | HostCall:
     """Return a call of the host; what refuses indices is in the network's library, if it has one."""
-    return (check_step(call) if symbols else None) or call
+    return (check_step(call) if has_library else None) or call
 
 
 def _writes_nothing(call: KernelCall | HostCall) -> bool:

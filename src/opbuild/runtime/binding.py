@@ -10,7 +10,7 @@ from opbuild.platform.records import NamedTuple
 from opbuild.program import Port
 from opbuild.report import Report
 from opbuild.runtime.blocks import Blocks
-from opbuild.runtime.executor import Prepared, Runner
+from opbuild.runtime.executor import Arena, Executor
 
 Shapes = tuple[tuple[int, ...], ...]
 """The shape of each input, in order: what one binding of a network serves."""
@@ -26,7 +26,7 @@ class Binding(NamedTuple):
         is_new: Whether it was lowered for this, not bound to what was lowered before.
     """
 
-    executor: Runner
+    executor: Executor
     report: Report
     better: Callable[[], Bound | None] | None = None
     is_new: bool = False
@@ -36,11 +36,11 @@ class Runs(Protocol):
     """What runs a network for one input signature, as ``Executor`` does."""
 
     @property
-    def inputs(self) -> tuple[Port, ...]:
+    def inputs(self) -> Sequence[Port]:
         """The inputs in order."""
 
     @property
-    def outputs(self) -> tuple[Port, ...]:
+    def outputs(self) -> Sequence[Port]:
         """The outputs in order."""
 
     @property
@@ -48,11 +48,11 @@ class Runs(Protocol):
         """Bytes of the memory for its temporaries."""
 
     @property
-    def blocks(self) -> Blocks[Prepared]:
+    def blocks(self) -> Blocks[Arena]:
         """The memory that it runs in."""
 
     @property
-    def runners(self) -> Sequence[Runner]:
+    def runners(self) -> Sequence[Executor]:
         """What runs, whole or in parts."""
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:

@@ -16,10 +16,9 @@ from opbuild.graph.types import Array
 from opbuild.runtime.reused import ReusedMemory, new_memory
 
 A = TypeVar("A")
-A_co = TypeVar("A_co", covariant=True)
 
 
-class User(Protocol[A_co]):
+class User(Protocol[A]):
     """Runs in blocks."""
 
     @property
@@ -30,8 +29,15 @@ class User(Protocol[A_co]):
     def zeroed(self) -> int:
         """Bytes at the beginning that hold padding: zero when it first runs in a block, and after others did."""
 
-    def prepare(self, memory: Array) -> A_co:
+    @property
+    def calls(self) -> object:
+        """What users have in common for which what one prepared can be filled with the numbers of another."""
+
+    def prepare(self, memory: Array) -> A:
         """Return what it needs to run in some memory."""
+
+    def fill(self, prepared: A, memory: Array) -> None:
+        """Make ready what was prepared for another user with the same calls."""
 
 
 class Block(Generic[A]):
@@ -46,7 +52,7 @@ class Block(Generic[A]):
     def __init__(self) -> None:
         self.memory = np.zeros(0, np.uint8)
         self._user: ReferenceType[User[A]] | None = None  # a user has its blocks: no cycle
-        self._prepared: WeakKeyDictionary[User[A], A] = WeakKeyDictionary()
+        self._prepared: WeakKeyDictionary[object, tuple[A, ReferenceType[User[A]]]] = WeakKeyDictionary()
 
     def enter(self, user: User[A]) -> A:
         """Make the block ready for a user and return what that needs to run in it.
@@ -58,14 +64,22 @@ class Block(Generic[A]):
             return self.prepared
         if self.memory.nbytes < user.arena_size:
             self._prepared.clear()  # it points into the old memory
-            self.memory = new_memory(user.arena_size, "intermediate values")
+            self.memory = new_memory(max(user.arena_size, _grown(self.memory.nbytes)), "intermediate values")
         else:
             self.memory[: user.zeroed] = 0
-        prepared = self._prepared.get(user)
+        prepared, filled = self._prepared.get(user.calls, (None, None))
         if prepared is None:
-            prepared = self._prepared[user] = user.prepare(self.memory)
+            prepared = user.prepare(self.memory)
+        elif filled is None or filled() is not user:
+            user.fill(prepared, self.memory)
         self._user, self.prepared = ref(user), prepared
+        self._prepared[user.calls] = prepared, self._user
         return prepared
+
+
+def _grown(nbytes: int) -> int:
+    """Return as how many bytes memory is made anew that is too small: calls may be a little larger each time."""
+    return nbytes + nbytes // 8
 
 
 class Blocks(Generic[A]):

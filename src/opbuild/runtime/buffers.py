@@ -6,7 +6,6 @@ network's arguments are made, copied and moved with a few array operations.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from ctypes import c_size_t
 from functools import cache
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from opbuild.dtypes import ADDED, CODED
 from opbuild.graph.types import Array
-from opbuild.runtime.record import Dims
+from opbuild.runtime.record import DimsTable
 
 HEADER = np.dtype(
     [
@@ -33,25 +32,18 @@ HEADER_WORDS = HEADER.itemsize // 8
 _CODES = {"i": 0, "u": 1, "b": 1, "f": 2}
 
 
-def make_headers(dims: Sequence[Dims], shape: Array, types: Array) -> tuple[Array, Array]:
-    """Return the headers of views and the dimensions they point to; ``host`` is 0 and is filled in later.
+def make_headers(dims: DimsTable, shape: Array, types: Array) -> Array:
+    """Return the headers of views; ``host`` and ``dim`` count from where their data and all dimensions will lie.
 
     Args:
         dims: The extents and strides that there are.
         shape: For each view the index of its own.
         types: For each view the code and the bits of its elements, ``[views, 2]``.
-
-    Returns:
-        Headers of shape ``[views]`` and dimensions of shape ``[all dimensions]``; the second must outlive the first.
     """
-    ranks = np.array([len(each) for each in dims], np.int64)
-    dimensions, headers = np.zeros(int(ranks.sum()), DIMENSION), np.zeros(len(shape), HEADER)
-    flat = np.array([dim for each in dims for dim in each], np.int32).reshape(-1, 2)
-    dimensions["extent"], dimensions["stride"] = flat[:, 0], flat[:, 1]
+    headers = np.zeros(len(shape), HEADER)
     headers["type_code"], headers["type_bits"], headers["type_lanes"] = types[:, 0], types[:, 1], 1
-    headers["dimensions"] = ranks[shape]
-    headers["dim"] = (dimensions.ctypes.data + (ranks.cumsum() - ranks) * DIMENSION.itemsize)[shape]
-    return headers, dimensions
+    headers["dimensions"], headers["dim"] = dims.rank[shape], dims.first[shape] * DIMENSION.itemsize
+    return headers
 
 
 @cache

@@ -18,7 +18,7 @@ _CALL = methodcaller("__call__")
 
 def first_change(record: Record) -> int | None:
     """Return the first step that writes where an input lies; None if none does."""
-    changed = {port.buffer for port in record.inputs}.intersection(port.buffer for port in record.outputs)
+    changed = {*record.inputs.buffer.tolist()}.intersection(record.outputs.buffer.tolist())
     if not changed:
         return None
     steps = record.steps

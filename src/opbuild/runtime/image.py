@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from opbuild.kernel.answers import Answers
     from opbuild.kernel.interfaces import NetworkStore, WeightStore
     from opbuild.kernel.opdesc import OpDesc
-    from opbuild.runtime.template import Template
     from opbuild.runtime.weights import Constants, Packer
 
 
@@ -33,20 +32,20 @@ class OpenImage(NamedTuple):
     """A stored template, verified, its constants mapped or copied.
 
     Attributes:
-        template: The template.
+        record: The record, for several signatures.
         symbols: The symbol of each kernel in the library.
         library: Its kernels.
         constants: Its constants.
     """
 
-    template: Template
+    record: Record
     symbols: Mapping[OpDesc, str]
     library: bytes
     constants: Sequence[Array]
 
 
-OPEN = "open"
-"""The part of a stored record that holds a template."""
+KERNELS = "kernels"
+"""The part of a stored record for several signatures that holds its library's kernels and their symbols."""
 
 
 class ImageStore:
@@ -119,20 +118,17 @@ class ImageStore:
         stored = self._lookup(key)
         if isinstance(stored, Reason):
             return stored
-        from opbuild.runtime.template import from_json as template_from_json  # a start never needs it
+        from opbuild.kernel.stored_desc import desc_from_json  # a start never needs it
 
         try:
-            parts = stored.record[OPEN]
-            template = template_from_json(parts["template"])
-            from opbuild.kernel.stored_desc import desc_from_json
-
-            symbols = [(desc_from_json(desc), str(symbol)) for desc, symbol in parts["kernels"]]
+            record = from_json(stored.record)
+            symbols = [(desc_from_json(desc), str(symbol)) for desc, symbol in stored.record[KERNELS]]
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            return Reason("damaged", f"not a template: {error!r}")
-        constants = self._constants(key, Places.of(template.constants), stored)
+            return Reason("damaged", f"not a record for several signatures: {error!r}")
+        constants = self._constants(key, record.constants, stored)
         if isinstance(constants, Reason):
             return constants
-        return OpenImage(template, dict(symbols), stored.library, constants)
+        return OpenImage(record, dict(symbols), stored.library, constants)
 
     def save(
         self,
@@ -142,13 +138,13 @@ class ImageStore:
         constants: Constants,
         packer: Packer,
         compiler: str = "",
-        template: Mapping[str, Any] | None = None,
+        symbols: Mapping[OpDesc, str] | None = None,
         answers: Answers = (),
     ) -> None:
-        """Store a network that was just built, or a template beside its size at hand.
+        """Store a network that was just built.
 
-        ``compiler``: digest of the one that made its kernels; empty: a release brings all of them. ``answers``: what
-        families answered for it.
+        ``compiler``: digest of the one that made its kernels; empty: a release brings all of them. ``symbols``: those
+        of its kernels, if it is for several signatures. ``answers``: what families answered for it.
 
         Raises:
             ValueError: If the network can not be stored, or its weights could not.
@@ -159,14 +155,10 @@ class ImageStore:
         packer.remember()
         record = replace(record, constants=Places.of(packer.named(record.constants)))
         answered = answers_to_json(answers)
-        more = {"answers": answered} if template is None else {OPEN: _named(template, packer)}
+        more: dict[str, Any] = {"answers": answered}
+        if symbols is not None:
+            more = {KERNELS: [[desc.components(), symbol] for desc, symbol in symbols.items()]}
         stored = StoredNetwork(to_json(record) | more, library, constants.small, packer.states, compiler)
         problem = packer.problem or self.networks.publish(key, stored)
         if problem:
             raise ValueError(problem)
-
-
-def _named(template: Mapping[str, Any], packer: Packer) -> dict[str, Any]:
-    """Return what is stored of a template, its constants by their digests."""
-    inner = template["template"]
-    return {**template, "template": {**inner, "constants": packer.named(inner["constants"])}}

@@ -14,7 +14,7 @@ from opbuild.graph.types import Array, TensorType
 from opbuild.program import Port
 from opbuild.report import Report
 from opbuild.runtime.blocks import Blocks
-from opbuild.runtime.executor import Prepared, Runner
+from opbuild.runtime.executor import Arena, Executor
 from opbuild.runtime.parts import Part, Parts
 from opbuild.runtime.reused import owns_memory
 
@@ -63,12 +63,12 @@ class InParts:
         return max(report.arena for _, report in self._reports())
 
     @property
-    def blocks(self) -> Blocks[Prepared]:
+    def blocks(self) -> Blocks[Arena]:
         """The memory in which all parts run."""
         return self._first.executor.blocks
 
     @property
-    def runners(self) -> tuple[Runner, ...]:
+    def runners(self) -> tuple[Executor, ...]:
         """What runs the parts that were met."""
         return (self._first.executor, *[part.executor for part in self._parts.known])
 

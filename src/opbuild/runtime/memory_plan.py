@@ -13,7 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
+import numpy as np
+
 from opbuild.dtypes import itemsize
+from opbuild.graph.types import Array
 from opbuild.platform.records import NamedTuple, dataclass
 from opbuild.program import Call, KernelCall, Program, View
 from opbuild.runtime.record import ALIGNMENT
@@ -49,21 +52,27 @@ class Lives:
         temporaries: Indices of the temporary buffers.
         touched: The buffers that each call reads or writes.
         zeroed: Those of them whose padding must stay zero.
+
+    Attributes:
+        temporaries: As it was given.
+        zeroed: The lives of those whose padding must stay zero, in order of their first calls.
+        others: Those of the others.
+        meeting: For each of these the numbers of the others that share a call with it.
     """
 
     def __init__(self, temporaries: Iterable[int], touched: Iterable[Iterable[int]], zeroed: Collection[int]) -> None:
-        self._temporaries = tuple(temporaries)
+        self.temporaries = tuple(temporaries)
         first: dict[int, int] = {}
         last: dict[int, int] = {}
         for index, buffers in enumerate(touched):
             for buffer in buffers:
                 first.setdefault(buffer, index)
                 last[buffer] = index
-        lives = [Life(buffer, first[buffer], last[buffer]) for buffer in self._temporaries if buffer in first]
+        lives = [Life(buffer, first[buffer], last[buffer]) for buffer in self.temporaries if buffer in first]
         padded = [life for life in lives if life.buffer in zeroed]
-        self._zeroed = sorted(padded, key=lambda life: (life.first, life.buffer))
-        self._others = sorted((life for life in lives if life.buffer not in zeroed), key=lambda life: life[1::-1])
-        self._meeting = _meetings(self._others)
+        self.zeroed = sorted(padded, key=lambda life: (life.first, life.buffer))
+        self.others = sorted((life for life in lives if life.buffer not in zeroed), key=lambda life: life[1::-1])
+        self.meeting = _meetings(self.others)
 
     def plan(self, nbytes: Sequence[int], geometries: Mapping[int, Hashable]) -> MemoryPlan:
         """Place all buffers in one arena.
@@ -72,16 +81,16 @@ class Lives:
             nbytes: The size of each buffer of the program.
             geometries: The geometry of each buffer whose padding must stay zero.
         """
-        offsets = dict.fromkeys(self._temporaries, 0)
+        offsets = dict.fromkeys(self.temporaries, 0)
         zeroed = self._place_zeroed(nbytes, geometries, offsets)
-        size = self._place_by_size([_rounded(nbytes[life.buffer]) for life in self._others], zeroed, offsets)
+        size = self._place_by_size([_rounded(nbytes[life.buffer]) for life in self.others], zeroed, offsets)
         return MemoryPlan(offsets, size, zeroed)
 
     def _place_zeroed(self, nbytes: Sequence[int], geometries: Mapping[int, Hashable], offsets: dict[int, int]) -> int:
         """Give each zeroed buffer a whole slot of its own geometry; return the bytes that the slots take."""
         slots: dict[Hashable, list[tuple[int, int]]] = {}  # geometry -> (offset, last call) of each slot
         end = 0
-        for life in self._zeroed:
+        for life in self.zeroed:
             same = slots.setdefault(geometries[life.buffer], [])
             for position, (offset, last) in enumerate(same):
                 if last < life.first:
@@ -99,12 +108,76 @@ class Lives:
         placed: list[tuple[int, int] | None] = [None] * len(nbytes)
         end = start
         for number in sorted(range(len(nbytes)), key=lambda number: -nbytes[number]):
-            taken = sorted(filter(None, [placed[other] for other in self._meeting[number]]))
+            taken = sorted(filter(None, [placed[other] for other in self.meeting[number]]))
             offset = _best_gap(nbytes[number], taken, start)
             placed[number] = offset, offset + nbytes[number]
-            offsets[self._others[number].buffer] = offset
+            offsets[self.others[number].buffer] = offset
             end = max(end, offset + nbytes[number])
         return end
+
+
+class Stack:
+    """Which of the buffers of a plan lies on which other one: the same plan for buffers of other sizes.
+
+    Args:
+        lives: The lives of the buffers.
+        plan: Where they lie in one size.
+        nbytes: The size of each buffer of the program there.
+    """
+
+    def __init__(self, lives: Lives, plan: MemoryPlan, nbytes: Sequence[int]) -> None:
+        offsets = plan.offsets
+        self._count, self._temporaries = len(nbytes), np.array(lives.temporaries, np.int64)
+        slots = {offsets[life.buffer]: life.buffer for life in reversed(lives.zeroed)}
+        self._slots = np.array([slots[offset] for offset in sorted(slots)], np.int64)
+        number = {offset: index for index, offset in enumerate(sorted(slots))}
+        self._padded = np.array([life.buffer for life in lives.zeroed], np.int64)
+        self._slot = np.array([number[offsets[life.buffer]] for life in lives.zeroed], np.int64)
+        self.alike = [*zip(self._padded.tolist(), self._slots[self._slot].tolist(), strict=True)]
+        self._levels = self._on_one_another(lives, offsets, nbytes)
+        pairs = [(a.buffer, lives.others[b].buffer) for a, met in zip(lives.others, lives.meeting, strict=True)
+                 for b in met if a.buffer < lives.others[b].buffer]  # fmt: skip
+        self._one, self._other = np.array(pairs, np.int64).reshape(-1, 2).T
+
+    def _on_one_another(
+        self, lives: Lives, offsets: Mapping[int, int], nbytes: Sequence[int]
+    ) -> list[tuple[Array, Array]]:
+        """Return buffers with what is below each, those first that lie at the bottom: on what is zeroed."""
+        below: dict[int, int] = {}
+        level: dict[int, int] = {self._count: 0}
+        others = lives.others
+        for number in sorted(range(len(others)), key=lambda number: offsets[others[number].buffer]):
+            buffer = others[number].buffer
+            met = (others[other].buffer for other in lives.meeting[number])
+            under = (each for each in met if each in level and nbytes[each])
+            ends = (each for each in under if _end(each, offsets, nbytes) == offsets[buffer])
+            below[buffer] = next(ends, self._count)
+            level[buffer] = level[below[buffer]] + 1
+        levels = [[each for each in below if level[each] == depth] for depth in range(1, max(level.values()) + 1)]
+        return [(np.array(own, np.int64), np.array([below[each] for each in own], np.int64)) for own in levels]
+
+    def plan(self, nbytes: Array) -> tuple[Array, int, int] | None:
+        """Return where buffers of other sizes lie, the arena's size and the bytes that are zeroed.
+
+        None if two that live at once would overlap. What ``alike`` has in pairs must be of equal geometries.
+        """
+        rounded = np.append(-(-nbytes // ALIGNMENT) * ALIGNMENT, 0)
+        offsets = np.zeros(self._count + 1, np.int64)
+        ends = rounded[self._slots].cumsum()
+        zeroed = int(ends[-1]) if len(ends) else 0
+        offsets[self._padded] = (ends - rounded[self._slots])[self._slot]
+        offsets[self._count] = zeroed
+        for own, below in self._levels:
+            offsets[own] = offsets[below] + rounded[below]
+        end = offsets + rounded
+        one, other = self._one, self._other
+        if ((end[one] > offsets[other]) & (end[other] > offsets[one])).any():
+            return None
+        return offsets[:-1], int(end[self._temporaries].max(initial=zeroed)), zeroed
+
+
+def _end(buffer: int, offsets: Mapping[int, int], nbytes: Sequence[int]) -> int:
+    return offsets[buffer] + _rounded(nbytes[buffer])
 
 
 def _meetings(lives: Sequence[Life]) -> list[list[int]]:

@@ -19,7 +19,7 @@ from opbuild.platform.locks import Lock
 from opbuild.report import Report
 from opbuild.runtime.binding import Binder, Binding, Bound, Shapes
 from opbuild.runtime.endpoint import Endpoint, as_input, is_dense, shape_text
-from opbuild.runtime.executor import Runner
+from opbuild.runtime.executor import Executor
 from opbuild.runtime.reused import ReusedMemory, wanted
 from opbuild.text.plural import counted, verb
 
@@ -30,10 +30,10 @@ Declare = Callable[[tuple[Endpoint, ...]], Sequence[Endpoint]]
 """Returns a network's outputs, -1 where they are open, given those of the signature that was bound when the network was
 made; none if none was."""
 
-MOST_KEPT = 64
-"""Signatures that stay bound. A server that sees a new image size with each call would otherwise grow until it is
-killed: each binding has its arguments, some hundred bytes for each operand of each call. They share all else."""
-
+MOST_KEPT, MOST_FILLED = 64, 512
+"""Signatures that stay bound: those that have arguments of their own, and all. A server that sees a new image size with
+each call would otherwise grow until it is killed: arguments are some hundred bytes for each operand of each call, the
+numbers that they are filled with a tenth of that. Bindings share all else."""
 
 MOST_IMPROVED = 16
 """Signatures that wait for faster bindings at once; where more are asked for, those keep what they have."""
@@ -84,13 +84,15 @@ class Network:
         self._any_shape = frozenset(any_shape)
         self._declare = declare
         self._bindings: dict[Shapes, Bound] = {}
+        self._own: dict[Shapes, None] = {}
         self._copies = ReusedMemory()
         self._improving: dict[Shapes, Callable[[], Bound | None]] = {}
         self._lock = Lock()
         self._latest: Bound | None = None
         self._built = 0
         if first is not None:
-            self._bindings[tuple(port.type.shape for port in first.executor.inputs)] = self._latest = first
+            self._keep(tuple(port.type.shape for port in first.executor.inputs), first)
+            self._latest = first
             self._built = first.report.built
         self._first_outputs = self.bound_outputs
 
@@ -213,7 +215,7 @@ class Network:
         BEHIND.finish()
 
     @property
-    def runners(self) -> tuple[Runner, ...]:
+    def runners(self) -> tuple[Executor, ...]:
         """What runs the signature that was bound last, whole or in parts; nothing before any was."""
         return tuple(self._latest.executor.runners) if self._latest is not None else ()
 
@@ -345,9 +347,9 @@ class Network:
             binding = self._bindings.get(shapes)
             if binding is None:
                 with named(BuildError, "the network can not be built"):
-                    binding = self._bindings[shapes] = self._bind(shapes)
+                    binding = self._bind(shapes)
                 self._built += binding.report.built
-                self._forget()
+                self._keep(shapes, binding)
             self._latest = binding
             return binding
 
@@ -372,12 +374,21 @@ class Network:
                 del self._improving[shapes]
                 self._built += found.report.built if found is not None else 0
                 if found is not None and shapes in self._bindings:
-                    self._bindings[shapes] = found
+                    self._keep(shapes, found)
 
-    def _forget(self) -> None:
-        """Let go of the signature that was bound first; a call that is under way keeps what it uses."""
-        if len(self._bindings) > MOST_KEPT:
-            gone = self._bindings.pop(next(iter(self._bindings))).executor
+    def _keep(self, shapes: Shapes, binding: Bound) -> None:
+        """Keep a binding, and let go of the one that was bound first if there are too many.
+
+        A call that is under way keeps what it uses.
+        """
+        self._bindings[shapes] = binding
+        if not all(each.is_filled for each in binding.executor.runners):
+            self._own[shapes] = None
+        over = self._own if len(self._own) > MOST_KEPT else self._bindings
+        if over is self._own or len(over) > MOST_FILLED:
+            first = next(iter(over))
+            self._own.pop(first, None)
+            gone = self._bindings.pop(first).executor
             gone.blocks.shrink(max(each.executor.arena_size for each in self._bindings.values()))
 
     def _ports(self, side: str) -> tuple[Endpoint, ...]:

@@ -20,7 +20,7 @@ from opbuild.platform.locks import Lock
 from opbuild.platform.records import dataclass, field
 from opbuild.report import Clock, Report
 from opbuild.runtime.endpoint import dense
-from opbuild.runtime.executor import Evaluate, Runner
+from opbuild.runtime.executor import Evaluate, Executor
 from opbuild.runtime.timing import TIMER
 
 MOST_PARTS = 256
@@ -48,7 +48,7 @@ class Part:
         numbers: The numbers that it was given; see ``Answer.numbers``.
     """
 
-    executor: Runner
+    executor: Executor
     cut: Cut
     report: Report
     walked: Callable[[Clock], Any]

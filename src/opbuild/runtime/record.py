@@ -11,16 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, TypeVar, get_args, overload
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
 
 import numpy as np
 
 from opbuild import dtypes
 from opbuild.graph.cut import Cut
-from opbuild.graph.types import Array
+from opbuild.graph.types import Array, TensorType
 from opbuild.platform.lazily import lazily
 from opbuild.platform.records import NamedTuple, dataclass, field
 from opbuild.program import BufferKind, HostCall, Port, View
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from opbuild.runtime.symbolic import Symbolic
 
 T = TypeVar("T")
 
@@ -137,6 +143,114 @@ class _Rows(Sequence[T]):
 
     def __iter__(self) -> Iterator[T]:
         return iter(self.rows)
+
+    def with_(self, **columns: Any) -> Self:
+        """Return the same with other columns, which belong together as these do."""
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__, **columns)
+        made.__dict__.pop("rows", None)  # which were made of the others
+        return made
+
+
+class DimsTable(_Rows[Dims]):
+    """The extents and strides of views.
+
+    Args:
+        rank: How many dimensions each has.
+        pairs: Extents and strides of all, one after the other, ``[all dimensions, 2]``.
+        first: For each where its own begin among them; default: where those of the one before end. At least one pair
+            is each one's own; what it has beyond its rank is of one element.
+    """
+
+    def __init__(self, rank: Array, pairs: Array, first: Array | None = None) -> None:
+        self.rank, self.pairs = rank, pairs
+        self.first = np.cumsum(rank) - rank if first is None else first
+
+    @staticmethod
+    def of(rows: Iterable[Dims], room: Sequence[int] = (), one: tuple[int, int] = (1, 0)) -> DimsTable:
+        """Return extents and strides as columns.
+
+        Args:
+            rows: The extents and strides of each view.
+            room: For each how many pairs are its own at least.
+            one: Extent and stride of a dimension of one element.
+
+        Raises:
+            ValueError: If they are none; or ``TypeError``.
+        """
+        rows = [*rows]
+        rank = np.array([*map(len, rows)], np.int64)
+        rooms = np.maximum(rank, [*room] or 1)
+        filled = (chain(row, repeat(one, more)) for row, more in zip(rows, (rooms - rank).tolist(), strict=True))
+        pairs = [*chain.from_iterable(filled)]
+        if set(map(len, pairs)) - {2}:
+            raise ValueError("a dimension is no extent and stride")
+        return DimsTable(rank, np.array(pairs, np.int64).reshape(-1, 2), np.cumsum(rooms) - rooms)
+
+    def followed_by(self, other: DimsTable) -> DimsTable:
+        """Return these and others."""
+        first = np.append(self.first, other.first + len(self.pairs))
+        return DimsTable(np.append(self.rank, other.rank), np.append(self.pairs, other.pairs, 0), first)
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+    def _made(self) -> Iterator[Dims]:
+        pairs = [*map(tuple, self.pairs.tolist())]
+        for first, rank in zip(self.first.tolist(), self.rank.tolist(), strict=True):
+            yield tuple(pairs[first : first + rank])
+
+
+class Ports(_Rows[Port]):
+    """The inputs or outputs of a record.
+
+    Args:
+        names: Their names.
+        dtypes: Their element types.
+        buffer: For each its buffer.
+        rank: For each how many dimensions it has.
+        extents: The extents of all, one after the other.
+    """
+
+    def __init__(self, names: Sequence[str], dtypes: Sequence[str], buffer: Array, rank: Array, extents: Array) -> None:
+        self.names, self.dtypes, self.buffer, self.rank, self.extents = names, dtypes, buffer, rank, extents
+
+    @staticmethod
+    def of(ports: Iterable[Port]) -> Ports:
+        """Return inputs or outputs as columns."""
+        rows = [*ports]
+        return Ports(
+            [each.name for each in rows],
+            [each.type.dtype for each in rows],
+            np.array([each.buffer for each in rows], np.int64),
+            np.array([len(each.type.shape) for each in rows], np.int64),
+            np.array([extent for each in rows for extent in each.type.shape], np.int64),
+        )
+
+    @property
+    def sizes(self) -> Array:
+        """For each how many elements it has, as floating-point numbers: no product of extents leaves those."""
+        return self._products(self.extents)
+
+    @property
+    def bounds(self) -> Array:
+        """The same, an extent of 0 counted as 1."""
+        return self._products(np.maximum(self.extents, 1))
+
+    def _products(self, extents: Array) -> Array:
+        padded = np.append(extents, 1).astype(np.float64)
+        starts = np.cumsum(self.rank) - self.rank
+        return np.where(self.rank > 0, np.multiply.reduceat(padded, starts), 1.0) if len(self.rank) else padded[:0]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def _made(self) -> Iterator[Port]:
+        extents, end = self.extents.tolist(), 0
+        columns = (self.names, self.dtypes, self.buffer.tolist(), self.rank.tolist())
+        for name, dtype, buffer, rank in zip(*columns, strict=True):
+            start, end = end, end + rank
+            yield Port(name, TensorType(dtype, tuple(extents[start:end])), buffer)
 
 
 class Storages(_Rows[Storage]):
@@ -278,12 +392,12 @@ class Steps(_Rows["KernelStep | HostCall"]):
         kind: Array,
         nodes: Sequence[Sequence[str]],
         hosts: Sequence[HostCall],
-        dims: Sequence[Dims],
+        dims: DimsTable,
         buffer: Array,
         offset: Array,
         shape: Array,
     ) -> None:
-        self.kinds, self.kind, self.nodes, self.hosts, self.dims = tuple(kinds), kind, nodes, tuple(hosts), tuple(dims)
+        self.kinds, self.kind, self.nodes, self.hosts, self.dims = tuple(kinds), kind, nodes, tuple(hosts), dims
         self.buffer, self.offset, self.shape = buffer, offset, shape
         is_kernel = kind != HOST
         self.kernels, self.called = np.flatnonzero(is_kernel), kind[is_kernel]
@@ -301,10 +415,16 @@ class Steps(_Rows["KernelStep | HostCall"]):
         self.slot = np.arange(len(buffer)) + np.repeat(before, counts)
 
     @staticmethod
-    def of(steps: Iterable[KernelStep | HostCall]) -> Steps:
-        """Return calls as columns."""
-        kinds: dict[Kind, int] = {}
-        dims: dict[Dims, int] = {}
+    def of(steps: Iterable[KernelStep | HostCall], known: Iterable[Kind] = ()) -> Steps:
+        """Return calls as columns.
+
+        Args:
+            steps: The calls.
+            known: Kinds that come first; if there are any, calls of different kinds share no extents and strides.
+        """
+        kinds = {kind: number for number, kind in enumerate(known)}
+        apart = bool(kinds)
+        dims: dict[tuple[int, Dims], int] = {}
         hosts: list[HostCall] = []
         kind, nodes, views = [], [], []
         for step in steps:
@@ -315,9 +435,11 @@ class Steps(_Rows["KernelStep | HostCall"]):
             own = Kind(step.symbol, len(step.views), step.dtypes, step.work, step.writes)
             kind.append(kinds.setdefault(own, len(kinds)))
             nodes.append(step.nodes)
-            views += [(buffer, offset, dims.setdefault(own, len(dims))) for buffer, offset, own in step.views]
+            part = kind[-1] if apart else HOST
+            views += [(buffer, offset, dims.setdefault((part, own), len(dims))) for buffer, offset, own in step.views]
         columns = np.array(views, np.int64).reshape(-1, 3).T
-        return Steps(tuple(kinds), np.array(kind, np.int64), nodes, hosts, tuple(dims), *columns)
+        table = DimsTable.of(own for _, own in dims)
+        return Steps(tuple(kinds), np.array(kind, np.int64), nodes, hosts, table, *columns)
 
     @lazily
     def step(self) -> Array:
@@ -330,6 +452,22 @@ class Steps(_Rows["KernelStep | HostCall"]):
         written = [[n >= each.arguments - each.writes for n in range(each.arguments)] for each in self.kinds]
         return self.of_arguments(written).astype(np.bool_)
 
+    def arguments_of(self, order: Array) -> tuple[Array, Array]:
+        """Return the arguments of steps in an order, and for each which of the order it belongs to."""
+        counts = np.zeros(len(self.kind), np.int64)
+        counts[self.kernels] = np.diff(self.ends, prepend=0)
+        first = np.cumsum(counts) - counts
+        own = counts[order]
+        step = np.repeat(np.arange(len(order)), own)
+        return np.arange(len(step)) - (np.cumsum(own) - own)[step] + first[order][step], step
+
+    def ordered(self, order: Array, arguments: Array) -> Steps:
+        """Return steps in an order, of which those of the host are each there once, with their arguments."""
+        kernel, kinds = np.cumsum(self.kind != HOST) - 1, self.kind[order]
+        nodes = [self.nodes[index] for index in kernel[order[kinds != HOST]].tolist()]
+        columns = (self.buffer[arguments], self.offset[arguments], self.shape[arguments])
+        return Steps(self.kinds, kinds, nodes, self.hosts, self.dims, *columns)
+
     def of_arguments(self, values: Sequence[Sequence[Any]]) -> Array:
         """Return for each argument of a kernel one of the values that are given for the arguments of each kind."""
         found: Array = np.array([value for each in values for value in each])[self.slot]
@@ -339,7 +477,8 @@ class Steps(_Rows["KernelStep | HostCall"]):
         return len(self.kind)
 
     def _made(self) -> Iterator[KernelStep | HostCall]:
-        dims = [self.dims[index] for index in self.shape.tolist()]
+        table = self.dims.rows
+        dims = [table[index] for index in self.shape.tolist()]
         views = [*map(View, self.buffer.tolist(), self.offset.tolist(), dims)]
         hosts, kernels, start = iter(self.hosts), zip(self.ends.tolist(), self.nodes, strict=True), 0
         for kind in self.kind.tolist():
@@ -354,7 +493,11 @@ class Steps(_Rows["KernelStep | HostCall"]):
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """A built network for one input signature.
+    """A built network for one input signature, or for several: then its numbers are places of numbers.
+
+    What is written so in a record for several: sizes of buffers, offsets, extents and strides of views, extents of
+    inputs, outputs and what the host evaluates. Its temporaries have no place yet, and its first kinds stand for
+    kernels that are not chosen yet (``Symbolic.decided``).
 
     Attributes:
         name: The network's name.
@@ -367,15 +510,17 @@ class Record:
         notes: JSON values for the report.
         cut: What comes after it, if it is a part of a network; None: it is a whole one.
         zeroed: Bytes at the beginning of the arena that hold padding, which must be zero before the first call.
+        symbolic: What it has besides if it is for several signatures.
     """
 
     name: str
     buffers: Storages
     steps: Steps
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
+    inputs: Ports
+    outputs: Ports
     arena_size: int
     constants: Places
     notes: Mapping[str, Any] = field(default_factory=dict)
     cut: Cut | None = None
     zeroed: int = 0
+    symbolic: Symbolic | None = None

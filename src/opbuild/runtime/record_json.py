@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import starmap
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,11 @@ from opbuild.runtime.record import (
     KINDS,
     Constant,
     Dims,
+    DimsTable,
     KernelStep,
     Kind,
     Places,
+    Ports,
     Record,
     Steps,
     Storage,
@@ -65,6 +68,7 @@ def to_json(record: Record) -> dict[str, Any]:
         "constants": {"digests": [*constants.digests]} | _columns_to_json(constants, _OF_CONSTANTS),
         "notes": dict(record.notes),
         **({} if record.cut is None else {"cut": cut_to_json(record.cut)}),
+        **({} if record.symbolic is None else {"symbolic": _symbolic().to_json(record.symbolic)}),
     }
 
 
@@ -75,26 +79,34 @@ def from_json(parts: Any) -> Record:
         ValueError: If it is not a record that can be run safely.
     """
     try:
-        dims = tuple(map(_dims, parts.get("dims", ())))
+        dims = DimsTable.of(parts.get("dims", ()))
         buffers, steps, constants = parts["buffers"], parts["steps"], parts["constants"]
         record = Record(
             name=str(parts["name"]),
             buffers=_storages(buffers) if isinstance(buffers, dict) else Storages.of(starmap(_storage, buffers)),
             steps=_steps(steps, dims) if isinstance(steps, dict) else Steps.of([_step(step, dims) for step in steps]),
-            inputs=tuple(_port_from_json(*port) for port in parts["inputs"]),
-            outputs=tuple(_port_from_json(*port) for port in parts["outputs"]),
+            inputs=Ports.of(_port_from_json(*port) for port in parts["inputs"]),
+            outputs=Ports.of(_port_from_json(*port) for port in parts["outputs"]),
             arena_size=int(parts["arena_size"]),
             constants=_places(constants) if isinstance(constants, dict) else Places.of(starmap(_constant, constants)),
             notes=dict(parts["notes"]),
             cut=cut_from_json(parts["cut"]) if "cut" in parts else None,
             zeroed=int(parts.get("zeroed", parts["arena_size"])),
+            symbolic=_symbolic().from_json(parts["symbolic"]) if "symbolic" in parts else None,
         )
-        wrong = problem(record)
+        wrong = problem(record) if record.symbolic is None else _symbolic().problem(record)
     except (KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
         raise ValueError(f"not a record: {error!r}") from error
     if wrong:
         raise ValueError(wrong)
     return record
+
+
+def _symbolic() -> ModuleType:
+    """Return what reads and writes what only records for several signatures have."""
+    from opbuild.runtime import symbolic  # few are
+
+    return symbolic
 
 
 _OF_BUFFERS, _OF_STEPS = ("sort", "size", "place"), ("kind", "buffer", "offset", "shape")
@@ -126,7 +138,7 @@ def _storage(kind: Any, dtype: Any, size: Any, place: Any) -> Storage:
     return Storage(kind, dtype, int(size), int(place))
 
 
-def _steps(parts: Mapping[str, Any], dims: Sequence[Dims]) -> Steps:
+def _steps(parts: Mapping[str, Any], dims: DimsTable) -> Steps:
     nodes = parts["nodes"]
     if not {*map(type, nodes)} <= {list}:
         raise ValueError("a step has no list of nodes")

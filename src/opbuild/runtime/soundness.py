@@ -7,16 +7,14 @@ looked at with array operations; those that could leave 64 bits in a sum or a pr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from opbuild.graph.types import Array
-from opbuild.platform.records import NamedTuple
-from opbuild.program import BufferKind, HostCall, Port
-from opbuild.runtime.record import ALIGNMENT, CHECKS, HOST, Dims, Kind, Steps, Storages, itemsize
+from opbuild.graph.types import MOST_DIMENSIONS, MOST_ELEMENTS, Array
+from opbuild.program import BufferKind, HostCall
+from opbuild.runtime.record import ALIGNMENT, CHECKS, HOST, DimsTable, Kind, Ports, itemsize
 from opbuild.text.plural import counted
 
 if TYPE_CHECKING:
@@ -26,6 +24,7 @@ INT32_MAX = 2**31 - 1
 """Extents and strides travel in 32 bits."""
 MOST = 2**56
 """Elements and bytes; more are in no memory, and sums of a few products of so many are exact."""
+MIN = -(2**63)
 MOST_VIEWED = 64
 """Dimensions of a view: those of a tensor, each of which may be cut into blocks."""
 
@@ -35,19 +34,161 @@ _Fault = tuple[Array, Callable[[int], str]]
 
 def problem(record: Record) -> str | None:
     """Return why a record can not be run safely, or None: views in buffers, buffers in memory, values written."""
-    if not 0 <= record.zeroed <= record.arena_size <= MOST:
-        return f"{record.zeroed} bytes of an arena of {record.arena_size} are to be zero"
-    if wrong := _misplaced(record):
-        return wrong
-    for kind, ports in (("input", record.inputs), ("output", record.outputs)):
-        for place, port in enumerate(ports):
-            if wrong := _wrong_port(port, kind, place, record.buffers):
-                return f"{port.name} {wrong}"
-    for call in record.steps.hosts:
-        if not _fits_types(call):
-            return f"{call.node.name}: a view does not fit the type of its value"
-    views = _Views.of(record.steps)
-    return _outside(views, record) or _mistyped(record) or _unwritten(views, record)
+    checked = Soundness(record)
+    return checked.structure() or checked.numbers(record)
+
+
+class Soundness:
+    """What is looked at in a record, and in all with the same calls and other numbers.
+
+    Args:
+        record: One of them; its numbers may be places.
+    """
+
+    def __init__(self, record: Record) -> None:
+        steps, self._record = record.steps, record
+        several = steps.of_arguments([[kind.writes > 1] * kind.arguments for kind in steps.kinds])
+        columns = [steps.step, steps.buffer, steps.wrote, several]
+        at_host = np.flatnonzero(steps.kind == HOST).tolist()
+        rows = [
+            (step, view.buffer, writes, False)
+            for step, call in zip(at_host, steps.hosts, strict=True)
+            for writes, views in ((False, call.inputs), (True, call.outputs))
+            for view in views
+            if view is not None
+        ]
+        if rows:
+            columns = [*map(np.append, columns, np.array(rows, np.int64).T)]
+        self._step, self._buffer, wrote, several = columns
+        self._writes, self._shares = wrote != 0, several != 0
+        self._unwritten = np.zeros(0, np.int64)
+
+    def structure(self) -> str | None:
+        """Return what is wrong whatever the numbers are, or None."""
+        record = self._record
+        for kind, ports in (("input", record.inputs), ("output", record.outputs)):
+            for place in range(len(ports)):
+                if wrong := _wrong_port(ports, kind, place, record):
+                    return f"{ports.names[place]} {wrong}"
+        return self._misplaced() or self._misnamed() or _mistyped(record) or self._returned()
+
+    def numbers(self, record: Record) -> str | None:
+        """Return what is wrong with the numbers of a record with these calls, or None."""
+        if not 0 <= record.zeroed <= record.arena_size <= MOST:
+            return f"{record.zeroed} bytes of an arena of {record.arena_size} are to be zero"
+        for call in record.steps.hosts:
+            if not _fits_types(call):
+                return f"{call.node.name}: a view does not fit the type of its value"
+        return _misplaced(record) or self._outside(record) or _scattered(record)
+
+    # -- whatever the numbers are -------------------------------------------------------------------------------------
+
+    def _misplaced(self) -> str | None:
+        """Return which buffer is none of the constants, or none of the arrays that the caller gives."""
+        buffers, record = self._record.buffers, self._record
+        place, count = buffers.place, len(record.constants)
+        if record.symbolic is not None:
+            count += len(record.symbolic.tables)
+        constant = buffers.is_of("constant")
+        wrong = _first(
+            [
+                ((place < 0) | (place > MOST), lambda i: f"its place is {place[i]}"),
+                (constant & (place >= count), lambda i: f"there is no constant {place[i]}"),
+            ],
+            lambda i: f"buffer {i}",
+        )
+        return wrong or _not_given(record)
+
+    def _misnamed(self) -> str | None:
+        """Return which view names no buffer, or is written although it is not the network's memory.
+
+        An input is written only where it is returned; that an output's buffer is no constant's is known.
+        """
+        record, count = self._record, len(self._record.buffers)
+        unknown = (self._buffer < 0) | (self._buffer >= count)
+        is_given = np.append(record.buffers.is_of("input", "constant"), False)
+        is_given[record.outputs.buffer] = False
+        buffer = np.where(unknown, count, self._buffer)
+        return _first(
+            [
+                (unknown, lambda i: f"a view names buffer {self._buffer[i]}"),
+                (self._writes & is_given[buffer], lambda _: "it would write to an input or a constant"),
+            ],
+            self._nodes,
+        )
+
+    def _returned(self) -> str | None:
+        """Return why not each output is one of its own, and note what would be read before it is written."""
+        record, wrote = self._record, self._writes
+        buffers = record.buffers
+        first = np.full(len(buffers), len(record.steps))
+        np.minimum.at(first, self._buffer[wrote], self._step[wrote])
+        reads = ~wrote
+        if self._shares.any():
+            own = self._step * len(buffers) + self._buffer
+            reads &= ~(self._shares & np.isin(own, own[wrote]))
+        made = buffers.is_of("temporary", "output")[self._buffer] & (first[self._buffer] >= self._step)
+        self._unwritten = np.flatnonzero(reads & made)
+        shared = len(record.outputs) - len({*record.outputs.buffer.tolist()})
+        return "two outputs are one buffer" if shared else None
+
+    def _nodes(self, index: int) -> str:
+        return _nodes(int(self._step[index]), self._record)
+
+    # -- the numbers --------------------------------------------------------------------------------------------------
+
+    def _outside(self, record: Record) -> str | None:
+        """Return which view reaches outside its buffer, or reads or returns what nothing wrote.
+
+        Elements are counted, not looked at one by one: an element that is written twice may hide one that is left out.
+        """
+        shape, offset, dims = self._views(record)
+        low, high, elements, wrong = _reaches(dims)
+        if wrong:
+            return wrong
+        low, high, elements = low[shape], high[shape], elements[shape]
+        size, is_empty = record.buffers.size[self._buffer], low > high
+        offset = np.clip(offset, -MOST, MOST)
+        first, last = offset + low, offset + high
+        said = _first(
+            [
+                (
+                    is_empty & ((offset < 0) | (offset > size)),
+                    lambda i: f"an empty view begins at element {offset[i]} of {size[i]}",
+                ),
+                (
+                    ~is_empty & ((first < 0) | (last >= size)),
+                    lambda i: f"a view covers elements {first[i]} to {last[i]} of a buffer of {size[i]}",
+                ),
+            ],
+            self._nodes,
+        )
+        for index in self._unwritten.tolist():
+            if elements[index] and not said:
+                said = f"{self._nodes(index)}: it reads buffer {self._buffer[index]}, which nothing wrote before"
+        return said or self._left_out(record.outputs, elements)
+
+    def _views(self, record: Record) -> tuple[Array, Array, DimsTable]:
+        """Return for each view the row of its extents and strides and its first element, and those rows."""
+        steps = record.steps
+        views = [view for call in steps.hosts for view in (*call.inputs, *call.outputs) if view is not None]
+        if not views:
+            return steps.shape, steps.offset, steps.dims
+        offsets = np.array([view.offset for view in views], np.int64)
+        places = np.arange(len(steps.dims), len(steps.dims) + len(views))
+        dims = steps.dims.followed_by(DimsTable.of(view.dims for view in views))
+        return np.append(steps.shape, places), np.append(steps.offset, offsets), dims
+
+    def _left_out(self, outputs: Ports, elements: Array) -> str | None:
+        """Return which output is not written whole."""
+        wrote, count = self._writes, len(self._record.buffers)
+        written = np.bincount(self._buffer[wrote], elements[wrote], count)[outputs.buffer]
+        wrong = np.flatnonzero(written < outputs.sizes)
+        if not len(wrong):
+            return None
+        first = int(wrong[0])
+        port = outputs[first]
+        return f"{port.name} has {port.type.size} elements, {written[first]:.0f} of them are written"
 
 
 def _first(faults: Sequence[_Fault], named: Callable[[int], str]) -> str | None:
@@ -60,52 +201,68 @@ def _first(faults: Sequence[_Fault], named: Callable[[int], str]) -> str | None:
 
 
 def _misplaced(record: Record) -> str | None:
-    """Return which buffer has no memory of its own kind."""
-    buffers, arena, constants = record.buffers, record.arena_size, record.constants
+    """Return which buffer has no memory, or which port is not as large as its own."""
+    buffers, arena = record.buffers, record.arena_size
     size, place = buffers.size, buffers.place
     nbytes = size * buffers.itemsize
     temporary, constant = buffers.is_of("temporary"), buffers.is_of("constant")
-    there = np.append(constants.nbytes, 0)[np.clip(place, 0, len(constants))]
-    return _first(
-        [
-            ((size < 0) | (size > MOST), lambda i: f"its size is {size[i]}"),
-            ((place < 0) | (place > MOST), lambda i: f"its place is {place[i]}"),
-            (
-                temporary & (nbytes > 0) & (place > arena - nbytes),
-                lambda i: f"{nbytes[i]} bytes at {place[i]} are outside the arena of {arena}",
-            ),
-            (temporary & (place % ALIGNMENT != 0), lambda i: f"it begins at byte {place[i]}"),
-            (constant & (place >= len(constants)), lambda i: f"there is no constant {place[i]}"),
-            (constant & (there != nbytes), lambda i: f"it has {nbytes[i]} bytes, its constant {there[i]}"),
-        ],
-        lambda i: f"buffer {i}",
-    ) or _not_given(record)
+    there = np.append(record.constants.nbytes, 0)[np.where(constant, place, 0)]
+    return (
+        _first(
+            [
+                ((size < 0) | (size > MOST), lambda i: f"its size is {size[i]}"),
+                ((place < 0) | (place > MOST), lambda i: f"its place is {place[i]}"),
+                (
+                    temporary & (nbytes > 0) & (place > arena - nbytes),
+                    lambda i: f"{nbytes[i]} bytes at {place[i]} are outside the arena of {arena}",
+                ),
+                (temporary & (place % ALIGNMENT != 0), lambda i: f"it begins at byte {place[i]}"),
+                (constant & (there != nbytes), lambda i: f"it has {nbytes[i]} bytes, its constant {there[i]}"),
+            ],
+            lambda i: f"buffer {i}",
+        )
+        or _unlike(record.inputs, record)
+        or _unlike(record.outputs, record)
+    )
+
+
+def _unlike(ports: Ports, record: Record) -> str | None:
+    """Return which port can not be, or is not as large as its buffer."""
+    own = record.buffers.size[ports.buffer]
+    wrong = (ports.sizes != own) | (ports.bounds > MOST_ELEMENTS) | (ports.rank > MOST_DIMENSIONS)
+    if not wrong.any() and ports.extents.min(initial=0) >= 0:
+        return None
+    for port, size in zip(ports, own.tolist(), strict=True):
+        if impossible := port.type.problem:
+            return f"{port.name} can not be: {impossible}"
+        if port.type.size != size:
+            return f"{port.name} is {port.type}, its buffer has {size} elements of {port.type.dtype}"
+    return None
 
 
 def _not_given(record: Record) -> str | None:
     """Return which buffer of the caller's is none of the arrays that the caller gives."""
-    sides: tuple[tuple[BufferKind, tuple[Port, ...]], ...] = (("input", record.inputs), ("output", record.outputs))
+    sides: tuple[tuple[BufferKind, Ports], ...] = (("input", record.inputs), ("output", record.outputs))
     for kind, ports in sides:
         for index in np.flatnonzero(record.buffers.is_of(kind)).tolist():
             place = int(record.buffers.place[index])
-            if place >= len(ports) or ports[place].buffer != index:
+            if not 0 <= place < len(ports) or ports.buffer[place] != index:
                 return f"buffer {index}: it is not the one of {kind} {place}"
     return None
 
 
-def _wrong_port(port: Port, kind: str, place: int, buffers: Storages) -> str | None:
+def _wrong_port(ports: Ports, kind: str, place: int, record: Record) -> str | None:
     """Return why a port's buffer is not the array that the caller gives for it."""
-    if wrong := port.type.problem:
-        return f"can not be: {wrong}"
-    if not 0 <= port.buffer < len(buffers):
-        return f"names buffer {port.buffer}"
-    (own, dtype), size = buffers.sorts[buffers.sort[port.buffer]], int(buffers.size[port.buffer])
+    buffer, buffers = int(ports.buffer[place]), record.buffers
+    if not 0 <= buffer < len(buffers):
+        return f"names buffer {buffer}"
+    own, dtype = buffers.sorts[buffers.sort[buffer]]
     if own != kind and (kind, own) != ("output", "input"):
         return f"is an {kind}, its buffer of kind {own}"
-    if (dtype, size) != (port.type.dtype, port.type.size):
-        return f"is {port.type}, its buffer has {size} elements of {dtype}"
-    if own == kind and buffers.place[port.buffer] != place:
-        return f"has the buffer of {kind} {buffers.place[port.buffer]}"
+    if dtype != ports.dtypes[place]:
+        return f"is {ports.dtypes[place]}, its buffer has elements of {dtype}"
+    if own == kind and buffers.place[buffer] != place:
+        return f"has the buffer of {kind} {buffers.place[buffer]}"
     return None
 
 
@@ -120,104 +277,8 @@ def _fits_types(call: HostCall) -> bool:
     )
 
 
-class _Views(NamedTuple):
-    """The views of all steps, as columns.
-
-    Attributes:
-        step: The step of each.
-        buffer: Its buffer.
-        offset: Its first element.
-        shape: The index of its extents and strides.
-        writes: Whether the step writes it.
-        shares: Whether what the step writes itself may be read by it: a kernel that writes several arguments.
-        dims: The extents and strides that there are.
-    """
-
-    step: Array
-    buffer: Array
-    offset: Array
-    shape: Array
-    writes: Array
-    shares: Array
-    dims: Sequence[Dims]
-
-    @staticmethod
-    def of(steps: Steps) -> _Views:
-        """Return the views of all steps."""
-        several = steps.of_arguments([[k.writes > 1] * k.arguments for k in steps.kinds])
-        columns = [steps.step, steps.buffer, steps.offset, steps.shape, steps.wrote, several]
-        found = [
-            (step, view, writes)
-            for step, call in zip(np.flatnonzero(steps.kind == HOST).tolist(), steps.hosts, strict=True)
-            for writes, views in ((False, call.inputs), (True, call.outputs))
-            for view in views
-            if view is not None
-        ]
-        dims = [*steps.dims, *(view.dims for _, view, _ in found)]
-        if found:
-            places = range(len(steps.dims), len(dims))
-            rows = [(s, v.buffer, v.offset, place, w, False) for (s, v, w), place in zip(found, places, strict=True)]
-            columns = [*map(np.append, columns, np.array(rows, np.int64).T)]
-        step_, buffer, offset, shape, wrote, several = columns
-        return _Views(step_, buffer, offset, shape, wrote != 0, several != 0, dims)
-
-
-def _outside(views: _Views, record: Record) -> str | None:
-    """Return which view reaches outside its buffer, or is written although it is not the network's memory.
-
-    An input is written only where it is returned; that an output's buffer is no constant's is known.
-    """
-    buffers, reaches = record.buffers, []
-    for dims in views.dims:
-        reach = _reach(dims)
-        if isinstance(reach, str):
-            return reach
-        reaches.append(reach)
-    low, high = np.array(reaches, np.int64).reshape(-1, 2)[views.shape].T
-    is_unknown = (views.buffer < 0) | (views.buffer >= len(buffers))
-    buffer, offset = np.where(is_unknown, 0, views.buffer), np.clip(views.offset, -MOST, MOST)
-    size, is_empty = np.append(buffers.size, 0)[buffer], low > high
-    first, last = offset + low, offset + high
-    is_given = np.append(buffers.is_of("input", "constant"), False)
-    is_given[[port.buffer for port in record.outputs]] = False
-    return _first(
-        [
-            (is_unknown, lambda i: f"a view names buffer {views.buffer[i]}"),
-            (
-                is_empty & ((offset < 0) | (offset > size)),
-                lambda i: f"an empty view begins at element {offset[i]} of {size[i]}",
-            ),
-            (
-                ~is_empty & ((first < 0) | (last >= size)),
-                lambda i: f"a view covers elements {first[i]} to {last[i]} of a buffer of {size[i]}",
-            ),
-            (views.writes & is_given[buffer], lambda _: "it would write to an input or a constant"),
-        ],
-        lambda i: _nodes(int(views.step[i]), record),
-    )
-
-
-@lru_cache(maxsize=4096)
-def _reach(dims: Dims) -> tuple[int, int] | str:
-    """Return the first and the last element of a view relative to its offset; or what is wrong.
-
-    An empty one has the first behind the last.
-    """
-    low = high = 0
-    if len(dims) > MOST_VIEWED:
-        return f"a view has {counted(len(dims), 'dimension')}"
-    for extent, stride in dims:
-        if not (0 <= extent <= INT32_MAX and -INT32_MAX <= stride <= INT32_MAX):
-            return f"a view has extent {extent} and stride {stride}"
-        reach = (extent - 1) * stride
-        low, high = (low + reach, high) if reach < 0 else (low, high + reach)
-    if not all(extent for extent, _ in dims):
-        return 1, 0
-    return (low, high) if max(-low, high) <= MOST else f"a view covers {high - low + 1} elements"
-
-
 def _mistyped(record: Record) -> str | None:
-    """Return which kernel takes elements for others, or looks at indices that do not lie one after the other."""
+    """Return which kernel takes elements for others, or can not look at indices."""
     buffers, steps = record.buffers, record.steps
     held = buffers.itemsize[steps.buffer]
     if any(kind.dtypes for kind in steps.kinds):
@@ -230,7 +291,7 @@ def _mistyped(record: Record) -> str | None:
     checks = [number for number, kind in enumerate(steps.kinds) if kind.symbol in CHECKS.values()]
     for call in np.flatnonzero(np.isin(steps.called, checks)).tolist():
         if not _can_check(steps.kinds[steps.called[call]], int(steps.ends[call]), record):
-            return f"{_nodes(int(steps.kernels[call]), record)}: indices are not looked at as they lie"
+            return f"{_nodes(int(steps.kernels[call]), record)}: indices are not looked at as they are"
     return None
 
 
@@ -239,48 +300,46 @@ def _can_check(kind: Kind, end: int, record: Record) -> bool:
     if (kind.arguments, kind.writes) != (2, 0):
         return False
     buffers, steps = record.buffers, record.steps
-    indices, bounds = (steps.dims[shape] for shape in steps.shape[end - 2 : end].tolist())
+    dims, (indices, bounds) = steps.dims, steps.shape[end - 2 : end].tolist()
     dtype = kind.dtypes[0] if kind.dtypes else buffers.sorts[buffers.sort[steps.buffer[end - 2]]][1]
-    is_dense = len(indices) == 1 and (indices[0][1] == 1 or indices[0][0] <= 1)
-    return dtype in ("int32", "int64") and is_dense and len(bounds) >= 1
+    return dtype in ("int32", "int64") and dims.rank[indices] == 1 and bool(dims.rank[bounds] >= 1)
 
 
-def _unwritten(views: _Views, record: Record) -> str | None:
-    """Return which value is read or returned although nothing wrote it: it would be whatever memory held.
+def _scattered(record: Record) -> str | None:
+    """Return which indices are looked at that do not lie one after the other."""
+    steps = record.steps
+    checks = [number for number, kind in enumerate(steps.kinds) if kind.symbol in CHECKS.values()]
+    for call in np.flatnonzero(np.isin(steps.called, checks)).tolist() if checks else ():
+        extent, stride = steps.dims.pairs[steps.dims.first[steps.shape[steps.ends[call] - 2]]].tolist()
+        if stride != 1 and extent > 1:
+            return f"{_nodes(int(steps.kernels[call]), record)}: indices are not looked at as they lie"
+    return None
 
-    Elements are counted, not looked at one by one: an element that is written twice may hide one that is left out.
+
+def _reaches(dims: DimsTable) -> tuple[Array, Array, Array, str | None]:
+    """Return the first and last element of views relative to their offsets, and how many elements they are.
+
+    Empty ones have the first behind the last. The last is what is wrong with one of them.
     """
-    buffers, wrote = record.buffers, views.writes
-    first = np.full(len(buffers), len(record.steps))
-    np.minimum.at(first, views.buffer[wrote], views.step[wrote])
-    elements = np.array([_elements(dims) for dims in views.dims], np.int64)[views.shape]
-    reads = ~wrote
-    if views.shares.any():
-        own = views.step * len(buffers) + views.buffer
-        reads &= ~(views.shares & np.isin(own, own[wrote]))
-    made = buffers.is_of("temporary", "output")[views.buffer] & (first[views.buffer] >= views.step)
-    wrong = _first(
-        [
-            (
-                reads & (elements > 0) & made,
-                lambda i: f"it reads buffer {views.buffer[i]}, which nothing wrote before",
-            )
-        ],
-        lambda i: _nodes(int(views.step[i]), record),
-    )
-    if wrong:
-        return wrong
-    written = np.bincount(views.buffer[wrote], elements[wrote], len(buffers))
-    for port in record.outputs:
-        if written[port.buffer] < port.type.size:
-            return f"{port.name} has {port.type.size} elements, {written[port.buffer]:.0f} of them are written"
-    shared = len(record.outputs) - len({port.buffer for port in record.outputs})
-    return "two outputs are one buffer" if shared else None
-
-
-@lru_cache(maxsize=4096)
-def _elements(dims: Dims) -> int:
-    return min(prod(extent for extent, stride in dims if stride or not extent), MOST)
+    none = np.zeros(0, np.int64)
+    if not len(dims):
+        return none, none, none, None
+    if dims.rank.max() > MOST_VIEWED:
+        return none, none, none, f"a view has {counted(int(dims.rank.max()), 'dimension')}"
+    (extents, strides), first = dims.pairs.T, dims.first
+    if extents.min() < 0 or extents.max() > INT32_MAX or np.abs(strides).max() > INT32_MAX or strides.min() == MIN:
+        wrong = (extents < 0) | (extents > INT32_MAX) | (strides < -INT32_MAX) | (strides > INT32_MAX)
+        index = int(wrong.argmax())
+        return none, none, none, f"a view has extent {extents[index]} and stride {strides[index]}"
+    reach = (extents - 1) * strides
+    is_empty = np.minimum.reduceat(extents, first) == 0
+    covered = np.where(is_empty, 0.0, np.add.reduceat(np.abs(reach).astype(np.float64), first))
+    if covered.max() > MOST:
+        return none, none, none, f"a view covers {covered.max() + 1:.0f} elements"
+    low, high = (np.where(is_empty, 0, np.add.reduceat(side(reach, 0), first)) for side in (np.minimum, np.maximum))
+    each = np.where((strides != 0) | (extents == 0), extents, 1).astype(np.float64)
+    elements = np.minimum(np.multiply.reduceat(each, first), MOST)
+    return low + is_empty, high, elements, None
 
 
 def _nodes(step: int, record: Record) -> str:

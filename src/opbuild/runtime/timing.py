@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Described(Protocol):
-    """What says which calls it makes, as ``Runner`` does."""
+    """What says which calls it makes, as ``Executor`` does."""
 
     def call_of(self, step: int) -> Call:
         """Describe the call of a step."""

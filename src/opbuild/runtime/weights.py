@@ -19,6 +19,7 @@ from opbuild.events import Watch, unwatched
 from opbuild.files.digested import digest_of
 from opbuild.files.mapping import anonymous
 from opbuild.files.pages import exchange_pages, has_own_pages, new_pages
+from opbuild.graph.extents import at_hand
 from opbuild.graph.types import Array
 from opbuild.kernel.networks import Weight
 from opbuild.kernel.reason import Reason
@@ -221,7 +222,8 @@ def pack_constants(
         BuildError: If packing gives something else than the buffer that it is for.
     """
     keep_freed_memory()
-    buffers = {number: buffer for number, buffer in enumerate(program.buffers) if buffer.kind == "constant"}
+    constants = ((number, each) for number, each in enumerate(program.buffers) if each.kind == "constant")
+    buffers = {number: each for number, each in constants if each.table is None}
     threads = min(_THREADS, available_cores())
     sources = side_by_side(_source, list(buffers.values()), threads, "opbuild-pack")
     identities = [
@@ -277,7 +279,7 @@ def _source(buffer: Buffer) -> Hashable | None:
 
 
 def _nbytes(buffer: Buffer) -> int:
-    return buffer.size * itemsize(buffer.dtype)
+    return at_hand(buffer.size) * itemsize(buffer.dtype)
 
 
 def _contiguous(array: Array) -> Array:
@@ -298,9 +300,9 @@ def _packed(buffer: Buffer, source: Hashable | None, packer: Packer) -> tuple[st
     if buffer.pack is None:
         raise BuildError("a constant has no contents", "this is an error in opbuild; please report it")
     array = _contiguous(buffer.pack())
-    if array.size != buffer.size or array.dtype != numpy_dtype(buffer.dtype):
+    if array.size != at_hand(buffer.size) or array.dtype != numpy_dtype(buffer.dtype):
         raise BuildError(
-            f"a constant of {counted(buffer.size, 'element')} of {buffer.dtype} was packed "
+            f"a constant of {counted(at_hand(buffer.size), 'element')} of {buffer.dtype} was packed "
             f"to {array.size} of {array.dtype}",
             "this is an error in opbuild; please report it",
         )

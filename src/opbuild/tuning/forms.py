@@ -24,6 +24,7 @@ from opbuild.pipeline.stages import planned
 from opbuild.pipeline.steps import lowering_options
 from opbuild.program import Program
 from opbuild.report import Clock
+from opbuild.runtime.arena import storage
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.library import Library
 from opbuild.runtime.record import KernelStep
@@ -47,7 +48,8 @@ class Form:
 
     def __init__(self, executor: Executor, asked: Mapping[Question, Asked], inputs: Sequence[Array]) -> None:
         self.asked, self._executor = asked, executor
-        self._arena = executor.prepare(anonymous(executor.arena_size))
+        self._memory = anonymous(executor.arena_size)
+        self._arena = executor.prepare(self._memory)
         self._outputs = [np.zeros(port.type.shape, numpy_dtype(port.type.dtype)) for port in executor.outputs]
         self._arena.attach(inputs, self._outputs)
         ports = (*executor.inputs, *executor.outputs)
@@ -88,7 +90,8 @@ class Form:
     def _written(self, step: KernelStep) -> Array:
         view = step.views[-step.writes]
         given = self._given.get(view.buffer)
-        memory = cast("Array", self._arena.storage(view.buffer) if given is None else given).reshape(-1)
+        found = storage(view.buffer, self._executor, self._memory) if given is None else given
+        memory = cast("Array", found).reshape(-1)
         strides = [stride * memory.itemsize for _, stride in view.dims]
         shape = [extent for extent, _ in view.dims]
         return np.lib.stride_tricks.as_strided(memory[view.offset :], shape, strides).copy()

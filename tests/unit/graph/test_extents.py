@@ -55,7 +55,9 @@ def test_where_the_conditions_hold_the_numbers_are_those_of_that_size(
         assert found is not None or size != first
         if found is not None:
             assert [found[place] for place in places] == run(program, size)
-    assert Formulas.from_json(formulas.to_json())(second) == formulas(second)
+    again, found = Formulas.from_json(formulas.to_json())(second), formulas(second)
+    assert (again is None) == (found is None)
+    assert found is None or again is None or again.tolist() == found.tolist()
     assert [at_hand(each) for each in opened] == run(program, first)
 
 

@@ -353,7 +353,7 @@ def test_a_kernel_that_returns_an_error_names_itself_and_its_node() -> None:
     """A kernel's error code becomes a RunError."""
     executor = build(chain()).executor
     failing = type("Failing", (), {"__call__": lambda self, *arguments: -11})()
-    executor._callees[1] = executor._callees[1]._replace(function=failing)
+    executor.calls.callees[1] = executor.calls.callees[1]._replace(function=failing)
     executor.blocks.shrink(-1)
     with pytest.raises(RunError, match=r"(?s)square__kernel0 failed.*second"):
         executor.run([X])

@@ -13,7 +13,7 @@ from opbuild.dtypes import itemsize
 from opbuild.graph.types import Node, TensorType
 from opbuild.program import HostCall, Port, View
 from opbuild.runtime.changes import first_change
-from opbuild.runtime.record import KINDS, Constant, KernelStep, Places, Record, Steps, Storage, Storages
+from opbuild.runtime.record import KINDS, Constant, KernelStep, Places, Ports, Record, Steps, Storage, Storages
 from opbuild.runtime.record_json import from_json, to_json
 from opbuild.runtime.soundness import problem
 from support.old_records import to_old_json
@@ -69,8 +69,8 @@ def record_of(steps: list[KernelStep | HostCall]) -> Record:
     """A record of these steps between the buffers above."""
     type_ = TensorType("float32", (SIZE,))
     return Record(
-        "net", Storages.of(STORED), Steps.of(steps), (Port("x", type_, 0), Port("w", type_, 5)),
-        tuple(Port(f"y{buffer}", type_, buffer) for buffer in RETURNED), 64, Places.of([Constant(8 * SIZE, "", 0)]),
+        "net", Storages.of(STORED), Steps.of(steps), Ports.of((Port("x", type_, 0), Port("w", type_, 5))),
+        Ports.of(Port(f"y{buffer}", type_, buffer) for buffer in RETURNED), 64, Places.of([Constant(8 * SIZE, "", 0)]),
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from opbuild.graph.types import Array
 from opbuild.kernel.networks import Weight
 from opbuild.platform.digest import blake3_of
 from opbuild.runtime.blocks import Blocks
-from opbuild.runtime.executor import Executor, Prepared
+from opbuild.runtime.executor import Arena, Executor
 from opbuild.runtime.library import Library
 from opbuild.store.known_weights import KnownWeights
 from opbuild.store.weights import DiskWeights
@@ -28,10 +28,18 @@ class User:
         self.prepared += 1
         return memory
 
+    @property
+    def calls(self) -> object:
+        """Itself: it has nothing in common with others."""
+        return self
+
+    def fill(self, prepared: Array, memory: Array) -> None:
+        """Nothing: what it prepared is the memory."""
+
 
 def test_bindings_of_several_sizes_run_in_one_block_and_stay_right() -> None:
     """Executors that share blocks take turns in the same memory, which is as large as the largest needs."""
-    blocks: Blocks[Prepared] = Blocks()
+    blocks: Blocks[Arena] = Blocks()
     executors = {}
     for size in (8, 300, 32):
         built = build(chain(size))

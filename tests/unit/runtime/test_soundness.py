@@ -31,7 +31,7 @@ from opbuild.runtime.changes import first_change
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.image import Image
 from opbuild.runtime.library import Library
-from opbuild.runtime.record import KernelStep, Record, Steps, Storages
+from opbuild.runtime.record import KernelStep, Ports, Record, Steps, Storages
 from opbuild.runtime.record_json import from_json, to_json
 from opbuild.runtime.soundness import problem
 from support.handmade import build, chain, image_store
@@ -153,7 +153,7 @@ def test_every_number_of_an_offline_models_plan_may_lie(tmp_path: Path) -> None:
                 refused += 1
             else:
                 executor = network._bindings[((SIZE,),)].executor
-                assert is_safe(executor.record, executor._constants), (where, lie)
+                assert is_safe(executor.record, executor.constants), (where, lie)
     assert refused > 50
 
 
@@ -188,7 +188,7 @@ def test_a_record_whose_outputs_are_not_each_written_is_refused() -> None:
     assert problem(record) is None
     assert "0 of them are written" in str(problem(replace(record, steps=Steps.of(record.steps[:-1]))))
     assert "which nothing wrote before" in str(problem(replace(record, steps=Steps.of(record.steps[::-1]))))
-    assert "out has the buffer of output 0" in str(problem(replace(record, outputs=(port, port))))
+    assert "out has the buffer of output 0" in str(problem(replace(record, outputs=Ports.of([port, port]))))
     *others, last = record.steps
     assert isinstance(last, KernelStep)
     half = last._replace(views=tuple(halved(view) for view in last.views))
@@ -221,7 +221,7 @@ def test_an_input_is_written_only_where_it_is_returned() -> None:
     moved = last._replace(views=(*last.views[:-1], last.views[-1]._replace(buffer=given.buffer)))
     untold = replace(record, steps=Steps.of([*steps, moved]))
     assert "would write to an input" in str(problem(untold))
-    replacing = replace(untold, outputs=(port._replace(buffer=given.buffer),))
+    replacing = replace(untold, outputs=Ports.of([port._replace(buffer=given.buffer)]))
     assert "not the one of output 0" in str(problem(replacing))
     buffers = [each._replace(kind="temporary", size=0) if each.kind == "output" else each for each in record.buffers]
     replacing = replace(replacing, buffers=Storages.of(buffers))

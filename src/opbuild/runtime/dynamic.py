@@ -1,0 +1,421 @@
+"""Dynamic shapes: a record for several input signatures is bound to one by filling in its numbers.
+
+A binding works out the numbers, checks that each kernel may run on them, lays temporaries as they lay in the size
+before, and is then the record of that signature. What only costs speed is decided again where an extent has left its
+bucket: which kernels compute the calls, into how many tasks each is divided, and which temporary lies on which other
+one. Bindings of a bucket make the same calls, whose arguments are filled with the numbers of whichever runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from opbuild.families.catalogue import find
+from opbuild.families.family import ANY_RANK
+from opbuild.graph.tables import TABLES, Table
+from opbuild.graph.types import Array
+from opbuild.kernel.free import FREE
+from opbuild.kernel.host import here
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.platform.lazily import lazily
+from opbuild.platform.records import NamedTuple, replace
+from opbuild.runtime.arena import Arena, Calls, Evaluate
+from opbuild.runtime.blocks import Blocks
+from opbuild.runtime.executor import Executor
+from opbuild.runtime.indices import work_of
+from opbuild.runtime.library import Callee, Library
+from opbuild.runtime.memory_plan import Lives, Stack
+from opbuild.runtime.record import HOST, KERNELS, DimsTable, Kind, Places, Record, Steps
+from opbuild.runtime.soundness import Soundness
+from opbuild.runtime.symbolic import argument, host_call, numbers_of, rows_of_kinds, symbolic_of
+
+Shapes = tuple[tuple[int, ...], ...]
+
+MOST_STEPS = 2**22
+"""Steps of a call, those that are repeated counted each time."""
+MOST_BUCKETS = 64
+"""Buckets whose decisions are remembered."""
+EXACT, BITS = 32, 4
+"""Below the first each extent is its own bucket; else they are told apart by so many bits."""
+
+
+class Kernel(NamedTuple):
+    """A kernel that is loaded.
+
+    Attributes:
+        desc: What it computes.
+        symbol: Its name.
+        library: What it is in.
+        function: Runs it.
+    """
+
+    desc: OpDesc
+    symbol: str
+    library: Library
+    function: Any
+
+
+class Chosen(NamedTuple):
+    """The kernel that computes a class of calls in a size.
+
+    Attributes:
+        kernel: The kernel.
+        work: Nanoseconds that it takes on one core, roughly.
+    """
+
+    kernel: Kernel
+    work: int
+
+
+class Decision(NamedTuple):
+    """What computes the calls of a record in a size.
+
+    Attributes:
+        chosen: The kernel of each class of calls; None where there is none.
+        replaced: Classes of calls for which another variant than the chosen one would be faster.
+        suits: Whether lowering would have made the same calls: no family says otherwise.
+    """
+
+    chosen: tuple[Chosen | None, ...]
+    replaced: frozenset[int]
+    suits: bool
+
+    @property
+    def kernels(self) -> list[Chosen]:
+        """The kernel of each class of calls; none if one is missing."""
+        found = [each for each in self.chosen if each is not None]
+        return found if len(found) == len(self.chosen) else []
+
+    @property
+    def complete(self) -> bool:
+        """Whether there is a kernel for each call."""
+        return None not in self.chosen
+
+
+Decide = Callable[[Record, Array], Decision]
+"""Chooses the kernels of a record for its numbers; raises what a family raises that is asked for what it has not."""
+
+
+class Sized(NamedTuple):
+    """A record bound to a size: what runs it, and what computes its calls."""
+
+    executor: Executor
+    decision: Decision
+
+
+class DynamicNetwork:
+    """A record for several input signatures, and what its bindings have in common. One thread at a time may bind.
+
+    Args:
+        record: The record.
+        constants: The bytes of its constants.
+        evaluate: The host backend.
+        blocks: The memory that bindings run in.
+    """
+
+    def __init__(
+        self, record: Record, constants: Sequence[Array], evaluate: Evaluate | None, blocks: Blocks[Arena] | None = None
+    ) -> None:
+        self.record, self.constants, self.evaluate = record, constants, evaluate
+        self.blocks: Blocks[Arena] = Blocks() if blocks is None else blocks
+        self._buckets: dict[tuple[int, ...], _Bucket] = {}
+        self._same: dict[tuple[Any, ...], _Same] = {}
+
+    def bind(self, shapes: Shapes, decide: Decide, version: int = 0) -> Sized | None:
+        """Bind a size; None if the record is not for it, or lacks a kernel.
+
+        Args:
+            shapes: The shapes of the inputs, and what decides besides.
+            decide: Chooses kernels.
+            version: Of the kernels that it chooses from.
+        """
+        numbers = numbers_of(self.record, shapes)
+        if numbers is None:
+            return None
+        try:
+            bucket = self._bucket(shapes, numbers, decide, version)
+            return None if bucket is None else bucket.bound(numbers)
+        except ValueError:
+            return None
+
+    def _bucket(self, shapes: Shapes, numbers: Array, decide: Decide, version: int) -> _Bucket | None:
+        """Return what is decided for a size, or was for another one of its bucket if its kernels may run here too."""
+        variables = symbolic_of(self.record).variables
+        key = (version, *(_bucket_of(shapes[index][axis]) for index, axis in variables))
+        known = self._buckets.pop(key, None)
+        if known is None or not known.serves(numbers):
+            with suppress(TypeError, LookupError, ArithmeticError, AttributeError):  # what is stored may be anything
+                decision = decide(self.record, numbers)
+                known = _Bucket(self, decision) if decision.complete else None
+        if known is None or not known.serves(numbers):
+            return None
+        self._buckets[key] = known
+        if len(self._buckets) > MOST_BUCKETS:
+            self._buckets.pop(next(iter(self._buckets)))
+        return known
+
+    @lazily
+    def rows(self) -> list[list[int]]:
+        """For each class of calls the rows of extents and strides of its operands."""
+        return rows_of_kinds(self.record)
+
+    @lazily
+    def room(self) -> list[int]:
+        """For each row of extents and strides how many dimensions its kernel may have."""
+        room = np.maximum(self.record.steps.dims.rank, 0)
+        for each, rows in zip(symbolic_of(self.record).decided, self.rows, strict=True):
+            if find(each.desc.family).any_rank:
+                room[rows] = np.maximum(room[rows], ANY_RANK)
+        return list(room.tolist())
+
+    @lazily
+    def dims(self) -> DimsTable:
+        """Extents and strides, with room for the dimensions of kernels that may have more; places of numbers."""
+        symbolic = symbolic_of(self.record)
+        return DimsTable.of(self.record.steps.dims, self.room, (symbolic.one, symbolic.zero))
+
+    @lazily
+    def lives(self) -> Lives:
+        """The lives of temporaries; those of a repetition last as long as it does."""
+        record, symbolic = self.record, symbolic_of(self.record)
+        run = np.arange(len(record.steps))
+        for each in symbolic.repetitions:
+            run[each.first : each.end] = each.first
+        touched: dict[int, list[int]] = {number: [] for number in run.tolist()}
+        steps = record.steps
+        for step, buffer in zip(run[steps.step].tolist(), steps.buffer.tolist(), strict=True):
+            touched[step].append(buffer)
+        for step, call in zip(run[steps.kind == HOST].tolist(), steps.hosts, strict=True):
+            touched[step] += [view.buffer for view in (*call.inputs, *call.outputs) if view is not None]
+        temporaries = np.flatnonzero(record.buffers.is_of("temporary")).tolist()
+        return Lives(temporaries, touched.values(), {each.buffer for each in symbolic.padding})
+
+    def same(self, decision: Decision, counts: tuple[int, ...], numbers: Array) -> _Same:
+        """Return what bindings have in common whose calls are these, each as often."""
+        key = *((each.kernel.symbol, _tasks(each)) for each in decision.kernels), counts
+        known = self._same.pop(key, None)
+        if known is None:
+            known = _Same(self, decision, counts, numbers)
+        self._same[key] = known
+        if len(self._same) > MOST_BUCKETS:
+            self._same.pop(next(iter(self._same)))
+        return known
+
+
+class _Bucket:
+    """Sizes for which the same was decided."""
+
+    def __init__(self, network: DynamicNetwork, decision: Decision) -> None:
+        self._network, self.decision = network, decision
+        self._limits = _Limits(network, decision)
+        self._stack: Stack | None = None
+
+    def serves(self, numbers: Array) -> bool:
+        """Return whether the kernels may run on these numbers."""
+        return self._limits.keep(numbers)
+
+    def bound(self, numbers: Array) -> Sized:
+        """Bind a size whose kernels may run.
+
+        Raises:
+            ValueError: If it is not sound.
+        """
+        network, record = self._network, self._network.record
+        symbolic, buffers = symbolic_of(record), record.buffers
+        counts = tuple([int(numbers[each.times]) for each in symbolic.repetitions])
+        same = network.same(self.decision, counts, numbers)
+        tables = [_table(each, numbers) for each in symbolic.tables]
+        sizes = numbers[buffers.size]
+        places, arena, zeroed = self._placed(sizes * buffers.itemsize, numbers)
+        own = Record(
+            record.name,
+            buffers.with_(size=sizes, place=np.where(same.calls.is_temporary, places, buffers.place)),
+            same.steps(numbers),
+            record.inputs.with_(extents=numbers[record.inputs.extents]),
+            record.outputs.with_(extents=numbers[record.outputs.extents]),
+            arena,
+            _with_tables(record.constants, [each.nbytes for each in tables]),
+            same.notes,
+            record.cut,
+            zeroed,
+        )
+        wrong = same.soundness.numbers(own)
+        if wrong:
+            raise ValueError(wrong)
+        parts = network.constants, network.evaluate, network.blocks, same.calls, tables
+        return Sized(Executor(own, same.library, *parts), self.decision)
+
+    def _placed(self, nbytes: Array, numbers: Array) -> tuple[Array, int, int]:
+        """Return where temporaries lie, the arena's size, and how many of its bytes are zeroed."""
+        network, stack = self._network, self._stack
+        geometries = {
+            each.buffer: (each.name, *numbers[[*each.geometry]].tolist(), network.record.buffers[each.buffer].dtype)
+            for each in symbolic_of(network.record).padding
+        }
+        if stack is not None and all(geometries[one] == geometries[other] for one, other in stack.alike):
+            placed = stack.plan(nbytes)
+            if placed is not None:
+                return placed
+        sizes = nbytes.tolist()
+        plan = network.lives.plan(sizes, geometries)
+        self._stack = Stack(network.lives, plan, sizes)
+        places = np.zeros(len(sizes), np.int64)
+        places[[*plan.offsets]] = [*plan.offsets.values()]
+        return places, plan.size, plan.zeroed
+
+
+class _Limits:
+    """The limits of chosen kernels on the extents and strides of what they compute, as columns.
+
+    Raises:
+        ValueError: If a kernel has other operands.
+    """
+
+    def __init__(self, network: DynamicNetwork, decision: Decision) -> None:
+        table, rows = network.dims, []
+        for chosen, own in zip(decision.kernels, network.rows, strict=True):
+            for row, operand in zip(own, chosen.kernel.desc.operands, strict=True):
+                first, count = int(table.first[row]), len(operand.dims)
+                if not int(table.rank[row]) <= count <= network.room[row]:
+                    raise ValueError("a kernel was chosen that has other dimensions")
+                pairs = table.pairs[first : first + count].tolist()
+                rows += [(*pair, d.extent, d.stride, d.min, d.max, d.multiple)
+                         for pair, d in zip(pairs, operand.dims, strict=True)]  # fmt: skip
+        columns = np.array([*dict.fromkeys(rows)], np.int64).reshape(-1, 7).T
+        self._extent, self._stride, extents, strides, self._min, most, self._multiple = columns
+        self._has_extent, self._has_stride = (np.flatnonzero(each != FREE) for each in (extents, strides))
+        self._extents, self._strides = extents[self._has_extent], strides[self._has_stride]
+        self._max = np.where(most == FREE, np.iinfo(np.int64).max, most)
+
+    def keep(self, numbers: Array) -> bool:
+        """Return whether all kernels may run on these numbers: what ``OpDesc.problem`` says of each."""
+        extents, strides = numbers[self._extent], numbers[self._stride]
+        kept = (extents >= self._min) & (extents <= self._max) & (extents % self._multiple == 0)
+        same = np.array_equal(extents[self._has_extent], self._extents)
+        return same and np.array_equal(strides[self._has_stride], self._strides) and bool(kept.all())
+
+
+class _Same:
+    """What bindings have in common that make the same calls.
+
+    Attributes:
+        library: A library of the kernels; None if there are none.
+        calls: The calls as they are prepared.
+        soundness: What is to be looked at in their numbers.
+        notes: Of their records.
+    """
+
+    def __init__(self, network: DynamicNetwork, decision: Decision, counts: Sequence[int], numbers: Array) -> None:
+        record, symbolic, chosen = network.record, symbolic_of(network.record), decision.kernels
+        self.library = chosen[0].kernel.library if chosen else None
+        self._of_arguments: Any = slice(None)
+        self._times: Array | None = None
+        steps = record.steps
+        rank = network.dims.rank.copy()
+        for each, rows in zip(chosen, network.rows, strict=True):
+            rank[rows] = [len(operand.dims) for operand in each.kernel.desc.operands]
+        kinds = [
+            Kind(each.kernel.symbol, kind.arguments, kind.dtypes, each.work, kind.writes)
+            for each, kind in zip(chosen, steps.kinds, strict=False)
+        ]
+        kinds += [kind._replace(work=_work_of(number, record, numbers)) for number, kind in
+                  enumerate(steps.kinds[len(chosen) :], len(chosen))]  # fmt: skip
+        steps = steps.with_(kinds=tuple(kinds), dims=network.dims.with_(rank=rank))
+        if counts:
+            order, times = _order(record, counts)
+            self._of_arguments, of_each = steps.arguments_of(order)
+            self._times = times[of_each]
+            steps = steps.ordered(order, self._of_arguments)
+        self._steps, self._more = steps, symbolic.more[self._of_arguments] if counts else None
+        self._hosts = bool(steps.hosts)
+        self.notes = {
+            **record.notes,
+            KERNELS: {each.kernel.symbol: [each.kernel.desc.family, dict(each.kernel.desc.variant)] for each in chosen},
+        }
+        constants = _with_tables(record.constants, [0] * len(symbolic.tables))
+        own = replace(record, steps=steps, constants=constants, notes=self.notes, symbolic=None)
+        self.soundness = Soundness(own)
+        wrong = self.soundness.structure()
+        if wrong:
+            raise ValueError(wrong)
+        callees = [Callee(each.kernel.function, each.kernel.library, _tasks(each)) for each in chosen]
+        callees += [_check(kind, self.library) for kind in kinds[len(chosen) :]]
+        self.calls = Calls(own, callees, network.constants)
+
+    def steps(self, numbers: Array) -> Steps:
+        """Return the steps in a size.
+
+        Raises:
+            ValueError: If something would not be computed.
+        """
+        steps = self._steps
+        pairs, offset = numbers[steps.dims.pairs], numbers[steps.offset]
+        if pairs[:, 0].min(initial=1) < 1:
+            raise ValueError("an extent is out of range")
+        if self._times is not None and self._more is not None:
+            offset = offset + numbers[self._more] * self._times
+        hosts = [host_call(each, numbers) for each in steps.hosts] if self._hosts else steps.hosts
+        return steps.with_(offset=offset, dims=steps.dims.with_(pairs=pairs), hosts=hosts)
+
+
+def _bucket_of(extent: int) -> int:
+    """Return what is equal for extents for which kernels and plans are about equally good."""
+    return extent if extent < EXACT else extent >> (extent.bit_length() - BITS) << EXACT | extent.bit_length()
+
+
+def _tasks(chosen: Chosen) -> int:
+    return here().tasks(chosen.work, chosen.kernel.library.num_threads)
+
+
+def _check(kind: Kind, library: Library | None) -> Callee:
+    """Return what refuses indices."""
+    if library is None:
+        raise ValueError("there is no library that refuses indices")
+    return Callee(library.kernel(kind.symbol), library, here().tasks(kind.work, library.num_threads))
+
+
+def _work_of(kind: int, record: Record, numbers: Array) -> int:
+    """Return the nanoseconds that a check of indices takes."""
+    steps = record.steps
+    end = int(steps.ends[(steps.called == kind).argmax()])
+    first = steps.dims.first[steps.shape[end - steps.kinds[kind].arguments]]
+    return work_of(int(numbers[steps.dims.pairs[first, 0]]))
+
+
+def _with_tables(constants: Places, nbytes: Sequence[int]) -> Places:
+    """Return where constants are with tables behind them."""
+    if not nbytes:
+        return constants
+    offset = np.append(constants.offset, np.zeros(len(nbytes), np.int64))
+    return Places(np.append(constants.nbytes, nbytes), [*constants.digests, *("" for _ in nbytes)], offset)
+
+
+def _table(table: Table, numbers: Array) -> Array:
+    """Return the bytes of a table."""
+    known = numbers.tolist()
+    made = TABLES[table.name](*(argument(each, known) for each in table.arguments))
+    return np.ascontiguousarray(made).reshape(-1).view(np.uint8)
+
+
+def _order(record: Record, counts: Sequence[int]) -> tuple[Array, Array]:
+    """Return the steps as they are run, and for each how often it was run before.
+
+    Raises:
+        ValueError: If they are more than can be run, or something is run less than once.
+    """
+    order, times, done = [np.arange(0)], [np.arange(0)], 0
+    total = len(record.steps)
+    for each, count in zip(symbolic_of(record).repetitions, counts, strict=True):
+        length = each.end - each.first
+        total += length * (count - 1)
+        if count < 1 or total > MOST_STEPS:
+            raise ValueError(f"it would run {total} steps, {count} times the same")
+        order += [np.arange(done, each.first), np.tile(np.arange(each.first, each.end), count)]
+        times += [np.zeros(each.first - done, np.int64), np.repeat(np.arange(count), length)]
+        done = each.end
+    rest = np.arange(done, len(record.steps))
+    return np.concatenate([*order, rest]), np.concatenate([*times, np.zeros_like(rest)])

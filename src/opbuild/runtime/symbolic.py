@@ -1,0 +1,312 @@
+"""What a record has that is for several input signatures: formulas, and what they do not say.
+
+Its columns hold places in a list of numbers, which is worked out for a signature (``graph.formulas``) if the conditions
+hold under which the record is right. What remains to be decided then is which kernel computes a call: any of those that
+compute the same and whose limits (``OpDesc.problem``) the numbers keep. Calls of one descriptor on equal extents are
+decided once; they are of one kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from opbuild.graph.formulas import Formulas
+from opbuild.graph.tables import TABLES, Table
+from opbuild.graph.types import Array, TensorType
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.stored_desc import desc_from_json
+from opbuild.platform.records import NamedTuple, dataclass
+from opbuild.program import HostCall, View
+from opbuild.runtime.record import CHECKS, Dims, Record
+from opbuild.runtime.soundness import Soundness
+
+Argument = tuple[str, Any]
+"""``place`` and the index of a number, ``value`` and a JSON scalar, or ``tuple`` and such pairs."""
+
+NONE = -1
+
+
+class Asked(NamedTuple):
+    """What a family is to be asked for a signature.
+
+    Attributes:
+        family: Its name.
+        arguments: What it is asked with.
+        answered: Whether it had an answer when the network was lowered.
+    """
+
+    family: str
+    arguments: tuple[Argument, ...]
+    answered: bool
+
+
+class Decided(NamedTuple):
+    """Calls for which one kernel is chosen: those of a kind.
+
+    Attributes:
+        desc: The kernel that was asked for in the size at which the network was lowered.
+        question: Which question's answer is its variant; ``NONE``: none's.
+    """
+
+    desc: OpDesc
+    question: int
+
+
+class Padding(NamedTuple):
+    """A buffer whose padding must be zero, and its geometry, as ``program.Buffer.zeroed``."""
+
+    buffer: int
+    name: str
+    geometry: tuple[int, ...]
+
+
+class Repetition(NamedTuple):
+    """Calls next to each other that are run in turn.
+
+    Attributes:
+        first: The first of these steps.
+        end: The step behind the last.
+        times: The place of how often they are run.
+    """
+
+    first: int
+    end: int
+    times: int
+
+
+@dataclass(frozen=True, eq=False)
+class Symbolic:
+    """See the module.
+
+    Attributes:
+        formulas: The numbers.
+        variables: For each symbolic extent, where it stands in the shapes of the inputs: input and dimension; the first
+            of those that are equal.
+        values: Numbers that decide besides the shapes of the inputs, as further shapes.
+        decided: What the first kinds of steps stand for; others are of checks of indices.
+        questions: What families are to be asked.
+        repetitions: Steps that are repeated, in order.
+        more: For each argument of a kernel how many elements later it begins each time; empty if nothing is repeated.
+        tables: Constants that are worked out for a signature; they come behind the record's own.
+        padding: Buffers whose padding must be zero.
+        one: The place of the number 1.
+        zero: The place of the number 0.
+    """
+
+    formulas: Formulas
+    variables: tuple[tuple[int, int], ...]
+    values: tuple[tuple[int, ...], ...]
+    decided: tuple[Decided, ...]
+    questions: tuple[Asked, ...]
+    repetitions: tuple[Repetition, ...]
+    more: Array
+    tables: tuple[Table, ...]
+    padding: tuple[Padding, ...]
+    one: int
+    zero: int
+
+
+def symbolic_of(record: Record) -> Symbolic:
+    """Return what a record has that is for several signatures.
+
+    Raises:
+        ValueError: If it is for one.
+    """
+    if record.symbolic is None:
+        raise ValueError("the record is for one signature")
+    return record.symbolic
+
+
+def numbers_of(record: Record, shapes: Sequence[Sequence[int]]) -> Array | None:
+    """Return all numbers of a record for shapes of its inputs, and of what decides besides; None if it is not for them.
+
+    Raises:
+        ValueError: If the record is for one signature.
+    """
+    symbolic = symbolic_of(record)
+    ranks = [*record.inputs.rank.tolist(), *map(len, symbolic.values)]
+    if [*map(len, shapes)] != ranks:
+        return None
+    found = symbolic.formulas([shapes[index][axis] for index, axis in symbolic.variables])
+    if found is None:
+        return None
+    places = np.append(record.inputs.extents, np.array([*chain(*symbolic.values)], np.int64))
+    given = np.array([*chain(*shapes)], np.int64)
+    return found if np.array_equal(found[places], given) else None
+
+
+def dims_of(record: Record, numbers: Array) -> list[list[Dims]]:
+    """Return the extents and strides of the operands of each kind that is decided."""
+    table, dims = record.steps.dims, numbers[record.steps.dims.pairs]
+    rows = table.with_(pairs=dims).rows
+    return [[rows[row] for row in own] for own in rows_of_kinds(record)]
+
+
+def rows_of_kinds(record: Record) -> list[list[int]]:
+    """Return for each kind the rows of extents and strides of its operands; none if it is not called."""
+    steps, found = record.steps, [[0][:0] for _ in record.steps.kinds]
+    ends = steps.ends.tolist()
+    for call, kind in enumerate(steps.called.tolist()):
+        if not found[kind]:
+            found[kind] = steps.shape[ends[call] - steps.kinds[kind].arguments : ends[call]].tolist()
+    return found[: len(symbolic_of(record).decided)]
+
+
+def argument(given: Argument, numbers: Sequence[int]) -> Any:
+    """Return an argument for some numbers."""
+    kind, value = given
+    if kind == "tuple":
+        return tuple(argument(each, numbers) for each in value)
+    return numbers[value] if kind == "place" else value
+
+
+def host_call(call: HostCall, numbers: Array) -> HostCall:
+    """Return a call of the host backend with numbers in place of their places."""
+
+    def view(each: View | None) -> View | None:
+        return None if each is None else View(each.buffer, int(numbers[each.offset]), _pairs(each.dims, numbers))
+
+    def type_(each: TensorType | None) -> TensorType | None:
+        return None if each is None else TensorType(each.dtype, tuple(numbers[list(each.shape)].tolist()))
+
+    inputs, outputs = (tuple(map(view, side)) for side in (call.inputs, call.outputs))
+    taken, given = (tuple(map(type_, side)) for side in (call.input_types, call.output_types))
+    return HostCall(call.node, inputs, outputs, taken, given, call.opset)
+
+
+def _pairs(dims: Dims, numbers: Array) -> Dims:
+    return tuple((int(numbers[extent]), int(numbers[stride])) for extent, stride in dims)
+
+
+# -- JSON and back ----------------------------------------------------------------------------------------------------
+
+
+def to_json(symbolic: Symbolic) -> dict[str, Any]:
+    """Return it as JSON values."""
+    return {
+        "formulas": symbolic.formulas.to_json(),
+        "variables": symbolic.variables,
+        "values": symbolic.values,
+        "decided": [[each.desc.components(), each.question] for each in symbolic.decided],
+        "questions": symbolic.questions,
+        "repetitions": symbolic.repetitions,
+        "more": symbolic.more.tolist(),
+        "tables": symbolic.tables,
+        "padding": symbolic.padding,
+        "one": symbolic.one,
+        "zero": symbolic.zero,
+    }
+
+
+def from_json(parts: Mapping[str, Any]) -> Symbolic:
+    """Return what ``to_json`` wrote.
+
+    Raises:
+        ValueError: If it is something else; or ``LookupError``, ``TypeError``, ``AttributeError``.
+    """
+    return Symbolic(
+        formulas=Formulas.from_json(parts["formulas"]),
+        variables=tuple((int(index), int(axis)) for index, axis in parts["variables"]),
+        values=tuple(map(_places, parts["values"])),
+        decided=tuple(Decided(desc_from_json(desc), int(question)) for desc, question in parts["decided"]),
+        questions=tuple(
+            Asked(str(family), tuple(map(_argument, arguments)), bool(answered))
+            for family, arguments, answered in parts["questions"]
+        ),
+        repetitions=tuple(Repetition(*map(int, each)) for each in parts["repetitions"]),
+        more=np.array(parts["more"], np.int64),
+        tables=tuple(Table(str(name), tuple(map(_argument, arguments))) for name, arguments in parts["tables"]),
+        padding=tuple(Padding(int(buffer), str(name), _places(own)) for buffer, name, own in parts["padding"]),
+        one=int(parts["one"]),
+        zero=int(parts["zero"]),
+    )
+
+
+def _places(parts: Any) -> tuple[int, ...]:
+    return tuple(int(place) for place in parts)
+
+
+def _argument(parts: Any) -> Argument:
+    kind, value = parts
+    if kind not in ("place", "value", "tuple"):
+        raise ValueError(f"there is an argument of kind {kind!r}")
+    return kind, tuple(map(_argument, value)) if kind == "tuple" else int(value) if kind == "place" else value
+
+
+def problem(record: Record) -> str | None:
+    """Return why a record for several signatures names what it does not have, or None.
+
+    Whether numbers are sound is looked at for each signature.
+    """
+    symbolic, steps = symbolic_of(record), record.steps
+    ranks = [*record.inputs.rank.tolist(), *map(len, symbolic.values)]
+    in_range = [
+        (_places_of(record), symbolic.formulas.count),
+        ([index for index, _ in symbolic.variables], len(ranks)),
+        ([each.question for each in symbolic.decided if each.question != NONE], len(symbolic.questions)),
+        ([each.buffer for each in symbolic.padding], len(record.buffers)),
+    ]
+    if any(not 0 <= index < count for indices, count in in_range for index in indices):
+        return "it names what it does not have"
+    if any(not 0 <= axis < ranks[index] for index, axis in symbolic.variables):
+        return "it reads an extent that no input has"
+    if any(each.name not in TABLES for each in symbolic.tables):
+        return "it has a table that nobody makes"
+    if len(symbolic.more) not in (0, len(steps.buffer)) or (symbolic.repetitions and not len(symbolic.more)):
+        return "its arguments and what is repeated do not belong together"
+    bounds = [0, *chain(*((each.first, each.end) for each in symbolic.repetitions)), len(steps)]
+    if bounds != sorted(bounds) or any((steps.kind[each.first : each.end] < 0).any() for each in symbolic.repetitions):
+        return "what is repeated are not steps next to each other"
+    return _undecided(record) or Soundness(record).structure()
+
+
+def _undecided(record: Record) -> str | None:
+    """Return which kind of step is not what is decided for it: calls of one kind have equal operands."""
+    decided, steps = symbolic_of(record).decided, record.steps
+    if len(steps.kinds) < len(decided):
+        return "it decides what it does not call"
+    rows = [
+        [*own, *[0] * (kind.arguments - len(own))]
+        for own, kind in zip(rows_of_kinds(record), steps.kinds, strict=False)
+    ]
+    rows += [[NONE] * kind.arguments for kind in steps.kinds[len(decided) :]]
+    own = steps.of_arguments(rows)
+    if ((own != NONE) & (own != steps.shape)).any():
+        return "calls of one kind have other operands"
+    ranks = steps.dims.rank
+    for each, kind, operands in zip(decided, steps.kinds, rows, strict=False):
+        given = [len(operand.dims) for operand in each.desc.operands]
+        if ranks[operands].tolist() != given or kind.writes != len(each.desc.outputs):
+            return f"{each.desc.op_type}: its operands are not those of its kernel"
+    if any(kind.symbol not in CHECKS.values() for kind in steps.kinds[len(decided) :]):
+        return "it calls what nobody chooses"
+    return None
+
+
+def _places_of(record: Record) -> Iterator[int]:
+    """Yield all places of numbers."""
+    symbolic, steps = symbolic_of(record), record.steps
+    columns = (record.buffers.size, steps.offset, steps.dims.pairs.reshape(-1), symbolic.more)
+    yield from chain(*(column.tolist() for column in columns))
+    yield from chain(record.inputs.extents.tolist(), record.outputs.extents.tolist(), *symbolic.values)
+    yield from chain(*(each.geometry for each in symbolic.padding), (each.times for each in symbolic.repetitions))
+    yield from (symbolic.one, symbolic.zero)
+    for arguments in chain((e.arguments for e in symbolic.questions), (e.arguments for e in symbolic.tables)):
+        yield from _places_in(arguments)
+    for call in steps.hosts:
+        for view in (*call.inputs, *call.outputs):
+            yield from () if view is None else (view.offset, *chain(*view.dims))
+        for type_ in (*call.input_types, *call.output_types):
+            yield from () if type_ is None else type_.shape
+
+
+def _places_in(arguments: Sequence[Argument]) -> Iterator[int]:
+    for kind, value in arguments:
+        if kind == "tuple":
+            yield from _places_in(value)
+        elif kind == "place":
+            yield value
