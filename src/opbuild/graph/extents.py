@@ -12,7 +12,7 @@ Quotients and remainders that are no polynomials are variables of their own, wor
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import Any, Literal, SupportsIndex, TypeVar
 
@@ -22,19 +22,25 @@ from opbuild.graph.polynomials import (
     Condition,
     Kind,
     Polynomial,
+    Rules,
     Variable,
+    add_rule,
     added,
     constant,
     divided,
     multiplied,
     reduced,
     scaled,
+    simplified,
 )
 
 T = TypeVar("T")
 
 MOST_TERMS = 64
 """Terms of a polynomial; an extent that would have more is no longer open."""
+
+EXAMPLES = (67, 83, 97, 71, 89, 101, 73, 79, 103)
+"""Extents of inputs in a size that is like most."""
 
 
 class ClosedError(Exception):
@@ -57,6 +63,7 @@ class Extents:
         self._known: dict[tuple[str, Polynomial, Polynomial], int] = {}
         self._index: int | None = None
         self._bounds: dict[int, int] = {}  # of variables, from below, by the conditions
+        self._rules: Rules = {}  # what is equal, by the conditions
 
     def input(self, value: int) -> Extent:
         """Return an extent of an input, which is ``value`` in the size at hand."""
@@ -81,7 +88,8 @@ class Extents:
         Raises:
             ClosedError: If the conditions were taken, or the number of a repetition decides.
         """
-        if kind == "positive" and self.least(polynomial) > 0:
+        polynomial = self.simplified(polynomial)
+        if not any(monomial for monomial, _ in polynomial) or (kind == "positive" and self.least(polynomial) > 0):
             return
         self.require_sure(polynomial)
         condition = Condition(kind, reduced(polynomial, either_sign=kind != "positive"))
@@ -91,6 +99,12 @@ class Extents:
             raise ClosedError("an open extent was looked at when its network was lowered already")
         self.conditions[condition] = None
         self._learn(condition)
+        if kind == "zero":
+            add_rule(self._rules, condition.polynomial)
+
+    def simplified(self, polynomial: Polynomial) -> Polynomial:
+        """Return the polynomial that one equals where the conditions hold: the same for all that are equal."""
+        return simplified(polynomial, self._rules) if self._rules else polynomial
 
     def _learn(self, condition: Condition) -> None:
         """Note what a condition on one variable says of the least value that it can have."""
@@ -140,7 +154,19 @@ class Extents:
         right = self.variables[variable].right
         return right[0][1] if len(right) == 1 and not right[0][0] else 0
 
+    def at_example(self, polynomial: Polynomial) -> int:
+        """Return a polynomial's value where no extent of the inputs is 1, nor as great as another one."""
+        values: list[int] = []
+        for number, each in enumerate(self.variables):
+            if each.operation in ("//", "%"):
+                left, right = (_filled(side, values) for side in (each.left, each.right))
+                values.append((left // right if each.operation == "//" else left % right) if right else each.value)
+            else:
+                values.append(EXAMPLES[number % len(EXAMPLES)] if each.operation == "input" else 0)
+        return _filled(polynomial, values)
+
     def _is_never_zero(self, polynomial: Polynomial) -> bool:
+        polynomial = self.simplified(polynomial)
         return self.least(polynomial) > 0 or self.least(scaled(polynomial, -1)) > 0
 
     def always(self, decide: Callable[[], T]) -> T | None:
@@ -157,6 +183,7 @@ class Extents:
 
     def number(self, polynomial: Polynomial, value: int) -> int | Extent:
         """Return a polynomial as a number."""
+        polynomial = self.simplified(polynomial)
         if not polynomial:
             return 0
         if len(polynomial) == 1 and not polynomial[0][0]:
@@ -373,6 +400,17 @@ def at_hand(extent: int | Extent) -> int:
     return extent.value if isinstance(extent, Extent) else int(extent)
 
 
+def always_equal(one: int | Extent, other: int | Extent) -> bool:
+    """Return whether two numbers are surely equal, at each size: for what is only faster if they are."""
+    difference: Any = one - other
+    return not isinstance(difference, Extent) and difference == 0
+
+
+def at_example(number: int | Extent) -> int:
+    """Return a number's value in a size that is like most: whoever asks is right in any order, and fast in this one."""
+    return number.owner.at_example(number.polynomial) if isinstance(number, Extent) else int(number)
+
+
 def at_most(extent: int | Extent) -> Any:
     """Return a number that an extent never exceeds at any size: itself if none is known."""
     if not isinstance(extent, Extent):
@@ -397,3 +435,7 @@ def _is_open_or_integer(value: Any) -> bool:
 def value_of(polynomial: Polynomial, owner: Extents) -> int:
     """Return a polynomial's value in the size at hand."""
     return sum(factor * prod(owner.variables[each].value for each in monomial) for monomial, factor in polynomial)
+
+
+def _filled(polynomial: Polynomial, values: Sequence[int]) -> int:
+    return sum(factor * prod(values[each] for each in monomial) for monomial, factor in polynomial)

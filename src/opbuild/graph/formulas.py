@@ -137,6 +137,7 @@ class Numbers:
         """
         if isinstance(number, Extent):
             self._extents.require_sure(number.polynomial)
+            number = self._extents.number(number.polynomial, number.value)
         found: Number = number.polynomial if isinstance(number, Extent) else int(number)
         return self._places.setdefault(found, len(self._places))
 

@@ -113,6 +113,41 @@ def _without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
     return tuple(rest)
 
 
+Rules = dict[int, list[tuple[Monomial, Polynomial]]]
+"""Monomials that equal polynomials of smaller ones, by the greatest variable of each."""
+
+
+def add_rule(rules: Rules, polynomial: Polynomial) -> None:
+    """Add what it says that a polynomial is 0: its greatest monomial equals the rest, if its factor is 1 or -1."""
+    lead, factor = max(polynomial, key=lambda term: (len(term[0]), term[0][::-1]))
+    if lead and abs(factor) == 1:
+        rest = tuple(term for term in polynomial if term[0] != lead)
+        rules.setdefault(lead[-1], []).append((lead, scaled(rest, -factor)))
+
+
+def simplified(polynomial: Polynomial, rules: Rules) -> Polynomial:
+    """Return a polynomial without the monomials that equal others."""
+    found = _next_rule(polynomial, rules)
+    while found is not None:
+        term, others, instead = found
+        rest = tuple(each for each in polynomial if each is not term)
+        polynomial = added(rest, multiplied(((others, term[1]),), instead))
+        found = _next_rule(polynomial, rules)
+    return polynomial
+
+
+def _next_rule(
+    polynomial: Polynomial, rules: Rules
+) -> tuple[tuple[Monomial, int], Monomial, Polynomial] | None:
+    for term in polynomial:
+        for variable in term[0]:
+            for lead, instead in rules.get(variable, ()):
+                others = _without(term[0], lead)
+                if others is not None:
+                    return term, others, instead
+    return None
+
+
 def reduced(polynomial: Polynomial, *, either_sign: bool) -> Polynomial:
     """Return the simplest polynomial that has the same sign everywhere; with ``either_sign``, or the other one."""
     divisor = gcd(*(factor for _, factor in polynomial)) or 1

@@ -20,7 +20,7 @@ from opbuild.families.gemv import family as gemv
 from opbuild.families.matmul import family as matmul
 from opbuild.families.matmul.layouts import PANEL
 from opbuild.files.pages import new_pages
-from opbuild.graph.extents import at_hand
+from opbuild.graph.extents import always_equal, at_hand
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, HIGH_PRECISION, Dim, Operand
 from opbuild.lowering.context import Lowering
@@ -237,11 +237,11 @@ def _copied(lowering: Lowering, product: Product, width: int) -> Plain:
     """Copy the right operand into rows of ``width``, batch by batch; what is beyond N is never looked at."""
     *batch, k, n = product.rhs.shape
     # A batch that shares one matrix is copied once.
-    once = [1 if step == 0 else extent for extent, step in zip(batch, product.rhs.strides, strict=False)]
+    once = [1 if always_equal(step, 0) else extent for extent, step in zip(batch, product.rhs.strides, strict=False)]
     target = lowering.temporary(TensorType(product.rhs.storage.dtype, (*once, k, width)))
     source = viewed_as(product.rhs, (*once, k, n), product.rhs.strides)
     lowering.copy(source, viewed_as(target, source.shape, target.strides), product.node)
-    repeated = [step if have > 1 else 0 for have, step in zip(once, target.strides, strict=False)]
+    repeated = [0 if always_equal(have, 1) else step for have, step in zip(once, target.strides, strict=False)]
     return viewed_as(target, (*batch, k, n), (*repeated, *target.strides[-2:]))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from opbuild.graph.extents import is_open
+from opbuild.graph.extents import always_equal, is_open
 from opbuild.kernel.opdesc import FREE
 from opbuild.lowering.operands import Plain, dense_strides
 
@@ -90,7 +90,7 @@ def broadcast(value: Plain, shape: Sequence[int]) -> Plain:
     missing = len(shape) - len(value.shape)
     own = (1,) * missing + value.shape
     strides = (0,) * missing + value.strides
-    return viewed_as(value, shape, [0 if e == 1 else s for e, s in zip(own, strides, strict=True)])
+    return viewed_as(value, shape, [0 if always_equal(e, 1) else s for e, s in zip(own, strides, strict=True)])
 
 
 def merge(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], list[Strides]]:
@@ -106,9 +106,9 @@ def merge(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> tuple[tupl
     extents: list[int] = []
     rows: list[list[int]] = []
     for extent, strides in zip(shape, zip(*operands, strict=True), strict=True):
-        if extent == 1:
+        if always_equal(extent, 1):
             continue
-        if extents and all(outer == inner * extent for outer, inner in zip(rows[-1], strides, strict=True)):
+        if extents and all(always_equal(outer, inner * extent) for outer, inner in zip(rows[-1], strides, strict=True)):
             extents[-1] *= extent
             rows[-1] = list(strides)
         else:
@@ -130,6 +130,6 @@ def constant_step(stride: int) -> int:
 
 def with_inner_stride(value: Plain, stride: int) -> Plain:
     """Return a value whose innermost stride is ``stride`` if its extent is 1, where the stride has no meaning."""
-    if value.shape[-1] != 1:
+    if not always_equal(value.shape[-1], 1):
         return value
     return viewed_as(value, value.shape, (*value.strides[:-1], stride))

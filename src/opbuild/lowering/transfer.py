@@ -16,7 +16,7 @@ from opbuild.families.family import Choose
 from opbuild.families.from_blocked import family as from_blocks
 from opbuild.families.shuffle import family as shuffle
 from opbuild.families.to_blocked import family as to_blocks
-from opbuild.graph.extents import is_open
+from opbuild.graph.extents import always_equal, is_open
 from opbuild.graph.types import Array
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.loops import Dims, Loops, collapse
@@ -100,7 +100,8 @@ def _merged(plain: Dims, blocked: Dims) -> tuple[Dims, Dims]:
     """Return both dims with rows merged into one long row where no halo lies between them."""
     (width, step), (height, row), channels = plain
     lane, (_, blocked_step), (_, blocked_row), block = blocked
-    if height > 1 and row == width * step and blocked_row == width * blocked_step:
+    is_long = always_equal(row, width * step) and always_equal(blocked_row, width * blocked_step)
+    if is_long and not always_equal(height, 1):
         long = width * height
         return ((long, step), (1, long * step), channels), (lane, (long, blocked_step), (1, long * blocked_step), block)
     return plain, blocked

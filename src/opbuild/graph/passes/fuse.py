@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import field
 
 from opbuild.graph.elementwise import Elementwise, elementwise_of, rounding_of, squared
+from opbuild.graph.extents import always_equal
 from opbuild.graph.passes.affine import spell_out_batchnorm
 from opbuild.graph.passes.quantization import spell_out_quantization
 from opbuild.graph.types import DTYPES, Graph, Node, broadcast_shapes
@@ -171,7 +172,7 @@ class _Fusion:
         return len(inputs) - numbers > MAX_OPERANDS
 
     def _worthwhile(self, name: str, inner: Elementwise, item: _Item) -> bool:
-        if self.graph.types[name].size == self.graph.types[item.node.outputs[0]].size:
+        if always_equal(self.graph.types[name].size, self.graph.types[item.node.outputs[0]].size):
             return True
         return count_operations(inner.expression) <= 2 and _is_cheap(inner.expression)
 

@@ -13,6 +13,7 @@ from opbuild.families.elementwise import family
 from opbuild.families.family import Choose
 from opbuild.graph import user_operators
 from opbuild.graph.elementwise import ONNX_OPERATORS, Elementwise, elementwise_of
+from opbuild.graph.extents import always_equal, is_open
 from opbuild.graph.types import Node
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, Dim, OpDesc, Operand
 from opbuild.lowering.context import Lowering, NotServedError, rule
@@ -69,10 +70,12 @@ def lower_elementwise(lowering: Lowering, node: Node, chain: Elementwise) -> Non
 def _readable(lowering: Lowering, name: str) -> Plain:
     """Return a value, copied first where its elements lie too far apart to be read as vectors."""
     value = lowering.plain(name)
-    inner = next(
-        (stride for extent, stride in zip(value.shape[::-1], value.strides[::-1], strict=True) if extent > 1), 1
-    )
-    return lowering.dense(name) if inner not in (0, 1) and lowering.type(name).size >= GATHER_ELEMENTS else value
+    dims = zip(value.shape[::-1], value.strides[::-1], strict=True)
+    inner = next((stride for extent, stride in dims if not always_equal(extent, 1)), 1)
+    if always_equal(inner, 0) or always_equal(inner, 1):
+        return value
+    size = lowering.type(name).size
+    return lowering.dense(name) if is_open((size,)) or size >= GATHER_ELEMENTS else value
 
 
 # -- blocked values ---------------------------------------------------------------------------------------------------
