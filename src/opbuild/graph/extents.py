@@ -406,6 +406,29 @@ def always_equal(one: int | Extent, other: int | Extent) -> bool:
     return not isinstance(difference, Extent) and difference == 0
 
 
+def is_one(extent: int | Extent) -> bool:
+    """Return whether an extent is surely 1, at each size."""
+    return always_equal(extent, 1)
+
+
+def is_step(stride: int | Extent) -> bool:
+    """Return whether a stride is surely that of elements that are adjacent, or one."""
+    return always_equal(stride, 0) or is_one(stride)
+
+
+def same_shape(one: Sequence[int | Extent], other: Sequence[int | Extent]) -> bool:
+    """Return whether two shapes, or strides, are surely equal, at each size."""
+    return len(one) == len(other) and all(map(always_equal, one, other))
+
+
+def divides(one: int | Extent, other: int | Extent) -> bool:
+    """Return whether a number, which is not 0, surely divides another one, at each size."""
+    if not isinstance(one, Extent) and not isinstance(other, Extent):
+        return other % one == 0
+    left, right = (each.polynomial if isinstance(each, Extent) else constant(each) for each in (other, one))
+    return not divided(left, right)[1]
+
+
 def at_example(number: int | Extent) -> int:
     """Return a number's value in a size that is like most: whoever asks is right in any order, and fast in this one."""
     return number.owner.at_example(number.polynomial) if isinstance(number, Extent) else int(number)

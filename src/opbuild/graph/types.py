@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from opbuild.dtypes import ADDED, itemsize
-from opbuild.graph.extents import always_equal
+from opbuild.graph.extents import always_equal, is_one
 from opbuild.platform.records import dataclass, field, replace
 from opbuild.text.plural import counted
 
@@ -86,11 +86,11 @@ def broadcast_shapes(shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...] | Non
         result = [1] * (len(shape) - len(result)) + result
         for position, extent in enumerate(shape, len(result) - len(shape)):
             known = result[position]
-            if always_equal(known, extent) or always_equal(extent, 1):
+            if always_equal(known, extent) or is_one(extent):
                 continue
-            if not always_equal(known, 1) and (known == extent or extent == 1):
+            if not is_one(known) and (known == extent or extent == 1):
                 continue
-            if not always_equal(known, 1) and known != 1:
+            if not is_one(known) and known != 1:
                 return None
             result[position] = extent
     return tuple(result)

@@ -11,7 +11,7 @@ from opbuild.families.blocked import blocks
 from opbuild.families.catalogue import find
 from opbuild.families.family import Dims
 from opbuild.graph.constants import Constants
-from opbuild.graph.extents import at_hand
+from opbuild.graph.extents import at_hand, same_shape
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.kernel.level import Level
 from opbuild.kernel.machine import Machine
@@ -345,7 +345,7 @@ class Lowering:
         """Return whether a value is all of memory that was made for an output, and no output before it has it."""
         storage = value.storage
         own = storage.kind == "output" and storage.alias is None and storage not in taken
-        return own and value.dense and storage.shape == value.shape
+        return own and value.dense and same_shape(storage.shape, value.shape)
 
     def _in_own_storage(self, name: str, value: Plain) -> Storage:
         """Return memory of an output's own, for a value that is written there or else copied."""

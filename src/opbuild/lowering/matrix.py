@@ -20,7 +20,7 @@ from opbuild.families.gemv import family as gemv
 from opbuild.families.matmul import family as matmul
 from opbuild.families.matmul.layouts import PANEL
 from opbuild.files.pages import new_pages
-from opbuild.graph.extents import always_equal, at_hand
+from opbuild.graph.extents import always_equal, at_hand, is_one
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, HIGH_PRECISION, Dim, Operand
 from opbuild.lowering.context import Lowering
@@ -132,9 +132,9 @@ def emit_product(lowering: Lowering, product: Product) -> None:
     expression, order = canonical(product.expression)
     product = replace(product, expression=expression, operands=tuple(product.operands[index] for index in order))
     k, n = product.rhs.shape[-2], product.out.shape[-1]
-    adjacent = k == 1 or product.rhs.strides[-2] == 1
+    adjacent = is_one(k) or is_one(product.rhs.strides[-2])
     is_packed = product.constant is not None and 1 < k < MOST_SUMMED  # twelve rows at once, not one after the other
-    if n == 1 and adjacent and not is_packed:
+    if is_one(n) and adjacent and not is_packed:
         _vector_right(lowering, product)
     elif product.constant is not None:
         _constant_right(lowering, product, product.constant)
@@ -182,11 +182,11 @@ def _any_right(lowering: Lowering, product: Product) -> None:
         m, n = part.out.shape[-2:]
         k, _ = part.rhs.shape[-2:]
         row, column = part.rhs.strides[-2:]
-        if m == 1 and (k == 1 or row == 1):
+        if is_one(m) and (is_one(k) or is_one(row)):
             _vector_left(lowering, part)
-        elif n >= VECTOR and column == 1:
+        elif n >= VECTOR and is_one(column):
             _emit(lowering, part, "rows", prod(part.out.shape[:-2]))
-        elif n >= VECTOR and k >= VECTOR and row == 1:
+        elif n >= VECTOR and is_one(row) and k >= VECTOR:
             _emit(lowering, part, "columns", prod(part.out.shape[:-2]))
         elif n >= VECTOR:
             _emit(lowering, replace(part, rhs=_copied(lowering, part, n)), "rows", prod(part.out.shape[:-2]))
@@ -219,14 +219,14 @@ def _shared_right(product: Product) -> Product:
     """Return the product with its innermost batch as rows, where all of that batch share the right operand."""
     everything = (product.lhs, product.out, *product.operands)
     extent, m = product.out.shape[1:3]
-    if extent == 1 or product.rhs.strides[1] != 0:
+    if is_one(extent) or not always_equal(product.rhs.strides[1], 0):
         return product
-    if any(m != 1 and value.strides[1] != value.strides[2] * m for value in everything):
+    if not is_one(m) and not all(always_equal(value.strides[1], value.strides[2] * m) for value in everything):
         return product
     views = []
     for value in everything:
         shape = (1, value.shape[0], m * extent, value.shape[3])
-        row = value.strides[2] if m != 1 else value.strides[1]
+        row = value.strides[1] if is_one(m) else value.strides[2]
         views.append(viewed_as(value, shape, (0, value.strides[0], row, value.strides[3])))
     right, steps = product.rhs.shape, product.rhs.strides
     rhs = viewed_as(product.rhs, (1, right[0], *right[2:]), (0, steps[0], *steps[2:]))
@@ -241,7 +241,7 @@ def _copied(lowering: Lowering, product: Product, width: int) -> Plain:
     target = lowering.temporary(TensorType(product.rhs.storage.dtype, (*once, k, width)))
     source = viewed_as(product.rhs, (*once, k, n), product.rhs.strides)
     lowering.copy(source, viewed_as(target, source.shape, target.strides), product.node)
-    repeated = [0 if always_equal(have, 1) else step for have, step in zip(once, target.strides, strict=False)]
+    repeated = [0 if is_one(have) else step for have, step in zip(once, target.strides, strict=False)]
     return viewed_as(target, (*batch, k, n), (*repeated, *target.strides[-2:]))
 
 
@@ -335,7 +335,7 @@ def _call(
 
 def epilogue_inputs(product: Product, inner: bool = True) -> tuple[Operand, ...]:
     """Return the descriptor's operands of the epilogue; ``inner``: vectors are loaded along the innermost dimension."""
-    steps = [int(o.strides[-1] != 0) if inner else FREE for o in product.operands]
+    steps = [int(not always_equal(o.strides[-1], 0)) if inner else FREE for o in product.operands]
     return tuple(
         Operand(f"e{index}", o.storage.dtype, (Dim(stride=step), *(Dim(),) * (len(o.shape) - 1)))
         for index, (o, step) in enumerate(zip(product.operands, steps, strict=True))
@@ -345,7 +345,7 @@ def epilogue_inputs(product: Product, inner: bool = True) -> tuple[Operand, ...]
 def _adjacent(lowering: Lowering, product: Product) -> Plain:
     """Return the left operand, copied if the elements of its rows are not adjacent."""
     lhs = product.lhs
-    return lhs if lhs.shape[-1] == 1 or lhs.strides[-1] == 1 else dense_copy(lowering, lhs, product.node)
+    return lhs if is_one(lhs.shape[-1]) or is_one(lhs.strides[-1]) else dense_copy(lowering, lhs, product.node)
 
 
 def dense_copy(lowering: Lowering, value: Plain, node: str) -> Plain:

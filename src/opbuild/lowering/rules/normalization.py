@@ -9,6 +9,7 @@ import numpy as np
 from opbuild.families.layer_norm import family as layer_norm
 from opbuild.families.softmax import family as softmaxes
 from opbuild.graph.elementwise import rounding_of
+from opbuild.graph.extents import is_one
 from opbuild.graph.factors import keep_digits
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.opdesc import OpDesc
@@ -27,18 +28,18 @@ def softmax(lowering: Lowering, node: Node) -> None:
     inner = prod(type_.shape[axis + 1 :])
     if type_.size == 0 or not type_.shape:
         raise NotServedError("a softmax of nothing or of a scalar has no kernel")
-    if inner == 1:
+    if is_one(inner):
         x = _rows(lowering, node.inputs[0], axis)
     else:
         x = dense_as(lowering.dense(node.inputs[0]), (prod(type_.shape[:axis]), type_.shape[axis], inner))
     out = dense_as(lowering.new_plain(node.outputs[0]), x.shape)
-    if inner == 1 and is_short(x.shape[-1]):
+    if is_one(inner) and is_short(x.shape[-1]):
         turned = [transposed(each, (0, 2, 1)) for each in (x, out)]
         desc = _softmax(lowering, node, turned[0], is_inner=False, is_turned=True)
         if lowering.may_call(desc):
             lowering.emit(desc, turned, node)
             return
-    desc = _softmax(lowering, node, x, is_inner=inner == 1)
+    desc = _softmax(lowering, node, x, is_inner=is_one(inner))
     lowering.emit(desc, (with_inner_stride(x, 1), with_inner_stride(out, 1)), node)
 
 
@@ -66,7 +67,7 @@ def layer_normalization(lowering: Lowering, node: Node) -> None:
     vectors = [lowering.dense(name) for name in names]
     x = _rows(lowering, node.inputs[0], axis)
     x = viewed_as(x, (*x.shape[:2], 1, x.shape[2]), (*x.strides[:2], 0, x.strides[2]))
-    scales = [viewed_as(v, x.shape, (0, 0, 0, 0 if prod(v.shape) == 1 != x.shape[-1] else 1)) for v in vectors]
+    scales = [viewed_as(v, x.shape, (0, 0, 0, 0 if is_one(prod(v.shape)) and not is_one(x.shape[-1]) else 1)) for v in vectors]
     _normalize(lowering, node, x, scales, centered=node.op_type == "LayerNormalization")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import prod
 
 from opbuild.families.resize import family as resizes
-from opbuild.graph.extents import always_equal, at_hand
+from opbuild.graph.extents import always_equal, at_hand, is_one
 from opbuild.graph.resampling import TAPS, Axis, axes_of, coordinates, is_plain, mode_of, way_of
 from opbuild.graph.types import Node, TensorType
 from opbuild.lowering.context import Lowering, NotServedError, rule
@@ -57,7 +57,7 @@ def _resample(lowering: Lowering, node: Node, value: Plain, axis: Axis, last: bo
         emit_gather(lowering, node, (x, rows, out), {"kind": "rows"}, "Resize")
         return target
     factors = table(lowering, "resize weights", arguments, (axis.wanted, taps), "float32")
-    if always_equal(inner, 1):
+    if is_one(inner):
         x, out = dense_as(value, (outer, axis.extent)), dense_as(target, (outer, axis.wanted))
     variant = lowering.choose(resizes.choose, out.shape[-1])
     desc = resizes.describe(taps, len(out.shape), variant)
