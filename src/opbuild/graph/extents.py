@@ -158,9 +158,11 @@ class Extents:
         """Return a polynomial's value where no extent of the inputs is 1, nor as great as another one."""
         values: list[int] = []
         for number, each in enumerate(self.variables):
+            left, right = (_filled(side, values) for side in (each.left, each.right))
             if each.operation in ("//", "%"):
-                left, right = (_filled(side, values) for side in (each.left, each.right))
                 values.append((left // right if each.operation == "//" else left % right) if right else each.value)
+            elif each.operation == "positive":
+                values.append(int(left > 0))
             else:
                 values.append(EXAMPLES[number % len(EXAMPLES)] if each.operation == "input" else 0)
         return _filled(polynomial, values)
@@ -200,6 +202,16 @@ class Extents:
             self.variables.append(Variable(operation, left, right, value, natural))
             known = self._known[operation, left, right] = len(self.variables) - 1
         return Extent(self, (((known,), 1),), value)
+
+
+    def flag(self, polynomial: Polynomial, value: int) -> int | Extent:
+        """Return a number that is 1 where a polynomial is above 0, and 0 elsewhere."""
+        known = self._known.get(("positive", polynomial, ()))
+        if known is None:
+            self.variables.append(Variable("positive", polynomial, (), int(value > 0), True))
+            known = self._known["positive", polynomial, ()] = len(self.variables) - 1
+            add_rule(self._rules, (((known,), -1), ((known, known), 1)))
+        return self.number((((known,), 1),), int(value > 0))
 
 
 class Extent:
@@ -404,6 +416,23 @@ def always_equal(one: int | Extent, other: int | Extent) -> bool:
     """Return whether two numbers are surely equal, at each size: for what is only faster if they are."""
     difference: Any = one - other
     return not isinstance(difference, Extent) and difference == 0
+
+
+def is_at_least(extent: int | Extent, least: int) -> int | Extent:
+    """Return 1 where an extent is at least so great, else 0: a number that decides nothing."""
+    if not isinstance(extent, Extent):
+        return int(extent >= least)
+    owner, above = extent.owner, added(extent.polynomial, constant(1 - least))
+    if owner.least(above) > 0:
+        return 1
+    return 0 if owner.least(scaled(above, -1)) >= 0 else owner.flag(above, extent.value + 1 - least)
+
+
+def may_reach(extent: int | Extent, least: int) -> bool:
+    """Return whether an extent may be so great at some size."""
+    if not isinstance(extent, Extent):
+        return extent >= least
+    return extent.owner.least(added(scaled(extent.polynomial, -1), constant(least))) <= 0
 
 
 def is_one(extent: int | Extent) -> bool:

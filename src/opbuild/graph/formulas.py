@@ -71,6 +71,9 @@ class Formulas:
                 sum([factor * prod([values[each] for each in self._ordered[index]]) for factor, index in terms])
                 for terms in (left, right)
             )
+            if operation == "positive":
+                values.append(int(dividend > 0))
+                continue
             if not divisor:
                 return None
             values.append(dividend // divisor if operation == "//" else dividend % divisor)
@@ -101,7 +104,7 @@ class Formulas:
         """
         variables = [Variable(kind, _read(left), _read(right), 0, False) for kind, left, right in parts["variables"]]
         kinds = [each.operation for each in variables]
-        if not set(kinds) <= {"input", "//", "%", "index"} or kinds != sorted(kinds, key=lambda kind: kind != "input"):
+        if not set(kinds) <= {"input", "//", "%", "positive", "index"} or kinds != sorted(kinds, key=lambda kind: kind != "input"):
             raise ValueError(f"open extents are made by {kinds}")
         conditions = [Condition(kind, _read(polynomial)) for kind, polynomial in parts["conditions"]]
         if not {kind for kind, _ in conditions} <= set(_KINDS):

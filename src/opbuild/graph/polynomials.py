@@ -25,15 +25,15 @@ class Variable(NamedTuple):
     """What polynomials are over.
 
     Attributes:
-        operation: ``input``, or ``//`` or ``%`` of two polynomials, as Python rounds; or ``index``, the number of a
-            repetition.
+        operation: ``input``, or ``//`` or ``%`` of two polynomials, as Python rounds; ``positive``, 1 where the left one
+            is above 0, else 0; or ``index``, the number of a repetition.
         left: The dividend.
         right: The divisor.
         value: Its value in the size at hand.
         natural: Whether it is surely not negative.
     """
 
-    operation: Literal["input", "//", "%", "index"]
+    operation: Literal["input", "//", "%", "positive", "index"]
     left: Polynomial
     right: Polynomial
     value: int

@@ -89,7 +89,7 @@ class Lowering:
         self.gates: dict[str, Gate] = {}  # products that nothing computes: weights are multiplied instead
         self._calls: list[Pending | PendingHost] = []
         self._repetitions = Repetitions(self._calls)
-        self.images = self._repetitions.images
+        self.images, self.where = self._repetitions.images, self._repetitions.where
         self._works: dict[tuple[OpDesc, tuple[Dims, ...]], int] = {}  # of calls, most of which are one for each image
         self._digests: dict[str, str] = {}
         self._known = Constants(self.graph.constants)
@@ -319,6 +319,8 @@ class Lowering:
             if served is None:
                 raise NoKernelError(call.nodes, desc)
             desc, views = served
+        if repeated is not None and not at_hand(repeated.count):
+            return KernelCall(desc, views, call.nodes, 0, repeated)  # for other sizes than that at hand
         dims = tuple(tuple((at_hand(extent), at_hand(stride)) for extent, stride in view.dims) for view in views)
         work = self._works.get((desc, dims))
         if work is None:

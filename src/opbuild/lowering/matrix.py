@@ -8,6 +8,7 @@ rows.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -20,7 +21,7 @@ from opbuild.families.gemv import family as gemv
 from opbuild.families.matmul import family as matmul
 from opbuild.families.matmul.layouts import PANEL
 from opbuild.files.pages import new_pages
-from opbuild.graph.extents import always_equal, at_hand, is_one
+from opbuild.graph.extents import always_equal, at_hand, is_at_least, is_one, same_shape
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, HIGH_PRECISION, Dim, Operand
 from opbuild.lowering.context import Lowering
@@ -146,7 +147,8 @@ def _constant_right(lowering: Lowering, product: Product, constant: tuple[str, b
     in_pairs = lowering.machine.pairs and lowering.type(constant[0]).dtype == "bfloat16"
     in_pairs = in_pairs and product.impl_mode != HIGH_PRECISION
     weights = panels(lowering, *constant, in_pairs)
-    _emit(lowering, replace(as_rows(lowering, product), rhs=weights), "pairs" if in_pairs else "panels", 1)
+    rows = _turned_once(lowering, as_rows(lowering, product))
+    _emit(lowering, replace(rows, rhs=weights), "pairs" if in_pairs else "panels", 1)
 
 
 def as_rows(lowering: Lowering, product: Product) -> Product:
@@ -179,21 +181,46 @@ def rows_of(lowering: Lowering, product: Product) -> Plain:
 
 def _any_right(lowering: Lowering, product: Product) -> None:
     for part in batches_of(product):
-        m, n = part.out.shape[-2:]
-        k, _ = part.rhs.shape[-2:]
-        row, column = part.rhs.strides[-2:]
-        if is_one(m) and (is_one(k) or is_one(row)):
-            _vector_left(lowering, part)
-        elif n >= VECTOR and is_one(column):
-            _emit(lowering, part, "rows", prod(part.out.shape[:-2]))
-        elif n >= VECTOR and is_one(row) and k >= VECTOR:
-            _emit(lowering, part, "columns", prod(part.out.shape[:-2]))
-        elif n >= VECTOR:
-            _emit(lowering, replace(part, rhs=_copied(lowering, part, n)), "rows", prod(part.out.shape[:-2]))
-        else:
-            rhs = _copied(lowering, part, PANEL)
-            panel = viewed_as(rhs, (*rhs.shape[:-2], 1, k, PANEL), (*rhs.strides[:-2], k * PANEL, PANEL, 1))
-            _emit(lowering, replace(part, rhs=panel), "panels", prod(part.out.shape[:-2]))
+        others, turned = 1, _turned_once(lowering, part)
+        for flag, emit in _ways(part):
+            if not always_equal(others * flag, 0):
+                with lowering.where(others * flag):
+                    emit(lowering, turned)
+            others = others * (1 - flag)
+
+
+def _ways(product: Product) -> Iterator[tuple[int, Callable[[Lowering, Product], None]]]:
+    """Yield how a product may be computed, the best first, and flags that say at which sizes it may."""
+    m, n = product.out.shape[-2:]
+    k, _ = product.rhs.shape[-2:]
+    row, column = product.rhs.strides[-2:]
+    is_wide = is_at_least(n, VECTOR)
+    if is_one(k) or is_one(row):
+        yield 1 - is_at_least(m, 2), _vector_left
+    if is_one(column):
+        yield is_wide, _rows
+    elif is_one(row):
+        yield is_wide * is_at_least(k, VECTOR), _columns
+    yield is_wide, _copied_rows
+    yield 1, _panel
+
+
+def _rows(lowering: Lowering, part: Product) -> None:
+    _emit(lowering, part, "rows", prod(part.out.shape[:-2]))
+
+
+def _columns(lowering: Lowering, part: Product) -> None:
+    _emit(lowering, part, "columns", prod(part.out.shape[:-2]))
+
+
+def _copied_rows(lowering: Lowering, part: Product) -> None:
+    _rows(lowering, replace(part, rhs=_copied(lowering, part, part.out.shape[-1])))
+
+
+def _panel(lowering: Lowering, part: Product) -> None:
+    rhs, k = _copied(lowering, part, PANEL), part.rhs.shape[-2]
+    panel = viewed_as(rhs, (*rhs.shape[:-2], 1, k, PANEL), (*rhs.strides[:-2], k * PANEL, PANEL, 1))
+    _emit(lowering, replace(part, rhs=panel), "panels", prod(part.out.shape[:-2]))
 
 
 def batches_of(product: Product) -> list[Product]:
@@ -250,8 +277,7 @@ def _emit(lowering: Lowering, product: Product, layout: str, batches: int) -> No
     m, n = product.out.shape[-2:]
     k = product.lhs.shape[-1]
     rank = len(product.out.shape)
-    lhs = _turned_once(lowering, product) if _is_far_apart(product) else product.lhs
-    lhs, rhs = with_inner_stride(lhs, 1), product.rhs
+    lhs, rhs = with_inner_stride(product.lhs, 1), product.rhs
     dtype = rhs.storage.dtype
     variant = lowering.choose(matmul.choose, layout, batches, m, n, k, dtype)
     own = matmul.operands(layout, rank, len(rhs.shape), constant_step(lhs.strides[-1]), variant, dtype)
@@ -269,14 +295,17 @@ def _is_far_apart(product: Product) -> bool:
     return is_turned and k >= LEAST_SUMMED and at_hand(product.out.shape[-1]) >= LEAST_COLUMNS
 
 
-def _turned_once(lowering: Lowering, product: Product) -> Plain:
-    """Return a dense copy of the left operand, one for all products that read it."""
+def _turned_once(lowering: Lowering, product: Product) -> Product:
+    """Return a product whose left operand does not lie far apart: a dense copy, one for all products that read it."""
+    if not _is_far_apart(product):
+        return product
     lhs, copies = product.lhs, lowering.turned.setdefault(product.lhs.storage, [])
     for source, copy in copies:
-        if (source.offset, source.shape, source.strides) == (lhs.offset, lhs.shape, lhs.strides):
-            return copy
+        same = same_shape(source.shape, lhs.shape) and same_shape(source.strides, lhs.strides)
+        if same and always_equal(source.offset, lhs.offset):
+            return replace(product, lhs=copy)
     copies.append((lhs, dense_copy(lowering, lhs, product.node)))
-    return copies[-1][1]
+    return replace(product, lhs=copies[-1][1])
 
 
 def _vector_right(lowering: Lowering, product: Product) -> None:

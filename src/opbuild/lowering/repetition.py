@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from opbuild.graph.extents import ClosedError, Extent
 from opbuild.program import Repeated
@@ -38,6 +39,23 @@ class Repetitions:
             raise ClosedError("a repetition lies in another one")
         repeated = Repeated(count)
         self._of.update(dict.fromkeys(own, repeated))
+
+    @contextmanager
+    def where(self, flag: int) -> Iterator[None]:
+        """Let the calls that are emitted meanwhile be run only where a flag, which may be open, is 1.
+
+        Nothing that they write may be read elsewhere, but what other calls write where it is 0.
+
+        Raises:
+            ClosedError: If one of them is repeated.
+        """
+        first = len(self._calls)
+        yield
+        places = range(first, len(self._calls))
+        if isinstance(flag, Extent) and len(places):
+            if not self._of.keys().isdisjoint(places):
+                raise ClosedError("a repetition lies in a choice")
+            self._of.update(dict.fromkeys(places, Repeated(flag)))
 
     def of(self, place: int) -> Repeated | None:
         """Return what the call at a place is a part of, if it is repeated."""

@@ -16,7 +16,7 @@ from opbuild.families.family import Choose
 from opbuild.families.from_blocked import family as from_blocks
 from opbuild.families.shuffle import family as shuffle
 from opbuild.families.to_blocked import family as to_blocks
-from opbuild.graph.extents import always_equal, is_one, is_open, is_step
+from opbuild.graph.extents import always_equal, is_one, is_open, is_step, may_reach
 from opbuild.graph.types import Array
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.loops import Dims, Loops, collapse
@@ -33,22 +33,23 @@ def copy(views: Sequence[View], dtype: str, choose: Choose) -> Made:
     """Make the call that copies a strided tensor of any rank to another of the same extents."""
     loops, size = collapse(views), itemsize(dtype)
     across = _across(loops, copies.edge(size))
+    column = 0 if across is None else loops.extents[across]
     if across is not None:
         loops = loops.moved(across, 1)
     loops = loops.filled(at=1 if across is None else 2) if len(loops.extents) > 1 else loops
     source, target = (steps[0] for steps in loops.strides[:2])
     adjacent = is_one(target) and is_step(source)
-    variant = choose(copies.choose, loops.extents[0], size, adjacent, across is not None)
+    variant = choose(copies.choose, loops.extents[0], size, adjacent, column)
     return copies.describe(dtype, (source, target), len(loops.extents), variant), loops.views(views)
 
 
 def _across(loops: Loops, edge: int) -> int | None:
-    """Return the dimension along which the source's elements are adjacent, if whole blocks are to be transposed."""
+    """Return the dimension along which the source's elements are adjacent, if there may be blocks to be transposed."""
     source, target = loops.strides
     if not is_one(target[0]) or is_step(source[0]):
         return None
     other = next((number for number, stride in enumerate(source) if is_one(stride)), None)
-    return other if other and loops.extents[0] >= edge and loops.extents[other] >= edge else None
+    return other if other and may_reach(loops.extents[0], edge) and may_reach(loops.extents[other], edge) else None
 
 
 def to_blocked(views: tuple[View, ...], dtype: str, choose: Choose) -> Made:

@@ -14,7 +14,7 @@ from opbuild.lowering.available import meaning
 from opbuild.platform.records import NamedTuple
 from opbuild.runtime.library import Library
 from opbuild.runtime.sized import Chosen, Kernel
-from opbuild.runtime.template import NONE, Decided, OpenQuestion, Template, argument
+from opbuild.runtime.template import NONE, Decided, OpenKernel, OpenQuestion, Template, argument
 
 Dims = list[tuple[tuple[int, int], ...]]
 """Extents and strides of each operand."""
@@ -75,12 +75,22 @@ class LoadedKernels:
         answers = [self._answer(question, numbers) for question in template.questions]
         asked = zip(answers, template.questions, strict=True)
         suits = all((answer is not None) == question.answered for answer, question in asked)
+        run = {
+            step.decided
+            for step in template.steps
+            if isinstance(step, OpenKernel)
+            and (step.repetition == NONE or numbers[template.repetitions[step.repetition]])
+        }
         chosen: list[Chosen | None] = []
         replaced = set()
         for number, each in enumerate(template.decided):
             dims = [tuple((numbers[a], numbers[b]) for a, b in zip(p[::2], p[1::2], strict=True)) for p in each.dims]
             answer = each.desc.variant if each.question == NONE else answers[each.question]
             wanted = find(each.desc.family).without_limits(each.desc).variant if answer is None else answer
+            if number not in run:  # at this size it is computed otherwise
+                same = next(iter(self._alike.get(self._meaning(each.desc), ())), None)
+                chosen.append(None if same is None else Chosen(same, 0))
+                continue
             kernel = self._best(each, wanted, dims)
             if kernel is None or kernel.desc.variant != wanted:
                 replaced.add(number)

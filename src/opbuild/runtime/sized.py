@@ -298,15 +298,19 @@ class SizedExecutor(Runner):
         layout = self._layout
         if not len(layout.first):
             return
+        times = np.array(self._counts, np.int64)[layout.repetition]
+        if times.min() < 0:
+            raise ValueError("something is repeated less than never")
+        is_run = times > 0
+        offsets = np.where(is_run, self._offsets, 0)
+        of_dims = np.repeat(is_run, np.diff(np.append(layout.first, len(extents))))
+        extents, strides = np.where(of_dims, extents, 1), np.where(of_dims, strides, 0)
         if extents.min() < 1 or extents.max() > INT32_MAX or np.abs(strides).max() > INT32_MAX:
             raise ValueError("an extent or a stride is out of range")
         reach = (extents - 1) * strides
-        times = np.array(self._counts, np.int64)[layout.repetition]
-        if times.min() < 1:
-            raise ValueError("something is repeated less than once")
-        last = (times - 1) * self._numbers[layout.more]
-        low = self._offsets + np.minimum(last, 0) + np.add.reduceat(np.minimum(reach, 0), layout.first)
-        high = self._offsets + np.maximum(last, 0) + np.add.reduceat(np.maximum(reach, 0), layout.first)
+        last = np.maximum(times - 1, 0) * self._numbers[layout.more]
+        low = offsets + np.minimum(last, 0) + np.add.reduceat(np.minimum(reach, 0), layout.first)
+        high = offsets + np.maximum(last, 0) + np.add.reduceat(np.maximum(reach, 0), layout.first)
         if low.min() < 0 or (high >= self._sizes[layout.buffer]).any():
             raise ValueError("a view leaves its buffer")
         elements = np.multiply.reduceat(np.where(strides != 0, extents, 1), layout.first) * times
