@@ -85,7 +85,7 @@ def is_chosen_alike(template: Template, numbers: list[int], program: Program) ->
 
 def assert_served(template: Template, numbers: list[int], kernels: Collection[OpDesc]) -> None:
     """Some kernel of those that were to be enough may compute each call in a size."""
-    for each in template.decided:
+    for each in (template.decided[index] for index in template.run_classes(numbers)):
         dims = [tuple((numbers[a], numbers[b]) for a, b in zip(p[::2], p[1::2], strict=True)) for p in each.dims]
         alike = [kernel for kernel in kernels if meaning(kernel) == meaning(each.desc)]
         assert any(kernel.problem(with_rank(kernel, dims)) is None for kernel in alike), each.desc

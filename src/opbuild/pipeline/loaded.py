@@ -14,7 +14,7 @@ from opbuild.lowering.available import meaning
 from opbuild.platform.records import NamedTuple
 from opbuild.runtime.library import Library
 from opbuild.runtime.sized import Chosen, Kernel
-from opbuild.runtime.template import NONE, Decided, OpenKernel, OpenQuestion, Template, argument
+from opbuild.runtime.template import NONE, Decided, OpenQuestion, Template, argument
 
 Dims = list[tuple[tuple[int, int], ...]]
 """Extents and strides of each operand."""
@@ -75,12 +75,7 @@ class LoadedKernels:
         answers = [self._answer(question, numbers) for question in template.questions]
         asked = zip(answers, template.questions, strict=True)
         suits = all((answer is not None) == question.answered for answer, question in asked)
-        run = {
-            step.decided
-            for step in template.steps
-            if isinstance(step, OpenKernel)
-            and (step.repetition == NONE or numbers[template.repetitions[step.repetition]])
-        }
+        run = template.run_classes(numbers)
         chosen: list[Chosen | None] = []
         replaced = set()
         for number, each in enumerate(template.decided):

@@ -194,6 +194,11 @@ class Template:
             found += [(index, time) for time in range(times) for index in indices]
         return found
 
+    def run_classes(self, numbers: Sequence[int]) -> set[int]:
+        """Return the classes of kernel calls of which some are run in a size; others are computed otherwise there."""
+        times = [*(numbers[place] for place in self.repetitions), 1]  # the last is that of ``NONE``
+        return {step.decided for step in self.steps if isinstance(step, OpenKernel) and times[step.repetition]}
+
     def extents(self, shapes: Sequence[Sequence[int]]) -> list[int]:
         """Return the open extents in the shapes of the inputs, and in what decides besides."""
         return [shapes[index][axis] for index, axis in self.variables]
