@@ -21,6 +21,7 @@ import numpy as np
 from opbuild.graph.polynomials import (
     Condition,
     Kind,
+    Monomial,
     Polynomial,
     Rules,
     Variable,
@@ -101,6 +102,25 @@ class Extents:
         self._learn(condition)
         if kind == "zero":
             add_rule(self._rules, condition.polynomial)
+
+    def least_conditions(self) -> list[Condition]:
+        """Return the conditions without those that follow from others."""
+        found: dict[tuple[Kind, Polynomial], int] = {}
+        for kind, polynomial in self.conditions:
+            known = polynomial if kind == "zero" else self.simplified(polynomial)
+            rest, number = tuple(term for term in known if term[0]), dict(known).get((), 0)
+            if kind == "not zero" and not number and len(rest) == 1 and self._is_natural(rest[0]):
+                kind = "positive"
+            key = kind, rest if kind == "positive" else known
+            if rest:
+                found[key] = min(number, found.get(key, number))
+        return [
+            Condition(kind, added(terms, constant(number)) if kind == "positive" else terms)
+            for (kind, terms), number in found.items()
+        ]
+
+    def _is_natural(self, term: tuple[Monomial, int]) -> bool:
+        return term[1] > 0 and all(self.variables[each].natural for each in term[0])
 
     def simplified(self, polynomial: Polynomial) -> Polynomial:
         """Return the polynomial that one equals where the conditions hold: the same for all that are equal."""

@@ -147,7 +147,7 @@ class Numbers:
     def formulas(self) -> Formulas:
         """Return all numbers; from now on nothing can be decided by an open extent."""
         self._extents.closed = True
-        return Formulas(self._extents.variables, list(self._extents.conditions), list(self._places))
+        return Formulas(self._extents.variables, self._extents.least_conditions(), list(self._places))
 
 
 def _require_known(polynomials: Sequence[Polynomial], count: int) -> None:
