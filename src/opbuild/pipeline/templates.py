@@ -20,6 +20,7 @@ from opbuild.lowering.recording import Question, Recording
 from opbuild.pipeline.loaded import with_rank
 from opbuild.program import Buffer, Call, HostCall, KernelCall, Port, Program, Repeated, View
 from opbuild.runtime.binding import Shapes
+from opbuild.runtime.memory_plan import views_of
 from opbuild.runtime.template import (
     NONE,
     Decided,
@@ -237,16 +238,21 @@ class _Making:
 
 
 def _fixed(program: Program) -> Program:
+    calls = tuple(_fixed_calls(program.calls))
+    used = {view.buffer for call in calls for view in views_of(call)}
     return Program(
         program.name,
-        tuple(
-            Buffer(b.kind, b.dtype, at_hand(b.size), _fixed_value(b.zeroed), b.pack, b.source) for b in program.buffers
-        ),
-        tuple(_fixed_calls(program.calls)),
+        tuple(_fixed_buffer(each, is_used=index in used) for index, each in enumerate(program.buffers)),
+        calls,
         tuple(Port(port.name, _fixed_type(port.type), port.buffer) for port in program.inputs),
         tuple(Port(port.name, _fixed_type(port.type), port.buffer) for port in program.outputs),
         program.notes,
     )
+
+
+def _fixed_buffer(buffer: Buffer, *, is_used: bool) -> Buffer:
+    size = at_hand(buffer.size) if is_used or buffer.kind != "temporary" else 0
+    return Buffer(buffer.kind, buffer.dtype, size, _fixed_value(buffer.zeroed), buffer.pack, buffer.source)
 
 
 def _fixed_calls(calls: Sequence[Call]) -> Iterator[Call]:

@@ -182,7 +182,7 @@ class SizedExecutor(Runner):
             for index, each in enumerate(layout.template.buffers)
             if each.kind == TABLE
         }
-        nbytes = self._sizes * layout.itemsize
+        nbytes = np.where(self._is_idle(), 0, self._sizes * layout.itemsize)
         buffers = layout.template.buffers
         geometries = {
             index: (each.zeroed[0], *numbers[list(each.zeroed[1])].tolist(), each.dtype)
@@ -292,6 +292,13 @@ class SizedExecutor(Runner):
         if made.dtype != dtype or made.size != size:
             raise ValueError(f"the table of {open_.name} is not what its buffer is for")
         return np.ascontiguousarray(made)
+
+    def _is_idle(self) -> Array:
+        """Return which temporary buffers only calls touch that are run at other sizes."""
+        layout, count = self._layout, len(self._layout.template.buffers)
+        is_run = np.array(self._counts, np.int64)[layout.repetition] > 0
+        idle, run = (np.bincount(layout.buffer[each], minlength=count) for each in (~is_run, is_run))
+        return layout.is_temporary & (idle > 0) & (run == 0)
 
     def _check(self, extents: Array, strides: Array) -> None:
         """Refuse what ``record.problem`` refuses: kernels check nothing."""
