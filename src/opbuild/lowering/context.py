@@ -242,7 +242,11 @@ class Lowering:
     def choose(self, function: Callable[..., V], *extents: Any) -> V:
         """Return what a family's ``choose`` returns for these extents on machines of the level."""
         kernels, arguments = self.options.kernels, (*extents, self.machine)
-        return function(*arguments) if kernels is None else kernels.choose(self.site, function, arguments)
+        if kernels is None:
+            return function(*arguments)
+        if kernels.is_elsewhere != self._repetitions.is_elsewhere:
+            kernels.is_elsewhere = self._repetitions.is_elsewhere
+        return kernels.choose(self.site, function, arguments)
 
     def may_call(self, desc: OpDesc) -> bool:
         """Return whether there may be this very kernel: where kernels are given, whether it is one of them."""
@@ -313,14 +317,15 @@ class Lowering:
 
     def _kernel_call(self, call: Pending, views: tuple[View, ...], repeated: Repeated | None = None) -> KernelCall:
         self.site = call.nodes
+        self._repetitions.is_elsewhere = repeated is not None and not at_hand(repeated.count)
         desc, views = (call.make, views) if isinstance(call.make, OpDesc) else call.make(views)
         if self.options.kernels is not None:
             served = self.options.kernels.serve(desc, views)
             if served is None:
                 raise NoKernelError(call.nodes, desc)
             desc, views = served
-        if repeated is not None and not at_hand(repeated.count):
-            return KernelCall(desc, views, call.nodes, 0, repeated)  # for other sizes than that at hand
+        if self._repetitions.is_elsewhere:
+            return KernelCall(desc, views, call.nodes, 0, repeated)
         dims = tuple(tuple((at_hand(extent), at_hand(stride)) for extent, stride in view.dims) for view in views)
         work = self._works.get((desc, dims))
         if work is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from opbuild.graph.extents import ClosedError, Extent
+from opbuild.graph.extents import ClosedError, Extent, at_hand
 from opbuild.program import Repeated
 
 
@@ -14,11 +14,15 @@ class Repetitions:
 
     Args:
         calls: The calls, which grow.
+
+    Attributes:
+        is_elsewhere: Whether what is emitted now is run at other sizes than that at hand.
     """
 
     def __init__(self, calls: Sequence[object]) -> None:
         self._calls = calls
         self._of: dict[int, Repeated] = {}
+        self.is_elsewhere = False
 
     def images(self, count: int) -> Iterator[int]:
         """Yield the number of each image; one that stands for all if ``count`` is open.
@@ -49,8 +53,10 @@ class Repetitions:
         Raises:
             ClosedError: If one of them is repeated.
         """
-        first = len(self._calls)
+        first, before = len(self._calls), self.is_elsewhere
+        self.is_elsewhere = before or not at_hand(flag)
         yield
+        self.is_elsewhere = before
         places = range(first, len(self._calls))
         if isinstance(flag, Extent) and len(places):
             if not self._of.keys().isdisjoint(places):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
 
 from opbuild.families.catalogue import find
@@ -102,15 +102,26 @@ class OpenProgram:
 
         Args:
             alike: Returns kernels that compute what another one does, the best first: that one itself if it is there
-                or wanted. The first that may run at all sizes serves; if none may, the one without limits.
+                or wanted. The first that may run at all sizes serves; if none may, the first that may at the size at
+                hand, and the one without limits.
         """
         found: defaultdict[OpDesc, dict[str, None]] = defaultdict(dict)
         for call in self.program.calls:
             if isinstance(call, KernelCall):
-                served = (each for each in alike(call.desc) if self._runs_always(each, call))
-                chosen = next(served, None) or find(call.desc.family).without_limits(call.desc)
-                found[chosen].update(dict.fromkeys(call.nodes))
+                for chosen in self._serving(call, alike(call.desc)):
+                    found[chosen].update(dict.fromkeys(call.nodes))
         return {desc: tuple(nodes) for desc, nodes in found.items()}
+
+    def _serving(self, call: KernelCall, alike: Sequence[OpDesc]) -> Iterator[OpDesc]:
+        always = next((each for each in alike if self._runs_always(each, call)), None)
+        if always is not None:
+            yield always
+            return
+        dims = [_fixed_value(view.dims) for view in call.views]
+        is_run = call.repeated is None or at_hand(call.repeated.count) > 0
+        best = (each for each in alike if not is_run or each.problem(with_rank(each, dims)) is None)
+        yield from islice(best, 1)
+        yield find(call.desc.family).without_limits(call.desc)
 
     def _runs_always(self, desc: OpDesc, call: KernelCall) -> bool:
         dims = with_rank(desc, [view.dims for view in call.views])
