@@ -65,7 +65,9 @@ def filled(view: OpenView, numbers: list[int], time: int) -> View:
 
 def assert_same(template: Template, numbers: list[int], program: Program) -> None:
     """Compare what a template is in a size with what is lowered at that size."""
-    assert [numbers[each.size] for each in template.buffers] == [each.size for each in program.buffers]
+    # What is run at other sizes only has no memory.
+    sizes = [(numbers[own.size], each.size) for own, each in zip(template.buffers, program.buffers, strict=True)]
+    assert all(own == size for own, size in sizes if size)
     for (index, time), call in zip(template.order(numbers), program.calls, strict=True):
         step = template.steps[index]
         assert [filled(view, numbers, time) for view in views_of_step(step)] == list(views_of(call))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -11,7 +11,7 @@ from opbuild.families.blocked import blocks
 from opbuild.families.catalogue import find
 from opbuild.families.family import Dims
 from opbuild.graph.constants import Constants
-from opbuild.graph.extents import at_hand, same_shape
+from opbuild.graph.extents import always_equal, at_hand, same_shape
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.kernel.level import Level
 from opbuild.kernel.machine import Machine
@@ -89,7 +89,7 @@ class Lowering:
         self.gates: dict[str, Gate] = {}  # products that nothing computes: weights are multiplied instead
         self._calls: list[Pending | PendingHost] = []
         self._repetitions = Repetitions(self._calls)
-        self.images, self.where = self._repetitions.images, self._repetitions.where
+        self.images = self._repetitions.images
         self._works: dict[tuple[OpDesc, tuple[Dims, ...]], int] = {}  # of calls, most of which are one for each image
         self._digests: dict[str, str] = {}
         self._known = Constants(self.graph.constants)
@@ -261,6 +261,20 @@ class Lowering:
         """
         names = (nodes.name,) if isinstance(nodes, Node) else tuple(nodes)
         self._calls.append(Pending(make, tuple(operands), names))
+
+    def either(self, ways: Iterable[tuple[int, Callable[[], object]]]) -> None:
+        """Emit what computes something in one of several ways: at each size in the first one that may be taken there.
+
+        Args:
+            ways: Flags, 1 where a way may be taken, which may be open; and what emits its calls, or returns False if no
+                kernel serves. What it brings to another layout it must bring itself, and may not be read elsewhere.
+        """
+        others = 1
+        for flag, emit in ways:
+            if not always_equal(others * flag, 0):
+                with self._repetitions.where(others * flag):
+                    is_served = emit() is not False
+                others = others - others * flag if is_served else others
 
     def copy(self, source: Plain, target: Plain, name: str) -> None:
         """Emit the copy of a plain value, with any strides, to a place of the same shape; ``name`` is for reports."""

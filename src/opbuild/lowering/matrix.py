@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -174,19 +175,15 @@ def rows_of(lowering: Lowering, product: Product) -> Plain:
     k = lhs.shape[-1]
     extents, strides = merge(lhs.shape[:-1], [lhs.strides[:-1]])
     if len(extents) > 1:
-        return viewed_as(dense_copy(lowering, lhs, product.node), (prod(extents), k), (k, 1))
+        return viewed_as(_copied_once(lowering, product), (prod(extents), k), (k, 1))
     rows = (extents[0], strides[0][0]) if extents else (1, 0)
     return viewed_as(lhs, (rows[0], k), (rows[1], lhs.strides[-1]))
 
 
 def _any_right(lowering: Lowering, product: Product) -> None:
     for part in batches_of(product):
-        others, turned = 1, _turned_once(lowering, part)
-        for flag, emit in _ways(part):
-            if not always_equal(others * flag, 0):
-                with lowering.where(others * flag):
-                    emit(lowering, turned)
-            others = others * (1 - flag)
+        turned = _turned_once(lowering, part)
+        lowering.either((flag, partial(emit, lowering, turned)) for flag, emit in _ways(part))
 
 
 def _ways(product: Product) -> Iterator[tuple[int, Callable[[Lowering, Product], None]]]:
@@ -296,16 +293,19 @@ def _is_far_apart(product: Product) -> bool:
 
 
 def _turned_once(lowering: Lowering, product: Product) -> Product:
-    """Return a product whose left operand does not lie far apart: a dense copy, one for all products that read it."""
-    if not _is_far_apart(product):
-        return product
+    """Return a product whose left operand does not lie far apart: else it is a copy."""
+    return replace(product, lhs=_copied_once(lowering, product)) if _is_far_apart(product) else product
+
+
+def _copied_once(lowering: Lowering, product: Product) -> Plain:
+    """Return a dense copy of the left operand, one for all products that read it."""
     lhs, copies = product.lhs, lowering.turned.setdefault(product.lhs.storage, [])
     for source, copy in copies:
         same = same_shape(source.shape, lhs.shape) and same_shape(source.strides, lhs.strides)
         if same and always_equal(source.offset, lhs.offset):
-            return replace(product, lhs=copy)
+            return copy
     copies.append((lhs, dense_copy(lowering, lhs, product.node)))
-    return replace(product, lhs=copies[-1][1])
+    return copies[-1][1]
 
 
 def _vector_right(lowering: Lowering, product: Product) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from opbuild.graph.extents import always_equal, at_example, divides, is_one, is_open, same_shape
+from opbuild.graph.extents import always_equal, at_example, divides, is_at_least, is_one, same_shape
 from opbuild.kernel.opdesc import FREE
 from opbuild.lowering.operands import Plain, dense_strides
 
@@ -72,9 +72,9 @@ def dense_as(value: Plain, shape: Sequence[int]) -> Plain:
     return viewed_as(value, shape, dense_strides(tuple(shape)))
 
 
-def is_short(row: int) -> bool:
-    """Return whether rows are so short that kernels take many of them side by side, rather than one in vectors."""
-    return not is_open((row,)) and 1 < row <= SHORT_ROW
+def is_short(row: int) -> int:
+    """Return 1 where rows are so short that kernels take many of them side by side, rather than one in vectors."""
+    return is_at_least(row, 2) * (1 - is_at_least(row, SHORT_ROW + 1))
 
 
 def transposed(value: Plain, order: Sequence[int]) -> Plain:

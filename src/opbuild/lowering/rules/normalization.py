@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -33,13 +34,23 @@ def softmax(lowering: Lowering, node: Node) -> None:
     else:
         x = dense_as(lowering.dense(node.inputs[0]), (prod(type_.shape[:axis]), type_.shape[axis], inner))
     out = dense_as(lowering.new_plain(node.outputs[0]), x.shape)
-    if is_one(inner) and is_short(x.shape[-1]):
-        turned = [transposed(each, (0, 2, 1)) for each in (x, out)]
-        desc = _softmax(lowering, node, turned[0], is_inner=False, is_turned=True)
-        if lowering.may_call(desc):
-            lowering.emit(desc, turned, node)
-            return
-    desc = _softmax(lowering, node, x, is_inner=is_one(inner))
+    is_inner = is_one(inner)
+    turned = partial(_emit_turned, lowering, node, x, out)
+    rows = partial(_emit_softmax, lowering, node, x, out, is_inner=is_inner)
+    lowering.either([(is_short(x.shape[-1]) if is_inner else 0, turned), (1, rows)])
+
+
+def _emit_turned(lowering: Lowering, node: Node, *rows: Plain) -> bool:
+    """Emit a softmax of short rows, side by side; return whether there is a kernel for that."""
+    turned = [transposed(each, (0, 2, 1)) for each in rows]
+    desc = _softmax(lowering, node, turned[0], is_inner=False, is_turned=True)
+    if lowering.may_call(desc):
+        lowering.emit(desc, turned, node)
+    return lowering.may_call(desc)
+
+
+def _emit_softmax(lowering: Lowering, node: Node, x: Plain, out: Plain, *, is_inner: bool) -> None:
+    desc = _softmax(lowering, node, x, is_inner=is_inner)
     lowering.emit(desc, (with_inner_stride(x, 1), with_inner_stride(out, 1)), node)
 
 

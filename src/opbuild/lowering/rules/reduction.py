@@ -60,12 +60,16 @@ def reduce(lowering: Lowering, node: Node) -> None:
     out = lowering.new_plain(node.outputs[0])
     if prod(out.shape) == 0:
         return
-    desc = _reduction(lowering, node, name, plan)
-    if plan.layout == "inner" and not is_one(plan.x.shape[1]) and is_short(plan.x.shape[-1]):
-        turned = _turned(plan)
-        other = _reduction(lowering, node, name, turned)
-        plan, desc = (turned, other) if lowering.may_call(other) else (plan, desc)
-    lowering.emit(desc, (plan.x, dense_as(out, plan.kept)), node)
+
+    def emit(plan: _Plan) -> bool:
+        desc = _reduction(lowering, node, name, plan)
+        if lowering.may_call(desc) or not plan.is_turned:
+            lowering.emit(desc, (plan.x, dense_as(out, plan.kept)), node)
+        return lowering.may_call(desc)
+
+    is_rows = plan.layout == "inner" and not is_one(plan.x.shape[1])
+    short = is_short(plan.x.shape[-1]) if is_rows else 0
+    lowering.either([(short, lambda: emit(_turned(plan))), (1, lambda: emit(plan))])
 
 
 def _is_pool(lowering: Lowering, node: Node, name: str, reduced: set[int]) -> bool:
@@ -160,13 +164,17 @@ def arg_reduce(lowering: Lowering, node: Node) -> None:
         layout, shape, kept = "inner", (1, shape[0], shape[1]), (1, shape[0])
     x = dense_as(lowering.dense(node.inputs[0]), shape)
     out = dense_as(lowering.new_plain(node.outputs[0]), kept)
-    if is_one(inner) and is_short(shape[-1]):
+
+    def emit_turned() -> bool:
         turned = transposed(x, (0, 2, 1))
         desc = _position(lowering, node, "outer", turned, is_turned=True)
         if lowering.may_call(desc):
             lowering.emit(desc, (turned, out), node)
-            return
-    lowering.emit(_position(lowering, node, layout, x), (x, out), node)
+        return lowering.may_call(desc)
+
+    short = is_short(shape[-1]) if is_one(inner) else 0
+    rows = lambda: lowering.emit(_position(lowering, node, layout, x), (x, out), node)  # noqa: E731
+    lowering.either([(short, emit_turned), (1, rows)])
 
 
 def _position(lowering: Lowering, node: Node, layout: str, x: Plain, *, is_turned: bool = False) -> OpDesc:
