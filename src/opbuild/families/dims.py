@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from opbuild.dtypes import itemsize
+from opbuild.graph.extents import is_step
 from opbuild.kernel.opdesc import FREE, Dim
 
 VECTOR = 16
@@ -19,7 +20,7 @@ def vector_width(extent: int, itemsize: int) -> int:
 
 def inner_dim(stride: int, width: int) -> Dim:
     """Return an operand's innermost dimension: stride 0 and 1 are constants of the code."""
-    return Dim(stride=stride if stride in (0, 1) else FREE, min=width if width > 1 else 0)
+    return Dim(stride=stride if is_step(stride) else FREE, min=width if width > 1 else 0)
 
 
 def free_dims(rank: int, inner_stride: int = FREE, inner_min: int = 0, inner_max: int = FREE) -> tuple[Dim, ...]:

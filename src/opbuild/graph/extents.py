@@ -12,7 +12,7 @@ Quotients and remainders that are no polynomials are variables of their own, wor
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import Any, Literal, SupportsIndex, TypeVar
 
@@ -21,20 +21,27 @@ import numpy as np
 from opbuild.graph.polynomials import (
     Condition,
     Kind,
+    Monomial,
     Polynomial,
+    Rules,
     Variable,
+    add_rule,
     added,
     constant,
     divided,
     multiplied,
     reduced,
     scaled,
+    simplified,
 )
 
 T = TypeVar("T")
 
 MOST_TERMS = 64
 """Terms of a polynomial; an extent that would have more is no longer open."""
+
+EXAMPLES = (67, 83, 97, 71, 89, 101, 73, 79, 103)
+"""Extents of inputs in a size that is like most."""
 
 
 class ClosedError(Exception):
@@ -57,6 +64,7 @@ class Extents:
         self._known: dict[tuple[str, Polynomial, Polynomial], int] = {}
         self._index: int | None = None
         self._bounds: dict[int, int] = {}  # of variables, from below, by the conditions
+        self._rules: Rules = {}  # what is equal, by the conditions
 
     def input(self, value: int) -> Extent:
         """Return an extent of an input, which is ``value`` in the size at hand."""
@@ -81,7 +89,8 @@ class Extents:
         Raises:
             ClosedError: If the conditions were taken, or the number of a repetition decides.
         """
-        if kind == "positive" and self.least(polynomial) > 0:
+        polynomial = self.simplified(polynomial)
+        if not any(monomial for monomial, _ in polynomial) or (kind == "positive" and self.least(polynomial) > 0):
             return
         self.require_sure(polynomial)
         condition = Condition(kind, reduced(polynomial, either_sign=kind != "positive"))
@@ -91,6 +100,31 @@ class Extents:
             raise ClosedError("an open extent was looked at when its network was lowered already")
         self.conditions[condition] = None
         self._learn(condition)
+        if kind == "zero":
+            add_rule(self._rules, condition.polynomial)
+
+    def least_conditions(self) -> list[Condition]:
+        """Return the conditions without those that follow from others."""
+        found: dict[tuple[Kind, Polynomial], int] = {}
+        for kind, polynomial in self.conditions:
+            known = polynomial if kind == "zero" else self.simplified(polynomial)
+            rest, number = tuple(term for term in known if term[0]), dict(known).get((), 0)
+            if kind == "not zero" and not number and len(rest) == 1 and self._is_natural(rest[0]):
+                kind = "positive"
+            key = kind, rest if kind == "positive" else known
+            if rest:
+                found[key] = min(number, found.get(key, number))
+        return [
+            Condition(kind, added(terms, constant(number)) if kind == "positive" else terms)
+            for (kind, terms), number in found.items()
+        ]
+
+    def _is_natural(self, term: tuple[Monomial, int]) -> bool:
+        return term[1] > 0 and all(self.variables[each].natural for each in term[0])
+
+    def simplified(self, polynomial: Polynomial) -> Polynomial:
+        """Return the polynomial that one equals where the conditions hold: the same for all that are equal."""
+        return simplified(polynomial, self._rules) if self._rules else polynomial
 
     def _learn(self, condition: Condition) -> None:
         """Note what a condition on one variable says of the least value that it can have."""
@@ -140,7 +174,21 @@ class Extents:
         right = self.variables[variable].right
         return right[0][1] if len(right) == 1 and not right[0][0] else 0
 
+    def at_example(self, polynomial: Polynomial) -> int:
+        """Return a polynomial's value where no extent of the inputs is 1, nor as great as another one."""
+        values: list[int] = []
+        for number, each in enumerate(self.variables):
+            left, right = (_filled(side, values) for side in (each.left, each.right))
+            if each.operation in ("//", "%"):
+                values.append((left // right if each.operation == "//" else left % right) if right else each.value)
+            elif each.operation == "positive":
+                values.append(int(left > 0))
+            else:
+                values.append(EXAMPLES[number % len(EXAMPLES)] if each.operation == "input" else 0)
+        return _filled(polynomial, values)
+
     def _is_never_zero(self, polynomial: Polynomial) -> bool:
+        polynomial = self.simplified(polynomial)
         return self.least(polynomial) > 0 or self.least(scaled(polynomial, -1)) > 0
 
     def always(self, decide: Callable[[], T]) -> T | None:
@@ -157,6 +205,7 @@ class Extents:
 
     def number(self, polynomial: Polynomial, value: int) -> int | Extent:
         """Return a polynomial as a number."""
+        polynomial = self.simplified(polynomial)
         if not polynomial:
             return 0
         if len(polynomial) == 1 and not polynomial[0][0]:
@@ -173,6 +222,15 @@ class Extents:
             self.variables.append(Variable(operation, left, right, value, natural))
             known = self._known[operation, left, right] = len(self.variables) - 1
         return Extent(self, (((known,), 1),), value)
+
+    def flag(self, polynomial: Polynomial, value: int) -> int | Extent:
+        """Return a number that is 1 where a polynomial is above 0, and 0 elsewhere."""
+        known = self._known.get(("positive", polynomial, ()))
+        if known is None:
+            self.variables.append(Variable("positive", polynomial, (), int(value > 0), True))
+            known = self._known["positive", polynomial, ()] = len(self.variables) - 1
+            add_rule(self._rules, (((known,), -1), ((known, known), 1)))
+        return self.number((((known,), 1),), int(value > 0))
 
 
 class Extent:
@@ -373,6 +431,57 @@ def at_hand(extent: int | Extent) -> int:
     return extent.value if isinstance(extent, Extent) else int(extent)
 
 
+def always_equal(one: int | Extent, other: int | Extent) -> bool:
+    """Return whether two numbers are surely equal, at each size: for what is only faster if they are."""
+    difference: Any = one - other
+    return not isinstance(difference, Extent) and difference == 0
+
+
+def is_at_least(extent: int | Extent, least: int) -> int | Extent:
+    """Return 1 where an extent is at least so great, else 0: a number that decides nothing."""
+    if not isinstance(extent, Extent):
+        return int(extent >= least)
+    owner, above = extent.owner, added(extent.polynomial, constant(1 - least))
+    if owner.least(above) > 0:
+        return 1
+    return 0 if owner.least(scaled(above, -1)) >= 0 else owner.flag(above, extent.value + 1 - least)
+
+
+def may_reach(extent: int | Extent, least: int) -> bool:
+    """Return whether an extent may be so great at some size."""
+    if not isinstance(extent, Extent):
+        return extent >= least
+    return extent.owner.least(added(scaled(extent.polynomial, -1), constant(least))) <= 0
+
+
+def is_one(extent: int | Extent) -> bool:
+    """Return whether an extent is surely 1, at each size."""
+    return always_equal(extent, 1)
+
+
+def is_step(stride: int | Extent) -> bool:
+    """Return whether a stride is surely that of elements that are adjacent, or one."""
+    return always_equal(stride, 0) or is_one(stride)
+
+
+def same_shape(one: Sequence[int | Extent], other: Sequence[int | Extent]) -> bool:
+    """Return whether two shapes, or strides, are surely equal, at each size."""
+    return len(one) == len(other) and all(map(always_equal, one, other))
+
+
+def divides(one: int | Extent, other: int | Extent) -> bool:
+    """Return whether a number, which is not 0, surely divides another one, at each size."""
+    if not isinstance(one, Extent) and not isinstance(other, Extent):
+        return other % one == 0
+    left, right = (each.polynomial if isinstance(each, Extent) else constant(each) for each in (other, one))
+    return not divided(left, right)[1]
+
+
+def at_example(number: int | Extent) -> int:
+    """Return a number's value in a size that is like most: whoever asks is right in any order, and fast in this one."""
+    return number.owner.at_example(number.polynomial) if isinstance(number, Extent) else int(number)
+
+
 def at_most(extent: int | Extent) -> Any:
     """Return a number that an extent never exceeds at any size: itself if none is known."""
     if not isinstance(extent, Extent):
@@ -397,3 +506,7 @@ def _is_open_or_integer(value: Any) -> bool:
 def value_of(polynomial: Polynomial, owner: Extents) -> int:
     """Return a polynomial's value in the size at hand."""
     return sum(factor * prod(owner.variables[each].value for each in monomial) for monomial, factor in polynomial)
+
+
+def _filled(polynomial: Polynomial, values: Sequence[int]) -> int:
+    return sum(factor * prod(values[each] for each in monomial) for monomial, factor in polynomial)

@@ -80,6 +80,9 @@ class Formulas:
                 values.append(0)
                 continue
             dividend, divisor = (_worked_out(polynomial, values) for polynomial in (left, right))
+            if operation == "positive":
+                values.append(int(dividend > 0))
+                continue
             if not divisor:
                 return None
             values.append(dividend // divisor if operation == "//" else dividend % divisor)
@@ -110,7 +113,9 @@ class Formulas:
         """
         variables = [Variable(kind, _read(left), _read(right), 0, False) for kind, left, right in parts["variables"]]
         kinds = [each.operation for each in variables]
-        if not set(kinds) <= {"input", "//", "%", "index"} or kinds != sorted(kinds, key=lambda kind: kind != "input"):
+        if not set(kinds) <= {"input", "//", "%", "positive", "index"} or kinds != sorted(
+            kinds, key=lambda kind: kind != "input"
+        ):
             raise ValueError(f"open extents are made by {kinds}")
         conditions = [Condition(kind, _read(polynomial)) for kind, polynomial in parts["conditions"]]
         if not {kind for kind, _ in conditions} <= set(_KINDS):
@@ -192,13 +197,14 @@ class Numbers:
         """
         if isinstance(number, Extent):
             self._extents.require_sure(number.polynomial)
+            number = self._extents.number(number.polynomial, number.value)
         found: Number = number.polynomial if isinstance(number, Extent) else int(number)
         return self._places.setdefault(found, len(self._places))
 
     def formulas(self) -> Formulas:
         """Return all numbers; from now on nothing can be decided by an open extent."""
         self._extents.closed = True
-        return Formulas(self._extents.variables, list(self._extents.conditions), list(self._places))
+        return Formulas(self._extents.variables, self._extents.least_conditions(), list(self._places))
 
 
 def _require_known(polynomials: Sequence[Polynomial], count: int) -> None:

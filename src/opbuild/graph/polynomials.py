@@ -25,15 +25,15 @@ class Variable(NamedTuple):
     """What polynomials are over.
 
     Attributes:
-        operation: ``input``, or ``//`` or ``%`` of two polynomials, as Python rounds; or ``index``, the number of a
-            repetition.
+        operation: ``input``, or ``//`` or ``%`` of two polynomials, as Python rounds; ``positive``, 1 where the left one
+            is above 0, else 0; or ``index``, the number of a repetition.
         left: The dividend.
         right: The divisor.
         value: Its value in the size at hand.
         natural: Whether it is surely not negative.
     """
 
-    operation: Literal["input", "//", "%", "index"]
+    operation: Literal["input", "//", "%", "positive", "index"]
     left: Polynomial
     right: Polynomial
     value: int
@@ -111,6 +111,39 @@ def _without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
             return None
         rest.remove(variable)
     return tuple(rest)
+
+
+Rules = dict[int, list[tuple[Monomial, Polynomial]]]
+"""Monomials that equal polynomials of smaller ones, by the greatest variable of each."""
+
+
+def add_rule(rules: Rules, polynomial: Polynomial) -> None:
+    """Add what it says that a polynomial is 0: its greatest monomial equals the rest, if its factor is 1 or -1."""
+    lead, factor = max(polynomial, key=lambda term: (len(term[0]), term[0][::-1]))
+    if lead and abs(factor) == 1:
+        rest = tuple(term for term in polynomial if term[0] != lead)
+        rules.setdefault(lead[-1], []).append((lead, scaled(rest, -factor)))
+
+
+def simplified(polynomial: Polynomial, rules: Rules) -> Polynomial:
+    """Return a polynomial without the monomials that equal others."""
+    found = _next_rule(polynomial, rules)
+    while found is not None:
+        term, others, instead = found
+        rest = tuple(each for each in polynomial if each is not term)
+        polynomial = added(rest, multiplied(((others, term[1]),), instead))
+        found = _next_rule(polynomial, rules)
+    return polynomial
+
+
+def _next_rule(polynomial: Polynomial, rules: Rules) -> tuple[tuple[Monomial, int], Monomial, Polynomial] | None:
+    for term in polynomial:
+        for variable in term[0]:
+            for lead, instead in rules.get(variable, ()):
+                others = _without(term[0], lead)
+                if others is not None:
+                    return term, others, instead
+    return None
 
 
 def reduced(polynomial: Polynomial, *, either_sign: bool) -> Polynomial:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.graph.extents import always_equal
 from opbuild.graph.types import Array, Node
 from opbuild.platform.records import NamedTuple, dataclass
 
@@ -95,7 +96,11 @@ def axes_of(
             one = min(known) if policy == "not_larger" else max(known)
             quotients = [one.as_integer_ratio()] * len(quotients)
     pairs = zip(chosen, quotients, strict=True)
-    return [Axis(a, shape[a], wanted[a], scale) for a, scale in pairs if scale[0] != scale[1] or shape[a] != wanted[a]]
+    return [
+        Axis(a, shape[a], wanted[a], scale)
+        for a, scale in pairs
+        if not (always_equal(*scale) and always_equal(shape[a], wanted[a]))
+    ]
 
 
 def places_of(way: Sequence[Any], extent: int, wanted: int, above: float, below: float) -> Array:

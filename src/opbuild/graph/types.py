@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from opbuild.dtypes import ADDED, itemsize
+from opbuild.graph.extents import always_equal, is_one
 from opbuild.platform.records import dataclass, field, replace
 from opbuild.text.plural import counted
 
@@ -84,9 +85,14 @@ def broadcast_shapes(shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...] | Non
     for shape in shapes:
         result = [1] * (len(shape) - len(result)) + result
         for position, extent in enumerate(shape, len(result) - len(shape)):
-            if result[position] not in (1, extent) and extent != 1:
+            known = result[position]
+            if always_equal(known, extent) or is_one(extent):
+                continue
+            if not is_one(known) and (known == extent or extent == 1):
+                continue
+            if not is_one(known) and known != 1:
                 return None
-            result[position] = extent if extent != 1 else result[position]
+            result[position] = extent
     return tuple(result)
 
 

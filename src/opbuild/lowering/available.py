@@ -26,7 +26,13 @@ Call = tuple[OpDesc, tuple[View, ...]]
 
 
 class Kernels(Protocol):
-    """The kernels that lowering may call."""
+    """The kernels that lowering may call.
+
+    Attributes:
+        is_elsewhere: Whether what is asked for is run at other sizes than that at hand.
+    """
+
+    is_elsewhere: bool = False
 
     def has(self, desc: OpDesc) -> bool:
         """Return whether there is this very kernel."""

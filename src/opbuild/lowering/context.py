@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -11,7 +11,7 @@ from opbuild.families.blocked import blocks
 from opbuild.families.catalogue import find
 from opbuild.families.family import Dims
 from opbuild.graph.constants import Constants
-from opbuild.graph.extents import at_hand
+from opbuild.graph.extents import always_equal, at_hand, same_shape
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.kernel.level import Level
 from opbuild.kernel.machine import Machine
@@ -242,7 +242,11 @@ class Lowering:
     def choose(self, function: Callable[..., V], *extents: Any) -> V:
         """Return what a family's ``choose`` returns for these extents on machines of the level."""
         kernels, arguments = self.options.kernels, (*extents, self.machine)
-        return function(*arguments) if kernels is None else kernels.choose(self.site, function, arguments)
+        if kernels is None:
+            return function(*arguments)
+        if kernels.is_elsewhere != self._repetitions.is_elsewhere:
+            kernels.is_elsewhere = self._repetitions.is_elsewhere
+        return kernels.choose(self.site, function, arguments)
 
     def may_call(self, desc: OpDesc) -> bool:
         """Return whether there may be this very kernel: where kernels are given, whether it is one of them."""
@@ -257,6 +261,20 @@ class Lowering:
         """
         names = (nodes.name,) if isinstance(nodes, Node) else tuple(nodes)
         self._calls.append(Pending(make, tuple(operands), names))
+
+    def either(self, ways: Iterable[tuple[int, Callable[[], object]]]) -> None:
+        """Emit what computes something in one of several ways: at each size in the first one that may be taken there.
+
+        Args:
+            ways: Flags, 1 where a way may be taken, which may be open; and what emits its calls, or returns False if no
+                kernel serves. What it brings to another layout it must bring itself, and may not be read elsewhere.
+        """
+        others = 1
+        for flag, emit in ways:
+            if not always_equal(others * flag, 0):
+                with self._repetitions.where(others * flag):
+                    is_served = emit() is not False
+                others = others - others * flag if is_served else others
 
     def copy(self, source: Plain, target: Plain, name: str) -> None:
         """Emit the copy of a plain value, with any strides, to a place of the same shape; ``name`` is for reports."""
@@ -313,12 +331,15 @@ class Lowering:
 
     def _kernel_call(self, call: Pending, views: tuple[View, ...], repeated: Repeated | None = None) -> KernelCall:
         self.site = call.nodes
+        self._repetitions.is_elsewhere = repeated is not None and not at_hand(repeated.count)
         desc, views = (call.make, views) if isinstance(call.make, OpDesc) else call.make(views)
         if self.options.kernels is not None:
             served = self.options.kernels.serve(desc, views)
             if served is None:
                 raise NoKernelError(call.nodes, desc)
             desc, views = served
+        if self._repetitions.is_elsewhere:
+            return KernelCall(desc, views, call.nodes, 0, repeated)
         dims = tuple(tuple((at_hand(extent), at_hand(stride)) for extent, stride in view.dims) for view in views)
         work = self._works.get((desc, dims))
         if work is None:
@@ -345,7 +366,7 @@ class Lowering:
         """Return whether a value is all of memory that was made for an output, and no output before it has it."""
         storage = value.storage
         own = storage.kind == "output" and storage.alias is None and storage not in taken
-        return own and value.dense and storage.shape == value.shape
+        return own and value.dense and same_shape(storage.shape, value.shape)
 
     def _in_own_storage(self, name: str, value: Plain) -> Storage:
         """Return memory of an output's own, for a value that is written there or else copied."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from opbuild.families.conv_integer.family import in_halves
 from opbuild.families.matmul_integer import family
+from opbuild.graph.extents import always_equal, is_one
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import Dim, Operand
 from opbuild.lowering.context import Lowering
@@ -54,7 +55,7 @@ def _copied(lowering: Lowering, product: Product) -> Plain:
     """Copy the right operand into panels; what lies there beyond K and N is never looked at."""
     *batch, k, n = product.rhs.shape
     *outer, row, column = product.rhs.strides
-    once = [1 if step == 0 else extent for extent, step in zip(batch, outer, strict=True)]
+    once = [1 if always_equal(step, 0) else extent for extent, step in zip(batch, outer, strict=True)]
     group, width = lowering.machine.dot, family.panel(lowering.machine)
     shape = (*once, -(-n // width), -(-k // group), width, group)
     target = lowering.temporary(TensorType("int8", shape))
@@ -66,7 +67,7 @@ def _copied(lowering: Lowering, product: Product) -> Plain:
             source = Plain(product.rhs.storage, part, (*outer, *steps), start)
             place = panel * target.strides[-4] + first * target.strides[-3]
             lowering.copy(source, Plain(target.storage, part, target.strides, place), product.node)
-    repeated = [step if have > 1 else 0 for have, step in zip(once, target.strides, strict=False)]
+    repeated = [0 if is_one(have) else step for have, step in zip(once, target.strides, strict=False)]
     return viewed_as(target, (*batch, *shape[-4:]), (*repeated, *target.strides[-4:]))
 
 

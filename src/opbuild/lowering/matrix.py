@@ -8,7 +8,9 @@ rows.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -20,7 +22,7 @@ from opbuild.families.gemv import family as gemv
 from opbuild.families.matmul import family as matmul
 from opbuild.families.matmul.layouts import PANEL
 from opbuild.files.pages import new_pages
-from opbuild.graph.extents import at_hand
+from opbuild.graph.extents import always_equal, at_hand, is_at_least, is_one, same_shape
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, HIGH_PRECISION, Dim, Operand
 from opbuild.lowering.context import Lowering
@@ -132,9 +134,9 @@ def emit_product(lowering: Lowering, product: Product) -> None:
     expression, order = canonical(product.expression)
     product = replace(product, expression=expression, operands=tuple(product.operands[index] for index in order))
     k, n = product.rhs.shape[-2], product.out.shape[-1]
-    adjacent = k == 1 or product.rhs.strides[-2] == 1
+    adjacent = is_one(k) or is_one(product.rhs.strides[-2])
     is_packed = product.constant is not None and 1 < k < MOST_SUMMED  # twelve rows at once, not one after the other
-    if n == 1 and adjacent and not is_packed:
+    if is_one(n) and adjacent and not is_packed:
         _vector_right(lowering, product)
     elif product.constant is not None:
         _constant_right(lowering, product, product.constant)
@@ -146,7 +148,8 @@ def _constant_right(lowering: Lowering, product: Product, constant: tuple[str, b
     in_pairs = lowering.machine.pairs and lowering.type(constant[0]).dtype == "bfloat16"
     in_pairs = in_pairs and product.impl_mode != HIGH_PRECISION
     weights = panels(lowering, *constant, in_pairs)
-    _emit(lowering, replace(as_rows(lowering, product), rhs=weights), "pairs" if in_pairs else "panels", 1)
+    rows = _turned_once(lowering, as_rows(lowering, product))
+    _emit(lowering, replace(rows, rhs=weights), "pairs" if in_pairs else "panels", 1)
 
 
 def as_rows(lowering: Lowering, product: Product) -> Product:
@@ -172,28 +175,49 @@ def rows_of(lowering: Lowering, product: Product) -> Plain:
     k = lhs.shape[-1]
     extents, strides = merge(lhs.shape[:-1], [lhs.strides[:-1]])
     if len(extents) > 1:
-        return viewed_as(dense_copy(lowering, lhs, product.node), (prod(extents), k), (k, 1))
+        return viewed_as(_copied_once(lowering, product), (prod(extents), k), (k, 1))
     rows = (extents[0], strides[0][0]) if extents else (1, 0)
     return viewed_as(lhs, (rows[0], k), (rows[1], lhs.strides[-1]))
 
 
 def _any_right(lowering: Lowering, product: Product) -> None:
     for part in batches_of(product):
-        m, n = part.out.shape[-2:]
-        k, _ = part.rhs.shape[-2:]
-        row, column = part.rhs.strides[-2:]
-        if m == 1 and (k == 1 or row == 1):
-            _vector_left(lowering, part)
-        elif n >= VECTOR and column == 1:
-            _emit(lowering, part, "rows", prod(part.out.shape[:-2]))
-        elif n >= VECTOR and k >= VECTOR and row == 1:
-            _emit(lowering, part, "columns", prod(part.out.shape[:-2]))
-        elif n >= VECTOR:
-            _emit(lowering, replace(part, rhs=_copied(lowering, part, n)), "rows", prod(part.out.shape[:-2]))
-        else:
-            rhs = _copied(lowering, part, PANEL)
-            panel = viewed_as(rhs, (*rhs.shape[:-2], 1, k, PANEL), (*rhs.strides[:-2], k * PANEL, PANEL, 1))
-            _emit(lowering, replace(part, rhs=panel), "panels", prod(part.out.shape[:-2]))
+        turned = _turned_once(lowering, part)
+        lowering.either((flag, partial(emit, lowering, turned)) for flag, emit in _ways(part))
+
+
+def _ways(product: Product) -> Iterator[tuple[int, Callable[[Lowering, Product], None]]]:
+    """Yield how a product may be computed, the best first, and flags that say at which sizes it may."""
+    m, n = product.out.shape[-2:]
+    k, _ = product.rhs.shape[-2:]
+    row, column = product.rhs.strides[-2:]
+    is_wide = is_at_least(n, VECTOR)
+    if is_one(k) or is_one(row):
+        yield 1 - is_at_least(m, 2), _vector_left
+    if is_one(column):
+        yield is_wide, _rows
+    elif is_one(row):
+        yield is_wide * is_at_least(k, VECTOR), _columns
+    yield is_wide, _copied_rows
+    yield 1, _panel
+
+
+def _rows(lowering: Lowering, part: Product) -> None:
+    _emit(lowering, part, "rows", prod(part.out.shape[:-2]))
+
+
+def _columns(lowering: Lowering, part: Product) -> None:
+    _emit(lowering, part, "columns", prod(part.out.shape[:-2]))
+
+
+def _copied_rows(lowering: Lowering, part: Product) -> None:
+    _rows(lowering, replace(part, rhs=_copied(lowering, part, part.out.shape[-1])))
+
+
+def _panel(lowering: Lowering, part: Product) -> None:
+    rhs, k = _copied(lowering, part, PANEL), part.rhs.shape[-2]
+    panel = viewed_as(rhs, (*rhs.shape[:-2], 1, k, PANEL), (*rhs.strides[:-2], k * PANEL, PANEL, 1))
+    _emit(lowering, replace(part, rhs=panel), "panels", prod(part.out.shape[:-2]))
 
 
 def batches_of(product: Product) -> list[Product]:
@@ -219,14 +243,14 @@ def _shared_right(product: Product) -> Product:
     """Return the product with its innermost batch as rows, where all of that batch share the right operand."""
     everything = (product.lhs, product.out, *product.operands)
     extent, m = product.out.shape[1:3]
-    if extent == 1 or product.rhs.strides[1] != 0:
+    if is_one(extent) or not always_equal(product.rhs.strides[1], 0):
         return product
-    if any(m != 1 and value.strides[1] != value.strides[2] * m for value in everything):
+    if not is_one(m) and not all(always_equal(value.strides[1], value.strides[2] * m) for value in everything):
         return product
     views = []
     for value in everything:
         shape = (1, value.shape[0], m * extent, value.shape[3])
-        row = value.strides[2] if m != 1 else value.strides[1]
+        row = value.strides[1] if is_one(m) else value.strides[2]
         views.append(viewed_as(value, shape, (0, value.strides[0], row, value.strides[3])))
     right, steps = product.rhs.shape, product.rhs.strides
     rhs = viewed_as(product.rhs, (1, right[0], *right[2:]), (0, steps[0], *steps[2:]))
@@ -237,11 +261,11 @@ def _copied(lowering: Lowering, product: Product, width: int) -> Plain:
     """Copy the right operand into rows of ``width``, batch by batch; what is beyond N is never looked at."""
     *batch, k, n = product.rhs.shape
     # A batch that shares one matrix is copied once.
-    once = [1 if step == 0 else extent for extent, step in zip(batch, product.rhs.strides, strict=False)]
+    once = [1 if always_equal(step, 0) else extent for extent, step in zip(batch, product.rhs.strides, strict=False)]
     target = lowering.temporary(TensorType(product.rhs.storage.dtype, (*once, k, width)))
     source = viewed_as(product.rhs, (*once, k, n), product.rhs.strides)
     lowering.copy(source, viewed_as(target, source.shape, target.strides), product.node)
-    repeated = [step if have > 1 else 0 for have, step in zip(once, target.strides, strict=False)]
+    repeated = [0 if is_one(have) else step for have, step in zip(once, target.strides, strict=False)]
     return viewed_as(target, (*batch, k, n), (*repeated, *target.strides[-2:]))
 
 
@@ -250,8 +274,7 @@ def _emit(lowering: Lowering, product: Product, layout: str, batches: int) -> No
     m, n = product.out.shape[-2:]
     k = product.lhs.shape[-1]
     rank = len(product.out.shape)
-    lhs = _turned_once(lowering, product) if _is_far_apart(product) else product.lhs
-    lhs, rhs = with_inner_stride(lhs, 1), product.rhs
+    lhs, rhs = with_inner_stride(product.lhs, 1), product.rhs
     dtype = rhs.storage.dtype
     variant = lowering.choose(matmul.choose, layout, batches, m, n, k, dtype)
     own = matmul.operands(layout, rank, len(rhs.shape), constant_step(lhs.strides[-1]), variant, dtype)
@@ -269,11 +292,17 @@ def _is_far_apart(product: Product) -> bool:
     return is_turned and k >= LEAST_SUMMED and at_hand(product.out.shape[-1]) >= LEAST_COLUMNS
 
 
-def _turned_once(lowering: Lowering, product: Product) -> Plain:
+def _turned_once(lowering: Lowering, product: Product) -> Product:
+    """Return a product whose left operand does not lie far apart: else it is a copy."""
+    return replace(product, lhs=_copied_once(lowering, product)) if _is_far_apart(product) else product
+
+
+def _copied_once(lowering: Lowering, product: Product) -> Plain:
     """Return a dense copy of the left operand, one for all products that read it."""
     lhs, copies = product.lhs, lowering.turned.setdefault(product.lhs.storage, [])
     for source, copy in copies:
-        if (source.offset, source.shape, source.strides) == (lhs.offset, lhs.shape, lhs.strides):
+        same = same_shape(source.shape, lhs.shape) and same_shape(source.strides, lhs.strides)
+        if same and always_equal(source.offset, lhs.offset):
             return copy
     copies.append((lhs, dense_copy(lowering, lhs, product.node)))
     return copies[-1][1]
@@ -335,7 +364,7 @@ def _call(
 
 def epilogue_inputs(product: Product, inner: bool = True) -> tuple[Operand, ...]:
     """Return the descriptor's operands of the epilogue; ``inner``: vectors are loaded along the innermost dimension."""
-    steps = [int(o.strides[-1] != 0) if inner else FREE for o in product.operands]
+    steps = [int(not always_equal(o.strides[-1], 0)) if inner else FREE for o in product.operands]
     return tuple(
         Operand(f"e{index}", o.storage.dtype, (Dim(stride=step), *(Dim(),) * (len(o.shape) - 1)))
         for index, (o, step) in enumerate(zip(product.operands, steps, strict=True))
@@ -345,7 +374,7 @@ def epilogue_inputs(product: Product, inner: bool = True) -> tuple[Operand, ...]
 def _adjacent(lowering: Lowering, product: Product) -> Plain:
     """Return the left operand, copied if the elements of its rows are not adjacent."""
     lhs = product.lhs
-    return lhs if lhs.shape[-1] == 1 or lhs.strides[-1] == 1 else dense_copy(lowering, lhs, product.node)
+    return lhs if is_one(lhs.shape[-1]) or is_one(lhs.strides[-1]) else dense_copy(lowering, lhs, product.node)
 
 
 def dense_copy(lowering: Lowering, value: Plain, node: str) -> Plain:

@@ -22,7 +22,7 @@ from math import prod
 from typing import Any
 
 from opbuild.families.blocked import BLOCK
-from opbuild.graph.extents import Extent, is_open
+from opbuild.graph.extents import Extent, always_equal, is_open, same_shape
 from opbuild.graph.tables import Table
 from opbuild.graph.types import Array, TensorType
 from opbuild.platform.records import dataclass
@@ -104,14 +104,20 @@ class Plain:
     @property
     def dense(self) -> bool:
         """Whether the elements are contiguous in row-major order."""
-        return self.strides == dense_strides(self.shape) or prod(self.shape) == 0
+        return same_shape(self.strides, dense_strides(self.shape)) or prod(self.shape) == 0
 
     @property
     def whole(self) -> bool:
         """Whether the value is all of a temporary memory of its own, which may then become part of another one."""
         storage = self.storage
         own = storage.kind == "temporary" and storage.alias is None and not storage.blocked
-        return own and self.offset == 0 and self.dense and prod(storage.shape) == prod(self.shape) > 0
+        return (
+            own
+            and self.offset == 0
+            and self.dense
+            and always_equal(prod(storage.shape), prod(self.shape))
+            and prod(self.shape) > 0
+        )
 
     def image(self, number: int) -> Plain:
         """Return an image ``(C, H, W)`` of a value of rank 3, whose height is 1, or 4."""
@@ -236,7 +242,10 @@ class BlockedPlanes:
         images, c1, *spatial = self.value.shape
         dims = list(zip((images, *spatial), (image, row, BLOCK), strict=True))
         if self.shape is not None:
-            dims = [(own, step) if own == to else (to, 0) for (own, step), to in zip(dims, self.shape, strict=True)]
+            dims = [
+                (own, step) if always_equal(own, to) else (to, 0)
+                for (own, step), to in zip(dims, self.shape, strict=True)
+            ]
         n, h, w = dims
         return View(index_of(owner), first_block * plane + origin, ((BLOCK, 1), w, h, (c1, plane), n))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from opbuild.graph.extents import Extent, at_hand
+from opbuild.graph.extents import Extent, at_example, at_hand
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.lowering.available import Call, Kernels
 from opbuild.program import Question, View
@@ -34,8 +34,8 @@ class Recording(Kernels):
         return replace(desc, inputs=inputs, outputs=outputs, attrs=_fixed(desc.attrs)), views
 
     def choose(self, site: tuple[str, ...], function: Callable[..., V], arguments: tuple[Any, ...]) -> V:
-        """Return the variant for the size at hand, which does not decide for others."""
-        answer = function(*_at_hand(arguments))
+        """Return the variant for the size at hand, or for another one where it is not for that; it decides nothing."""
+        answer = function(*_filled(arguments, at_example if self.is_elsewhere else at_hand))
         self.questions.append(Question(function, arguments[:-1], answer))
         return answer
 
@@ -53,7 +53,7 @@ def _fixed(value: Any) -> Any:
     return int(value) if isinstance(value, Extent) else value
 
 
-def _at_hand(value: Any) -> Any:
+def _filled(value: Any, fill: Callable[[Extent], int]) -> Any:
     if isinstance(value, tuple):
-        return tuple(map(_at_hand, value))
-    return at_hand(value) if isinstance(value, Extent) else value
+        return tuple(_filled(each, fill) for each in value)
+    return fill(value) if isinstance(value, Extent) else value

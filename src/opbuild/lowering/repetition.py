@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-from opbuild.graph.extents import ClosedError, Extent
+from opbuild.graph.extents import ClosedError, Extent, at_hand
 from opbuild.program import Repeated
 
 
@@ -13,11 +14,15 @@ class Repetitions:
 
     Args:
         calls: The calls, which grow.
+
+    Attributes:
+        is_elsewhere: Whether what is emitted now is run at other sizes than that at hand.
     """
 
     def __init__(self, calls: Sequence[object]) -> None:
         self._calls = calls
         self._of: dict[int, Repeated] = {}
+        self.is_elsewhere = False
 
     def images(self, count: int) -> Iterator[int]:
         """Yield the number of each image; one that stands for all if ``count`` is open.
@@ -38,6 +43,25 @@ class Repetitions:
             raise ClosedError("a repetition lies in another one")
         repeated = Repeated(count)
         self._of.update(dict.fromkeys(own, repeated))
+
+    @contextmanager
+    def where(self, flag: int) -> Iterator[None]:
+        """Let the calls that are emitted meanwhile be run only where a flag, which may be open, is 1.
+
+        Nothing that they write may be read elsewhere, but what other calls write where it is 0.
+
+        Raises:
+            ClosedError: If one of them is repeated.
+        """
+        first, before = len(self._calls), self.is_elsewhere
+        self.is_elsewhere = before or not at_hand(flag)
+        yield
+        self.is_elsewhere = before
+        places = range(first, len(self._calls))
+        if isinstance(flag, Extent) and places:
+            if not self._of.keys().isdisjoint(places):
+                raise ClosedError("a repetition lies in a choice")
+            self._of.update(dict.fromkeys(places, Repeated(flag)))
 
     def of(self, place: int) -> Repeated | None:
         """Return what the call at a place is a part of, if it is repeated."""

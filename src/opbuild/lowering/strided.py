@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from opbuild.graph.extents import is_open
+from opbuild.graph.extents import always_equal, at_example, divides, is_at_least, is_one, same_shape
 from opbuild.kernel.opdesc import FREE
 from opbuild.lowering.operands import Plain, dense_strides
 
@@ -31,22 +31,18 @@ def reshaped(value: Plain, shape: Sequence[int]) -> Plain | None:
 
 
 def _restrided(shape: Sequence[int], strides: Sequence[int], wanted: Sequence[int]) -> Strides | None:
-    """Return the strides of as many elements in another shape, as numpy finds them; None if there are none."""
-    if tuple(shape) == tuple(wanted):
+    """Return the strides of as many elements in another shape, as numpy finds them; None if there surely are none."""
+    if same_shape(shape, wanted):
         return tuple(strides)
-    own = [(extent, stride) for extent, stride in zip(shape, strides, strict=True) if extent != 1]
+    own = [(extent, stride) for extent, stride in zip(shape, strides, strict=True) if not is_one(extent)]
     found: list[int] = []
     while own and len(found) < len(wanted):
-        (extent, _), taken = own[0], 1
-        last = len(found) + 1
-        count = wanted[last - 1]
-        while count != extent:
-            if count < extent:
-                count, last = count * wanted[last], last + 1
-            else:
-                extent, taken = extent * own[taken][0], taken + 1
+        counts = _alike([extent for extent, _ in own], wanted[len(found) :])
+        if counts is None:
+            return None
+        taken, last = counts[0], len(found) + counts[1]
         group, own = own[:taken], own[taken:]
-        if any(outer != inner * size for (_, outer), (size, inner) in pairwise(group)):
+        if not all(always_equal(outer, inner * size) for (_, outer), (size, inner) in pairwise(group)):
             return None
         steps, step = list[int](), group[-1][1]
         for size in reversed(wanted[len(found) : last]):
@@ -56,14 +52,29 @@ def _restrided(shape: Sequence[int], strides: Sequence[int], wanted: Sequence[in
     return (*found, *[found[-1] if found else 1] * (len(wanted) - len(found)))
 
 
+def _alike(own: Sequence[int], wanted: Sequence[int]) -> tuple[int, int] | None:
+    """Return how many extents at the beginning of both are surely as many elements; None if none are."""
+    extent, taken, count, last = own[0], 1, wanted[0], 1
+    while not always_equal(count, extent):
+        if divides(count, extent) or (at_example(count) < at_example(extent) and not divides(extent, count)):
+            if last == len(wanted):
+                return None
+            count, last = count * wanted[last], last + 1
+        else:
+            if taken == len(own):
+                return None
+            extent, taken = extent * own[taken], taken + 1
+    return taken, last
+
+
 def dense_as(value: Plain, shape: Sequence[int]) -> Plain:
     """Return a dense value in another shape."""
     return viewed_as(value, shape, dense_strides(tuple(shape)))
 
 
-def is_short(row: int) -> bool:
-    """Return whether rows are so short that kernels take many of them side by side, rather than one in vectors."""
-    return not is_open((row,)) and 1 < row <= SHORT_ROW
+def is_short(row: int) -> int:
+    """Return 1 where rows are so short that kernels take many of them side by side, rather than one in vectors."""
+    return is_at_least(row, 2) * (1 - is_at_least(row, SHORT_ROW + 1))
 
 
 def transposed(value: Plain, order: Sequence[int]) -> Plain:
@@ -90,7 +101,7 @@ def broadcast(value: Plain, shape: Sequence[int]) -> Plain:
     missing = len(shape) - len(value.shape)
     own = (1,) * missing + value.shape
     strides = (0,) * missing + value.strides
-    return viewed_as(value, shape, [0 if e == 1 else s for e, s in zip(own, strides, strict=True)])
+    return viewed_as(value, shape, [0 if is_one(e) else s for e, s in zip(own, strides, strict=True)])
 
 
 def merge(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], list[Strides]]:
@@ -106,9 +117,9 @@ def merge(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> tuple[tupl
     extents: list[int] = []
     rows: list[list[int]] = []
     for extent, strides in zip(shape, zip(*operands, strict=True), strict=True):
-        if extent == 1:
+        if is_one(extent):
             continue
-        if extents and all(outer == inner * extent for outer, inner in zip(rows[-1], strides, strict=True)):
+        if extents and all(always_equal(outer, inner * extent) for outer, inner in zip(rows[-1], strides, strict=True)):
             extents[-1] *= extent
             rows[-1] = list(strides)
         else:
@@ -125,11 +136,11 @@ def padded(extents: Sequence[int], strides: Sequence[int], rank: int) -> tuple[t
 
 def constant_step(stride: int) -> int:
     """Return stride 1 as a constant of the code; others are read when it runs."""
-    return 1 if stride == 1 else FREE
+    return 1 if is_one(stride) else FREE
 
 
 def with_inner_stride(value: Plain, stride: int) -> Plain:
     """Return a value whose innermost stride is ``stride`` if its extent is 1, where the stride has no meaning."""
-    if value.shape[-1] != 1:
+    if not is_one(value.shape[-1]):
         return value
     return viewed_as(value, value.shape, (*value.strides[:-1], stride))

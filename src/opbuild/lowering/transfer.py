@@ -16,7 +16,7 @@ from opbuild.families.family import Choose
 from opbuild.families.from_blocked import family as from_blocks
 from opbuild.families.shuffle import family as shuffle
 from opbuild.families.to_blocked import family as to_blocks
-from opbuild.graph.extents import is_open
+from opbuild.graph.extents import always_equal, is_one, is_open, is_step, may_reach
 from opbuild.graph.types import Array
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.loops import Dims, Loops, collapse
@@ -33,22 +33,23 @@ def copy(views: Sequence[View], dtype: str, choose: Choose) -> Made:
     """Make the call that copies a strided tensor of any rank to another of the same extents."""
     loops, size = collapse(views), itemsize(dtype)
     across = _across(loops, copies.edge(size))
+    column = 0 if across is None else loops.extents[across]
     if across is not None:
         loops = loops.moved(across, 1)
     loops = loops.filled(at=1 if across is None else 2) if len(loops.extents) > 1 else loops
     source, target = (steps[0] for steps in loops.strides[:2])
-    adjacent = target == 1 and source in (0, 1)
-    variant = choose(copies.choose, loops.extents[0], size, adjacent, across is not None)
+    adjacent = is_one(target) and is_step(source)
+    variant = choose(copies.choose, loops.extents[0], size, adjacent, column)
     return copies.describe(dtype, (source, target), len(loops.extents), variant), loops.views(views)
 
 
 def _across(loops: Loops, edge: int) -> int | None:
-    """Return the dimension along which the source's elements are adjacent, if whole blocks are to be transposed."""
+    """Return the dimension along which the source's elements are adjacent, if there may be blocks to be transposed."""
     source, target = loops.strides
-    if target[0] != 1 or source[0] in (0, 1) or 1 not in source[1:]:
+    if not is_one(target[0]) or is_step(source[0]):
         return None
-    other = source.index(1, 1)
-    return other if loops.extents[0] >= edge and loops.extents[other] >= edge else None
+    other = next((number for number, stride in enumerate(source) if is_one(stride)), None)
+    return other if other and may_reach(loops.extents[0], edge) and may_reach(loops.extents[other], edge) else None
 
 
 def to_blocked(views: tuple[View, ...], dtype: str, choose: Choose) -> Made:
@@ -71,7 +72,7 @@ def from_blocked(
     plain, blocked = _merged(target.dims, source.dims)
     step = constant_step(plain[0][1])
     row, column, (channels, plane) = plain
-    is_whole = step == 1 and channels % BLOCK == 0 and itemsize(dtype) == 4
+    is_whole = is_one(step) and channels % BLOCK == 0 and itemsize(dtype) == 4
     if is_whole and not is_open((row[0], column[0])) and row[0] * column[0] >= LARGE and row[0] >= BLOCK:
         lane, *places, block = blocked
         rows, lanes = (places[0], lane, places[1], block), (row, (BLOCK, plane), column, (block[0], BLOCK * plane))
@@ -100,7 +101,8 @@ def _merged(plain: Dims, blocked: Dims) -> tuple[Dims, Dims]:
     """Return both dims with rows merged into one long row where no halo lies between them."""
     (width, step), (height, row), channels = plain
     lane, (_, blocked_step), (_, blocked_row), block = blocked
-    if height > 1 and row == width * step and blocked_row == width * blocked_step:
+    is_long = always_equal(row, width * step) and always_equal(blocked_row, width * blocked_step)
+    if is_long and not is_one(height):
         long = width * height
         return ((long, step), (1, long * step), channels), (lane, (long, blocked_step), (1, long * blocked_step), block)
     return plain, blocked

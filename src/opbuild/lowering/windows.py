@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from opbuild.graph.extents import at_most
+from opbuild.graph.extents import at_most, is_one
 from opbuild.graph.shape_rules import Call
 from opbuild.graph.shape_rules_window import window_pads
 from opbuild.graph.types import Node
@@ -120,7 +120,7 @@ def window_of(lowering: Lowering, node: Node, kernel: Sequence[int], outputs: st
     if min(pads) < 0:
         raise NotServedError("negative padding")
     before, after = spatial_pair(pads[:rank], rank, 0), spatial_pair(pads[rank:], rank, 0)
-    dilation = _pair(1 if k == 1 else d for k, d in zip(taps, dilation, strict=True))
+    dilation = _pair(1 if is_one(k) else d for k, d in zip(taps, dilation, strict=True))
     return Window(taps, stride, dilation, before, after, size, out)
 
 

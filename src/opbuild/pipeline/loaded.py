@@ -15,7 +15,7 @@ from opbuild.lowering.available import meaning
 from opbuild.runtime.dynamic import Chosen, Decision, Kernel
 from opbuild.runtime.library import Library
 from opbuild.runtime.record import Record
-from opbuild.runtime.symbolic import NONE, Asked, Decided, argument, dims_of, symbolic_of
+from opbuild.runtime.symbolic import NONE, Asked, Decided, argument, dims_of, run_kinds, symbolic_of
 
 Dims = list[tuple[tuple[int, int], ...]]
 """Extents and strides of each operand."""
@@ -61,11 +61,16 @@ class LoadedKernels:
         answers = [self._answer(question, known) for question in symbolic.questions]
         asked = zip(answers, symbolic.questions, strict=True)
         suits = all((answer is not None) == question.answered for answer, question in asked)
+        run = run_kinds(record, numbers)
         chosen: list[Chosen | None] = []
         replaced = set()
         for number, (each, dims) in enumerate(zip(symbolic.decided, dims_of(record, numbers), strict=True)):
             answer = each.desc.variant if each.question == NONE else answers[each.question]
             wanted = find(each.desc.family).without_limits(each.desc).variant if answer is None else answer
+            if number not in run:  # at this size it is computed otherwise
+                same = next(iter(self._alike.get(self._meaning(each.desc), ())), None)
+                chosen.append(None if same is None else Chosen(same, 0))
+                continue
             kernel = self._best(each, wanted, dims)
             if kernel is None or kernel.desc.variant != wanted:
                 replaced.add(number)

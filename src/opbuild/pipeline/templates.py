@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 from opbuild.families.catalogue import find
-from opbuild.graph.extents import Extent, Extents
+from opbuild.graph.extents import Extents, at_hand
 from opbuild.graph.types import Graph
 from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import FREE, OpDesc
@@ -37,15 +38,13 @@ class OpenShapes(NamedTuple):
 def open_shapes(declared: Sequence[Sequence[int]], shapes: Shapes) -> OpenShapes:
     """Return shapes whose open extents are symbolic.
 
-    Extents that are equal now and stand in the same place of several inputs, as batches and lengths do, are taken as
-    one; that they are equal is a condition.
+    Each is one of its own: that some are equal, as batches and lengths are, is a condition where it has to be so.
 
     Args:
         declared: The shapes of the inputs, ``FREE`` where they are open.
         shapes: The size at hand.
     """
     extents = Extents()
-    first: dict[tuple[int, int], Extent] = {}
     places: list[tuple[int, int]] = []
     opened = []
     for index, (free, shape) in enumerate(zip(declared, shapes, strict=True)):
@@ -53,10 +52,8 @@ def open_shapes(declared: Sequence[Sequence[int]], shapes: Shapes) -> OpenShapes
         for axis, (declared_extent, extent) in enumerate(zip(free, shape, strict=True)):
             if declared_extent != FREE:
                 continue
-            if (axis, extent) not in first:
-                first[axis, extent] = extents.input(extent)
-                places.append((index, axis))
-            row[axis] = first[axis, extent]
+            row[axis] = extents.input(extent)
+            places.append((index, axis))
         opened.append(tuple(row))
     return OpenShapes(extents, tuple(opened), tuple(places))
 
@@ -82,15 +79,27 @@ def kernels_of_any_size(program: Program, alike: Callable[[OpDesc], Sequence[OpD
     Args:
         program: It has symbols.
         alike: Returns kernels that compute what another one does, the best first: that one itself if it is there or
-            wanted. The first that may run at all sizes serves; if none may, the one without limits.
+            wanted. The first that may run at all sizes serves; if none may, the first that may at the size at hand, and
+            the one without limits.
     """
     found: defaultdict[OpDesc, dict[str, None]] = defaultdict(dict)
     for call in program.calls:
         if isinstance(call, KernelCall):
-            served = (each for each in alike(call.desc) if _runs_always(each, call, program))
-            chosen = next(served, None) or find(call.desc.family).without_limits(call.desc)
-            found[chosen].update(dict.fromkeys(call.nodes))
+            for chosen in _serving(call, alike(call.desc), program):
+                found[chosen].update(dict.fromkeys(call.nodes))
     return {desc: tuple(nodes) for desc, nodes in found.items()}
+
+
+def _serving(call: KernelCall, alike: Sequence[OpDesc], program: Program) -> Iterator[OpDesc]:
+    always = next((each for each in alike if _runs_always(each, call, program)), None)
+    if always is not None:
+        yield always
+        return
+    dims = [tuple((at_hand(extent), at_hand(stride)) for extent, stride in view.dims) for view in call.views]
+    is_run = call.repeated is None or at_hand(call.repeated.count) > 0
+    best = (each for each in alike if not is_run or each.problem(with_rank(each, dims)) is None)
+    yield from islice(best, 1)
+    yield find(call.desc.family).without_limits(call.desc)
 
 
 def _runs_always(desc: OpDesc, call: KernelCall, program: Program) -> bool:

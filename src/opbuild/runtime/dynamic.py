@@ -31,7 +31,7 @@ from opbuild.runtime.library import Callee, Library
 from opbuild.runtime.memory_plan import Lives, Stack
 from opbuild.runtime.record import HOST, KERNELS, DimsTable, Kind, Places, Record, Steps
 from opbuild.runtime.soundness import Soundness
-from opbuild.runtime.symbolic import argument, host_call, numbers_of, rows_of_kinds, symbolic_of
+from opbuild.runtime.symbolic import argument, host_call, numbers_of, rows_of_kinds, run_kinds, symbolic_of
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -145,18 +145,22 @@ class DynamicNetwork:
     def _bucket(self, shapes: Shapes, numbers: Array, decide: Decide, version: int) -> _Bucket | None:
         """Return what is decided for a size, or was for another one of its bucket if its kernels may run here too."""
         variables = symbolic_of(self.record).variables
-        key = (version, *(_bucket_of(shapes[index][axis]) for index, axis in variables))
+        key = (version, *self._runs(numbers), *(_bucket_of(shapes[index][axis]) for index, axis in variables))
         known = self._buckets.pop(key, None)
         if known is None or not known.serves(numbers):
             with suppress(TypeError, LookupError, ArithmeticError, AttributeError):  # what is stored may be anything
                 decision = decide(self.record, numbers)
-                known = _Bucket(self, decision) if decision.complete else None
+                known = _Bucket(self, decision, run_kinds(self.record, numbers)) if decision.complete else None
         if known is None or not known.serves(numbers):
             return None
         self._buckets[key] = known
         if len(self._buckets) > MOST_BUCKETS:
             self._buckets.pop(next(iter(self._buckets)))
         return known
+
+    def _runs(self, numbers: Array) -> list[bool]:
+        """Return for each repetition whether it is run at all."""
+        return [bool(numbers[each.times] > 0) for each in symbolic_of(self.record).repetitions]
 
     @lazily
     def rows(self) -> list[list[int]]:
@@ -209,9 +213,9 @@ class DynamicNetwork:
 class _Bucket:
     """Sizes for which the same was decided."""
 
-    def __init__(self, network: DynamicNetwork, decision: Decision) -> None:
+    def __init__(self, network: DynamicNetwork, decision: Decision, run: set[int]) -> None:
         self._network, self.decision = network, decision
-        self._limits = _Limits(network, decision)
+        self._limits = _Limits(network, decision, run)
         self._stack: Stack | None = None
 
     def serves(self, numbers: Array) -> bool:
@@ -229,7 +233,7 @@ class _Bucket:
         counts = tuple([int(numbers[each.times]) for each in symbolic.repetitions])
         same = network.same(self.decision, counts, numbers)
         tables = [_table(each, numbers) for each in symbolic.tables]
-        sizes = numbers[buffers.size]
+        sizes = np.where(same.idle, 0, numbers[buffers.size])
         places, arena, zeroed = self._placed(sizes * buffers.itemsize, numbers)
         own = Record(
             record.name,
@@ -271,13 +275,19 @@ class _Bucket:
 class _Limits:
     """The limits of chosen kernels on the extents and strides of what they compute, as columns.
 
+    Args:
+        network: The network.
+        decision: The kernels.
+        run: The kinds of steps that are run.
+
     Raises:
         ValueError: If a kernel has other operands.
     """
 
-    def __init__(self, network: DynamicNetwork, decision: Decision) -> None:
+    def __init__(self, network: DynamicNetwork, decision: Decision, run: set[int]) -> None:
         table, rows = network.dims, []
-        for chosen, own in zip(decision.kernels, network.rows, strict=True):
+        pairs_of_kinds = zip(decision.kernels, network.rows, strict=True)
+        for chosen, own in (each for kind, each in enumerate(pairs_of_kinds) if kind in run):
             for row, operand in zip(own, chosen.kernel.desc.operands, strict=True):
                 first, count = int(table.first[row]), len(operand.dims)
                 if not int(table.rank[row]) <= count <= network.room[row]:
@@ -307,6 +317,7 @@ class _Same:
         calls: The calls as they are prepared.
         soundness: What is to be looked at in their numbers.
         notes: Of their records.
+        idle: For each buffer whether it is a temporary that only steps touch that are not run.
     """
 
     def __init__(self, network: DynamicNetwork, decision: Decision, counts: Sequence[int], numbers: Array) -> None:
@@ -325,11 +336,23 @@ class _Same:
         kinds += [kind._replace(work=_work_of(number, record, numbers)) for number, kind in
                   enumerate(steps.kinds[len(chosen) :], len(chosen))]  # fmt: skip
         steps = steps.with_(kinds=tuple(kinds), dims=network.dims.with_(rank=rank))
+        self.idle, self._unread = np.zeros(len(record.buffers), np.bool_), np.zeros(0, np.int64)
         if counts:
             order, times = _order(record, counts)
             self._of_arguments, of_each = steps.arguments_of(order)
             self._times = times[of_each]
+            touched, shapes = steps.buffer, steps.shape
             steps = steps.ordered(order, self._of_arguments)
+            if 0 in counts:
+                self.idle[np.setdiff1d(touched, steps.buffer)] = True
+                self.idle &= record.buffers.is_of("temporary")
+                for call in steps.hosts:
+                    self.idle[[view.buffer for view in (*call.inputs, *call.outputs) if view is not None]] = False
+                unread = np.setdiff1d(shapes, steps.shape)
+                first, room = network.dims.first[unread].tolist(), np.array(network.room)[unread].tolist()
+                self._unread = np.array(
+                    [n for at, count in zip(first, room, strict=True) for n in range(at, at + count)]
+                )
         self._steps, self._more = steps, symbolic.more[self._of_arguments] if counts else None
         self._hosts = bool(steps.hosts)
         self.notes = {
@@ -354,6 +377,8 @@ class _Same:
         """
         steps = self._steps
         pairs, offset = numbers[steps.dims.pairs], numbers[steps.offset]
+        if len(self._unread):
+            pairs[self._unread] = 1, 0
         if pairs[:, 0].min(initial=1) < 1:
             raise ValueError("an extent is out of range")
         if self._times is not None and self._more is not None:
@@ -405,14 +430,14 @@ def _order(record: Record, counts: Sequence[int]) -> tuple[Array, Array]:
     """Return the steps as they are run, and for each how often it was run before.
 
     Raises:
-        ValueError: If they are more than can be run, or something is run less than once.
+        ValueError: If they are more than can be run, or something is run less than never.
     """
     order, times, done = [np.arange(0)], [np.arange(0)], 0
     total = len(record.steps)
     for each, count in zip(symbolic_of(record).repetitions, counts, strict=True):
         length = each.end - each.first
         total += length * (count - 1)
-        if count < 1 or total > MOST_STEPS:
+        if count < 0 or total > MOST_STEPS:
             raise ValueError(f"it would run {total} steps, {count} times the same")
         order += [np.arange(done, each.first), np.tile(np.arange(each.first, each.end), count)]
         times += [np.zeros(each.first - done, np.int64), np.repeat(np.arange(count), length)]

@@ -146,6 +146,14 @@ def dims_of(record: Record, numbers: Array) -> list[list[Dims]]:
     return [[rows[row] for row in own] for own in rows_of_kinds(record)]
 
 
+def run_kinds(record: Record, numbers: Array) -> set[int]:
+    """Return the kinds of steps of which some are run; what others compute is computed otherwise for these numbers."""
+    kind, run = record.steps.kind, np.ones(len(record.steps), np.bool_)
+    for each in symbolic_of(record).repetitions:
+        run[each.first : each.end] = numbers[each.times] > 0
+    return {*kind[run].tolist()}
+
+
 def rows_of_kinds(record: Record) -> list[list[int]]:
     """Return for each kind the rows of extents and strides of its operands; none if it is not called."""
     steps, found = record.steps, [[0][:0] for _ in record.steps.kinds]

@@ -25,7 +25,7 @@ def edge(itemsize: int) -> int:
     return 8 if itemsize >= 4 else 16
 
 
-def choose(row: int, itemsize: int, adjacent: bool, transposes: bool, _machine: Machine) -> Variant:
+def choose(row: int, itemsize: int, adjacent: bool, column: int, _machine: Machine) -> Variant:
     """Return the variant.
 
     ``kind``: ``rows`` reads along the output's rows, ``width`` elements at once; ``transpose`` goes by square blocks of
@@ -35,8 +35,9 @@ def choose(row: int, itemsize: int, adjacent: bool, transposes: bool, _machine: 
         row: Elements of an innermost row.
         itemsize: Bytes of an element.
         adjacent: Whether neighbours in a row are adjacent in the output, and adjacent or one in the input.
-        transposes: Whether the input's adjacent elements lie along another dimension, in blocks.
+        column: Elements of the dimension along which the input's are adjacent, if that is another one; else 0.
     """
+    transposes = min(row, column) >= edge(itemsize)
     width = edge(itemsize) if transposes else vector_width(row, itemsize) if adjacent else 1
     return {"kind": "transpose" if transposes else "rows", "width": width}
 

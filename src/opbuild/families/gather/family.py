@@ -8,6 +8,7 @@ from typing import Any
 from opbuild.dtypes import itemsize
 from opbuild.families.dims import inner_dim, storage_type, vector_width
 from opbuild.families.family import BYTES, Dims, Family, Part, Variant, elements
+from opbuild.graph.extents import is_one, is_step
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
@@ -35,7 +36,7 @@ def describe(
 
 def _dims(view: Dims, width: int, least: int) -> tuple[Dim, ...]:
     extent, stride = view[0]
-    first = inner_dim(1 if extent == 1 and width == 1 and stride not in (0, 1) else stride, width)
+    first = inner_dim(1 if is_one(extent) and width == 1 and not is_step(stride) else stride, width)
     return (Dim(stride=first.stride, min=max(first.min, least)), *(Dim(min=least) for _ in view[1:]))
 
 

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import field
 
 from opbuild.graph.elementwise import Elementwise, elementwise_of, rounding_of, squared
+from opbuild.graph.extents import always_equal, is_one, same_shape
 from opbuild.graph.passes.affine import spell_out_batchnorm
 from opbuild.graph.passes.quantization import spell_out_quantization
 from opbuild.graph.types import DTYPES, Graph, Node, broadcast_shapes
@@ -171,7 +172,7 @@ class _Fusion:
         return len(inputs) - numbers > MAX_OPERANDS
 
     def _worthwhile(self, name: str, inner: Elementwise, item: _Item) -> bool:
-        if self.graph.types[name].size == self.graph.types[item.node.outputs[0]].size:
+        if always_equal(self.graph.types[name].size, self.graph.types[item.node.outputs[0]].size):
             return True
         return count_operations(inner.expression) <= 2 and _is_cheap(inner.expression)
 
@@ -192,7 +193,7 @@ class _Fusion:
         if producer is None or _own_inputs(producer.node) is None:
             return False
         types, output = self.graph.types, item.node.outputs[0]
-        if types[name].shape != types[output].shape or len(types[name].shape) < 2:
+        if not same_shape(types[name].shape, types[output].shape) or len(types[name].shape) < 2:
             return False
         if not {types[name].dtype, types[output].dtype} <= _accepted(producer.node):
             return False
@@ -207,20 +208,21 @@ class _Fusion:
         return residuals <= 1 and all(self._is_operand(other, name, producer.node) for other in others)
 
     def _is_residual(self, other: str, name: str) -> bool:
-        return self.graph.types[other].shape == self.graph.types[name].shape and self.graph.types[name].size > 1
+        types = self.graph.types
+        return same_shape(types[other].shape, types[name].shape) and not is_one(types[name].size)
 
     def _is_operand(self, other: str, name: str, product: Node) -> bool:
         """Return whether the epilogue of a product may read a value."""
         shape, type_, op_type = self.graph.types[name].shape, self.graph.types[other], product.op_type
         if type_.dtype not in _accepted(product) or len(type_.shape) > len(shape):
             return False
-        if type_.shape == shape:
+        if same_shape(type_.shape, shape):
             return True
         if op_type == "IntegerMatMul":
             return broadcast_shapes((type_.shape, shape)) == shape
         padded = (1,) * (len(shape) - len(type_.shape)) + type_.shape
         if op_type in ("MatMul", "Gemm"):
-            return type_.size == 1 or padded == (1,) * (len(shape) - 1) + shape[-1:]
+            return is_one(type_.size) or same_shape(padded, (1,) * (len(shape) - 1) + shape[-1:])
         if type_.size == 1 and op_type == "ConvInteger":
             return True
         if other not in self.graph.constants:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from opbuild.families.attention import family as attentions
 from opbuild.families.attention.family import BATCH_RANK
 from opbuild.graph.attention import Hiding
+from opbuild.graph.extents import always_equal, is_one, same_shape
 from opbuild.graph.types import Node, TensorType
 from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, Dim, Operand
 from opbuild.lowering.context import Lowering, NotServedError, rule
@@ -25,7 +26,7 @@ def attention(lowering: Lowering, node: Node) -> None:
     *batch, rows, columns = lowering.type(node.outputs[0]).shape
     size, keys = lowering.type(node.inputs[1]).shape[-2:]
     query, key, value = (lowering.plain(name) for name in node.inputs[:3])
-    if 0 in (*batch, rows, columns, size, keys) or (columns > 1 and value.strides[-1] != 1):
+    if 0 in (*batch, rows, columns, size, keys) or not (is_one(columns) or is_one(value.strides[-1])):
         raise NotServedError("attention to nothing, or to values that are not adjacent, has no kernel")
     own, copies = int(node.attrs["own_inputs"]), list[tuple[Plain, Plain]]()
     if keys >= LONG:
@@ -36,7 +37,7 @@ def attention(lowering: Lowering, node: Node) -> None:
     extents, strides = merge(batch, [each.strides[:-2] for each in (*seen, out)])
     if len(extents) > BATCH_RANK:
         raise NotServedError("batches of attention lie in too many ways")
-    hiding: Hiding | None = node.attrs["hiding"] if key.strides[-2] == 1 else None
+    hiding: Hiding | None = node.attrs["hiding"] if is_one(key.strides[-2]) else None
     variant = lowering.choose(attentions.choose, rows, keys, columns, size if hiding else 0)
     if variant is None:
         raise NotServedError("small attention is computed one by one")
@@ -79,7 +80,7 @@ def _turned(value: Plain) -> Plain:
 
 def _gathered(lowering: Lowering, value: Plain, copies: list[tuple[Plain, Plain]]) -> Plain:
     """Return matrices whose rows lie beside each other: the values, or where they are to be copied."""
-    if value.strides[-2:] == (value.shape[-1], 1):
+    if same_shape(value.strides[-2:], (value.shape[-1], 1)):
         return value
     target = lowering.temporary(TensorType(value.storage.dtype, value.shape))
     copies.append((value, target))
@@ -94,4 +95,4 @@ def _with_batch(value: Plain, extents: tuple[int, ...], steps: tuple[int, ...]) 
 
 def _rows(value: Plain) -> Dim:
     """Return the dimension along the queries: one element for all of them is a constant of the code."""
-    return Dim(stride=0 if value.strides[-2] == 0 else FREE)
+    return Dim(stride=0 if always_equal(value.strides[-2], 0) else FREE)

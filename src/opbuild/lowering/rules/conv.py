@@ -19,7 +19,7 @@ from opbuild.families.family import Variant
 from opbuild.families.weight_blocks import family as weight_blocks
 from opbuild.families.winograd import family as winograd
 from opbuild.graph.constants import factors_of, numbers_of
-from opbuild.graph.extents import at_hand
+from opbuild.graph.extents import at_hand, is_one
 from opbuild.graph.factors import MODERATE, reach
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.kernel.opdesc import HIGH_PRECISION, OpDesc
@@ -211,7 +211,7 @@ def _first(lowering: Lowering, conv: Convolution) -> None:
     shape = (blocks(conv.outputs), conv.inputs, window.kernel[1], window.kernel[0], BLOCK)
     weights = _packed(lowering, conv, "first", packing.pack_first, shape, run_time_weights.FIRST)
     source = lowering.plain(conv.node.inputs[0])
-    if source.strides[-1] != 1 and source.shape[-1] != 1:
+    if not is_one(source.strides[-1]) and not is_one(source.shape[-1]):
         source = lowering.dense(conv.node.inputs[0])
     bias, result = _result(lowering, conv)
     for number in lowering.images(conv.images):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+from opbuild.graph.extents import always_equal, same_shape
 from opbuild.graph.types import Node, TensorType
 from opbuild.graph.windows import Axis
 from opbuild.lowering.context import Lowering, NotServedError
@@ -47,7 +48,7 @@ def conv_by_product(lowering: Lowering, node: Node) -> None:
 
 def _columns(lowering: Lowering, node: Node, axes: list[Axis]) -> Plain:
     """Return what each output reads, dense: the input itself if that is one element of each channel."""
-    if all(axis.taps == axis.stride == 1 and axis.before == 0 and axis.out == axis.size for axis in axes):
+    if all(axis.taps == axis.stride == 1 and axis.before == 0 and always_equal(axis.out, axis.size) for axis in axes):
         return lowering.dense(node.inputs[0])
     read = what_is_read(lowering, node, axes, "sum")
     copied = lowering.temporary(TensorType(DTYPE, read.shape))
@@ -62,7 +63,7 @@ def _operand(lowering: Lowering, value: Plain, node: Node, shape: tuple[int, ...
     if not any(whole.strides[2:]):  # a number for each channel, or one for all
         image, channel = whole.strides[:2]
         return viewed_as(value, shape, (image, channel * shape[2], channel, 0))
-    if whole.strides != dense_strides(result):
+    if not same_shape(whole.strides, dense_strides(result)):
         dense = lowering.temporary(TensorType(value.storage.dtype, result))
         lowering.copy(whole, dense, node.name)
         whole = dense

@@ -13,6 +13,7 @@ from opbuild.families.elementwise import family
 from opbuild.families.family import Choose
 from opbuild.graph import user_operators
 from opbuild.graph.elementwise import ONNX_OPERATORS, Elementwise, elementwise_of
+from opbuild.graph.extents import always_equal, is_one, is_open, is_step, same_shape
 from opbuild.graph.types import Node
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, Dim, OpDesc, Operand
 from opbuild.lowering.context import Lowering, NotServedError, rule
@@ -69,10 +70,12 @@ def lower_elementwise(lowering: Lowering, node: Node, chain: Elementwise) -> Non
 def _readable(lowering: Lowering, name: str) -> Plain:
     """Return a value, copied first where its elements lie too far apart to be read as vectors."""
     value = lowering.plain(name)
-    inner = next(
-        (stride for extent, stride in zip(value.shape[::-1], value.strides[::-1], strict=True) if extent > 1), 1
-    )
-    return lowering.dense(name) if inner not in (0, 1) and lowering.type(name).size >= GATHER_ELEMENTS else value
+    dims = zip(value.shape[::-1], value.strides[::-1], strict=True)
+    inner = next((stride for extent, stride in dims if not is_one(extent)), 1)
+    if is_step(inner):
+        return value
+    size = lowering.type(name).size
+    return lowering.dense(name) if is_open((size,)) or size >= GATHER_ELEMENTS else value
 
 
 # -- blocked values ---------------------------------------------------------------------------------------------------
@@ -81,7 +84,7 @@ def _readable(lowering: Lowering, name: str) -> Plain:
 def _blocked_padding(lowering: Lowering, names: Sequence[str], output: str, expression: Expression) -> float | None:
     """Return what unused lanes will hold if the chain is computed on channel blocks, or None if it should not be."""
     type_ = lowering.type(output)
-    if not any(lowering.is_blocked(name) and lowering.type(name).shape == type_.shape for name in names):
+    if not any(lowering.is_blocked(name) and same_shape(lowering.type(name).shape, type_.shape) for name in names):
         return None
     if type_.dtype not in BLOCKED_TYPES or len(type_.shape) not in (3, 4):
         return None
@@ -107,9 +110,9 @@ def _lane_value(lowering: Lowering, name: str, shape: tuple[int, ...]) -> float 
         return float(constant.reshape(-1)[0])
     if constant is not None and is_per_channel(constant.shape, shape):
         return CHANNEL_FILL
-    if constant is None and type_.size == 1 < math.prod(shape):
+    if constant is None and is_one(type_.size) and not is_one(math.prod(shape)):
         return 1.0 if shape[1] % BLOCK == 0 else None
-    if type_.shape != shape and not _is_repeated(type_.shape, shape):
+    if not same_shape(type_.shape, shape) and not _is_repeated(type_.shape, shape):
         return None
     if lowering.has_blocked(name):
         return lowering.blocked(name).padding_value
@@ -118,7 +121,9 @@ def _lane_value(lowering: Lowering, name: str, shape: tuple[int, ...]) -> float 
 
 def _is_repeated(own: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     """Return whether images, rows or columns of a value are repeated where it is broadcast, and channels are not."""
-    return len(own) == len(shape) and own[1] == shape[1] and all(a in (b, 1) for a, b in zip(own, shape, strict=True))
+    if len(own) != len(shape) or not always_equal(own[1], shape[1]):
+        return False
+    return all(always_equal(a, b) or is_one(a) for a, b in zip(own, shape, strict=True))
 
 
 def _blocked_operand(lowering: Lowering, name: str, output: str) -> OperandRef:
@@ -127,9 +132,9 @@ def _blocked_operand(lowering: Lowering, name: str, output: str) -> OperandRef:
     n, c, *spatial = shape
     h, w = spatial if len(spatial) == 2 else (1, spatial[0])
     constant = lowering.constant(name)
-    single = lowering.type(name).size == 1 and (constant is not None or math.prod(shape) > 1)
+    single = is_one(lowering.type(name).size) and (constant is not None or not is_one(math.prod(shape)))
     if not single and (constant is None or not is_per_channel(constant.shape, shape)):
-        repeated = None if lowering.type(name).shape == shape else (n, h, w)
+        repeated = None if same_shape(lowering.type(name).shape, shape) else (n, h, w)
         return lowering.blocked(name).planes(repeated)
     full = (n, blocks(c), h, w, BLOCK)
     if single:
@@ -168,7 +173,7 @@ def describe(
     loops = loops.filled() if len(loops.extents) > 1 else loops
     size = max(itemsize(dtype) for dtype in dtypes)
     users = [part[1] for part in walk(expression) if part[0] == "user"]
-    variant = choose(family.choose, loops.extents[0], size, loops.strides[-1][0] == 1)
+    variant = choose(family.choose, loops.extents[0], size, is_one(loops.strides[-1][0]))
     operands = tuple(
         Operand("out" if index == len(dtypes) - 1 else f"x{index}", dtype, _dims(loops, index, variant["width"]))
         for index, dtype in enumerate(dtypes)

@@ -11,6 +11,7 @@ from math import prod
 
 from opbuild.dtypes import itemsize
 from opbuild.families.gather import family as gathers
+from opbuild.graph.extents import is_one, is_step
 from opbuild.graph.types import Node
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Lowering, NotServedError, rule
@@ -78,7 +79,7 @@ def _view(lowering: Lowering, source: str, indices: str, output: str, axis: int)
 def _with_unit_stride(view: View) -> View:
     """Return a view of which a single element lies beside the next one: how far that is does not matter."""
     (extent, stride), *others = view.dims
-    return view._replace(dims=((1, 1), *others)) if extent == 1 and stride not in (0, 1) else view
+    return view._replace(dims=((1, 1), *others)) if is_one(extent) and not is_step(stride) else view
 
 
 def emit_gather(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from opbuild.dtypes import NARROW_FLOATS
 from opbuild.families.matmul.family import FAMILY
+from opbuild.graph.extents import is_one, is_step
 from opbuild.graph.types import Node
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.matrix import Product, emit_product
@@ -95,7 +96,7 @@ def epilogue_of(node: Node) -> tuple[Expression, tuple[str, ...]]:
 def _operand(lowering: Lowering, name: str, node: Node) -> Plain:
     """Return an operand of the epilogue, its innermost elements adjacent."""
     value = lowering.plain(name)
-    if value.shape and value.shape[-1] > 1 and value.strides[-1] not in (0, 1):
+    if value.shape and not is_one(value.shape[-1]) and not is_step(value.strides[-1]):
         return lowering.dense(name)
     return value
 

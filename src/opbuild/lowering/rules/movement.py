@@ -9,7 +9,7 @@ import numpy as np
 
 from opbuild.dtypes import numpy_dtype
 from opbuild.families.blocked import BLOCK, blocks
-from opbuild.graph.extents import as_extent
+from opbuild.graph.extents import as_extent, is_one
 from opbuild.graph.shape_rules_movement import sliced
 from opbuild.graph.types import Array, Node
 from opbuild.lowering.context import Lowering, NotServedError, rule
@@ -151,7 +151,7 @@ def concat(lowering: Lowering, node: Node) -> None:
     axis = int(node.attrs.get("axis", 0)) % len(shape)
     parts = [lowering.plain(name) for name in names]
     whole, start = lowering.new_plain(output), 0
-    outermost = all(extent == 1 for extent in shape[:axis])
+    outermost = all(is_one(extent) for extent in shape[:axis])
     for name, part in zip(names, parts, strict=True):
         count = part.shape[axis]
         place = narrowed(whole, axis, start, count)

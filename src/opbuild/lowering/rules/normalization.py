@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from opbuild.families.layer_norm import family as layer_norm
 from opbuild.families.softmax import family as softmaxes
 from opbuild.graph.elementwise import rounding_of
+from opbuild.graph.extents import is_one
 from opbuild.graph.factors import keep_digits
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.opdesc import OpDesc
@@ -27,18 +29,28 @@ def softmax(lowering: Lowering, node: Node) -> None:
     inner = prod(type_.shape[axis + 1 :])
     if type_.size == 0 or not type_.shape:
         raise NotServedError("a softmax of nothing or of a scalar has no kernel")
-    if inner == 1:
+    if is_one(inner):
         x = _rows(lowering, node.inputs[0], axis)
     else:
         x = dense_as(lowering.dense(node.inputs[0]), (prod(type_.shape[:axis]), type_.shape[axis], inner))
     out = dense_as(lowering.new_plain(node.outputs[0]), x.shape)
-    if inner == 1 and is_short(x.shape[-1]):
-        turned = [transposed(each, (0, 2, 1)) for each in (x, out)]
-        desc = _softmax(lowering, node, turned[0], is_inner=False, is_turned=True)
-        if lowering.may_call(desc):
-            lowering.emit(desc, turned, node)
-            return
-    desc = _softmax(lowering, node, x, is_inner=inner == 1)
+    is_inner = is_one(inner)
+    turned = partial(_emit_turned, lowering, node, x, out)
+    rows = partial(_emit_softmax, lowering, node, x, out, is_inner=is_inner)
+    lowering.either([(is_short(x.shape[-1]) if is_inner else 0, turned), (1, rows)])
+
+
+def _emit_turned(lowering: Lowering, node: Node, *rows: Plain) -> bool:
+    """Emit a softmax of short rows, side by side; return whether there is a kernel for that."""
+    turned = [transposed(each, (0, 2, 1)) for each in rows]
+    desc = _softmax(lowering, node, turned[0], is_inner=False, is_turned=True)
+    if lowering.may_call(desc):
+        lowering.emit(desc, turned, node)
+    return lowering.may_call(desc)
+
+
+def _emit_softmax(lowering: Lowering, node: Node, x: Plain, out: Plain, *, is_inner: bool) -> None:
+    desc = _softmax(lowering, node, x, is_inner=is_inner)
     lowering.emit(desc, (with_inner_stride(x, 1), with_inner_stride(out, 1)), node)
 
 
@@ -66,7 +78,9 @@ def layer_normalization(lowering: Lowering, node: Node) -> None:
     vectors = [lowering.dense(name) for name in names]
     x = _rows(lowering, node.inputs[0], axis)
     x = viewed_as(x, (*x.shape[:2], 1, x.shape[2]), (*x.strides[:2], 0, x.strides[2]))
-    scales = [viewed_as(v, x.shape, (0, 0, 0, 0 if prod(v.shape) == 1 != x.shape[-1] else 1)) for v in vectors]
+    scales = [
+        viewed_as(v, x.shape, (0, 0, 0, 0 if is_one(prod(v.shape)) and not is_one(x.shape[-1]) else 1)) for v in vectors
+    ]
     _normalize(lowering, node, x, scales, centered=node.op_type == "LayerNormalization")
 
 

@@ -10,6 +10,7 @@ from opbuild.families.arg_reduce import family as arg_reduces
 from opbuild.families.blocked import BLOCK
 from opbuild.families.reduce import family as reduces
 from opbuild.families.top_k import family as top_ks
+from opbuild.graph.extents import always_equal, is_one
 from opbuild.graph.types import Node, TensorType
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Lowering, NotServedError, rule
@@ -59,12 +60,16 @@ def reduce(lowering: Lowering, node: Node) -> None:
     out = lowering.new_plain(node.outputs[0])
     if prod(out.shape) == 0:
         return
-    desc = _reduction(lowering, node, name, plan)
-    if plan.layout == "inner" and plan.x.shape[1] > 1 and is_short(plan.x.shape[-1]):
-        turned = _turned(plan)
-        other = _reduction(lowering, node, name, turned)
-        plan, desc = (turned, other) if lowering.may_call(other) else (plan, desc)
-    lowering.emit(desc, (plan.x, dense_as(out, plan.kept)), node)
+
+    def emit(plan: _Plan) -> bool:
+        desc = _reduction(lowering, node, name, plan)
+        if lowering.may_call(desc) or not plan.is_turned:
+            lowering.emit(desc, (plan.x, dense_as(out, plan.kept)), node)
+        return lowering.may_call(desc)
+
+    is_rows = plan.layout == "inner" and not is_one(plan.x.shape[1])
+    short = is_short(plan.x.shape[-1]) if is_rows else 0
+    lowering.either([(short, lambda: emit(_turned(plan))), (1, lambda: emit(plan))])
 
 
 def _is_pool(lowering: Lowering, node: Node, name: str, reduced: set[int]) -> bool:
@@ -111,7 +116,7 @@ def _plan(x: Plain, reduced: set[int]) -> _Plan | None:
     for wanted in pattern:
         found = groups.pop(0) if groups and groups[0][2] == wanted else (1, 1 if not dims else 0, wanted)
         dims.append(found[:2])
-    if groups or dims[0][1] != 1:
+    if groups or not is_one(dims[0][1]):
         return None
     # The kernel's order: reduced dimensions together, then the kept ones; outermost first here.
     order = (3, 1, 2, 0) if layout == "inner" else (4, 2, 3, 1, 0)
@@ -125,10 +130,10 @@ def _groups(x: Plain, reduced: set[int]) -> list[tuple[int, int, bool]]:
     """Return ``(extent, stride, reduced)`` of neighbouring axes merged, outermost first, extents of 1 left out."""
     groups: list[tuple[int, int, bool]] = []
     for axis, (extent, stride) in enumerate(zip(x.shape, x.strides, strict=True)):
-        if extent == 1:
+        if is_one(extent):
             continue
         this = axis in reduced
-        if groups and groups[-1][2] == this and groups[-1][1] == stride * extent:
+        if groups and groups[-1][2] == this and always_equal(groups[-1][1], stride * extent):
             groups[-1] = (groups[-1][0] * extent, stride, this)
         else:
             groups.append((extent, stride, this))
@@ -155,17 +160,21 @@ def arg_reduce(lowering: Lowering, node: Node) -> None:
     inner = prod(type_.shape[axis + 1 :])
     shape: tuple[int, ...] = (prod(type_.shape[:axis]), type_.shape[axis], inner)
     layout, kept = "outer", (shape[0], inner)
-    if inner == 1:
+    if is_one(inner):
         layout, shape, kept = "inner", (1, shape[0], shape[1]), (1, shape[0])
     x = dense_as(lowering.dense(node.inputs[0]), shape)
     out = dense_as(lowering.new_plain(node.outputs[0]), kept)
-    if inner == 1 and is_short(shape[-1]):
+
+    def emit_turned() -> bool:
         turned = transposed(x, (0, 2, 1))
         desc = _position(lowering, node, "outer", turned, is_turned=True)
         if lowering.may_call(desc):
             lowering.emit(desc, (turned, out), node)
-            return
-    lowering.emit(_position(lowering, node, layout, x), (x, out), node)
+        return lowering.may_call(desc)
+
+    short = is_short(shape[-1]) if is_one(inner) else 0
+    rows = lambda: lowering.emit(_position(lowering, node, layout, x), (x, out), node)  # noqa: E731
+    lowering.either([(short, emit_turned), (1, rows)])
 
 
 def _position(lowering: Lowering, node: Node, layout: str, x: Plain, *, is_turned: bool = False) -> OpDesc:
@@ -199,7 +208,7 @@ def top_k(lowering: Lowering, node: Node) -> None:
         return
     outer, extent, inner = prod(type_.shape[:axis]), type_.shape[axis], prod(type_.shape[axis + 1 :])
     variant = lowering.choose(top_ks.choose, extent, shape[axis])
-    desc = top_ks.describe(not node.attrs.get("largest", 1), type_.dtype, inner == 1, variant)
+    desc = top_ks.describe(not node.attrs.get("largest", 1), type_.dtype, is_one(inner), variant)
     # The axis comes last here, innermost in the kernel.
     turned = [
         transposed(dense_as(value, (outer, count, inner)), (0, 2, 1))

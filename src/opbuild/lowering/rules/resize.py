@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import prod
 
 from opbuild.families.resize import family as resizes
+from opbuild.graph.extents import at_hand, is_one
 from opbuild.graph.resampling import TAPS, Axis, axes_of, coordinates, is_plain, mode_of, way_of
 from opbuild.graph.types import Node, TensorType
 from opbuild.lowering.context import Lowering, NotServedError, rule
@@ -39,7 +40,7 @@ def resize(lowering: Lowering, node: Node) -> None:
         return
     # Shrinking comes first, so that the other axes have less to do; then the innermost, whose neighbours are gathered.
     value = lowering.dense(source)
-    for number, axis in enumerate(sorted(axes, key=lambda a: (a.scale[0] >= a.scale[1], -a.index))):
+    for number, axis in enumerate(sorted(axes, key=_order)):
         value = _resample(lowering, node, value, axis, last=number == len(axes) - 1)
 
 
@@ -56,12 +57,17 @@ def _resample(lowering: Lowering, node: Node, value: Plain, axis: Axis, last: bo
         emit_gather(lowering, node, (x, rows, out), {"kind": "rows"}, "Resize")
         return target
     factors = table(lowering, "resize weights", arguments, (axis.wanted, taps), "float32")
-    if inner == 1:
+    if is_one(inner):
         x, out = dense_as(value, (outer, axis.extent)), dense_as(target, (outer, axis.wanted))
     variant = lowering.choose(resizes.choose, out.shape[-1])
     desc = resizes.describe(taps, len(out.shape), variant)
     lowering.emit(desc, (x, index, factors, out), node)
     return target
+
+
+def _order(axis: Axis) -> tuple[bool, int]:
+    above, below = map(at_hand, axis.scale)
+    return above >= below, -axis.index
 
 
 def _axes(lowering: Lowering, node: Node) -> list[Axis]:

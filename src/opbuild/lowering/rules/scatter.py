@@ -11,6 +11,7 @@ from math import prod
 import numpy as np
 
 from opbuild.families.scatter import family as scatters
+from opbuild.graph.extents import always_equal, is_one, same_shape
 from opbuild.graph.types import Node
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Lowering, NotServedError, rule
@@ -32,9 +33,10 @@ def scatter_elements(lowering: Lowering, node: Node) -> None:
     if not prod(updates):
         lowering.copy(broadcast(x, data), out, node.name)
         return
-    covers = index[:axis] + index[axis + 1 :] == data[:axis] + data[axis + 1 :]
+    covers = same_shape(index[:axis] + index[axis + 1 :], data[:axis] + data[axis + 1 :])
     others = [number for number in range(len(data)) if number != axis]
-    if covers and prod(data[:axis]) == 1 and all(places.strides[i] == 0 or places.shape[i] == 1 for i in others):
+    is_row = all(always_equal(places.strides[i], 0) or is_one(places.shape[i]) for i in others)
+    if covers and is_one(prod(data[:axis])) and is_row:
         inner = prod(data[axis + 1 :])
         rows = viewed_as(places, (index[axis], 1), (places.strides[axis], 1))
         operands = (
@@ -115,7 +117,7 @@ def _merged(data: tuple[int, ...], index: tuple[int, ...], axis: int) -> tuple[t
     """
     whole, part, place = [data[0]], [index[0]], 0
     for number in range(1, len(data)):
-        if axis not in (number, number - 1) and data[number] == index[number]:
+        if axis not in (number, number - 1) and always_equal(data[number], index[number]):
             whole[-1] *= data[number]
             part[-1] *= index[number]
         else:

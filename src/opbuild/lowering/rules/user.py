@@ -9,6 +9,7 @@ import numpy as np
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.families.user.family import FAMILY
 from opbuild.graph.elementwise import elementwise_of
+from opbuild.graph.extents import is_one
 from opbuild.graph.types import Node
 from opbuild.graph.user_operators import UserOperator
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
@@ -58,7 +59,7 @@ def lower_user(lowering: Lowering, node: Node, operator: UserOperator) -> None:
 
 def _dims(view: View) -> tuple[Dim, ...]:
     """Return free extents; data is dense, so the innermost stride is 1 wherever it has a meaning."""
-    return tuple(Dim(stride=1 if index == 0 and stride == 1 else -1) for index, (_, stride) in enumerate(view.dims))
+    return tuple(Dim(stride=1 if index == 0 and is_one(stride) else -1) for index, (_, stride) in enumerate(view.dims))
 
 
 def _plain(node: Node, name: str, value: Any) -> Any:

@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from opbuild.families.window import family as windows
+from opbuild.graph.extents import is_one
 from opbuild.graph.shape_rules import Call
 from opbuild.graph.shape_rules_window import window_pads
 from opbuild.graph.types import Node, TensorType
@@ -69,7 +70,7 @@ def axes_of(lowering: Lowering, node: Node, kernel: Sequence[int]) -> list[Axis]
         raise NotServedError("negative padding")
     strides, dilations = ([int(v) for v in node.attrs.get(name) or (1,) * rank] for name in ("strides", "dilations"))
     own = [
-        Axis(size[i], out[i], kernel[i], strides[i], dilations[i] if kernel[i] > 1 else 1, pads[i], pads[rank + i])
+        Axis(size[i], out[i], kernel[i], strides[i], 1 if is_one(kernel[i]) else dilations[i], pads[i], pads[rank + i])
         for i in range(rank)
     ]
     return [Axis(1, 1, 1, 1, 1, 0, 0)] * (SPATIAL - rank) + own
