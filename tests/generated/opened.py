@@ -20,7 +20,6 @@ from opbuild.kernel.opdesc import FREE
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.pipeline.steps import optimize_graph
-from opbuild.pipeline.templates import lower_open
 from opbuild.program import Program
 from opbuild.runtime.assembly import make_record
 from opbuild.runtime.binding import Shapes
@@ -28,6 +27,7 @@ from opbuild.runtime.memory_plan import MemoryPlan, views_of
 from opbuild.runtime.record import Record
 from opbuild.runtime.symbolic import numbers_of
 from opbuild.runtime.weights import Packer, pack_constants
+from support.lowered import lower_open
 from support.networks import Array
 
 

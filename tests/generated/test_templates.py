@@ -19,10 +19,10 @@ from opbuild.graph.types import Graph
 from opbuild.kernel.level import LEVELS
 from opbuild.lowering.context import Options
 from opbuild.pipeline.steps import optimize_graph
-from opbuild.pipeline.templates import lower_open
 from opbuild.runtime.network import Shapes
 from opbuild.runtime.record import Record
 from opbuild.runtime.symbolic import numbers_of
+from support.lowered import lower_open
 
 SIZES, MOST = 8, 3
 VERSIONS = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]

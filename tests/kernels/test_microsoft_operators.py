@@ -22,9 +22,9 @@ from opbuild.kernel.level import LEVELS
 from opbuild.lowering.context import Options
 from opbuild.pipeline.segments import SegmentBinder
 from opbuild.pipeline.steps import optimize_graph
-from opbuild.pipeline.templates import lower_open
 from opbuild.runtime.symbolic import numbers_of
 from support.comparison import onnxruntime_outputs
+from support.lowered import lower_open
 from support.tiers import thinned
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
