@@ -137,7 +137,8 @@ class Extents:
 
     def _divisor(self, variable: int) -> int:
         """Return the number by which a variable is a quotient or a remainder; 0 if there is none."""
-        right = self.variables[variable].right
+        found = self.variables[variable]
+        right = found.right if found.operation in ("//", "%") else ()
         return right[0][1] if len(right) == 1 and not right[0][0] else 0
 
     def _is_never_zero(self, polynomial: Polynomial) -> bool:
@@ -145,14 +146,14 @@ class Extents:
 
     def always(self, decide: Callable[[], T]) -> T | None:
         """Return what is decided the same wherever the conditions hold; None if that is not sure."""
-        closed, count, known = self.closed, len(self.variables), dict(self._known)
+        closed, count, known, bounds = self.closed, len(self.variables), dict(self._known), dict(self._bounds)
         self.closed = True
         try:
             return decide()
         except ClosedError:
             return None
         finally:
-            self.closed, self._known = closed, known
+            self.closed, self._known, self._bounds = closed, known, bounds
             del self.variables[count:]
 
     def number(self, polynomial: Polynomial, value: int) -> int | Extent:
@@ -166,13 +167,30 @@ class Extents:
 
     def divided(self, operation: Literal["//", "%"], left: Polynomial, right: Polynomial, value: int) -> int | Extent:
         """Return a quotient or a remainder as a variable of its own."""
-        self.require_sure(left)
+        natural = self.least(right) >= 0 and (operation == "%" or self.least(left) >= 0)
+        return Extent(self, self.variable(operation, left, right, value, natural=natural), value)
+
+    def variable(
+        self, operation: str, left: Polynomial, right: Polynomial, value: Any, *, natural: bool = False, least: int = 0
+    ) -> Polynomial:
+        """Return what an operation (``number_operations``) makes of two polynomials, as a variable of its own.
+
+        Args:
+            operation: The operation.
+            left: Its first operand.
+            right: Its second one; 0 where there is none.
+            value: What it makes in the size at hand.
+            natural: Whether that is surely not negative.
+            least: A number that it is surely never below, if it is natural.
+        """
+        self.require_sure((*left, *right))
         known = self._known.get((operation, left, right))
         if known is None:
-            natural = self.least(right) >= 0 and (operation == "%" or self.least(left) >= 0)
             self.variables.append(Variable(operation, left, right, value, natural))
             known = self._known[operation, left, right] = len(self.variables) - 1
-        return Extent(self, (((known,), 1),), value)
+            if least > 0:
+                self._bounds[known] = least
+        return (((known,), 1),)
 
 
 class Extent:

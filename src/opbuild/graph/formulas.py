@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 from opbuild.graph.extents import Extent, Extents
+from opbuild.graph.number_operations import OPERATIONS
 from opbuild.graph.polynomials import Condition, Monomial, Polynomial, Variable
 
 Number = int | Polynomial
@@ -37,7 +38,7 @@ class Formulas:
         self._monomials: dict[Monomial, int] = {}
         self._inputs = sum(each.operation == "input" for each in variables)
         self._worked_out = [
-            (each.operation, self._terms(each.left), self._terms(each.right)) for each in variables[self._inputs :]
+            (each.operation, self._operand(each.left), self._operand(each.right)) for each in variables[self._inputs :]
         ]
         self._conditions = [(kind, self._terms(polynomial)) for kind, polynomial in conditions]
         self._numbers = [each if isinstance(each, int) else self._terms(each) for each in numbers]
@@ -58,23 +59,31 @@ class Formulas:
             for each in self._numbers
         ]
 
-    def _values(self, extents: Sequence[int]) -> list[int] | None:
-        """Return the values of all variables; None if something is divided by zero."""
+    def _values(self, extents: Sequence[int]) -> list[Any] | None:
+        """Return the values of all variables; None if something is divided by zero, or is no number."""
         if len(extents) != self._inputs:
             return None
-        values = list(extents)
+        values: list[Any] = list(extents)
         for operation, left, right in self._worked_out:
             if operation == "index":  # numbers are those of the first repetition
                 values.append(0)
                 continue
-            dividend, divisor = (
-                sum([factor * prod([values[each] for each in self._ordered[index]]) for factor, index in terms])
-                for terms in (left, right)
-            )
-            if not divisor:
+            try:
+                values.append(OPERATIONS[operation](self._value(left, values), self._value(right, values)))
+            except (ArithmeticError, ValueError):
                 return None
-            values.append(dividend // divisor if operation == "//" else dividend % divisor)
         return values
+
+    def _operand(self, polynomial: Polynomial) -> int | Terms:
+        """Return a polynomial; one that is a variable, which may be no integer, by its index."""
+        if len(polynomial) == 1 and len(polynomial[0][0]) == 1 and polynomial[0][1] == 1:
+            return polynomial[0][0][0]
+        return self._terms(polynomial)
+
+    def _value(self, operand: int | Terms, values: Sequence[Any]) -> Any:
+        if isinstance(operand, int):
+            return values[operand]
+        return sum([factor * prod([values[each] for each in self._ordered[index]]) for factor, index in operand])
 
     def fixes(self, variable: int) -> bool:
         """Return whether a condition leaves an open extent of the inputs only one value."""
@@ -101,7 +110,8 @@ class Formulas:
         """
         variables = [Variable(kind, _read(left), _read(right), 0, False) for kind, left, right in parts["variables"]]
         kinds = [each.operation for each in variables]
-        if not set(kinds) <= {"input", "//", "%", "index"} or kinds != sorted(kinds, key=lambda kind: kind != "input"):
+        known = {"input", "index", *OPERATIONS}
+        if not known.issuperset(kinds) or kinds != sorted(kinds, key=lambda kind: kind != "input"):
             raise ValueError(f"open extents are made by {kinds}")
         conditions = [Condition(kind, _read(polynomial)) for kind, polynomial in parts["conditions"]]
         if not {kind for kind, _ in conditions} <= set(_KINDS):

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.graph.number_operations import from_bits
+from opbuild.graph.reals import Real, bits_of
 from opbuild.graph.types import Array, Node
 from opbuild.platform.records import NamedTuple, dataclass
 
@@ -20,7 +22,10 @@ _COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "ali
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis to resample: which, from how many elements to how many, and by what quotient coordinates are mapped."""
+    """One axis to resample: which, from how many elements to how many, and by what quotient coordinates are mapped.
+
+    A quotient that is open is its bits (``number_operations``), and 0.
+    """
 
     index: int
     extent: int
@@ -86,7 +91,7 @@ def axes_of(
     given = node.attrs.get("axes")
     chosen = [int(axis) % len(shape) for axis in given] if given is not None else list(range(len(shape)))
     if scales is not None:
-        quotients: list[tuple[float, float]] = [scale.as_integer_ratio() for scale in scales]
+        quotients: list[tuple[Any, Any]] = list(map(_quotient, scales))
     else:
         quotients = [(size, shape[axis]) for size, axis in zip(sizes or (), chosen, strict=True)]
         policy = node.text("keep_aspect_ratio_policy", "stretch")
@@ -96,6 +101,10 @@ def axes_of(
             quotients = [one.as_integer_ratio()] * len(quotients)
     pairs = zip(chosen, quotients, strict=True)
     return [Axis(a, shape[a], wanted[a], scale) for a, scale in pairs if scale[0] != scale[1] or shape[a] != wanted[a]]
+
+
+def _quotient(scale: Any) -> tuple[Any, Any]:
+    return (bits_of(scale), 0) if isinstance(scale, Real) else float(scale).as_integer_ratio()
 
 
 def places_of(way: Sequence[Any], extent: int, wanted: int, above: float, below: float) -> Array:
@@ -113,7 +122,8 @@ def neighbours(way: Way, axis: Axis) -> tuple[Array, Array]:
 
     The nearest ones are found in float32, as every framework does: which of two it is at a tie is the rounding's.
     """
-    scale = axis.scale[0] / axis.scale[1]
+    above, below = axis.scale
+    scale = above / below if below else float(from_bits(int(above)))
     if way.mode == "nearest":
         places = _rounded(_positions(axis, np.float32(scale), way.coordinates), way.rounding)
         return np.clip(places, 0, axis.extent - 1).astype(np.int32)[:, None], np.ones((axis.wanted, 1))

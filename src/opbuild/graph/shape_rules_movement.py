@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+from opbuild.graph.reals import scaled
 from opbuild.graph.shape_rules import Call, Shape, Types, broadcast, rule, same_dtype
 from opbuild.graph.types import TensorType
 from opbuild.text.plural import counted
@@ -260,9 +261,7 @@ def resize(call: Call) -> Types:
     if by_scales and by_sizes:
         call.fail("it has both scales and sizes, of which one is to be given")
     if by_scales:
-        scales = [float(item) for item in call.value(2).reshape(-1)]
-        fractions = [scale.as_integer_ratio() for scale in scales]
-        new = [x[axis] * above // below for axis, (above, below) in zip(axes, fractions, strict=False)]
+        new = [scaled(x[axis], scale) for axis, scale in zip(axes, call.value(2).reshape(-1).tolist(), strict=False)]
     elif call.has(3):
         new = list(call.ints(3))
     else:

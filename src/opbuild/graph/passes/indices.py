@@ -17,7 +17,7 @@ def check_indices(graph: Graph) -> Graph:
         if is_check(node):
             checked[node.outputs[0], _key(node.attrs["counts"]), True] = node.outputs[0]
         bounds = bounds_of(node, lambda index, node=node: graph.types[node.inputs[index]].shape)  # type: ignore[misc]
-        if bounds is None or _is_inside(graph.constants.get(node.inputs[bounds.input]), bounds):
+        if bounds is None or is_inside(graph.constants.get(node.inputs[bounds.input]), bounds):
             to.nodes.append(node)
             continue
         name = node.inputs[bounds.input]
@@ -43,7 +43,7 @@ def with_input(node: Node, index: int, name: str) -> Node:
     return node.with_(inputs=(*node.inputs[:index], name, *node.inputs[index + 1 :]))
 
 
-def _is_inside(values: Array | None, bounds: Bounds) -> bool:
+def is_inside(values: Array | None, bounds: Bounds) -> bool:
     """Return whether known indices are in range; of open extents that is a condition."""
     if values is None:
         return False
