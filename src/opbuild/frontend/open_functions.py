@@ -11,7 +11,7 @@ import numpy as np
 
 from opbuild.graph.extents import Extent
 from opbuild.graph.reals import Real, is_real, real, truncated
-from opbuild.graph.undecided import both, chosen, either, greater, is_equal, is_less, lesser, negated
+from opbuild.graph.undecided import both, chosen, either, greater, is_equal, is_less, lesser, negated, quotient
 
 
 def held(value: Any, dtype: str) -> Any:
@@ -44,14 +44,6 @@ def _alone(name: str, of_integer: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda one: real(name, one) if is_real(one) else of_integer(one)
 
 
-def _quotient(left: Any, right: Any) -> Any:
-    """Divide as the operator does, which rounds towards zero."""
-    if left >= 0 and right > 0:
-        return left // right
-    size = abs(left) // abs(right)
-    return size if (left < 0) == (right < 0) else -size
-
-
 def _folded(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     return lambda *values: reduce(function, values)
 
@@ -73,7 +65,7 @@ _at_most = partial(_less, or_equal=True)
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Add": _add, "Sub": _arithmetic("subtract", operator.sub), "Mul": _multiply, "Sum": _folded(_add),
-    "Div": _arithmetic("divide", _quotient), "Mod": _remainder,
+    "Div": _arithmetic("divide", quotient), "Mod": _remainder,
     "Neg": _alone("negate", operator.neg), "Abs": _alone("absolute", lambda one: greater(one, -one)),
     "Sqrt": partial(real, "square root"), "Floor": partial(real, "floor"), "Ceil": partial(real, "ceil"),
     "Round": partial(real, "round"), "Reciprocal": lambda one: real("divide", type_of(one)(1), one),

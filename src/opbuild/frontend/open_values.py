@@ -77,10 +77,11 @@ def evaluate_open(
     """Return the outputs of a node some of whose inputs are open values; None if it is not known here."""
     if sum(value.size for value in inputs if value is not None) > MOST_NUMBERS:
         return None
-    if node.op_type in _MOVES or node.op_type == "Concat":
-        found = _moved(node, inputs, opset, evaluate)
-    else:
-        found = _worked_out(node, inputs, types)
+    try:
+        is_moved = node.op_type in _MOVES or node.op_type == "Concat"
+        found = _moved(node, inputs, opset, evaluate) if is_moved else _worked_out(node, inputs, types)
+    except ZeroDivisionError:
+        return None
     if found is None:
         return None
     pairs = zip(found, types, strict=True)

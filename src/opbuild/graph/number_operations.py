@@ -26,9 +26,16 @@ def scaled(extent: int, scale: Any) -> int:
     return extent * above // below
 
 
+def quotient(left: int, right: int) -> int:
+    """Return a quotient of integers, rounded towards zero."""
+    found = abs(left) // abs(right)
+    return found if (left < 0) == (right < 0) else -found
+
+
 OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "//": operator.floordiv,
     "%": operator.mod,
+    "quotient": quotient,
     "min": min,
     "max": max,
     "<": lambda one, other: int(one < other),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from math import prod
 
+from opbuild.graph.extents import Extent
 from opbuild.graph.reals import scaled
 from opbuild.graph.shape_rules import Call, Shape, Types, broadcast, rule, same_dtype
 from opbuild.graph.types import TensorType
+from opbuild.graph.undecided import greater, lesser
 from opbuild.text.plural import counted
 
 
@@ -136,8 +138,10 @@ def sliced(extent: int, start: int, end: int, step: int) -> tuple[int, int]:
     """
     start, end = (bound + extent if bound < 0 else bound for bound in (start, end))
     least, most = (0, extent) if step > 0 else (-1, extent - 1)
-    first, last = min(max(start, 0), most), min(max(end, least), most)
-    return first, max(0, -((first - last) // step))
+    # Of a table of known length, bounds that are inside it at hand leave the number of elements what it is.
+    lower, upper = (lesser, greater) if isinstance(extent, Extent) else (min, max)
+    first, last = lower(upper(start, 0), most), lower(upper(end, least), most)
+    return first, upper(0, -((first - last) // step))
 
 
 @rule("Slice")

@@ -56,6 +56,18 @@ def greater(one: Any, other: Any) -> Any:
     return _extreme("max", one, other, is_less(other, one))
 
 
+def quotient(left: Any, right: Any) -> Any:
+    """Return a quotient of integers, rounded towards zero."""
+    owner = owner_of(left, right)
+    if owner is None:
+        return OPERATIONS["quotient"](left, right)
+    if owner.always(lambda: bool(left >= 0 and right > 0)):
+        return left // right
+    value = OPERATIONS["quotient"](value_of(left), value_of(right))
+    made = owner.variable("quotient", polynomial_of(owner, left), polynomial_of(owner, right), value)
+    return Extent(owner, made, value)
+
+
 def _extreme(operation: str, one: Any, other: Any, is_first: Any) -> Any:
     if not isinstance(is_first, Extent):
         return one if is_first else other

@@ -50,7 +50,10 @@ def is_inside(values: Array | None, bounds: Bounds) -> bool:
     if not values.size:
         return True
     groups = values.reshape(-1, len(bounds.counts))
-    return all(
-        least >= (-count if bounds.negative else 0) and most < count
-        for least, most, count in zip(groups.min(0).tolist(), groups.max(0).tolist(), bounds.counts, strict=True)
-    )
+    if values.dtype == object:  # which of them is the least may be another one in another size
+        rows = [
+            (value, value, count) for row in groups.tolist() for value, count in zip(row, bounds.counts, strict=True)
+        ]
+    else:
+        rows = list(zip(groups.min(0).tolist(), groups.max(0).tolist(), bounds.counts, strict=True))
+    return all(least >= (-count if bounds.negative else 0) and most < count for least, most, count in rows)
