@@ -127,7 +127,7 @@ class NodeBinder(OpenBinder):
         """Return a constant as another part reads it."""
         origin = self._origins.get(name)
         if origin is None:
-            return computed(self.value(name))
+            return computed(self.value(name), self._types[name].dtype)
         if name in self._constants:
             return Known(origin, partial(self._constants.__getitem__, name))
         return Known(origin, self._tensors[name])

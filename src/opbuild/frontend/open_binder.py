@@ -124,16 +124,12 @@ class OpenBinder:
         return node if tuple(inputs) == node.inputs else node.with_(inputs=tuple(inputs))
 
     def _with_sure_indices(self, node: Node) -> Node:
-        """Return a node whose open indices are in range, which is a condition; nobody looks at them when it runs."""
+        """Return a node whose open indices are in range, which is a condition; others are refused when it runs."""
         bounds = bounds_of(node, lambda index: self._types[node.inputs[index]].shape)
-        name = "" if bounds is None else node.inputs[bounds.input]
-        value = self._constants.get(name)
-        if bounds is None or value is None or not is_open_value(value):
+        value = None if bounds is None else self._constants.get(node.inputs[bounds.input])
+        if bounds is None or value is None or not is_open_value(value) or not is_inside(value, bounds):
             return node
-        if is_inside(value, bounds):
-            return node.with_(attrs={**node.attrs, UNCHECKED: 1})
-        self._constants[name] = fixed(value, self._types[name].dtype)  # it is refused in this size
-        return node
+        return node.with_(attrs={**node.attrs, UNCHECKED: 1})
 
     def _as_data(self, name: str) -> str:
         """Return a value that a kernel can read in place of an open one: a table of its numbers."""
@@ -177,7 +173,7 @@ class OpenBinder:
         indices, kind = self._constants.get(node.inputs[1]), self._types[node.outputs[0]]
         shape = self._types[node.inputs[0]].shape
         axis = int(node.attrs.get("axis", 0)) % len(shape)
-        if not is_open_value(indices) or indices is None or not indices.size or indices.ndim > 1:
+        if indices is None or not node.attrs.get(UNCHECKED) or not indices.size or indices.ndim > 1:
             return node
         places = [place + shape[axis] if place < 0 else place for place in indices.reshape(-1).tolist()]
         step, *others = [later - place for place, later in pairwise(places)] or [1]

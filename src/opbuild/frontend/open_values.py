@@ -53,12 +53,11 @@ def fixed(value: Array, dtype: str) -> Array:
     )
 
 
-def value_at_hand(value: Array | None) -> Any:
+def value_at_hand(value: Array | None, dtype: str) -> Any:
     """Return a value as it is in the size at hand, which decides nothing that lasts."""
     if value is None or not is_open_value(value):
         return value
-    elements = [value_of(each) for each in value.reshape(-1).tolist()]
-    return np.array(elements, None if any(map(is_real, elements)) else np.int64).reshape(value.shape)
+    return np.array([value_of(each) for each in value.reshape(-1).tolist()], dtype).reshape(value.shape)
 
 
 def type_at_hand(kind: TensorType) -> TensorType:
