@@ -323,7 +323,7 @@ class NodeBinder(OpenBinder):
         except UnsupportedOperatorError:
             if all(value is not None for value, each in zip(constants, types, strict=True) if each is not None):
                 with contextlib.suppress(RunError, ModelError):
-                    return tuple(map(type_of, self.evaluated(node, constants)))
+                    return tuple(map(type_of, self.evaluated(node, self.fixed_values(node.inputs, constants))))
             raise
 
     def _typed(

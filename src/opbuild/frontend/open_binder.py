@@ -81,8 +81,16 @@ class OpenBinder:
     def settle_inputs(self, node: Node, error: UnknownTypeError) -> bool:
         """Evaluate what decides the types of a node, in the size at hand, and return whether there is any such."""
         names = (node.inputs[error.index],) if isinstance(error, UnknownValueError) else node.inputs
-        settled = [self.settle(name) for name in dict.fromkeys(names)]
+        settled = [self.settle(name) or self._fix(name) for name in dict.fromkeys(names)]
         return any(settled)
+
+    def _fix(self, name: str) -> bool:
+        """Make an open value that of the size at hand, and return whether it was open."""
+        value = self._constants.get(name)
+        if value is None or not is_open_value(value):
+            return False
+        self._constants[name] = fixed(value, self._types[name].dtype)
+        return True
 
     def settle(self, name: str) -> bool:
         """Make a constant of a value that follows from extents, that of the size at hand; return whether it is one."""

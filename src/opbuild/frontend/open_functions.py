@@ -13,6 +13,9 @@ from opbuild.graph.extents import Extent
 from opbuild.graph.reals import Real, is_real, real, truncated
 from opbuild.graph.undecided import both, chosen, either, greater, is_equal, is_less, lesser, negated, quotient
 
+MOST_FACTORS = 4
+"""The greatest exponent of a power that is multiplied out."""
+
 
 def held(value: Any, dtype: str) -> Any:
     """Return a result that its type holds, which is kept as a condition."""
@@ -56,6 +59,13 @@ def _swapped(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return lambda one, other: function(other, one)
 
 
+def _power(one: Any, other: Any) -> Any:
+    """Return a power of an integer; one of which the exponent is known and small."""
+    if is_real(one) or not isinstance(other, int) or not 0 <= other <= MOST_FACTORS:
+        raise NotImplementedError
+    return reduce(operator.mul, [one] * other, 1)
+
+
 def _remainder(left: Any, right: Any) -> Any:
     return left % right
 
@@ -65,7 +75,7 @@ _at_most = partial(_less, or_equal=True)
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Add": _add, "Sub": _arithmetic("subtract", operator.sub), "Mul": _multiply, "Sum": _folded(_add),
-    "Div": _arithmetic("divide", quotient), "Mod": _remainder,
+    "Div": _arithmetic("divide", quotient), "Mod": _remainder, "Pow": _power,
     "Neg": _alone("negate", operator.neg), "Abs": _alone("absolute", lambda one: greater(one, -one)),
     "Sqrt": partial(real, "square root"), "Floor": partial(real, "floor"), "Ceil": partial(real, "ceil"),
     "Round": partial(real, "round"), "Reciprocal": lambda one: real("divide", type_of(one)(1), one),

@@ -7,7 +7,6 @@ runs with the network, and reads such values as constants of one size (``graph.t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -79,7 +78,7 @@ def evaluate_open(
     try:
         is_moved = node.op_type in _MOVES or node.op_type == "Concat"
         found = _moved(node, inputs, opset, evaluate) if is_moved else _worked_out(node, inputs, types)
-    except ZeroDivisionError:
+    except (NotImplementedError, ZeroDivisionError):
         return None
     if found is None:
         return None
@@ -98,13 +97,26 @@ def _worked_out(node: Node, inputs: Sequence[Array | None], types: Sequence[Tens
         return _clipped(inputs, kind.dtype)
     if any(value is None for value in inputs):
         return None
-    if node.op_type in REDUCTIONS and kind.size == 1 and not any(map(is_real, _elements(inputs[0]))):
-        elements = _elements(inputs[0])
-        found = reduce(REDUCTIONS[node.op_type], elements) if elements else None
-        return None if found is None else (_objects([held(found, kind.dtype)]).reshape(kind.shape),)
+    if node.op_type in REDUCTIONS:
+        return _reduced(node, inputs, kind)
     if function is None or (node.op_type == "Mod" and node.attrs.get("fmod", 0)):
         return None
     return _applied(function, inputs, kind.dtype)
+
+
+def _reduced(node: Node, inputs: Sequence[Array | None], kind: TensorType) -> Sequence[Array] | None:
+    """Join elements along all axes, or along the last or first of several, one after the other."""
+    value, axes = inputs[0], inputs[1] if len(inputs) > 1 else None
+    if value is None or not value.size or is_open_value(axes) or any(map(is_real, _elements(value))):
+        return None
+    if axes is None or not axes.size:
+        if kind.size != 1:
+            return None
+        axes = np.arange(value.ndim)
+    join = np.frompyfunc(REDUCTIONS[node.op_type], 2, 1)
+    for axis in sorted((int(each) % value.ndim for each in axes.reshape(-1)), reverse=True):
+        value = np.asarray(join.reduce(value.astype(object), axis=axis), object)
+    return (_objects([held(each, kind.dtype) for each in _elements(value)]).reshape(kind.shape),)
 
 
 def _range(bounds: Sequence[Array | None], kind: TensorType) -> Sequence[Array] | None:

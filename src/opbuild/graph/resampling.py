@@ -6,13 +6,15 @@ Lowering and the host backend resample with the same tables.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from opbuild.graph.number_operations import from_bits
-from opbuild.graph.reals import Real, bits_of
+from opbuild.graph.reals import Real, bits_of, real
 from opbuild.graph.types import Array, Node
+from opbuild.graph.undecided import greater, lesser
 from opbuild.platform.records import NamedTuple, dataclass
 
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
@@ -96,11 +98,15 @@ def axes_of(
         quotients = [(size, shape[axis]) for size, axis in zip(sizes or (), chosen, strict=True)]
         policy = node.text("keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
-            known = [above / below for above, below in quotients]
-            one = min(known) if policy == "not_larger" else max(known)
-            quotients = [one.as_integer_ratio()] * len(quotients)
+            quotients = [_quotient(aspect_ratio(policy, quotients))] * len(quotients)
     pairs = zip(chosen, quotients, strict=True)
     return [Axis(a, shape[a], wanted[a], scale) for a, scale in pairs if scale[0] != scale[1] or shape[a] != wanted[a]]
+
+
+def aspect_ratio(policy: str, quotients: Sequence[tuple[Any, Any]]) -> Any:
+    """Return the one ratio by which all axes are resized: the least or the greatest of theirs."""
+    ratios = [real("divide", real("float64", above), real("float64", below)) for above, below in quotients]
+    return reduce(lesser if policy == "not_larger" else greater, ratios)
 
 
 def _quotient(scale: Any) -> tuple[Any, Any]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from math import prod
 
+import numpy as np
+
 from opbuild.graph.extents import Extent
-from opbuild.graph.reals import scaled
+from opbuild.graph.reals import real, scaled, truncated
+from opbuild.graph.resampling import aspect_ratio
 from opbuild.graph.shape_rules import Call, Shape, Types, broadcast, rule, same_dtype
 from opbuild.graph.types import TensorType
 from opbuild.graph.undecided import greater, lesser
@@ -274,9 +277,9 @@ def resize(call: Call) -> Types:
         call.fail(f"{counted(len(new), 'extent')} for {counted(len(axes), 'axis', 'axes')}")
     policy = call.attr("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch" and call.has(3):
-        ratios = [extent / x[axis] for axis, extent in zip(axes, new, strict=True)]
-        ratio = min(ratios) if policy == "not_larger" else max(ratios)
-        new = [int(x[axis] * ratio + 0.5) for axis in axes]
+        ratio = aspect_ratio(policy, [(extent, x[axis]) for axis, extent in zip(axes, new, strict=True)])
+        wholes = (real("multiply", real("float64", x[axis]), ratio) for axis in axes)
+        new = [truncated(real("add", whole, np.float64(0.5))) for whole in wholes]
     for axis, extent in zip(axes, new, strict=True):
         shape[axis] = extent
     return (TensorType(call.dtype(0), tuple(shape)),)

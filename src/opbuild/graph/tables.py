@@ -34,7 +34,13 @@ def evenly(start: int, step: int, count: int, dtype: str) -> Array:
     return found
 
 
+def diagonal(rows: int, columns: int, above: int, dtype: str) -> Array:
+    """Return a matrix with ones on a diagonal."""
+    return np.eye(rows, columns, above, np.dtype(dtype))
+
+
 TABLES: dict[str, Callable[..., Array]] = {
+    "diagonal": diagonal,
     "evenly": evenly,
     "numbers": numbers,
     "resize places": resampling.places_of,
