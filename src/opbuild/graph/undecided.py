@@ -85,7 +85,7 @@ def _extreme(operation: str, one: Any, other: Any, is_first: Any) -> Any:
 def _compared(operation: str, one: Any, other: Any, decide: Callable[[], bool]) -> Any:
     owner = owner_of(one, other)
     if owner is None:
-        return decide()
+        return bool(decide())
     sure = None if is_real(one) or is_real(other) else owner.always(decide)
     if sure is not None:
         return sure
