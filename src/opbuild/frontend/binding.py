@@ -84,6 +84,7 @@ class NodeBinder(OpenBinder):
     def value_of(self, name: str) -> Array | None:
         """Return a value if it is known when the network is built."""
         self._load(name)
+        self.settle(name)
         return self._constants.get(name)
 
     # Walking
@@ -126,7 +127,7 @@ class NodeBinder(OpenBinder):
         """Return a constant as another part reads it."""
         origin = self._origins.get(name)
         if origin is None:
-            return computed(self.value(name))
+            return computed(self.value(name), self._types[name].dtype)
         if name in self._constants:
             return Known(origin, partial(self._constants.__getitem__, name))
         return Known(origin, self._tensors[name])
@@ -147,6 +148,7 @@ class NodeBinder(OpenBinder):
     def value(self, name: str) -> Array:
         """Return a constant."""
         self._load(name)
+        self.settle(name)
         return self._constants[name]
 
     def visit(self, node: Node, scope: Names) -> Call | None:
@@ -280,10 +282,17 @@ class NodeBinder(OpenBinder):
         if HOST_VALUE in types:
             raise NoTensorError(f"{node.op_type} node {node.name!r} reads a value that is no tensor", "give it tensors")
         constants = [self._constants.get(name) for name in node.inputs]
-        found = self._infer(node, types, constants)
+        try:
+            found = self._infer(node, types, constants)
+        except UnknownTypeError as error:
+            if not self.settle_inputs(node, error):
+                raise
+            self._add(node)
+            return
         self._types.update((name, each) for name, each in zip(node.outputs, found, strict=False) if name)
         known = self._known(node, types, constants)
         if known is None:
+            self.defer(node)
             self._append(self.running(node, constants))
             return
         self.assign(node.outputs, known, found)
@@ -319,7 +328,7 @@ class NodeBinder(OpenBinder):
         except UnsupportedOperatorError:
             if all(value is not None for value, each in zip(constants, types, strict=True) if each is not None):
                 with contextlib.suppress(RunError, ModelError):
-                    return tuple(map(type_of, self.evaluated(node, constants)))
+                    return tuple(map(type_of, self.evaluated(node, self.fixed_values(node.inputs, constants))))
             raise
 
     def _typed(
@@ -345,10 +354,7 @@ class NodeBinder(OpenBinder):
             return None
         if any(map(is_open_value, constants)):
             evaluate = partial(self._evaluate, types=None)
-            known = evaluate_open(node, constants, self._opset_of(node), found, evaluate)
-            if known is not None:
-                return known
-            constants = self.fixed_values(node.inputs, constants)
+            return evaluate_open(node, constants, self._opset_of(node), found, evaluate)
         if node.op_type == "ConstantOfShape":
             type_ = self._types[node.outputs[0]]
             scalar = np.asarray(node.attrs.get("value", 0.0)).astype(numpy_dtype(type_.dtype)).reshape(-1)[0]

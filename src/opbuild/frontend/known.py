@@ -32,8 +32,8 @@ def decided(array: Array, dtype: str) -> Known:
     return Known("", lambda: array, dtype) if is_open_value(array) else computed(array)
 
 
-def computed(array: Array) -> Known:
+def computed(array: Array, dtype: str = "int64") -> Known:
     """Return a constant that was computed; one that follows from open extents is that of the size at hand."""
     if is_open_value(array):
-        array = fixed(array, "int64")
+        array = fixed(array, dtype)
     return Known(array_digest(array), lambda: array)

@@ -17,6 +17,7 @@ from opbuild.frontend.binding import NodeBinder
 from opbuild.frontend.block import Block, Declared, blocks
 from opbuild.frontend.onnx_messages import GraphProto, ModelProto, NodeProto, ValueInfoProto
 from opbuild.frontend.onnx_read import DataFiles, opsets, to_array
+from opbuild.frontend.open_values import is_open_value
 from opbuild.frontend.rewritten import rewrites
 from opbuild.graph.label_tables import MAPPED
 from opbuild.graph.passes.fold import Evaluate
@@ -47,7 +48,8 @@ class Binder(NodeBinder):
             return super()._typed(node, types, constants)
         from opbuild.frontend.onnx_single import infer_single  # by onnx, which most networks start without
 
-        found = infer_single(node, types, constants, self._opset_of(node))
+        known = [None if is_open_value(value) else value for value in constants]
+        found = infer_single(node, types, known, self._opset_of(node))
         check_sizes(node, found)
         return found
 

@@ -81,8 +81,9 @@ class ExpandingBinder(Binder):
         types = [self.type_of(name) if name else None for name in node.inputs]
         if not all(each is None or is_tensor(each) for each in types):
             return None
+        pairs = zip(node.inputs, types, strict=True)
         formal = types[: len(types) - len(node.attrs.get("captures", ()))]
-        values = [value_at_hand(self._constants.get(name)) for name in node.inputs]
+        values = [value_at_hand(self._constants.get(name), each.dtype if each else "") for name, each in pairs]
         known = _key(node, [each and type_at_hand(each) for each in types], values)
         if known not in self._decided:
             alone = self._tried(node, None)
@@ -126,7 +127,7 @@ class ExpandingBinder(Binder):
 
     def _known_at_hand(self, name: str) -> Known:
         value = self._constants[name]
-        return computed(value_at_hand(value)) if is_open_value(value) else self.known(name)
+        return computed(value_at_hand(value, self._types[name].dtype)) if is_open_value(value) else self.known(name)
 
     def _call(self, node: Node, body: Body) -> Call:
         """Return the function of a node as what is taken in its place; names of its nodes begin with the node's."""

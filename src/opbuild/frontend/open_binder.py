@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
+from opbuild.errors import ModelError, RunError
+from opbuild.frontend.block import blocks
 from opbuild.frontend.open_values import fixed, is_data, is_open_value
 from opbuild.graph.cut import bound_of
 from opbuild.graph.extents import as_extent, is_open
+from opbuild.graph.indices import UNCHECKED, bounds_of
+from opbuild.graph.passes.fold import RANDOM
+from opbuild.graph.passes.indices import is_inside
 from opbuild.graph.passes.infer import type_of
 from opbuild.graph.ranges import table_slice
-from opbuild.graph.types import Array, Node, TensorType
+from opbuild.graph.reals import bits_of
+from opbuild.graph.shape_rules import UnknownTypeError, UnknownValueError
+from opbuild.graph.tables import numbers_of
+from opbuild.graph.types import TABLE, Array, Node, TensorType
 
 
 class OpenBinder:
@@ -23,6 +33,8 @@ class OpenBinder:
         self._types: dict[str, TensorType] = {}
         self._constants: dict[str, Array] = {}
         self._bounds: tuple[str, ...] = ()
+        self._deferred: dict[str, Node] = {}  # what makes a value that follows from extents, but not as a formula
+        self._tables: dict[str, str] = {}  # what an open value is called where it is data
 
     @abstractmethod
     def fresh(self, name: str) -> str:
@@ -47,15 +59,71 @@ class OpenBinder:
         return name
 
     def fixed_values(self, names: Sequence[str], values: Sequence[Array | None]) -> list[Array | None]:
-        """Return values, those that are open as the integers of the size at hand."""
+        """Return values, those that are open as the numbers of the size at hand."""
         return [
             value if value is None or not is_open_value(value) else fixed(value, self._types[name].dtype)
             for name, value in zip(names, values, strict=True)
         ]
 
+    # What runs although it follows from extents alone
+
+    def defer(self, node: Node) -> None:
+        """Take note of a node that is to run, if all that it reads is known or follows from extents."""
+        reads = [name for name in node.inputs if name]
+        if node.domain or node.op_type in RANDOM or any(blocks(node)):
+            return
+        if all(name in self._constants or name in self._deferred for name in reads) and any(map(self._is_open, reads)):
+            self._deferred.update((name, node) for name in node.outputs if name)
+
+    def _is_open(self, name: str) -> bool:
+        return name in self._deferred or is_open_value(self._constants.get(name))
+
+    def settle_inputs(self, node: Node, error: UnknownTypeError) -> bool:
+        """Evaluate what decides the types of a node, in the size at hand, and return whether there is any such."""
+        names = (node.inputs[error.index],) if isinstance(error, UnknownValueError) else node.inputs
+        settled = [self.settle(name) or self._fix(name) for name in dict.fromkeys(names)]
+        return any(settled)
+
+    def _fix(self, name: str) -> bool:
+        """Make an open value that of the size at hand, and return whether it was open."""
+        value = self._constants.get(name)
+        if value is None or not is_open_value(value):
+            return False
+        self._constants[name] = fixed(value, self._types[name].dtype)
+        return True
+
+    def settle(self, name: str) -> bool:
+        """Make a constant of a value that follows from extents, that of the size at hand; return whether it is one."""
+        node = self._deferred.get(name)
+        if node is None:
+            return False
+        try:
+            values = [self.value(each) if each else None for each in node.inputs]
+            found = self.evaluated(node, self.fixed_values(node.inputs, values))
+        except (RunError, ModelError, LookupError):
+            found = ()
+        for each in node.outputs:
+            self._deferred.pop(each, None)
+        if not found:
+            return False
+        self._nodes = [each for each in self._nodes if set(node.outputs).isdisjoint(each.outputs)]
+        self.assign(node.outputs, found)
+        return True
+
+    @abstractmethod
+    def evaluated(self, node: Node, inputs: Sequence[Array | None]) -> Sequence[Array]:
+        """Return the outputs of a node whose inputs are known."""
+
+    @abstractmethod
+    def assign(self, names: Sequence[str], values: Sequence[Array], types: Sequence[TensorType] = ()) -> None:
+        """Declare what was computed as constants."""
+
+    # What reads such values
+
     def running(self, node: Node, constants: Sequence[Array | None]) -> Node:
-        """Return a node that is left to run: of open values it reads no data, and what it fills or counts is a view."""
-        if not node.domain and node.op_type in ("ConstantOfShape", "Range"):
+        """Return a node that is left to run: of open values it reads data as tables, and what only moves is a view."""
+        node = self._with_sure_indices(node)
+        if not node.domain and node.op_type in ("ConstantOfShape", "Gather", "Range"):
             node = self._as_view(node, constants)
         inputs = [
             self._as_data(name) if is_data(node, index) and is_open_value(self._constants.get(name)) else name
@@ -63,35 +131,75 @@ class OpenBinder:
         ]
         return node if tuple(inputs) == node.inputs else node.with_(inputs=tuple(inputs))
 
+    def _with_sure_indices(self, node: Node) -> Node:
+        """Return a node whose open indices are in range, which is a condition; others are refused when it runs."""
+        bounds = bounds_of(node, lambda index: self._types[node.inputs[index]].shape)
+        value = None if bounds is None else self._constants.get(node.inputs[bounds.input])
+        if bounds is None or value is None or not is_open_value(value) or not is_inside(value, bounds):
+            return node
+        return node.with_(attrs={**node.attrs, UNCHECKED: 1})
+
     def _as_data(self, name: str) -> str:
-        """Return a value that a kernel can read in place of an open one: a number is an element of a table."""
-        value, kind = self._constants[name], self._types[name]
-        number = value.reshape(-1).tolist()[0] if value.size else 0
-        table = table_slice((number, number + 1, 1), kind.dtype) if value.size == 1 else None
-        if table is None:
-            self._constants[name] = fixed(value, kind.dtype)
-            return name
-        places = [self.constant(np.array([place], object)) for place in (number, number + 1)]
-        element, read = self.fresh(name), (self.constant(table), *places, self.constant(np.zeros(1, np.int64)))
-        self._types[element] = TensorType(kind.dtype, (1,))
-        self._nodes.append(Node("Slice", read, (element,), {}, f"{name}/extent"))
-        if not kind.shape:
-            flat, element = element, self.fresh(name)
-            self._types[element] = kind
-            self._nodes.append(Node("Squeeze", (flat,), (element,), {}, f"{name}/number"))
-        return element
+        """Return a value that a kernel can read in place of an open one: a table of its numbers."""
+        if name not in self._tables:
+            value, kind = self._constants[name], self._types[name]
+            arguments = (numbers_of(value, kind.dtype),)
+            self._tables[name] = self._table(
+                f"{name}/numbers", "numbers", arguments, TensorType(kind.dtype, value.shape)
+            )
+        return self._tables[name]
+
+    def _table(self, name: str, table: str, arguments: tuple[Any, ...], kind: TensorType) -> str:
+        found = self.fresh(name)
+        self._types[found] = kind
+        attrs = {"table": table, "arguments": arguments}
+        self._nodes.append(Node(TABLE, (), (found,), attrs, name, "opbuild"))
+        return found
 
     def _as_view(self, node: Node, constants: Sequence[Array | None]) -> Node:
         if node.op_type == "ConstantOfShape":
             value = np.asarray(node.attrs.get("value", np.zeros(1, np.float32))).reshape(1)
             return node.with_(op_type="Expand", inputs=(self.constant(value), node.inputs[0]), attrs={}, proto=None)
+        if node.op_type == "Gather":
+            return self._as_slice(node)
         if any(value is None for value in constants):
             return node
-        bounds = [value.reshape(-1).tolist()[0] for value in constants if value is not None]
-        table = table_slice(bounds, self._types[node.outputs[0]].dtype)
-        if table is None:
+        return self._range(node, [value.reshape(-1).tolist()[0] for value in constants if value is not None])
+
+    def _range(self, node: Node, bounds: Sequence[Any]) -> Node:
+        """Return what gives consecutive numbers, or ones at equal distances: a part of a table, or a table."""
+        kind = self._types[node.outputs[0]]
+        table = table_slice(bounds, kind.dtype)
+        if table is not None:
+            return self._part(node, self.constant(table), 0, bounds)
+        start, _, delta = map(bits_of, bounds) if np.issubdtype(np.dtype(kind.dtype), np.floating) else bounds
+        attrs = {"table": "evenly", "arguments": (start, delta, *kind.shape)}
+        return node.with_(op_type=TABLE, domain="opbuild", inputs=(), attrs=attrs, proto=None)
+
+    def _as_slice(self, node: Node) -> Node:
+        """Return what gathers at open indices: a part of the data where they lie at equal distances, in order."""
+        indices, kind = self._constants.get(node.inputs[1]), self._types[node.outputs[0]]
+        shape = self._types[node.inputs[0]].shape
+        axis = int(node.attrs.get("axis", 0)) % len(shape)
+        if indices is None or not node.attrs.get(UNCHECKED) or not indices.size or indices.ndim > 1:
             return node
-        places = [self.constant(np.array([bound], object if is_open([bound]) else np.int64)) for bound in bounds]
-        axes = self.constant(np.zeros(1, np.int64))
-        inputs = (self.constant(table), places[0], places[1], axes, places[2])
+        places = [place + shape[axis] if place < 0 else place for place in indices.reshape(-1).tolist()]
+        step, *others = [later - place for place, later in pairwise(places)] or [1]
+        if is_open([step, *others]) or step == 0 or any(other != step for other in others):
+            return node
+        end = places[-1] + 1 if step > 0 else places[-1] - 1 if places[-1] > 0 else -(2**62)
+        if indices.ndim:
+            return self._part(node, node.inputs[0], axis, (places[0], end, step))
+        whole = self.fresh(node.outputs[0])
+        self._types[whole] = TensorType(kind.dtype, (*shape[:axis], 1, *shape[axis + 1 :]))
+        self._nodes.append(self._part(node.with_(outputs=(whole,)), node.inputs[0], axis, (places[0], end, step)))
+        axes = self.constant(np.array([axis]))
+        return node.with_(op_type="Squeeze", inputs=(whole, axes), attrs={}, proto=None)
+
+    def _part(self, node: Node, data: str, axis: int, bounds: Sequence[Any]) -> Node:
+        """Return a node as the Slice of one axis by a start, an end and a step."""
+        start, end, step = (
+            self.constant(np.array([bound], object if is_open([bound]) else np.int64)) for bound in bounds
+        )
+        inputs = (data, start, end, self.constant(np.array([axis])), step)
         return node.with_(op_type="Slice", inputs=inputs, attrs={}, proto=None)

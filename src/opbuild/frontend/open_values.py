@@ -1,30 +1,43 @@
-"""Values that follow from open extents: small arrays of integers, kept as arrays of objects.
+"""Values that follow from open extents: small arrays of numbers or truth values, kept as arrays of objects.
 
-What works out the shapes of later values is evaluated here so that it stays open. Where anything else reads such a
-value, or an operator is not known here, its numbers are those of the size at hand, which is kept as a condition.
+What works out the shapes of later values is evaluated here so that it stays open. An operator that is not known here
+runs with the network, and reads such values as constants of one size (``graph.tables``).
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
-from functools import reduce
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from opbuild.graph.extents import Extent, at_hand, is_open
+from opbuild.frontend.open_functions import FUNCTIONS, REDUCTIONS, cast, held
+from opbuild.graph.extents import Extent
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.passes.infer import is_text
+from opbuild.graph.reals import Real, is_real, value_of
 from opbuild.graph.types import Array, Node, TensorType
+from opbuild.graph.undecided import greater, lesser
 
-_MOVES = frozenset(
-    ("Concat", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze")
-)
-"""Operators that only move elements of their first input (Concat: of all)."""
+_MOVES = {
+    **dict.fromkeys(("Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity"), (0,)),
+    **dict.fromkeys(("Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"), (0,)),
+    **dict.fromkeys(("ScatterElements", "ScatterND"), (0, 2)),
+}
+"""Operators that only move elements, and the inputs that have them; Concat moves those of all."""
 
-_SHAPES = {"Reshape": (1,), "Expand": (1,), "Pad": (1,), "Slice": (1, 2), "Tile": (1,), "Split": (1,), "Resize": (3,)}
+_SHAPES = {
+    **dict.fromkeys(("Reshape", "Expand", "Pad", "Tile", "Split"), (1,)),
+    "Slice": (1, 2, 4),
+    "Resize": (2, 3),
+}
 """Inputs that only say what shape an output has, or where it begins: lowering reads them as they are."""
+
+MOST_NUMBERS = 1024
+"""Elements of values that are worked out one by one."""
+
+FEW_NUMBERS = 16
+"""Elements of a range that are; longer ones are parts of a table."""
 
 
 def is_open_value(value: Array | None) -> bool:
@@ -33,20 +46,22 @@ def is_open_value(value: Array | None) -> bool:
 
 
 def fixed(value: Array, dtype: str) -> Array:
-    """Return an open value as the integers of the size at hand."""
-    return np.array([int(each) for each in value.reshape(-1)], dtype).reshape(value.shape)
+    """Return an open value as the numbers of the size at hand."""
+    return np.array([float(each) if is_real(each) else int(each) for each in value.reshape(-1)], dtype).reshape(
+        value.shape
+    )
 
 
-def value_at_hand(value: Array | None) -> Any:
+def value_at_hand(value: Array | None, dtype: str) -> Any:
     """Return a value as it is in the size at hand, which decides nothing that lasts."""
     if value is None or not is_open_value(value):
         return value
-    return np.array([at_hand(each) for each in value.reshape(-1).tolist()], np.int64).reshape(value.shape)
+    return np.array([value_of(each) for each in value.reshape(-1).tolist()], dtype).reshape(value.shape)
 
 
 def type_at_hand(kind: TensorType) -> TensorType:
     """Return a type as it is in the size at hand, which decides nothing that lasts."""
-    return TensorType(kind.dtype, tuple(map(at_hand, kind.shape)))
+    return TensorType(kind.dtype, tuple(map(value_of, kind.shape)))
 
 
 def is_data(node: Node, index: int) -> bool:
@@ -58,7 +73,13 @@ def evaluate_open(
     node: Node, inputs: Sequence[Array | None], opset: int, types: Sequence[TensorType], evaluate: Evaluate
 ) -> Sequence[Array] | None:
     """Return the outputs of a node some of whose inputs are open values; None if it is not known here."""
-    found = _moved(node, inputs, opset, evaluate) if node.op_type in _MOVES else _worked_out(node, inputs, types)
+    if sum(value.size for value in inputs if value is not None) > MOST_NUMBERS:
+        return None
+    try:
+        is_moved = node.op_type in _MOVES or node.op_type == "Concat"
+        found = _moved(node, inputs, opset, evaluate) if is_moved else _worked_out(node, inputs, types)
+    except (NotImplementedError, ZeroDivisionError):
+        return None
     if found is None:
         return None
     pairs = zip(found, types, strict=True)
@@ -66,78 +87,90 @@ def evaluate_open(
 
 
 def _worked_out(node: Node, inputs: Sequence[Array | None], types: Sequence[TensorType]) -> Sequence[Array] | None:
-    function = _FUNCTIONS.get(node.op_type)
-    if function is not None and all(value is not None for value in inputs):
-        return (_applied(function, inputs, types[0].dtype),)
-    if node.op_type == "Cast" and types[0].dtype in ("int32", "int64", "bool"):
-        return (_cast(inputs[0], types[0].dtype),)
-    if node.op_type == "ReduceProd" and types[0].size == 1 and inputs[0] is not None:
-        found = reduce(operator.mul, inputs[0].reshape(-1).tolist(), 1)
-        return (_objects([_held(found, types[0].dtype)]).reshape(types[0].shape),)
-    return None
+    kind, function = types[0], FUNCTIONS.get(node.op_type)
+    if node.op_type == "Range":
+        return _range(inputs, kind)
+    if node.op_type in ("Cast", "CastLike"):
+        elements = cast(_elements(inputs[0]), kind.dtype)
+        return None if elements is None else (_objects(elements).reshape(kind.shape),)
+    if node.op_type == "Clip":
+        return _clipped(inputs, kind.dtype)
+    if any(value is None for value in inputs):
+        return None
+    if node.op_type in REDUCTIONS:
+        return _reduced(node, inputs, kind)
+    if function is None or (node.op_type == "Mod" and node.attrs.get("fmod", 0)):
+        return None
+    return _applied(function, inputs, kind.dtype)
+
+
+def _reduced(node: Node, inputs: Sequence[Array | None], kind: TensorType) -> Sequence[Array] | None:
+    """Join elements along all axes, or along the last or first of several, one after the other."""
+    value, axes = inputs[0], inputs[1] if len(inputs) > 1 else None
+    if value is None or not value.size or is_open_value(axes) or any(map(is_real, _elements(value))):
+        return None
+    if axes is None or not axes.size:
+        if kind.size != 1:
+            return None
+        axes = np.arange(value.ndim)
+    join = np.frompyfunc(REDUCTIONS[node.op_type], 2, 1)
+    for axis in sorted((int(each) % value.ndim for each in axes.reshape(-1)), reverse=True):
+        value = np.asarray(join.reduce(value.astype(object), axis=axis), object)
+    return (_objects([held(each, kind.dtype) for each in _elements(value)]).reshape(kind.shape),)
+
+
+def _range(bounds: Sequence[Array | None], kind: TensorType) -> Sequence[Array] | None:
+    start, _, delta = (_elements(each)[0] for each in bounds)
+    if kind.size > FEW_NUMBERS or any(is_real(_elements(each)[0]) for each in bounds):
+        return None
+    return (_objects([held(start + place * delta, kind.dtype) for place in range(kind.size)]),)
+
+
+def _clipped(inputs: Sequence[Array | None], dtype: str) -> Sequence[Array] | None:
+    found = inputs[0]
+    for bound, function in zip(inputs[1:], (greater, lesser), strict=False):
+        if bound is not None and found is not None:
+            (found,) = _applied(function, (found, bound), dtype)
+    return None if found is None else (found,)
 
 
 def _moved(node: Node, inputs: Sequence[Array | None], opset: int, evaluate: Evaluate) -> Sequence[Array] | None:
     """Move the positions of elements instead of themselves."""
-    data = len(inputs) if node.op_type == "Concat" else 1
-    if any(is_open_value(value) for value in inputs[data:]):
+    data = _MOVES.get(node.op_type, range(len(inputs)))
+    if any(is_open_value(value) for index, value in enumerate(inputs) if index not in data):
         return None
     elements: list[Any] = []
-    places: list[Array | None] = []
-    for value in inputs[:data]:
+    places = list(inputs)
+    for index in data:
+        value = inputs[index]
         if value is None:
             return None
-        places.append(np.arange(len(elements), len(elements) + value.size, dtype=np.int64).reshape(value.shape))
-        elements += value.reshape(-1).tolist()
-    moved = evaluate(node, [*places, *inputs[data:]], opset)
+        places[index] = np.arange(len(elements), len(elements) + value.size, dtype=np.int64).reshape(value.shape)
+        elements += _elements(value)
+    moved = evaluate(node, places, opset)
     return [_objects([elements[place] for place in each.reshape(-1)]).reshape(each.shape) for each in moved]
 
 
-def _applied(function: Callable[..., Any], inputs: Sequence[Array | None], dtype: str) -> Array:
+def _applied(function: Any, inputs: Sequence[Array | None], dtype: str) -> Sequence[Array]:
     arrays = np.broadcast_arrays(*(np.asarray(value) for value in inputs))
-    elements = zip(*(array.reshape(-1).tolist() for array in arrays), strict=True)
-    return _objects([_held(function(*each), dtype) for each in elements]).reshape(arrays[0].shape)
+    rows = zip(*map(_elements, arrays), strict=True)
+    found = [function(*row) for row in rows]
+    return (_objects([held(each, dtype) for each in found]).reshape(arrays[0].shape),)
 
 
-def _cast(value: Array | None, dtype: str) -> Array:
-    elements = [] if value is None else value.reshape(-1).tolist()
-    shape = () if value is None else value.shape
-    if dtype == "bool":
-        return np.array([bool(each) for each in elements], np.bool_).reshape(shape)
-    if dtype == "int32" and not all(-(2**31) <= each < 2**31 for each in elements):
-        elements = np.array([int(each) for each in elements], np.int64).astype(np.int32).tolist()
-    return _objects(elements).reshape(shape)
+def _elements(value: Array | None) -> list[Any]:
+    """Return the elements of a value; floating-point ones keep their type, by which they are computed with."""
+    if value is None:
+        return []
+    return list(value.reshape(-1)) if np.issubdtype(value.dtype, np.floating) else value.reshape(-1).tolist()
 
 
 def _objects(values: Sequence[Any]) -> Array:
-    """Return values as an array: of objects if some are open, else of the integers or truth values that they are."""
-    if not is_open(values):
-        return np.array(values, np.bool_ if values and all(isinstance(each, bool) for each in values) else np.int64)
+    """Return values as an array: of objects if some are open, else of the numbers or truth values that they are."""
+    if not any(isinstance(each, (Extent, Real)) for each in values):
+        is_known = values and (any(map(is_real, values)) or all(isinstance(each, bool) for each in values))
+        return np.array(values, None if is_known else np.int64)
     found = np.empty(len(values), object)
     for index, value in enumerate(values):
         found[index] = value
     return found
-
-
-def _held(value: Any, dtype: str) -> Any:
-    """Return a result that its type holds, which is kept as a condition."""
-    if isinstance(value, Extent):
-        limits = np.iinfo(dtype)
-        return value if int(limits.min) <= value <= int(limits.max) else int(value)
-    return value
-
-
-def _quotient(left: Any, right: Any) -> Any:
-    """Divide as the operator does, which rounds towards zero."""
-    if left >= 0 and right > 0:
-        return left // right
-    size = abs(int(left)) // abs(int(right))
-    return size if (left < 0) == (right < 0) else -size
-
-
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "Add": operator.add, "Sub": operator.sub, "Mul": operator.mul, "Div": _quotient, "Neg": operator.neg,
-    "Max": max, "Min": min, "Equal": operator.eq, "Greater": operator.gt, "GreaterOrEqual": operator.ge,
-    "Less": operator.lt, "LessOrEqual": operator.le, "Where": lambda chosen, one, other: one if chosen else other,
-}  # fmt: skip
-"""What is applied element by element."""

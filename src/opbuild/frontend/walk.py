@@ -168,7 +168,7 @@ class _Walk:
         kind = self._binder.type_of(name)
         if kind.dtype != "bool" or kind.size != 1:
             raise InvalidModelError(f"If node {node.name!r}: its condition is {kind}", "a condition is one bool")
-        if not self._binder.is_known(name):
+        if self._binder.value_of(name) is None:
             return _Stop("values", (name,), (), f"If node {node.name!r}: its condition is known only at run time")
         wanted = "then_branch" if bool(self._binder.value(name).reshape(-1)[0]) else "else_branch"
         block = node.attrs[wanted]

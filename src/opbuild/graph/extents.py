@@ -18,6 +18,7 @@ from typing import Any, Literal, SupportsIndex, TypeVar
 
 import numpy as np
 
+from opbuild.graph.number_operations import OPERATIONS
 from opbuild.graph.polynomials import (
     Condition,
     Kind,
@@ -171,20 +172,22 @@ class Extents:
 
     def _divisor(self, variable: int) -> int:
         """Return the number by which a variable is a quotient or a remainder; 0 if there is none."""
-        right = self.variables[variable].right
+        found = self.variables[variable]
+        right = found.right if found.operation in ("//", "%") else ()
         return right[0][1] if len(right) == 1 and not right[0][0] else 0
 
     def at_example(self, polynomial: Polynomial) -> int:
         """Return a polynomial's value where no extent of the inputs is 1, nor as great as another one."""
-        values: list[int] = []
+        values: list[Any] = []
         for number, each in enumerate(self.variables):
-            left, right = (_filled(side, values) for side in (each.left, each.right))
-            if each.operation in ("//", "%"):
-                values.append((left // right if each.operation == "//" else left % right) if right else each.value)
-            elif each.operation == "positive":
-                values.append(int(left > 0))
-            else:
+            if each.operation in ("input", "index"):
                 values.append(EXAMPLES[number % len(EXAMPLES)] if each.operation == "input" else 0)
+                continue
+            left, right = (_filled(side, values) for side in (each.left, each.right))
+            try:
+                values.append(OPERATIONS[each.operation](left, right))
+            except (ArithmeticError, ValueError):
+                values.append(each.value)
         return _filled(polynomial, values)
 
     def _is_never_zero(self, polynomial: Polynomial) -> bool:
@@ -193,14 +196,14 @@ class Extents:
 
     def always(self, decide: Callable[[], T]) -> T | None:
         """Return what is decided the same wherever the conditions hold; None if that is not sure."""
-        closed, count, known = self.closed, len(self.variables), dict(self._known)
+        closed, count, known, bounds = self.closed, len(self.variables), dict(self._known), dict(self._bounds)
         self.closed = True
         try:
             return decide()
         except ClosedError:
             return None
         finally:
-            self.closed, self._known = closed, known
+            self.closed, self._known, self._bounds = closed, known, bounds
             del self.variables[count:]
 
     def number(self, polynomial: Polynomial, value: int) -> int | Extent:
@@ -215,13 +218,30 @@ class Extents:
 
     def divided(self, operation: Literal["//", "%"], left: Polynomial, right: Polynomial, value: int) -> int | Extent:
         """Return a quotient or a remainder as a variable of its own."""
-        self.require_sure(left)
+        natural = self.least(right) >= 0 and (operation == "%" or self.least(left) >= 0)
+        return Extent(self, self.variable(operation, left, right, value, natural=natural), value)
+
+    def variable(
+        self, operation: str, left: Polynomial, right: Polynomial, value: Any, *, natural: bool = False, least: int = 0
+    ) -> Polynomial:
+        """Return what an operation (``number_operations``) makes of two polynomials, as a variable of its own.
+
+        Args:
+            operation: The operation.
+            left: Its first operand.
+            right: Its second one; 0 where there is none.
+            value: What it makes in the size at hand.
+            natural: Whether that is surely not negative.
+            least: A number that it is surely never below, if it is natural.
+        """
+        self.require_sure((*left, *right))
         known = self._known.get((operation, left, right))
         if known is None:
-            natural = self.least(right) >= 0 and (operation == "%" or self.least(left) >= 0)
             self.variables.append(Variable(operation, left, right, value, natural))
             known = self._known[operation, left, right] = len(self.variables) - 1
-        return Extent(self, (((known,), 1),), value)
+            if least > 0:
+                self._bounds[known] = least
+        return (((known,), 1),)
 
     def flag(self, polynomial: Polynomial, value: int) -> int | Extent:
         """Return a number that is 1 where a polynomial is above 0, and 0 elsewhere."""

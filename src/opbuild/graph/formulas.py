@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.graph.extents import Extent, Extents
+from opbuild.graph.number_operations import OPERATIONS
 from opbuild.graph.polynomials import Condition, Monomial, Polynomial, Variable, constant
 from opbuild.graph.types import Array
 
@@ -40,14 +41,16 @@ class Formulas:
         self.count = len(numbers)
         self._inputs = sum(each.operation == "input" for each in variables)
         self._divided = [(each.operation, each.left, each.right) for each in variables[self._inputs :]]
+        alone = {index for index, each in enumerate(variables) if each.operation == "bits"}
         polynomials = [constant(each) if isinstance(each, int) else each for each in numbers]
-        self._large = {index: each for index, each in enumerate(polynomials) if _is_large(each)}
-        self._large_conditions = [each for each in conditions if _is_large(each.polynomial)]
-        others = [each for each in conditions if not _is_large(each.polynomial)]
+        self._large = {index: each for index, each in enumerate(polynomials) if _is_large(each, alone)}
+        self._large_conditions = [each for each in conditions if _is_large(each.polynomial, alone)]
+        others = [each for each in conditions if not _is_large(each.polynomial, alone)]
         self._is_zero, self._is_not, self._is_above = (
             np.array([kind == each for kind, _ in others], np.bool_) for each in _KINDS
         )
         rest = [() if index in self._large else each for index, each in enumerate(polynomials)]
+        self._alone = alone
         self._sums = _Sums([*(polynomial for _, polynomial in others), *rest], len(variables))
 
     def __call__(self, extents: Sequence[int]) -> Array | None:
@@ -56,7 +59,7 @@ class Formulas:
         None too where a number would not fit into 64 bits.
         """
         values = self._values(extents)
-        found = None if values is None else self._sums(values)
+        found = None if values is None else self._sums(self._integers(values))
         if values is None or found is None:
             return None
         held, numbers = found[: len(self._is_zero)], found[len(self._is_zero) :]
@@ -70,23 +73,24 @@ class Formulas:
             numbers[index] = number
         return numbers
 
-    def _values(self, extents: Sequence[int]) -> list[int] | None:
-        """Return the values of all variables; None if something is divided by zero."""
+    def _values(self, extents: Sequence[int]) -> list[Any] | None:
+        """Return the values of all variables; None if something is divided by zero, or is no number."""
         if len(extents) != self._inputs:
             return None
-        values = list(extents)
+        values: list[Any] = list(extents)
         for operation, left, right in self._divided:
             if operation == "index":  # numbers are those of the first repetition
                 values.append(0)
                 continue
-            dividend, divisor = (_worked_out(polynomial, values) for polynomial in (left, right))
-            if operation == "positive":
-                values.append(int(dividend > 0))
-                continue
-            if not divisor:
+            try:
+                values.append(OPERATIONS[operation](_operand(left, values), _operand(right, values)))
+            except (ArithmeticError, ValueError):
                 return None
-            values.append(dividend // divisor if operation == "//" else dividend % divisor)
         return values
+
+    def _integers(self, values: Sequence[Any]) -> list[int]:
+        """Return the values that sums are over; 0 in place of what is no integer, or stands alone."""
+        return [each if isinstance(each, int) and index not in self._alone else 0 for index, each in enumerate(values)]
 
     def fixes(self, variable: int) -> bool:
         """Return whether a condition leaves an open extent of the inputs only one value."""
@@ -113,9 +117,8 @@ class Formulas:
         """
         variables = [Variable(kind, _read(left), _read(right), 0, False) for kind, left, right in parts["variables"]]
         kinds = [each.operation for each in variables]
-        if not set(kinds) <= {"input", "//", "%", "positive", "index"} or kinds != sorted(
-            kinds, key=lambda kind: kind != "input"
-        ):
+        known = {"input", "index", *OPERATIONS}
+        if not known.issuperset(kinds) or kinds != sorted(kinds, key=lambda kind: kind != "input"):
             raise ValueError(f"open extents are made by {kinds}")
         conditions = [Condition(kind, _read(polynomial)) for kind, polynomial in parts["conditions"]]
         if not {kind for kind, _ in conditions} <= set(_KINDS):
@@ -165,9 +168,21 @@ class _Sums:
         return bool(max(sums.max(), own.max(), *map(abs, values)) < _FITS)
 
 
-def _is_large(polynomial: Polynomial) -> bool:
-    """Return whether it is worked out by itself: ends of slices that are no ends are as large as 64 bits hold."""
-    return any(abs(factor) >= _FITS for _, factor in polynomial)
+def _is_large(polynomial: Polynomial, alone: set[int]) -> bool:
+    """Return whether it is worked out by itself: bits, and ends of slices that are no ends, are as large as an int64.
+
+    Args:
+        polynomial: The polynomial.
+        alone: The variables that are bits.
+    """
+    return any(abs(factor) >= _FITS or not alone.isdisjoint(monomial) for monomial, factor in polynomial)
+
+
+def _operand(polynomial: Polynomial, values: Sequence[Any]) -> Any:
+    """Return an operand of an operation: a variable, which may be no integer, or a sum."""
+    if len(polynomial) == 1 and len(polynomial[0][0]) == 1 and polynomial[0][1] == 1:
+        return values[polynomial[0][0][0]]
+    return _worked_out(polynomial, values)
 
 
 def _holds(kind: str, value: int) -> bool:

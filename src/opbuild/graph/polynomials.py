@@ -25,15 +25,14 @@ class Variable(NamedTuple):
     """What polynomials are over.
 
     Attributes:
-        operation: ``input``, or ``//`` or ``%`` of two polynomials, as Python rounds; ``positive``, 1 where the left one
-            is above 0, else 0; or ``index``, the number of a repetition.
-        left: The dividend.
-        right: The divisor.
+        operation: ``input``; ``index``, the number of a repetition; or one of ``number_operations.OPERATIONS``.
+        left: What it is made of.
+        right: The other operand; 0 where there is none.
         value: Its value in the size at hand.
         natural: Whether it is surely not negative.
     """
 
-    operation: Literal["input", "//", "%", "positive", "index"]
+    operation: str
     left: Polynomial
     right: Polynomial
     value: int

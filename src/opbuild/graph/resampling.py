@@ -6,12 +6,16 @@ Lowering and the host backend resample with the same tables.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from opbuild.graph.extents import always_equal
+from opbuild.graph.number_operations import from_bits
+from opbuild.graph.reals import Real, bits_of, real
 from opbuild.graph.types import Array, Node
+from opbuild.graph.undecided import greater, lesser
 from opbuild.platform.records import NamedTuple, dataclass
 
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
@@ -21,7 +25,10 @@ _COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "ali
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis to resample: which, from how many elements to how many, and by what quotient coordinates are mapped."""
+    """One axis to resample: which, from how many elements to how many, and by what quotient coordinates are mapped.
+
+    A quotient that is open is its bits (``number_operations``), and 0.
+    """
 
     index: int
     extent: int
@@ -87,20 +94,28 @@ def axes_of(
     given = node.attrs.get("axes")
     chosen = [int(axis) % len(shape) for axis in given] if given is not None else list(range(len(shape)))
     if scales is not None:
-        quotients: list[tuple[float, float]] = [scale.as_integer_ratio() for scale in scales]
+        quotients: list[tuple[Any, Any]] = list(map(_quotient, scales))
     else:
         quotients = [(size, shape[axis]) for size, axis in zip(sizes or (), chosen, strict=True)]
         policy = node.text("keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
-            known = [above / below for above, below in quotients]
-            one = min(known) if policy == "not_larger" else max(known)
-            quotients = [one.as_integer_ratio()] * len(quotients)
+            quotients = [_quotient(aspect_ratio(policy, quotients))] * len(quotients)
     pairs = zip(chosen, quotients, strict=True)
     return [
         Axis(a, shape[a], wanted[a], scale)
         for a, scale in pairs
         if not (always_equal(*scale) and always_equal(shape[a], wanted[a]))
     ]
+
+
+def aspect_ratio(policy: str, quotients: Sequence[tuple[Any, Any]]) -> Any:
+    """Return the one ratio by which all axes are resized: the least or the greatest of theirs."""
+    ratios = [real("divide", real("float64", above), real("float64", below)) for above, below in quotients]
+    return reduce(lesser if policy == "not_larger" else greater, ratios)
+
+
+def _quotient(scale: Any) -> tuple[Any, Any]:
+    return (bits_of(scale), 0) if isinstance(scale, Real) else float(scale).as_integer_ratio()
 
 
 def places_of(way: Sequence[Any], extent: int, wanted: int, above: float, below: float) -> Array:
@@ -118,7 +133,8 @@ def neighbours(way: Way, axis: Axis) -> tuple[Array, Array]:
 
     The nearest ones are found in float32, as every framework does: which of two it is at a tie is the rounding's.
     """
-    scale = axis.scale[0] / axis.scale[1]
+    above, below = axis.scale
+    scale = above / below if below else float(from_bits(int(above)))
     if way.mode == "nearest":
         places = _rounded(_positions(axis, np.float32(scale), way.coordinates), way.rounding)
         return np.clip(places, 0, axis.extent - 1).astype(np.int32)[:, None], np.ones((axis.wanted, 1))

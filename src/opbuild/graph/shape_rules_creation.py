@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from opbuild.graph.extents import is_open
+from opbuild.graph.reals import Real, real, truncated
 from opbuild.graph.shape_rules import Call, Types, named_dtype, rule, same_dtype
 from opbuild.graph.types import TensorType
 
@@ -43,9 +45,17 @@ def range_(call: Call) -> Types:
     start, limit, delta = (call.value(index).reshape(-1).tolist()[0] for index in range(3))
     if delta == 0:
         call.fail("the step is 0")
+    if any(isinstance(each, Real) for each in (start, limit, delta)):
+        return (TensorType(dtype, (_count(start, limit, delta),)),)
     if is_open((start, limit, delta)):  # they are integers
         return (TensorType(dtype, (max(-((start - limit) // delta), 0),)),)
     return (TensorType(dtype, (max(math.ceil((limit - start) / delta), 0),)),)
+
+
+def _count(start: Any, limit: Any, delta: Any) -> Any:
+    """Return how many numbers a range of open floating-point bounds has, worked out as for known ones."""
+    start, limit, delta = (real("float64", each) for each in (start, limit, delta))
+    return max(truncated(real("ceil", real("divide", real("subtract", limit, start), delta))), 0)
 
 
 @rule("OneHot")

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from math import prod
 
+import numpy as np
+
+from opbuild.graph.extents import Extent
+from opbuild.graph.reals import real, scaled, truncated
+from opbuild.graph.resampling import aspect_ratio
 from opbuild.graph.shape_rules import Call, Shape, Types, broadcast, rule, same_dtype
 from opbuild.graph.types import TensorType
+from opbuild.graph.undecided import greater, lesser
 from opbuild.text.plural import counted
 
 
@@ -135,8 +141,10 @@ def sliced(extent: int, start: int, end: int, step: int) -> tuple[int, int]:
     """
     start, end = (bound + extent if bound < 0 else bound for bound in (start, end))
     least, most = (0, extent) if step > 0 else (-1, extent - 1)
-    first, last = min(max(start, 0), most), min(max(end, least), most)
-    return first, max(0, -((first - last) // step))
+    # Of a table of known length, bounds that are inside it at hand leave the number of elements what it is.
+    lower, upper = (lesser, greater) if isinstance(extent, Extent) else (min, max)
+    first, last = lower(upper(start, 0), most), lower(upper(end, least), most)
+    return first, upper(0, -((first - last) // step))
 
 
 @rule("Slice")
@@ -260,9 +268,7 @@ def resize(call: Call) -> Types:
     if by_scales and by_sizes:
         call.fail("it has both scales and sizes, of which one is to be given")
     if by_scales:
-        scales = [float(item) for item in call.value(2).reshape(-1)]
-        fractions = [scale.as_integer_ratio() for scale in scales]
-        new = [x[axis] * above // below for axis, (above, below) in zip(axes, fractions, strict=False)]
+        new = [scaled(x[axis], scale) for axis, scale in zip(axes, call.value(2).reshape(-1).tolist(), strict=False)]
     elif call.has(3):
         new = list(call.ints(3))
     else:
@@ -271,9 +277,9 @@ def resize(call: Call) -> Types:
         call.fail(f"{counted(len(new), 'extent')} for {counted(len(axes), 'axis', 'axes')}")
     policy = call.attr("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch" and call.has(3):
-        ratios = [extent / x[axis] for axis, extent in zip(axes, new, strict=True)]
-        ratio = min(ratios) if policy == "not_larger" else max(ratios)
-        new = [int(x[axis] * ratio + 0.5) for axis in axes]
+        ratio = aspect_ratio(policy, [(extent, x[axis]) for axis, extent in zip(axes, new, strict=True)])
+        wholes = (real("multiply", real("float64", x[axis]), ratio) for axis in axes)
+        new = [truncated(real("add", whole, np.float64(0.5))) for whole in wholes]
     for axis, extent in zip(axes, new, strict=True):
         shape[axis] = extent
     return (TensorType(call.dtype(0), tuple(shape)),)

@@ -28,6 +28,10 @@ COLLECTIVES = "opbuild.ranks"
 IN_RANGE = "InRange"
 """The operator of domain ``opbuild`` that refuses indices (``graph/indices.py``)."""
 
+TABLE = "Table"
+"""The operator of domain ``opbuild`` that gives a table (``graph/tables.py``): its name and the arguments without the
+element type, which is the output's."""
+
 START, WAIT = "Start", "Wait"
 """What types of such operators end with that only begin: these give a ticket, for which those give the result."""
 

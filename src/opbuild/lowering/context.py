@@ -12,6 +12,7 @@ from opbuild.families.catalogue import find
 from opbuild.families.family import Dims
 from opbuild.graph.constants import Constants
 from opbuild.graph.extents import always_equal, at_hand, same_shape
+from opbuild.graph.tables import numbers_of
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.kernel.level import Level
 from opbuild.kernel.machine import Machine
@@ -149,12 +150,22 @@ class Lowering:
         if name not in self._plain:
             if self.is_constant(name):
                 kind, contents = self.type(name), self.graph.constants
+                if contents[name].dtype == object:  # it follows from open extents
+                    return self._numbers(name)
                 self._plain[name] = self.packed((name,), "plain", kind.shape, kind.dtype, lambda: contents[name])
             elif name in self.weight_blocks:
                 source = transposed(self.weight_blocks[name], (0, 5, 1, 4, 2, 3))
                 self.copy(source, dense_as(self.new_plain(name), source.shape), name)
             else:
                 self._plain[name] = self._unblock(name)
+        return self._plain[name]
+
+    def _numbers(self, name: str) -> Plain:
+        from opbuild.lowering.tables import table  # few networks have any
+
+        kind = self.type(name)
+        arguments = (numbers_of(self.graph.constants[name], kind.dtype), kind.dtype)
+        self._plain[name] = table(self, "numbers", arguments, kind.shape, kind.dtype)
         return self._plain[name]
 
     def dense(self, name: str) -> Plain:

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from opbuild.graph.extents import ClosedError, Extent, Extents, at_hand, at_most
 from opbuild.graph.formulas import Formulas, Numbers
+from opbuild.graph.reals import real, scaled, truncated
+from opbuild.graph.undecided import both, chosen, either, greater, is_equal, is_less, lesser, negated, quotient
 from opbuild.lowering.operands import enough
 
 Program = list[tuple[str, int, int]]
@@ -24,7 +26,22 @@ OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge, "!=": operator.ne, "index": lambda a, b: range(50)[a % 50] + b, "truth": lambda a, b: a or b,
     "text": lambda a, b: int(str(a + 0)) - b, "hash": lambda a, b: {a: 1}.get(b, 0), "abs": lambda a, b: abs(a) + b,
     "float": lambda a, b: int(a * 0.5) + b, "array": lambda a, b: int(np.array([a, b], np.int64).sum()),
+    "lesser": lesser, "greater": greater, "less": is_less, "equal": is_equal, "quotient": quotient,
+    "chosen": lambda a, b: chosen(is_less(a, b), b - a, a * 2), "not": lambda a, b: negated(is_equal(a, b)),
+    "both": lambda a, b: both(is_less(a, b), is_equal(b % 2, 0)), "scaled": lambda a, b: scaled(a, np.float32(0.3)) + b,
+    "either": lambda a, b: either(is_less(b, a), is_equal(a, 3)), "halves": lambda a, b: halves(a) + b,
+    "square root": lambda a, b: truncated(real("square root", real("float64", greater(a, 0)))) + b,
+    "measured": lambda a, b: scaled(a, real("divide", real("float32", b), np.float32(7))),
+    "below": lambda a, b: is_less(real("float32", a), real("multiply", real("float32", b), np.float32(0.1))),
 }  # fmt: skip
+
+
+def halves(number: Any) -> Any:
+    """A number times a half, rounded up, as exporters work out sizes."""
+    half = real("multiply", real("float32", number), np.float32(0.5))
+    return truncated(real("ceil", half))
+
+
 PROGRAMS = st.lists(st.tuples(st.sampled_from(sorted(OPERATIONS)), st.integers(0, 99), st.integers(0, 99)), max_size=12)
 SIZES = st.tuples(st.integers(0, 9), st.integers(0, 9))
 

@@ -130,5 +130,6 @@ CONSTANT = {
     ("", "Shape"), ("", "Size"), ("", "ArgMax"), ("", "ArgMin"), ("", "OneHot"), ("", "EyeLike"), ("", "NonZero"),
     ("", "ConstantOfShape"), ("", "Range"), ("", "RandomNormal"), ("", "RandomUniform"), ("", "RandomNormalLike"),
     ("", "RandomUniformLike"), ("", "Bernoulli"), ("", "IsInf"), ("", "Hardmax"),
+    ("opbuild", "Table"),
 }  # fmt: skip
 """Operators through which nothing flows back; those that compute one element at a time are not among them."""

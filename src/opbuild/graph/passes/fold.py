@@ -12,7 +12,7 @@ from opbuild.graph.constants import Constants
 from opbuild.graph.extents import is_open
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.infer import type_of
-from opbuild.graph.types import Array, Graph, Node, TensorType
+from opbuild.graph.types import TABLE, Array, Graph, Node, TensorType
 
 Evaluate: TypeAlias = Callable[[Node, Sequence[Array | None], int], Sequence[Array]]
 """Evaluates a node whose inputs are known: ``(node, arrays, opset) -> arrays``."""
@@ -51,7 +51,7 @@ def fold(graph: Graph, evaluate: Evaluate, but: str = "") -> Graph:
 
 
 def _values(node: Node, graph: Graph, constants: Mapping[str, Array], evaluate: Evaluate) -> Sequence[Array] | None:
-    if node.domain not in ("", "opbuild") or node.op_type in RANDOM:
+    if node.domain not in ("", "opbuild") or node.op_type in (*RANDOM, TABLE):
         return None
     if node.op_type in ("Shape", "Size") and not node.domain:
         return (static_value(node, graph.types[node.inputs[0]]),)

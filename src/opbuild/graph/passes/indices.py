@@ -17,7 +17,7 @@ def check_indices(graph: Graph) -> Graph:
         if is_check(node):
             checked[node.outputs[0], _key(node.attrs["counts"]), True] = node.outputs[0]
         bounds = bounds_of(node, lambda index, node=node: graph.types[node.inputs[index]].shape)  # type: ignore[misc]
-        if bounds is None or _is_inside(graph.constants.get(node.inputs[bounds.input]), bounds):
+        if bounds is None or is_inside(graph.constants.get(node.inputs[bounds.input]), bounds):
             to.nodes.append(node)
             continue
         name = node.inputs[bounds.input]
@@ -43,14 +43,17 @@ def with_input(node: Node, index: int, name: str) -> Node:
     return node.with_(inputs=(*node.inputs[:index], name, *node.inputs[index + 1 :]))
 
 
-def _is_inside(values: Array | None, bounds: Bounds) -> bool:
+def is_inside(values: Array | None, bounds: Bounds) -> bool:
     """Return whether known indices are in range; of open extents that is a condition."""
     if values is None:
         return False
     if not values.size:
         return True
     groups = values.reshape(-1, len(bounds.counts))
-    return all(
-        least >= (-count if bounds.negative else 0) and most < count
-        for least, most, count in zip(groups.min(0).tolist(), groups.max(0).tolist(), bounds.counts, strict=True)
-    )
+    if values.dtype == object:  # which of them is the least may be another one in another size
+        rows = [
+            (value, value, count) for row in groups.tolist() for value, count in zip(row, bounds.counts, strict=True)
+        ]
+    else:
+        rows = list(zip(groups.min(0).tolist(), groups.max(0).tolist(), bounds.counts, strict=True))
+    return all(least >= (-count if bounds.negative else 0) and most < count for least, most, count in rows)

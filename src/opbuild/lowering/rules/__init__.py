@@ -13,6 +13,7 @@ _MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "conv_weight_gradient": {"opbuild": ("ConvWeightGradient", "PlainWeights")},
     "gather": {"": ("Gather", "GatherElements", "GatherND")},
     "indices": {"opbuild": ("InRange",)},
+    "numbers": {"opbuild": ("Table",)},
     "grid_sample": {"": ("GridSample",)},
     "matmul": {"": ("MatMul", "Gemm"), "opbuild": ("IntegerMatMul",)},
     "matmul_nbits": {"com.microsoft": ("MatMulNBits",)},

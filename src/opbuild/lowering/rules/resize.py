@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import prod
 
 from opbuild.families.resize import family as resizes
-from opbuild.graph.extents import at_hand, is_one
+from opbuild.graph.extents import at_hand, is_one, is_open
 from opbuild.graph.resampling import TAPS, Axis, axes_of, coordinates, is_plain, mode_of, way_of
 from opbuild.graph.types import Node, TensorType
 from opbuild.lowering.context import Lowering, NotServedError, rule
@@ -40,7 +40,7 @@ def resize(lowering: Lowering, node: Node) -> None:
         return
     # Shrinking comes first, so that the other axes have less to do; then the innermost, whose neighbours are gathered.
     value = lowering.dense(source)
-    for number, axis in enumerate(sorted(axes, key=_order)):
+    for number, axis in enumerate(sorted(axes, key=lambda a: (_grows(a), -a.index))):
         value = _resample(lowering, node, value, axis, last=number == len(axes) - 1)
 
 
@@ -65,15 +65,15 @@ def _resample(lowering: Lowering, node: Node, value: Plain, axis: Axis, last: bo
     return target
 
 
-def _order(axis: Axis) -> tuple[bool, int]:
-    above, below = map(at_hand, axis.scale)
-    return above >= below, -axis.index
+def _grows(axis: Axis) -> bool:
+    """Return whether an axis becomes longer; where that is open, whether it does in the size at hand."""
+    return at_hand(axis.wanted) >= at_hand(axis.extent) if is_open(axis.scale) else axis.scale[0] >= axis.scale[1]
 
 
 def _axes(lowering: Lowering, node: Node) -> list[Axis]:
     shape, wanted = lowering.type(node.inputs[0]).shape, lowering.type(node.outputs[0]).shape
     scales = known(lowering, node, 1 if node.op_type == "Upsample" else 2)
-    factors = None if scales is None or not scales.size else [float(scale) for scale in scales.reshape(-1)]
+    factors = None if scales is None or not scales.size else scales.reshape(-1).tolist()
     sizes = None if node.op_type == "Upsample" else integers(lowering, node, 3)
     if factors is None and not sizes:
         raise NotServedError("Resize without scales and sizes")

@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 
+from opbuild.graph.extents import is_open
 from opbuild.graph.passes.composite.rewrite import (
     KeptError,
     Rewrite,
@@ -19,7 +20,8 @@ from opbuild.graph.passes.composite.rewrite import (
     transposed,
 )
 from opbuild.graph.passes.rewriter import Rewriter
-from opbuild.graph.types import Node
+from opbuild.graph.tables import diagonal
+from opbuild.graph.types import TABLE, Node
 
 
 def _triangle(to: Rewriter, node: Node) -> None:
@@ -37,8 +39,12 @@ def _triangle(to: Rewriter, node: Node) -> None:
 def _eye(to: Rewriter, node: Node) -> None:
     """EyeLike: only the input's shape counts."""
     type_ = to.types[node.outputs[0]]
-    rows, columns = type_.shape
-    to.constants[node.outputs[0]] = np.eye(rows, columns, int(node.attrs.get("k", 0)), np.dtype(type_.dtype))
+    (rows, columns), above = type_.shape, int(node.attrs.get("k", 0))
+    if is_open(type_.shape):
+        attrs = {"table": "diagonal", "arguments": (rows, columns, above)}
+        to.nodes.append(node.with_(op_type=TABLE, domain="opbuild", inputs=(), attrs=attrs, proto=None))
+    else:
+        to.constants[node.outputs[0]] = diagonal(rows, columns, above, type_.dtype)
 
 
 def _one_hot(to: Rewriter, node: Node) -> None:
