@@ -211,7 +211,7 @@ def templates(seed: int, steps: Sequence[Step]) -> int:
     """Return how many templates a network of some steps needs for the sizes that it takes."""
     served = Sizes(load_model(ValueMaker(seed, steps).model().SerializeToString()), DECLARED)
     shapes = [shapes_of(size) for size in sizes(seed, SIZES)]
-    return len(served.templates([each for each in shapes if is_taken(served, each)]))
+    return len(served.records([each for each in shapes if is_taken(served, each)]))
 
 
 def is_taken(served: Sizes, shapes: Shapes) -> bool:

@@ -175,7 +175,7 @@ def _is_large(polynomial: Polynomial, alone: set[int]) -> bool:
         polynomial: The polynomial.
         alone: The variables that are bits.
     """
-    return any(abs(factor) >= _FITS or not alone.isdisjoint(monomial) for monomial, factor in polynomial)
+    return any(abs(factor) >= _FITS / 4 or not alone.isdisjoint(monomial) for monomial, factor in polynomial)
 
 
 def _operand(polynomial: Polynomial, values: Sequence[Any]) -> Any:

@@ -17,10 +17,10 @@ from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.kernel.host import host_level
 from opbuild.lowering.lower import lower
 from opbuild.program import HostCall
-from opbuild.runtime.buffers import HEADER, make_headers
+from opbuild.runtime.buffers import DIMENSION, HEADER, make_headers
 from opbuild.runtime.library import Library
 from opbuild.runtime.link import find_linker, link, support_parts
-from opbuild.runtime.record import CHECKS
+from opbuild.runtime.record import CHECKS, DimsTable
 
 
 def graph_of(*nodes: Node, **constants: Array) -> Graph:
@@ -108,9 +108,12 @@ def library() -> Library:
 
 def is_refused(library: Library, indices: Array, counts: tuple[int, ...], *, negative: bool, tasks: int) -> bool:
     """Return what the code of networks says of dense indices."""
-    dims = [((indices.size, 1),), tuple((count, 0) for count in reversed(counts))]
+    dims = DimsTable.of([((indices.size, 1),), tuple((count, 0) for count in reversed(counts))])
     bits = indices.dtype.itemsize * 8
-    headers, held = make_headers(dims, np.array([0, 1]), np.array([[0, bits], [0, 32]], np.uint8))
+    headers = make_headers(dims, np.array([0, 1]), np.array([[0, bits], [0, 32]], np.uint8))
+    held = np.zeros(len(dims.pairs), DIMENSION)
+    held["extent"], held["stride"] = dims.pairs.T
+    headers["dim"] += held.ctypes.data
     headers["host"][0] = indices.ctypes.data
     places = (ctypes.c_char * headers.nbytes).from_buffer(headers.view(np.uint8).data)
     arguments = [ctypes.byref(places, place) for place in range(0, headers.nbytes, HEADER.itemsize)]
