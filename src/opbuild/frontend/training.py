@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from opbuild.frontend.onnx_messages import FunctionProto
 from opbuild.graph.types import Node
+
+DOMAIN = "ai.onnx.preview.training"
+
+
+def own_function(node: Node, types: Sequence[Any]) -> FunctionProto:
+    """Return the function of an optimizer for inputs of some types; ONNX's schemas have none."""
+    from onnx import parser
+
+    return parser.parse_function(
+        f'<opset_import: ["" : 21], domain: ""> {OWN_FUNCTIONS[node.domain, node.op_type](node, types)}'
+    )
 
 
 def adagrad(node: Node, types: Sequence[Any]) -> str:
@@ -117,3 +129,7 @@ def _function(node: Node, types: Sequence[Any], kept: str, lines: Sequence[str])
         "Later = Greater (T, Zero)",
     ]
     return f"{node.op_type} ({inputs}) => ({outputs}) {{ {' '.join([*head, *lines])} }}"
+
+
+OWN_FUNCTIONS = {(DOMAIN, "Adagrad"): adagrad, (DOMAIN, "Adam"): adam, (DOMAIN, "Momentum"): momentum}
+"""What makes the text of the function of an optimizer, by its domain and type."""

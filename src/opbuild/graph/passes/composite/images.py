@@ -29,7 +29,7 @@ def _affine_grid(to: Rewriter, node: Node) -> None:
     known_integers(to, node, 1)
     batch, *extents, rank = to.types[node.outputs[0]].shape
     aligned = bool(node.attrs.get("align_corners", 0))
-    if dtype != "float32" or not prod(extents):
+    if dtype not in ("float32", "float64") or not prod(extents):
         raise KeptError
     lines = [_between(extent, aligned) for extent in extents]
     points = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(extents)], -1)  # the innermost comes first
