@@ -42,7 +42,7 @@ def inlined(proto: ModelProto) -> ModelProto:
 
     check_expansion(proto)
     try:
-        return inliner.inline_local_functions(_with_common_versions(_with_defaults(proto)), convert_version=True)
+        return inliner.inline_local_functions(with_common_versions(with_defaults(proto)), convert_version=True)
     except Exception as error:  # onnx raises RuntimeError, ValueError and its own types here
         raise InvalidModelError(
             f"the model's functions can not be inlined: {error}", "export it without functions"
@@ -105,7 +105,7 @@ def _check(size: _Size, what: Callable[[], str]) -> None:
         raise InvalidModelError(f"{what()} calls others more than {counted(MOST_LEVELS, 'level')} deep", hint)
 
 
-def _with_defaults(model: ModelProto) -> ModelProto:
+def with_defaults(model: ModelProto) -> ModelProto:
     """Return a model in which calls of its own functions give all attributes; onnx's inliner knows no defaults."""
     defaults = {(each.domain, each.name, each.overload): each.attribute_proto for each in model.functions}
     if not any(defaults.values()):
@@ -117,7 +117,7 @@ def _with_defaults(model: ModelProto) -> ModelProto:
     return changed
 
 
-def _with_common_versions(model: ModelProto) -> ModelProto:
+def with_common_versions(model: ModelProto) -> ModelProto:
     """Return a model whose functions speak its own operator set, where that has all their operators unchanged.
 
     onnx's inliner converts the others, and stops at some that it could leave as they are.
