@@ -15,9 +15,10 @@ from opbuild.backend.host.evaluate import is_native
 from opbuild.errors import ModelError, RunError
 from opbuild.frontend.binding import Call
 from opbuild.frontend.block import Declared
-from opbuild.frontend.expansion import Body, body_of, has_body
+from opbuild.frontend.expansion import function_of, has_body
 from opbuild.frontend.known import Known, computed
 from opbuild.frontend.onnx_bind import Binder
+from opbuild.frontend.onnx_messages import FunctionProto
 from opbuild.frontend.onnx_model import OnnxModel, load_model
 from opbuild.frontend.open_values import is_open_value, type_at_hand, value_at_hand
 from opbuild.frontend.rest import Frame, Rest, begin
@@ -98,14 +99,14 @@ class LoweringBinder(Binder):
             return by_table
         body = None
         if node.op_type not in INEXACT:
-            body = body_of(node, types[: len(types) - len(node.attrs.get("captures", ()))], opset)
+            body = function_of(node, types[: len(types) - len(node.attrs.get("captures", ()))], opset)
         alone = self._tried(node, None)
         is_better = body is not None and alone != NO_CALLS and self._is_better(node, body, alone)
         known = [name in self._constants for name in node.inputs]
         self.decided.append(Decided(node, types, known, by_table is not None, is_better, alone))
         return self._call(node, body) if body is not None and is_better else None
 
-    def _is_better(self, node: Node, body: Body, alone: HostCalls | None) -> bool:
+    def _is_better(self, node: Node, body: FunctionProto, alone: HostCalls | None) -> bool:
         """Return whether a function leaves less to the host than its node ``alone``; None: that can not be bound."""
         foreign = alone is not None and alone.foreign > 0
         expanded = self._tried(node, body, repeats=foreign)
@@ -113,7 +114,7 @@ class LoweringBinder(Binder):
             return expanded is not None
         return expanded == NO_CALLS or foreign
 
-    def _tried(self, node: Node, body: Body | None, *, repeats: bool = False) -> HostCalls | None:
+    def _tried(self, node: Node, body: FunctionProto | None, *, repeats: bool = False) -> HostCalls | None:
         """Return what of a node or of its function no kernel serves; None if it can not be bound in one part.
 
         With ``repeats`` what stands before a loop is enough: its turns are bound when the network runs.

@@ -9,7 +9,7 @@ has a rule keeps its place, unless ``DECISIONS`` says otherwise: kernels serve i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -22,7 +22,6 @@ from opbuild.frontend.training import OWN_FUNCTIONS, own_function
 from opbuild.graph.factors import normalizes
 from opbuild.graph.passes.infer import has_rule
 from opbuild.graph.types import Array, Node, TensorType
-from opbuild.platform.records import dataclass
 
 Types = Sequence[TensorType | None]
 Values = Sequence[Array | None]
@@ -124,23 +123,6 @@ def takes_function(node: Node, types: Types, values: Values) -> bool:
     return DECISIONS.get((node.domain, node.op_type), _has_elements)(node, types, values)
 
 
-@dataclass(frozen=True)
-class Body:
-    """The function of one node.
-
-    Attributes:
-        inputs: The names of its formal inputs.
-        outputs: The names of its formal outputs.
-        nodes: Its nodes, without references to attributes.
-        opsets: The operator sets that they speak.
-    """
-
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    nodes: tuple[NodeProto, ...]
-    opsets: Mapping[str, int]
-
-
 def has_body(node: Node, opset: int) -> bool:
     """Return whether a node's operator is defined by others; ``opset`` is ONNX's own that the node speaks."""
     if (node.domain, node.op_type) in OWN_FUNCTIONS:
@@ -149,8 +131,8 @@ def has_body(node: Node, opset: int) -> bool:
     return found is not None and found.has_function
 
 
-def body_of(node: Node, types: Sequence[TensorType | None], opset: int) -> Body | None:
-    """Return the function of a node for inputs of these types; None if its operator has none for them.
+def function_of(node: Node, types: Types, opset: int) -> FunctionProto | None:
+    """Return the function of a node, without references to attributes; None if its operator has none for its inputs.
 
     Args:
         node: A node of an operator that has one.
@@ -163,18 +145,16 @@ def body_of(node: Node, types: Sequence[TensorType | None], opset: int) -> Body 
         node = _in_own_digits(node)
     proto, given = to_proto(node), dict[str, AttributeProto]()
     if (node.domain, node.op_type) in OWN_FUNCTIONS:
-        function: FunctionProto | None = own_function(node, types)
+        function: FunctionProto | None = own_function(node)
     else:
         from onnx import defs
 
         found = defs.get_schema(node.op_type, _version(node.domain, opset), node.domain)
         function, given = _function(found, proto, types), _defaults(found)
-    if function is None:
-        return None
-    given |= {attribute.name: attribute for attribute in (*function.attribute_proto, *proto.attribute)}
-    opsets = {("" if each.domain == "ai.onnx" else each.domain): each.version for each in function.opset_import}
-    nodes = tuple(_filled(each, given) for each in function.node)
-    return Body(tuple(function.input), tuple(function.output), nodes, opsets)
+    if function is not None:
+        given |= {attribute.name: attribute for attribute in (*function.attribute_proto, *proto.attribute)}
+        _fill(function.node, given)
+    return function
 
 
 def _in_own_digits(node: Node) -> Node:
@@ -195,7 +175,7 @@ def _defaults(schema: Any) -> dict[str, AttributeProto]:
     return {name: value for name, value in values.items() if value.type != AttributeProto.UNDEFINED}
 
 
-def _function(schema: Any, proto: NodeProto, types: Sequence[TensorType | None]) -> FunctionProto | None:
+def _function(schema: Any, proto: NodeProto, types: Types) -> FunctionProto | None:
     """Return the function in the newest operator set for which the schema has one."""
     from opbuild.frontend.onnx_single import open_type_proto
 
@@ -209,31 +189,20 @@ def _function(schema: Any, proto: NodeProto, types: Sequence[TensorType | None])
     return function if function.node else None
 
 
-def _filled(proto: NodeProto, given: Mapping[str, AttributeProto]) -> NodeProto:
-    """Return a node with the values of the attributes that it refers to; one that the caller lacks is left out."""
-    if not any(attribute.ref_attr_name or graphs_of(attribute) for attribute in proto.attribute):
-        return proto
-    filled = NodeProto()
-    filled.CopyFrom(proto)
-    _fill(filled, given)
-    return filled
-
-
-def _fill(proto: NodeProto, given: Mapping[str, AttributeProto]) -> None:
-    kept: list[AttributeProto] = []
-    for attribute in proto.attribute:
-        for graph in graphs_of(attribute):
-            for inner in graph.node:
-                _fill(inner, given)
-        if not attribute.ref_attr_name:
-            kept.append(attribute)
-        elif attribute.ref_attr_name in given:
-            value = AttributeProto()
-            value.CopyFrom(given[attribute.ref_attr_name])
-            value.name = attribute.name
-            kept.append(value)
-    del proto.attribute[:]
-    proto.attribute.extend(kept)
+def _fill(nodes: Iterable[NodeProto], given: Mapping[str, AttributeProto]) -> None:
+    """Give nodes the values of the attributes that they refer to; one that the caller lacks is left out."""
+    for node in nodes:
+        references = [attribute for attribute in node.attribute if attribute.ref_attr_name]
+        for attribute in node.attribute:
+            for graph in graphs_of(attribute):
+                _fill(graph.node, given)
+        for attribute in references:
+            name, value = attribute.name, given.get(attribute.ref_attr_name)
+            if value is None:
+                node.attribute.remove(attribute)
+            else:
+                attribute.CopyFrom(value)
+                attribute.name = name
 
 
 def graphs_of(attribute: AttributeProto) -> Iterator[GraphProto]:

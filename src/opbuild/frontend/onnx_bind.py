@@ -16,15 +16,15 @@ from opbuild.errors import RunError
 from opbuild.frontend import onnx_node
 from opbuild.frontend.binding import Call, NodeBinder
 from opbuild.frontend.block import Block, Declared, blocks
-from opbuild.frontend.expansion import Body, body_of, is_foreign, may_take_function, takes_function
-from opbuild.frontend.onnx_messages import GraphProto, ModelProto, NodeProto, ValueInfoProto
+from opbuild.frontend.expansion import function_of, is_foreign, may_take_function, takes_function
+from opbuild.frontend.onnx_messages import FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 from opbuild.frontend.onnx_read import DataFiles, opsets, to_array
 from opbuild.frontend.open_values import type_at_hand, value_at_hand
 from opbuild.frontend.rewritten import rewrites
 from opbuild.graph.cut import is_tensor
 from opbuild.graph.label_tables import MAPPED
 from opbuild.graph.passes.fold import Evaluate
-from opbuild.graph.passes.infer import check_sizes, has_rule
+from opbuild.graph.passes.infer import check_sizes, has_rule, infer_node
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import Array, Node, TensorType
 
@@ -63,25 +63,26 @@ class Binder(NodeBinder):
         at_hand = [each and type_at_hand(each) for each in types]
         if not takes_function(node, at_hand, [value_at_hand(self._constants.get(name)) for name in node.inputs]):
             return None
-        body = body_of(node, types[: len(types) - len(node.attrs.get("captures", ()))], opset)
-        return None if body is None else self._call(node, body)
+        function = function_of(node, types[: len(types) - len(node.attrs.get("captures", ()))], opset)
+        return None if function is None else self._call(node, function)
 
-    def _call(self, node: Node, body: Body) -> Call:
+    def _call(self, node: Node, function: FunctionProto) -> Call:
         """Return the function of a node as what is taken in its place; names of its nodes begin with the node's."""
         captured = node.attrs.get("captures", ())
         formal = node.inputs[: len(node.inputs) - len(captured)]
         scope = dict(zip(captured, node.inputs[len(formal) :], strict=True))
-        scope |= dict.fromkeys(body.inputs, "") | dict(zip(body.inputs, formal, strict=False))
-        opsets = {"": self.opset, **body.opsets}
-        asked = (name if output else "" for name, output in zip(body.outputs, node.outputs, strict=False))
-        graph = GraphProto(node=body.nodes, output=[ValueInfoProto(name=name) for name in asked])
-        return Call(to_block(graph, self._files, opsets, f"{node.name}/"), scope, opsets[""])
+        scope |= dict.fromkeys(function.input, "") | dict(zip(function.input, formal, strict=False))
+        given = {("" if each.domain == "ai.onnx" else each.domain): each.version for each in function.opset_import}
+        versions = {"": self.opset, **given}
+        asked = (name if output else "" for name, output in zip(function.output, node.outputs, strict=False))
+        graph = GraphProto(node=function.node, output=[ValueInfoProto(name=name) for name in asked])
+        return Call(to_block(graph, self._files, versions, f"{node.name}/"), scope, versions[""])
 
     def _typed(
         self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
     ) -> tuple[TensorType, ...]:
         if has_rule(node.domain, node.op_type):
-            return super()._typed(node, types, constants)
+            return infer_node(node, types, constants)
         from opbuild.frontend.onnx_single import infer_single  # by onnx, which most networks start without
 
         found = infer_single(node, types, constants, self._opset_of(node))
