@@ -77,7 +77,7 @@ def _has_no_kernel(node: Node, types: Sequence[Any], values: Values) -> bool:
     x, scale = types
     if x.dtype != scale.dtype:
         return False
-    row = prod(x.shape[int(node.attrs.get("axis", -1)) % len(x.shape) :])
+    row = prod(x.shape[int(node.attrs.get("axis", -1)) % max(1, len(x.shape)) :])
     if x.dtype == "float64" or 0 in x.shape or prod(scale.shape) not in (1, row):
         return True
     known = None if values[1] is None else values[1].astype(np.float32)

@@ -60,9 +60,11 @@ class Binder(NodeBinder):
         types = [self.type_of(name) if name else None for name in node.inputs]
         if not all(each is None or is_tensor(each) for each in types):
             return None
-        at_hand = [each and type_at_hand(each) for each in types]
-        if not takes_function(node, at_hand, [value_at_hand(self._constants.get(name)) for name in node.inputs]):
+        values = [self._constants.get(name) for name in node.inputs]
+        if not takes_function(node, [each and type_at_hand(each) for each in types], [*map(value_at_hand, values)]):
             return None
+        if has_rule(node.domain, node.op_type):
+            infer_node(node, types, values)  # what is wrong with it names it, not a node of its function
         function = function_of(node, types[: len(types) - len(node.attrs.get("captures", ()))], opset)
         return None if function is None else self._call(node, function)
 

@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, parser
 
 from opbuild.backend.evaluate import evaluate
+from opbuild.errors import ShapeError
 from opbuild.frontend.expansion import DECISIONS, has_body
 from opbuild.frontend.onnx_examples import examples, operator_types
 from opbuild.frontend.onnx_model import load_model
@@ -87,6 +88,15 @@ def test_an_operator_that_a_kernel_serves_is_not_replaced() -> None:
 def test_an_operator_stays_whole_if_its_function_needs_the_host_and_numpy_computes_it() -> None:
     """One call of our own implementation is better than kernels between calls of the host."""
     assert types_in(bound("g (float[2,3] x) => (float[2,3] y) { y = Bernoulli (x) }")) == {"Bernoulli"}
+
+
+@pytest.mark.parametrize(
+    "call", ["Softmax <axis: int = 7> (x)", "RMSNormalization <axis: int = -9> (x, x)", "RMSNormalization (s, s)"]
+)
+def test_an_error_names_the_node_whose_function_is_taken(call: str) -> None:
+    """Not a node of the function, which nobody has written."""
+    with pytest.raises(ShapeError, match=f"^{call.partition(' ')[0]} node 'mine': "):
+        bound(f"g (double[2,3] x, double s) => (double[2,3] y) {{ [mine] y = {call} }}")
 
 
 def test_functions_inside_functions_are_replaced_too(decide: Any) -> None:
