@@ -60,10 +60,9 @@ class Binder(NodeBinder):
         types = [self.type_of(name) if name else None for name in node.inputs]
         if not all(each is None or is_tensor(each) for each in types):
             return None
-        values = [self._constants.get(name) for name in node.inputs]
-        if not takes_function(node, [each and type_at_hand(each) for each in types], [*map(value_at_hand, values)]):
+        at_hand = [each and type_at_hand(each) for each in types]
+        if not takes_function(node, at_hand, [value_at_hand(self._constants.get(name)) for name in node.inputs]):
             return None
-        _check(node, types, values)
         function = function_of(node, types[: len(types) - len(node.attrs.get("captures", ()))], opset)
         return None if function is None else self._call(node, function)
 
@@ -89,16 +88,6 @@ class Binder(NodeBinder):
         found = infer_single(node, types, constants, self._opset_of(node))
         check_sizes(node, found)
         return found
-
-
-def _check(node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]) -> None:
-    """Check a node whose function takes its place: what is wrong with it should name it, not a node of the function."""
-    if has_rule(node.domain, node.op_type):
-        infer_node(node, types, constants)
-        return
-    from opbuild.frontend.onnx_single import require_allowed
-
-    require_allowed(node, types, constants)
 
 
 def to_block(graph: GraphProto, files: DataFiles, versions: Mapping[str, int], prefix: str = "") -> Block:

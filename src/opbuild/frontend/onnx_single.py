@@ -62,7 +62,7 @@ def infer_single(
         UnsupportedOperatorError: If onnx can not tell them.
         DTypeError: If the operator is not defined for the type of an input.
     """
-    require_allowed(node, types, constants)
+    _require_allowed(node, types, constants)
     proto = to_proto(node)
     _add_defaults(proto, opset)
     names = [*proto.input, *node.attrs.get("captures", ())]
@@ -95,12 +95,7 @@ def infer_single(
     return results
 
 
-def require_allowed(node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]) -> None:
-    """Check that ONNX defines a node's operator for the element types of its inputs.
-
-    Raises:
-        DTypeError: If it does not; the message names the node.
-    """
+def _require_allowed(node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]) -> None:
     if node.domain or not onnx.defs.has(node.op_type, ""):
         return
     schema = onnx.defs.get_schema(node.op_type, "")

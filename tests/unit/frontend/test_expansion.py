@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, parser
 
 from opbuild.backend.evaluate import evaluate
-from opbuild.errors import ShapeError
+from opbuild.errors import ModelError
 from opbuild.frontend.expansion import DECISIONS, has_body
 from opbuild.frontend.onnx_examples import examples, operator_types
 from opbuild.frontend.onnx_model import load_model
@@ -91,12 +91,19 @@ def test_an_operator_stays_whole_if_its_function_needs_the_host_and_numpy_comput
 
 
 @pytest.mark.parametrize(
-    "call", ["Softmax <axis: int = 7> (x)", "RMSNormalization <axis: int = -9> (x, x)", "RMSNormalization (s, s)"]
+    ("call", "wrong"),
+    [
+        ("Softmax <axis: int = 7> (x)", "axis 7 is outside"),
+        ("RMSNormalization <axis: int = -9> (x, x)", "is outside"),
+        ("SoftmaxCrossEntropyLoss (x, i)", "input 0 has rank 2"),
+    ],
 )
-def test_an_error_names_the_node_whose_function_is_taken(call: str) -> None:
-    """Not a node of the function, which nobody has written."""
-    with pytest.raises(ShapeError, match=f"^{call.partition(' ')[0]} node 'mine': "):
-        bound(f"g (double[2,3] x, double s) => (double[2,3] y) {{ [mine] y = {call} }}")
+def test_an_error_names_the_node_whose_function_is_taken(call: str, wrong: str) -> None:
+    """Not only a node of the function, which nobody has written."""
+    with pytest.raises(ModelError, match=wrong) as caught:
+        bound(f"g (double[2,3] x, int32[2,3,4] i) => (double[2,3] y) {{ [mine] y = {call} }}")
+    assert str(caught.value).startswith(f"{call.partition(' ')[0]} node 'mine': ")
+    assert caught.value.node == "mine"
 
 
 def test_functions_inside_functions_are_replaced_too(decide: Any) -> None:
