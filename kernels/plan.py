@@ -24,7 +24,6 @@ from opbuild.lowering.available import conversions
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.lowering.tuned import Tuned
-from opbuild.models.served import host_calls
 from opbuild.pipeline.steps import optimize_graph
 from opbuild.pipeline.tuned import BankKnowledge, family_sources, was_measured
 from opbuild.store.bank import Record, parse_bank
@@ -46,7 +45,7 @@ def graphs_of(models: Iterator[onnx.ModelProto | Graph]) -> list[Graph]:
             continue
         model = load_model(proto)
         shapes = {name: each.shape or () for name, each in model.inputs.items()}
-        graphs.append(optimize_graph(model.bind(shapes, evaluate, host_calls)))
+        graphs.append(optimize_graph(model.bind(shapes, evaluate)))
     return graphs
 
 

@@ -12,7 +12,6 @@ from opbuild.errors import InvalidModelError, ModelError
 from opbuild.frontend.onnx_model import load_model
 from opbuild.kernel.level import LEVELS
 from opbuild.lowering.lower import lower
-from opbuild.models.served import host_calls
 from opbuild.pipeline.stages import planned
 from opbuild.pipeline.steps import optimize_graph
 from opbuild.runtime.memory_plan import plan
@@ -30,7 +29,7 @@ def build(data: bytes) -> None:
     """Take a model through all steps before the first kernel is compiled, or to the error that it ends with."""
     try:
         model = load_model(data)
-        graph = model.walk({}, evaluate, host_calls).graph
+        graph = model.walk({}, evaluate).graph
         program = lower(optimize_graph(graph), LEVELS[0])
         planned([graph], [program])
         plan(program)

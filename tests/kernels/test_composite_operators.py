@@ -226,11 +226,15 @@ def test_short_time_fourier_transforms(onesided: int, window: str, has_parts: bo
 
 @halved
 @pytest.mark.parametrize("aligned", [0, 1])
-@pytest.mark.parametrize("size", [(2, 3, 4, 5), (2, 1, 3, 4, 2)])
-def test_grids_of_affine_maps(size: Sequence[int], aligned: int) -> None:
-    """In two and in three dimensions."""
+@pytest.mark.parametrize(
+    ("size", "dtype"),
+    [((2, 3, 4, 5), "float32"), ((2, 1, 3, 4, 2), "float32"), ((1, 1, 2, 3), "float64")],
+)
+def test_grids_of_affine_maps(size: Sequence[int], dtype: str, aligned: int) -> None:
+    """In two and in three dimensions, also of float64."""
     rank = len(size) - 2
-    check("AffineGrid", [random(2, rank, rank + 1), np.array(size)], (1,), align_corners=aligned)
+    matrices = random(size[0], rank, rank + 1).astype(dtype)
+    check("AffineGrid", [matrices, np.array(size)], (1,), align_corners=aligned)
 
 
 @pytest.mark.slow

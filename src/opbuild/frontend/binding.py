@@ -27,7 +27,7 @@ from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.bounded import Bounded
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.fold import DEQUANTIZE, RANDOM, Evaluate, static_value
-from opbuild.graph.passes.infer import infer_node, type_of
+from opbuild.graph.passes.infer import has_rule, infer_node, type_of
 from opbuild.graph.shape_rules import NoTensorError, UnknownTypeError
 from opbuild.graph.types import DTYPES, Array, Graph, Node, TensorType
 from opbuild.platform.records import NamedTuple
@@ -334,8 +334,13 @@ class NodeBinder(OpenBinder):
     def _typed(
         self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
     ) -> tuple[TensorType, ...]:
-        """Return the types of a node's outputs by opbuild's own rules."""
-        return infer_node(node, types, constants)
+        """Return the types of a node's outputs; where there is no rule of opbuild's own, evaluating it tells them."""
+        if has_rule(node.domain, node.op_type):
+            return infer_node(node, types, constants)
+        raise UnknownTypeError(
+            f"{node.op_type} node {node.name!r}: the types of its results are known when it is evaluated",
+            "install onnx, and build the model itself",
+        )
 
     def _opset_of(self, node: Node) -> int:
         return int(node.attrs.get("opset", self.opset))

@@ -1,56 +1,126 @@
-"""Operators that ONNX defines by others: the function of such an operator, as its schema has it for a node's types.
+"""Operators that ONNX defines by others: which of them are replaced by their functions, and a node's function.
 
 A function of the schema is a body of nodes in an operator set of its own. Some bodies depend on the node: on the types
 and ranks of its inputs, and on which of them are there.
+
+An operator without a shape rule is known to nobody here but onnx's evaluator: its function takes its place. One that
+has a rule keeps its place, unless ``DECISIONS`` says otherwise: kernels serve it, or numpy computes it in one call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import prod
 from typing import Any
 
-from opbuild.frontend.onnx_messages import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto
+import numpy as np
+
+from opbuild.dtypes import is_float
+from opbuild.frontend.onnx_messages import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto
 from opbuild.frontend.onnx_schemas import newest_of, schema
-from opbuild.frontend.own_functions import OWN_FUNCTIONS, own_function
-from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.platform.records import NamedTuple, dataclass
+from opbuild.frontend.training import OWN_FUNCTIONS, own_function
+from opbuild.graph.factors import normalizes
+from opbuild.graph.passes.infer import has_rule
+from opbuild.graph.types import Array, Node, TensorType
+
+Types = Sequence[TensorType | None]
+Values = Sequence[Array | None]
+Decision = Callable[[Node, Sequence[Any], Values], bool]
+"""Tells whether a node's function takes its place, from the node, the types of its inputs, and those that are known."""
 
 
-class HostCalls(NamedTuple):
-    """What of a graph no kernel serves.
+def _has_elements(node: Node, types: Sequence[Any], values: Values) -> bool:
+    """Tell whether there is something to compute: reshapes and maxima of functions fail where there is nothing."""
+    return all(0 not in each.shape for each in types[:3] if each is not None)
 
-    Attributes:
-        calls: Calls of the host backend.
-        foreign: Those of them that onnx's reference evaluator takes, and no implementation of opbuild's own.
+
+def _never(node: Node, types: Sequence[Any], values: Values) -> bool:
+    """Tell nothing from the node: simpler operators take its place later, or its inputs are known, or no tensors."""
+    return False
+
+
+def _is_empty(node: Node, types: Sequence[Any], values: Values) -> bool:
+    """Tell whether there is nothing that kernels could reduce."""
+    return 0 in types[0].shape
+
+
+def _has_one_type(node: Node, types: Sequence[Any], values: Values) -> bool:
+    """Tell whether keys and values are of one type: the function multiplies both by scores of one."""
+    return types[0].dtype == types[2].dtype and _has_elements(node, types, values)
+
+
+def _is_step(node: Node, types: Sequence[Any], values: Values) -> bool:
+    """Tell whether an alpha of 0 makes a step of the curve, which is divided by alpha."""
+    return float(node.attrs.get("alpha", 1.0)) == 0
+
+
+def _is_of_integers(node: Node, types: Sequence[Any], values: Values) -> bool:
+    """Tell whether integers are compared with, and moved by, numbers that are none."""
+    return not is_float(types[0].dtype)
+
+
+def _is_norm_of_integers(node: Node, types: Sequence[Any], values: Values) -> bool:
+    """Tell whether a square root is taken of a sum of integers, over axes that are known."""
+    if is_float(types[0].dtype):
+        return False
+    is_over_none = len(types) < 2 or types[1] is None or not types[1].size
+    return not node.attrs.get("noop_with_empty_axes", 0) if is_over_none else values[1] is not None
+
+
+def _is_wide_or_empty(node: Node, types: Sequence[Any], values: Values) -> bool:
+    """Tell whether a softmax is of float64, or of nothing."""
+    return bool(types[0].shape) and (types[0].dtype == "float64" or 0 in types[0].shape)
+
+
+def _has_no_kernel(node: Node, types: Sequence[Any], values: Values) -> bool:
+    """Tell whether no kernel normalises by the scale, which the function multiplies by if it is of the input's type."""
+    x, scale = types
+    if x.dtype != scale.dtype:
+        return False
+    row = prod(x.shape[int(node.attrs.get("axis", -1)) % max(1, len(x.shape)) :])
+    if x.dtype == "float64" or 0 in x.shape or prod(scale.shape) not in (1, row):
+        return True
+    known = None if values[1] is None else values[1].astype(np.float32)
+    return not normalizes(known, float(node.attrs.get("epsilon", 1e-5)))
+
+
+DECISIONS: Mapping[tuple[str, str], Decision] = {
+    ("", op_type): decision
+    for decision, op_types in {
+        _never: ("AffineGrid", "BlackmanWindow", "CenterCropPad", "HammingWindow", "HannWindow", "SequenceMap"),
+        _has_one_type: ("Attention",),
+        _is_step: ("Celu",),
+        _is_empty: ("DynamicQuantizeLinear",),
+        _is_of_integers: ("Shrink",),
+        _is_norm_of_integers: ("ReduceL2",),
+        _is_wide_or_empty: ("LogSoftmax", "Softmax"),
+        _has_no_kernel: ("RMSNormalization",),
+    }.items()
+    for op_type in op_types
+}
+"""What decides on operators for which having a shape rule does not. A test asks lowering about each."""
+
+
+def is_foreign(node: Node, opset: int) -> bool:
+    """Return whether only onnx's evaluator and its function define a node; ``opset`` is ONNX's own that it speaks."""
+    known = node.domain, node.op_type
+    return not has_rule(*known) and known not in DECISIONS and has_body(node, opset)
+
+
+def may_take_function(node: Node, opset: int) -> bool:
+    """Return whether there are nodes of an operator whose functions take their places."""
+    return (node.domain, node.op_type) in DECISIONS or is_foreign(node, opset)
+
+
+def takes_function(node: Node, types: Types, values: Values) -> bool:
+    """Return whether a node's function takes its place, for an operator of which ``may_take_function`` is true.
+
+    Args:
+        node: The node.
+        types: The type of each input, None for an absent one.
+        values: The inputs that are known, else None.
     """
-
-    calls: int
-    foreign: int
-
-
-Served = Callable[[Graph], HostCalls]
-"""Tells what becomes of a small graph: the front end may not ask lowering itself."""
-
-INEXACT = frozenset(("MeanVarianceNormalization", "GroupNormalization"))
-"""Operators that keep their own implementation: their functions take the variance as the difference of two means, which
-has few digits where the mean is large."""
-
-
-@dataclass(frozen=True)
-class Body:
-    """The function of one node.
-
-    Attributes:
-        inputs: The names of its formal inputs.
-        outputs: The names of its formal outputs.
-        nodes: Its nodes, without references to attributes.
-        opsets: The operator sets that they speak.
-    """
-
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    nodes: tuple[NodeProto, ...]
-    opsets: Mapping[str, int]
+    return DECISIONS.get((node.domain, node.op_type), _has_elements)(node, types, values)
 
 
 def has_body(node: Node, opset: int) -> bool:
@@ -58,11 +128,11 @@ def has_body(node: Node, opset: int) -> bool:
     if (node.domain, node.op_type) in OWN_FUNCTIONS:
         return True
     found = schema(node.op_type, _version(node.domain, opset), node.domain)
-    return node.op_type not in INEXACT and found is not None and found.has_function
+    return found is not None and found.has_function
 
 
-def body_of(node: Node, types: Sequence[TensorType | None], opset: int) -> Body | None:
-    """Return the function of a node for inputs of these types; None if its operator has none for them.
+def function_of(node: Node, types: Types, opset: int) -> FunctionProto | None:
+    """Return the function of a node, without references to attributes; None if its operator has none for its inputs.
 
     Args:
         node: A node of an operator that has one.
@@ -75,20 +145,16 @@ def body_of(node: Node, types: Sequence[TensorType | None], opset: int) -> Body 
         node = _in_own_digits(node)
     proto, given = to_proto(node), dict[str, AttributeProto]()
     if (node.domain, node.op_type) in OWN_FUNCTIONS:
-        function = own_function(node, types)
-    elif has_body(node, opset):
+        function: FunctionProto | None = own_function(node)
+    else:
         from onnx import defs
 
         found = defs.get_schema(node.op_type, _version(node.domain, opset), node.domain)
         function, given = _function(found, proto, types), _defaults(found)
-    else:
-        function = None
-    if function is None:
-        return None
-    given |= {attribute.name: attribute for attribute in (*function.attribute_proto, *proto.attribute)}
-    opsets = {("" if each.domain == "ai.onnx" else each.domain): each.version for each in function.opset_import}
-    nodes = tuple(_filled(each, given) for each in function.node)
-    return Body(tuple(function.input), tuple(function.output), nodes, opsets)
+    if function is not None:
+        given |= {attribute.name: attribute for attribute in (*function.attribute_proto, *proto.attribute)}
+        _fill(function.node, given)
+    return function
 
 
 def _in_own_digits(node: Node) -> Node:
@@ -109,7 +175,7 @@ def _defaults(schema: Any) -> dict[str, AttributeProto]:
     return {name: value for name, value in values.items() if value.type != AttributeProto.UNDEFINED}
 
 
-def _function(schema: Any, proto: NodeProto, types: Sequence[TensorType | None]) -> FunctionProto | None:
+def _function(schema: Any, proto: NodeProto, types: Types) -> FunctionProto | None:
     """Return the function in the newest operator set for which the schema has one."""
     from opbuild.frontend.onnx_single import open_type_proto
 
@@ -123,91 +189,24 @@ def _function(schema: Any, proto: NodeProto, types: Sequence[TensorType | None])
     return function if function.node else None
 
 
-def _filled(proto: NodeProto, given: Mapping[str, AttributeProto]) -> NodeProto:
-    """Return a node with the values of the attributes that it refers to; one that the caller lacks is left out."""
-    if not any(attribute.ref_attr_name or _graphs(attribute) for attribute in proto.attribute):
-        return proto
-    filled = NodeProto()
-    filled.CopyFrom(proto)
-    _fill(filled, given)
-    return filled
+def _fill(nodes: Iterable[NodeProto], given: Mapping[str, AttributeProto]) -> None:
+    """Give nodes the values of the attributes that they refer to; one that the caller lacks is left out."""
+    for node in nodes:
+        references = [attribute for attribute in node.attribute if attribute.ref_attr_name]
+        for attribute in node.attribute:
+            for graph in graphs_of(attribute):
+                _fill(graph.node, given)
+        for attribute in references:
+            name, value = attribute.name, given.get(attribute.ref_attr_name)
+            if value is None:
+                node.attribute.remove(attribute)
+            else:
+                attribute.CopyFrom(value)
+                attribute.name = name
 
 
-def _fill(proto: NodeProto, given: Mapping[str, AttributeProto]) -> None:
-    kept: list[AttributeProto] = []
-    for attribute in proto.attribute:
-        for graph in _graphs(attribute):
-            for inner in graph.node:
-                _fill(inner, given)
-        if not attribute.ref_attr_name:
-            kept.append(attribute)
-        elif attribute.ref_attr_name in given:
-            value = AttributeProto()
-            value.CopyFrom(given[attribute.ref_attr_name])
-            value.name = attribute.name
-            kept.append(value)
-    del proto.attribute[:]
-    proto.attribute.extend(kept)
-
-
-def _graphs(attribute: AttributeProto) -> Iterator[GraphProto]:
+def graphs_of(attribute: AttributeProto) -> Iterator[GraphProto]:
+    """Yield the graphs that an attribute holds."""
     if attribute.type == AttributeProto.GRAPH and not attribute.ref_attr_name:
         yield attribute.g
     yield from attribute.graphs
-
-
-def with_defaults(model: ModelProto) -> ModelProto:
-    """Return a model in which calls of its own functions give all attributes; onnx's inliner knows no defaults."""
-    defaults = {(each.domain, each.name, each.overload): each.attribute_proto for each in model.functions}
-    if not any(defaults.values()):
-        return model
-    changed = ModelProto()
-    changed.CopyFrom(model)
-    for nodes in (changed.graph.node, *(function.node for function in changed.functions)):
-        _give_defaults(nodes, defaults)
-    return changed
-
-
-def with_common_versions(model: ModelProto) -> ModelProto:
-    """Return a model whose functions speak its own operator set, where that has all their operators unchanged.
-
-    onnx's inliner converts the others, and stops at some that it could leave as they are.
-    """
-    own = {each.domain: each.version for each in model.opset_import}
-    if all(own.get(each.domain, each.version) == each.version for f in model.functions for each in f.opset_import):
-        return model
-    changed = ModelProto()
-    changed.CopyFrom(model)
-    for function in changed.functions:
-        for each in function.opset_import:
-            newer = own.get(each.domain, each.version)
-            if all(_is_same(node, each.domain, each.version, newer) for node in all_nodes(function.node)):
-                each.version = newer
-    return changed
-
-
-def _is_same(node: NodeProto, domain: str, one: int, other: int) -> bool:
-    """Return whether two operator sets have the same operator of a node's type, or the node is of another domain."""
-    if node.domain != domain:
-        return True
-    found = schema(node.op_type, one, domain)
-    return found is not None and found == schema(node.op_type, other, domain)
-
-
-def all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    """Yield nodes, and those of the graphs among their attributes."""
-    for node in nodes:
-        yield node
-        for attribute in node.attribute:
-            for graph in _graphs(attribute):
-                yield from all_nodes(graph.node)
-
-
-def _give_defaults(nodes: Iterable[NodeProto], defaults: Mapping[tuple[str, str, str], Any]) -> None:
-    for node in nodes:
-        given = {attribute.name for attribute in node.attribute}
-        known = defaults.get((node.domain, node.op_type, node.overload), ())
-        node.attribute.extend(attribute for attribute in known if attribute.name not in given)
-        for attribute in node.attribute:
-            for graph in _graphs(attribute):
-                _give_defaults(graph.node, defaults)

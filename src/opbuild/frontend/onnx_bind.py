@@ -1,6 +1,7 @@
 """Binding an ONNX model: its protobuf nodes, checked against their schemas, become a block for ``frontend.walk``.
 
-What has no shape rule of opbuild's own is typed by onnx.
+What has no shape rule of opbuild's own is typed by onnx. An operator that ONNX defines by others may be replaced by
+them (``frontend.expansion`` tells which).
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ import numpy as np
 
 from opbuild.errors import RunError
 from opbuild.frontend import onnx_node
-from opbuild.frontend.binding import NodeBinder
+from opbuild.frontend.binding import Call, NodeBinder
 from opbuild.frontend.block import Block, Declared, blocks
-from opbuild.frontend.onnx_messages import GraphProto, ModelProto, NodeProto, ValueInfoProto
+from opbuild.frontend.expansion import function_of, is_foreign, may_take_function, takes_function
+from opbuild.frontend.onnx_messages import FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 from opbuild.frontend.onnx_read import DataFiles, opsets, to_array
-from opbuild.frontend.open_values import is_open_value
+from opbuild.frontend.open_values import is_open_value, type_at_hand, value_at_hand
 from opbuild.frontend.rewritten import rewrites
+from opbuild.graph.cut import is_tensor
 from opbuild.graph.label_tables import MAPPED
 from opbuild.graph.passes.fold import Evaluate
-from opbuild.graph.passes.infer import check_sizes, has_rule
+from opbuild.graph.passes.infer import check_sizes, has_rule, infer_node
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import Array, Node, TensorType
 
@@ -34,18 +37,54 @@ class Binder(NodeBinder):
 
     Args:
         model: The model.
+        files: Where its tensors are.
         opset: The newest operator set, which the graph speaks.
         evaluate: Evaluates a node whose inputs are known.
     """
 
-    def __init__(self, model: ModelProto, opset: int, evaluate: Evaluate) -> None:
+    def __init__(self, model: ModelProto, files: DataFiles, opset: int, evaluate: Evaluate) -> None:
         super().__init__(opsets(model).get("", opset), opset, _ending(evaluate))
+        self._files = files
+
+    def add(self, nodes: Sequence[Node], outputs: Sequence[str] = ()) -> Call | None:
+        """Take nodes as ``NodeBinder`` does; as a function, if one of several has no other definition than its own."""
+        if len(nodes) < 2 or not any(is_foreign(each, self.opset) for each in nodes):
+            return super().add(nodes, outputs)
+        block = Block(tuple(nodes), {}, (), tuple(map(Declared, outputs)))
+        return Call(block, {name: name for name in block.free}, self.opset)
+
+    def _function(self, node: Node) -> Call | None:
+        opset = self._opset_of(node)
+        if not may_take_function(node, opset):
+            return None
+        types = [self.type_of(name) if name else None for name in node.inputs]
+        if not all(each is None or is_tensor(each) for each in types):
+            return None
+        at_hand = [each and type_at_hand(each) for each in types]
+        pairs = zip(node.inputs, types, strict=True)
+        values = [value_at_hand(self._constants.get(name), each.dtype if each else "") for name, each in pairs]
+        if not takes_function(node, at_hand, values):
+            return None
+        function = function_of(node, types[: len(types) - len(node.attrs.get("captures", ()))], opset)
+        return None if function is None else self._call(node, function)
+
+    def _call(self, node: Node, function: FunctionProto) -> Call:
+        """Return the function of a node as what is taken in its place; names of its nodes begin with the node's."""
+        captured = node.attrs.get("captures", ())
+        formal = node.inputs[: len(node.inputs) - len(captured)]
+        scope = dict(zip(captured, node.inputs[len(formal) :], strict=True))
+        scope |= dict.fromkeys(function.input, "") | dict(zip(function.input, formal, strict=False))
+        given = {("" if each.domain == "ai.onnx" else each.domain): each.version for each in function.opset_import}
+        versions = {"": self.opset, **given}
+        asked = (name if output else "" for name, output in zip(function.output, node.outputs, strict=False))
+        graph = GraphProto(node=function.node, output=[ValueInfoProto(name=name) for name in asked])
+        return Call(to_block(graph, self._files, versions, f"{node.name}/"), scope, versions[""])
 
     def _typed(
         self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
     ) -> tuple[TensorType, ...]:
         if has_rule(node.domain, node.op_type):
-            return super()._typed(node, types, constants)
+            return infer_node(node, types, constants)
         from opbuild.frontend.onnx_single import infer_single  # by onnx, which most networks start without
 
         known = [None if is_open_value(value) else value for value in constants]

@@ -1,14 +1,16 @@
-"""How large a model becomes when its own functions are put in the places of their calls: told before it is done."""
+"""A model's own functions are put in the places of their calls; how large it becomes is told before."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
+from typing import Any
 
 from opbuild.errors import InvalidModelError
-from opbuild.frontend.expansion import all_nodes
+from opbuild.frontend.expansion import graphs_of
 from opbuild.frontend.onnx_messages import FunctionProto, ModelProto, NodeProto
 from opbuild.frontend.onnx_node import describe
+from opbuild.frontend.onnx_schemas import schema
 from opbuild.platform.records import NamedTuple
 from opbuild.text.plural import counted
 
@@ -28,6 +30,23 @@ class _Size(NamedTuple):
     nodes: int
     nbytes: int
     levels: int
+
+
+def inlined(proto: ModelProto) -> ModelProto:
+    """Return a model with its own functions in the places of their calls.
+
+    Raises:
+        InvalidModelError: If that can not be done, or the model would become too large; the message names what does.
+    """
+    from onnx import inliner
+
+    check_expansion(proto)
+    try:
+        return inliner.inline_local_functions(with_common_versions(with_defaults(proto)), convert_version=True)
+    except Exception as error:  # onnx raises RuntimeError, ValueError and its own types here
+        raise InvalidModelError(
+            f"the model's functions can not be inlined: {error}", "export it without functions"
+        ) from error
 
 
 def check_expansion(model: ModelProto) -> None:
@@ -59,14 +78,14 @@ def check_expansion(model: ModelProto) -> None:
 def _size(function: FunctionProto, calls: Iterable[NodeProto], sizes: Mapping[_Name, _Size]) -> _Size:
     called = [sizes[_called(call)] for call in calls]
     return _Size(
-        sum(1 for _ in all_nodes(function.node)) - len(called) + sum(each.nodes for each in called),
+        sum(1 for _ in _all_nodes(function.node)) - len(called) + sum(each.nodes for each in called),
         function.ByteSize() + sum(each.nbytes for each in called),
         1 + max((each.levels for each in called), default=0),
     )
 
 
 def _calls(nodes: Iterable[NodeProto], functions: Mapping[_Name, FunctionProto]) -> Iterable[NodeProto]:
-    return (node for node in all_nodes(nodes) if _called(node) in functions)
+    return (node for node in _all_nodes(nodes) if _called(node) in functions)
 
 
 def _called(node: NodeProto) -> _Name:
@@ -84,3 +103,60 @@ def _check(size: _Size, what: Callable[[], str]) -> None:
             )
     if size.levels > MOST_LEVELS:
         raise InvalidModelError(f"{what()} calls others more than {counted(MOST_LEVELS, 'level')} deep", hint)
+
+
+def with_defaults(model: ModelProto) -> ModelProto:
+    """Return a model in which calls of its own functions give all attributes; onnx's inliner knows no defaults."""
+    defaults = {(each.domain, each.name, each.overload): each.attribute_proto for each in model.functions}
+    if not any(defaults.values()):
+        return model
+    changed = ModelProto()
+    changed.CopyFrom(model)
+    for nodes in (changed.graph.node, *(function.node for function in changed.functions)):
+        _give_defaults(nodes, defaults)
+    return changed
+
+
+def with_common_versions(model: ModelProto) -> ModelProto:
+    """Return a model whose functions speak its own operator set, where that has all their operators unchanged.
+
+    onnx's inliner converts the others, and stops at some that it could leave as they are.
+    """
+    own = {each.domain: each.version for each in model.opset_import}
+    if all(own.get(each.domain, each.version) == each.version for f in model.functions for each in f.opset_import):
+        return model
+    changed = ModelProto()
+    changed.CopyFrom(model)
+    for function in changed.functions:
+        for each in function.opset_import:
+            newer = own.get(each.domain, each.version)
+            if all(_is_same(node, each.domain, each.version, newer) for node in _all_nodes(function.node)):
+                each.version = newer
+    return changed
+
+
+def _is_same(node: NodeProto, domain: str, one: int, other: int) -> bool:
+    """Return whether two operator sets have the same operator of a node's type, or the node is of another domain."""
+    if node.domain != domain:
+        return True
+    found = schema(node.op_type, one, domain)
+    return found is not None and found == schema(node.op_type, other, domain)
+
+
+def _all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """Yield nodes, and those of the graphs among their attributes."""
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            for graph in graphs_of(attribute):
+                yield from _all_nodes(graph.node)
+
+
+def _give_defaults(nodes: Iterable[NodeProto], defaults: Mapping[tuple[str, str, str], Any]) -> None:
+    for node in nodes:
+        given = {attribute.name for attribute in node.attribute}
+        known = defaults.get((node.domain, node.op_type, node.overload), ())
+        node.attribute.extend(attribute for attribute in known if attribute.name not in given)
+        for attribute in node.attribute:
+            for graph in graphs_of(attribute):
+                _give_defaults(graph.node, defaults)

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, cast
 from opbuild.dtypes import is_float
 from opbuild.errors import DTypeError, InvalidModelError, OpbuildError, ShapeError, UnsupportedOperatorError
 from opbuild.frontend.block import Block
-from opbuild.frontend.expansion import Served, with_common_versions, with_defaults
-from opbuild.frontend.onnx_bind import to_block
-from opbuild.frontend.onnx_expand import ExpandingBinder
+from opbuild.frontend.onnx_bind import Binder, to_block
 from opbuild.frontend.onnx_messages import GraphProto, ModelProto, TensorProto, TensorShapeProto, ValueInfoProto
 from opbuild.frontend.onnx_order import in_order
 from opbuild.frontend.onnx_read import DataFiles, Source, dtype_name, external_tensors, opsets, read_model
@@ -79,17 +77,13 @@ class OnnxModel:
         entries = (entry for tensor in external_tensors(self._proto.graph) for entry in tensor.external_data)
         return tuple(dict.fromkeys(entry.value for entry in entries if entry.key == "location"))
 
-    def bind(
-        self, input_shapes: Mapping[str, tuple[int, ...]], evaluate: Evaluate, served: Served | None = None
-    ) -> Graph:
+    def bind(self, input_shapes: Mapping[str, tuple[int, ...]], evaluate: Evaluate) -> Graph:
         """Return the model's graph for inputs of given shapes, in the newest operator set.
 
         Args:
             input_shapes: Shapes by input name, that fit what the model declares (``models.endpoints`` sees to it); they
                 win over the file's. Inputs that the file fixes may be left out.
             evaluate: Evaluates a node whose inputs are known: ``(node, arrays, opset) -> arrays``.
-            served: Tells which operators no kernel serves: those that ONNX defines by others are replaced by them. None
-                leaves every operator as it is.
 
         Returns:
             A graph in which every type is static and each output is assigned by a node.
@@ -100,37 +94,35 @@ class OnnxModel:
             UnsupportedOperatorError: If an operator is unknown, or the network can only be bound in parts.
             InvalidModelError: If the graph is not valid.
         """
-        walked = self.walk(input_shapes, evaluate, served)
+        walked = self.walk(input_shapes, evaluate)
         if walked.cut is not None:
             hint = "opbuild.compile binds such networks as they run"
             raise UnsupportedOperatorError(walked.cut.why, hint).at(walked.cut.node)
         return walked.graph
 
-    def walk(
-        self, input_shapes: Mapping[str, tuple[int, ...]], evaluate: Evaluate, served: Served | None = None
-    ) -> Walked:
+    def walk(self, input_shapes: Mapping[str, tuple[int, ...]], evaluate: Evaluate) -> Walked:
         """Return the first part of the model's network for inputs of given shapes; arguments and errors as ``bind``."""
         with only_own_errors():
             opset = opsets(self._proto).get("", newest_opset())
             rest = begin(self.block, self._input_types(input_shapes), opset)
-            return walk(rest, self._binder(evaluate, served), self.name, whole=True)
+            return walk(rest, self._binder(evaluate), self.name, whole=True)
 
-    def go_on(self, rest: Rest, evaluate: Evaluate, served: Served | None = None) -> Walked:
+    def go_on(self, rest: Rest, evaluate: Evaluate) -> Walked:
         """Return the next part of the model's network.
 
         Raises:
             ModelError: If a node is not valid.
         """
         with only_own_errors():
-            return walk(rest, self._binder(evaluate, served), self.name, whole=False)
+            return walk(rest, self._binder(evaluate), self.name, whole=False)
 
     @lazily
     def block(self) -> Block:
         """The model's graph."""
         return to_block(self._proto.graph, self._files, opsets(self._proto))
 
-    def _binder(self, evaluate: Evaluate, served: Served | None) -> ExpandingBinder:
-        return ExpandingBinder(self._proto, self._files, newest_opset(), evaluate, served)
+    def _binder(self, evaluate: Evaluate) -> Binder:
+        return Binder(self._proto, self._files, newest_opset(), evaluate)
 
     def portable(self, runs: Runs) -> PortableModel:
         """Return the network in a form that binds to any input shapes without onnx.
@@ -181,7 +173,9 @@ def load_model(source: Source) -> OnnxModel:
         proto, files, name = read_model(source)
         proto = in_order(proto)
         if proto.functions:
-            proto = _inlined(proto)
+            from opbuild.frontend.onnx_functions import inlined
+
+            proto = inlined(proto)
         known = {tensor.name for tensor in proto.graph.initializer}
         _check_inputs(proto.graph)
         inputs = {value.name: _declared(value) for value in proto.graph.input if value.name not in known}
@@ -208,20 +202,6 @@ def only_own_errors() -> Iterator[None]:
         raise InvalidModelError(
             f"the model is not valid: {type(error).__name__}: {' '.join(str(error).split())[:300]}",
             "check it with onnx.checker.check_model, and export it again",
-        ) from error
-
-
-def _inlined(proto: ModelProto) -> ModelProto:
-    from onnx import inliner
-
-    from opbuild.frontend.onnx_functions import check_expansion
-
-    check_expansion(proto)
-    try:
-        return inliner.inline_local_functions(with_common_versions(with_defaults(proto)), convert_version=True)
-    except Exception as error:  # onnx raises RuntimeError, ValueError and its own types here
-        raise InvalidModelError(
-            f"the model's functions can not be inlined: {error}", "export it without functions"
         ) from error
 
 

@@ -16,8 +16,6 @@ from opbuild.frontend.rest import Rest, begin
 from opbuild.frontend.walk import Walked, walk
 from opbuild.graph.node_json import node_from_json, node_to_json
 from opbuild.graph.passes.fold import Evaluate
-from opbuild.graph.passes.infer import has_rule
-from opbuild.graph.shape_rules import UnknownTypeError
 from opbuild.graph.types import DTYPES, Array, Graph, Node, TensorType
 from opbuild.platform.records import dataclass
 
@@ -45,20 +43,6 @@ class NotPortableError(UnsupportedOperatorError):
         )
         error.nodes = nodes
         return error
-
-
-class _Binder(NodeBinder):
-    """Builds the graph of one part; what has no shape rule is evaluated when the network runs."""
-
-    def _typed(
-        self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
-    ) -> tuple[TensorType, ...]:
-        if has_rule(node.domain, node.op_type):
-            return super()._typed(node, types, constants)
-        raise UnknownTypeError(
-            f"{node.op_type} node {node.name!r}: the types of its results are known when it is evaluated",
-            "install onnx, and build the model itself",
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +97,7 @@ class PortableModel:
         return walk(rest, self._binder(evaluate), self.name, whole=False)
 
     def _binder(self, evaluate: Evaluate) -> NodeBinder:
-        return _Binder(self.source_opset, self.opset, evaluate)
+        return NodeBinder(self.source_opset, self.opset, evaluate)
 
     @property
     def tensors(self) -> tuple[Array, ...]:

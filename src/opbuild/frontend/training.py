@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from opbuild.frontend.onnx_messages import FunctionProto
 from opbuild.graph.types import Node
 
+DOMAIN = "ai.onnx.preview.training"
 
-def adagrad(node: Node, types: Sequence[Any]) -> str:
+
+def own_function(node: Node) -> FunctionProto:
+    """Return the function of an optimizer; ONNX's schemas have none."""
+    from onnx import parser
+
+    return parser.parse_function(
+        f'<opset_import: ["" : 21], domain: ""> {OWN_FUNCTIONS[node.domain, node.op_type](node)}'
+    )
+
+
+def adagrad(node: Node) -> str:
     """Return the text of Adagrad's function: each element's steps become smaller with the squares that it has seen."""
     lines = [*_numbers(node, "decay_factor", "epsilon", "norm_coefficient"), "Decay = Mul (TF, decay_factor)"]
     lines += ["Slow = Add (One, Decay)", "Step = Div (RF, Slow)"]
@@ -23,10 +34,10 @@ def adagrad(node: Node, types: Sequence[Any]) -> str:
             f"Change{i} = Div (Far{i}, Sum{i})",
             f"NewX{i} = Sub (X{i}, Change{i})",
         ]
-    return _function(node, types, "H", lines)
+    return _function(node, "H", lines)
 
 
-def adam(node: Node, types: Sequence[Any]) -> str:
+def adam(node: Node) -> str:
     """Return the text of Adam's function, whose first steps are corrected for averages that begin with zeros."""
     names = ("epsilon", "norm_coefficient", "norm_coefficient_post")
     lines = [
@@ -60,10 +71,10 @@ def adam(node: Node, types: Sequence[Any]) -> str:
             f"Moved{i} = Sub (X{i}, Change{i})",
             f"NewX{i} = Mul (Last, Moved{i})",
         ]
-    return _function(node, types, "VH", lines)
+    return _function(node, "VH", lines)
 
 
-def momentum(node: Node, types: Sequence[Any]) -> str:
+def momentum(node: Node) -> str:
     """Return the text of Momentum's function, plain or Nesterov's."""
     lines = [*_numbers(node, "norm_coefficient", "alpha", "beta"), "Share = Where (Later, beta, One)"]
     for i in range(_count(node, 3)):
@@ -78,7 +89,7 @@ def momentum(node: Node, types: Sequence[Any]) -> str:
         else:
             lines += [f"Way{i} = Identity (NewV{i})"]
         lines += [f"Far{i} = Mul (RF, Way{i})", f"NewX{i} = Sub (X{i}, Far{i})"]
-    return _function(node, types, "V", lines)
+    return _function(node, "V", lines)
 
 
 def _count(node: Node, kinds: int) -> int:
@@ -102,7 +113,7 @@ def _numbers(node: Node, *names: str, **defaults: float) -> list[str]:
     return found
 
 
-def _function(node: Node, types: Sequence[Any], kept: str, lines: Sequence[str]) -> str:
+def _function(node: Node, kept: str, lines: Sequence[str]) -> str:
     """Return the text of a function of rate, step, tensors, gradients and what is kept from step to step."""
     kinds = "XG" + kept
     count = _count(node, len(kinds))
@@ -117,3 +128,7 @@ def _function(node: Node, types: Sequence[Any], kept: str, lines: Sequence[str])
         "Later = Greater (T, Zero)",
     ]
     return f"{node.op_type} ({inputs}) => ({outputs}) {{ {' '.join([*head, *lines])} }}"
+
+
+OWN_FUNCTIONS = {(DOMAIN, "Adagrad"): adagrad, (DOMAIN, "Adam"): adam, (DOMAIN, "Momentum"): momentum}
+"""What makes the text of the function of an optimizer, by its domain and type."""

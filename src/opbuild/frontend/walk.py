@@ -156,7 +156,8 @@ class _Walk:
             self._frames[0] = frame._replace(position=frame.position + 1)
             return None
         self._binder.read_as(frame.opset, frame.within)
-        with blaming(node):
+        caller = next(each.computes for each in self._frames if each.within) if frame.within else None
+        with blaming(node, caller):
             stop = self._enter(node, frame) if node.op_type == "If" and not node.domain else self._take(node, frame)
         if stop is None:
             self._frames[index] = frame._replace(position=frame.position + 1)

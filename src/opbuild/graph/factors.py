@@ -95,3 +95,16 @@ def cancel(first: Array, second: Array) -> bool:
     with np.errstate(all="ignore"):
         larger = np.maximum(np.abs(first), np.abs(second))
         return bool(((larger > _LARGE) & (np.abs(first + second) * _LARGE < larger)).any())
+
+
+def normalizes(scale: Array | None, epsilon: float) -> bool:
+    """Return whether the inverse of any deviation keeps its digits where it is multiplied by a scale, as kernels do.
+
+    It is at least 2**-64. A scale that is not known before is taken for one that does.
+    """
+    ends = (2.0**-64, max(epsilon, _LEAST_VARIANCE) ** -0.5)
+    return scale is None or all(keep_digits("float32", scale, np.array(end)) for end in ends)
+
+
+_LEAST_VARIANCE = 2.0**-126
+"""What variances are taken for at least, where nothing is added to them."""

@@ -116,13 +116,11 @@ class ModelSource:
             ModelError: If the model is not valid, or does not fit the shapes.
             InvalidModelError: If the file is not the one it was when the network was compiled.
         """
-        from opbuild.models.served import host_calls
-
         names = [name for name, _, _ in self.declaration.inputs]
         with clock("read"):
             model = self._loaded or self._load()
             self._loaded = model if keep or self.keeps else None
-            return model.bind(dict(zip(names, shapes, strict=True)), evaluate, host_calls)
+            return model.bind(dict(zip(names, shapes, strict=True)), evaluate)
 
     def walk(self, shapes: Shapes, clock: Clock) -> Walked:
         """Read the model and return its graph as ``graph`` does, or the first part of a network in parts.
@@ -130,12 +128,10 @@ class ModelSource:
         Raises:
             ModelError: As ``graph``.
         """
-        from opbuild.models.served import host_calls
-
         names = [name for name, _, _ in self.declaration.inputs]
         with clock("read"):
             model = self._loaded or self._load()
-            walked = model.walk(dict(zip(names, shapes, strict=True)), evaluate, host_calls)
+            walked = model.walk(dict(zip(names, shapes, strict=True)), evaluate)
             self._loaded = None if walked.cut is None and not self.keeps else model
             return walked
 
@@ -145,11 +141,9 @@ class ModelSource:
         Raises:
             ModelError: As ``graph``.
         """
-        from opbuild.models.served import host_calls
-
         with clock("read"):
             self._loaded = self._loaded or self._load()
-            return self._loaded.go_on(rest, evaluate, host_calls)
+            return self._loaded.go_on(rest, evaluate)
 
     def portable(self) -> PortableModel:
         """Read the model and return the network in a form that binds to any shapes without onnx.

@@ -23,7 +23,6 @@ from opbuild.events import ignore
 from opbuild.graph.cut import Cut, type_of_value
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.kernel.host import host_level
-from opbuild.models.served import host_calls
 from opbuild.pipeline.setup import Setup
 from opbuild.platform.records import NamedTuple
 from opbuild.program import HostCall
@@ -144,7 +143,7 @@ def outcome(example: Example) -> _Outcome:
         return _Outcome("refused", False, NO_TENSORS)
     try:
         setup = Setup(Config(), host_level(), ignore)
-        walked = load_model(example.model).walk({}, evaluate, host_calls)
+        walked = load_model(example.model).walk({}, evaluate)
         if walked.cut is not None:
             return _outcome_of_cut(walked.graph, walked.cut)
         needed = Session(setup).plan([walked.graph], Clock())

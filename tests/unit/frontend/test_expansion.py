@@ -10,34 +10,33 @@ import pytest
 from onnx import TensorProto, helper, parser
 
 from opbuild.backend.evaluate import evaluate
-from opbuild.frontend.expansion import INEXACT, HostCalls, Served, has_body
+from opbuild.errors import ModelError
+from opbuild.frontend.expansion import DECISIONS, has_body
 from opbuild.frontend.onnx_examples import examples, operator_types
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.types import Graph, Node
-from opbuild.lowering.lower import lower
-from opbuild.models.served import host_calls
-from opbuild.program import Program
 from support.graph_runner import run_graph
+from support.lowered_decision import INEXACT, NO_CALLS, host_calls
 
 RNG = np.random.default_rng(86)
 NEWEST = onnx.defs.onnx_opset_version()
 
 
-def calls_for(*op_types: str) -> Served:
-    """Return what takes operators of these types for foreign ones, and has kernels for all others."""
-
-    def served(graph: Graph) -> HostCalls:
-        count = sum(node.op_type in op_types for node in graph.nodes)
-        return HostCalls(count, count)
-
-    return served
-
-
-def bound(text: str, served: Served | None) -> Graph:
+def bound(text: str) -> Graph:
     """Return the graph of a model in ONNX's own text form."""
-    return load_model(parser.parse_model(f'<ir_version: 10, opset_import: ["" : 24]> {text}')).bind(
-        {}, evaluate, served
-    )
+    return load_model(parser.parse_model(f'<ir_version: 10, opset_import: ["" : 24]> {text}')).bind({}, evaluate)
+
+
+@pytest.fixture
+def decide(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return what decides of operator types, whatever else does, whether their functions take their places."""
+
+    def decided(takes: bool, *op_types: str) -> None:
+        for op_type in op_types:
+            for domain in ("", "ai.onnx.preview"):
+                monkeypatch.setitem(DECISIONS, (domain, op_type), lambda *_: takes)  # type: ignore[arg-type]
+
+    return decided
 
 
 def types_in(graph: Graph) -> set[str]:
@@ -51,25 +50,28 @@ g (float[1,2,3,4] q, float[1,2,5,4] k, float[1,2,5,4] v) => (float[1,2,3,4] y) {
 }"""
 
 
-def test_an_operator_without_a_kernel_becomes_the_operators_that_define_it() -> None:
+def test_an_operator_without_a_kernel_becomes_the_operators_that_define_it(decide: Any) -> None:
     """Attention has no kernel of its own, and its function needs no call of the host; both compute the same."""
-    whole, expanded = bound(ATTENTION, None), bound(ATTENTION, host_calls)
+    expanded = bound(ATTENTION)
+    decide(False, "Attention")
+    whole = bound(ATTENTION)
     assert types_in(whole) == {"Attention"}
     assert host_calls(whole).calls == 1
     assert "Attention" not in types_in(expanded)
-    assert host_calls(expanded) == (0, 0)
+    assert host_calls(expanded) == NO_CALLS
     feeds = {name: RNG.standard_normal(kind.shape).astype("f") for name, kind in ((n, whole.types[n]) for n in "qkv")}
     np.testing.assert_allclose(run_graph(expanded, feeds)[0], run_graph(whole, feeds)[0], rtol=1e-5, atol=1e-6)
 
 
-def test_the_nodes_of_a_function_are_named_after_the_node_that_they_replace() -> None:
+def test_the_nodes_of_a_function_are_named_after_the_node_that_they_replace(decide: Any) -> None:
     """Reports and messages name a node of the model; two nodes of one operator stay apart."""
     text = """
     g (float[2,3] x) => (float[2,3] z) {
         [first] y = Celu (x)
         [second] z = Celu <alpha: float = 2.0> (y)
     }"""
-    graph = bound(text, calls_for("Celu"))
+    decide(True, "Celu")
+    graph = bound(text)
     names = [node.name for node in graph.nodes]
     assert len(set(names)) == len(names)
     assert {name.partition("/")[0] for name in names} >= {"first", "second"}
@@ -80,32 +82,39 @@ def test_the_nodes_of_a_function_are_named_after_the_node_that_they_replace() ->
 def test_an_operator_that_a_kernel_serves_is_not_replaced() -> None:
     """Celu has a function, and a kernel that is better than its function's five."""
     text = "g (float[2,3] x) => (float[2,3] y) { y = Celu (x) }"
-    assert types_in(bound(text, host_calls)) == {"Celu"}
+    assert types_in(bound(text)) == {"Celu"}
 
 
 def test_an_operator_stays_whole_if_its_function_needs_the_host_and_numpy_computes_it() -> None:
     """One call of our own implementation is better than kernels between calls of the host."""
-    text = "g (float[2,3] x) => (float[2,3] y) { y = Celu (x) }"
-
-    def served(graph: Graph) -> HostCalls:
-        return HostCalls(sum(node.op_type != "Identity" for node in graph.nodes), 0)
-
-    assert types_in(bound(text, served)) == {"Celu"}
+    assert types_in(bound("g (float[2,3] x) => (float[2,3] y) { y = Bernoulli (x) }")) == {"Bernoulli"}
 
 
-def test_onnxs_evaluator_is_left_for_a_function_even_if_that_needs_the_host() -> None:
-    """What only onnx's evaluator computes is replaced, whatever its function needs."""
-    text = "g (float[2,3] x) => (float[2,3] y) { y = Celu (x) }"
-    assert "Celu" not in types_in(bound(text, calls_for("Celu", "Elu")))
+@pytest.mark.parametrize(
+    ("call", "wrong"),
+    [
+        ("Softmax <axis: int = 7> (x)", "axis 7 is outside"),
+        ("RMSNormalization <axis: int = -9> (x, x)", "is outside"),
+        ("SoftmaxCrossEntropyLoss (x, i)", "input 0 has rank 2"),
+    ],
+)
+def test_an_error_names_the_node_whose_function_is_taken(call: str, wrong: str) -> None:
+    """Not only a node of the function, which nobody has written."""
+    with pytest.raises(ModelError, match=wrong) as caught:
+        bound(f"g (double[2,3] x, int32[2,3,4] i) => (double[2,3] y) {{ [mine] y = {call} }}")
+    assert str(caught.value).startswith(f"{call.partition(' ')[0]} node 'mine': ")
+    assert caught.value.node == "mine"
 
 
-def test_functions_inside_functions_are_replaced_too() -> None:
+def test_functions_inside_functions_are_replaced_too(decide: Any) -> None:
     """SoftmaxCrossEntropyLoss is defined by NegativeLogLikelihoodLoss, which is defined by simple operators."""
     text = """
     g (float[3,5] x, int64[3] labels, float[5] w) => (float loss) {
         loss = SoftmaxCrossEntropyLoss <reduction: string = "mean"> (x, labels, w)
     }"""
-    whole, expanded = bound(text, None), bound(text, host_calls)
+    expanded = bound(text)
+    decide(False, "SoftmaxCrossEntropyLoss")
+    whole = bound(text)
     assert not types_in(expanded) & {"SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"}
     feeds = {
         "x": RNG.standard_normal((3, 5)).astype("f"),
@@ -130,48 +139,13 @@ def test_a_function_reads_what_the_graphs_of_its_node_capture() -> None:
     opsets = [helper.make_opsetid("", 26), helper.make_opsetid("ai.onnx.preview", 1)]
     graph = helper.make_graph([node], "g", inputs, [output])
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
-    expanded = load_model(model).bind({}, evaluate, calls_for("FlexAttention"))
+    expanded = load_model(model).bind({}, evaluate)
     q, k, v = (RNG.standard_normal(shape).astype("f") for _ in range(3))
     bias = RNG.standard_normal((3, 3)).astype("f")
     scores = np.exp(q @ k.swapaxes(2, 3) / 2 + bias)
     wanted = scores / scores.sum(-1, keepdims=True) @ v
     found = run_graph(expanded, {"q": q, "k": k, "v": v, "bias": bias})[0]
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
-
-
-def test_equal_nodes_are_tried_once() -> None:
-    """A network of many equal layers asks lowering about one of them."""
-    asked: list[Graph] = []
-
-    def served(graph: Graph) -> HostCalls:
-        asked.append(graph)
-        return calls_for("Celu")(graph)
-
-    layers = "\n".join(f"x{index + 1} = Celu (x{index})" for index in range(6))
-    graph = bound(f"g (float[2,3] x0) => (float[2,3] x6) {{ {layers} }}", served)
-    assert "Celu" not in types_in(graph)
-    assert len([each for each in asked if types_in(each) == {"Celu"}]) == 1
-
-
-def test_elementwise_operators_are_not_lowered_to_know_that_kernels_serve_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A network has its activation at many shapes; what is lowered on trial is the other operator, once a shape."""
-    lowered: list[str] = []
-
-    def counted(graph: Graph, *rest: Any) -> Program:
-        lowered.append(graph.nodes[0].op_type)
-        return lower(graph, *rest)
-
-    monkeypatch.setattr("opbuild.lowering.lower.lower", counted)
-    layers = "\n".join(
-        f"""a{index} = Relu (x{index})
-        b{index} = MaxPool <kernel_shape: ints = [2, 2]> (a{index})
-        x{index + 1} = Gelu (b{index})"""
-        for index in range(6)
-    )
-    ends = "y = Softmax <axis: int = -1> (x6)\n z = Softmax <axis: int = -1> (y)"
-    graph = bound(f"g (float[1,8,32,32] x0) => (float[1,8,26,26] z) {{ {layers} {ends} }}", host_calls)
-    assert types_in(graph) == {"Relu", "MaxPool", "Gelu", "Softmax"}
-    assert lowered == ["Softmax"]
 
 
 def _feeds(graph: Graph) -> dict[str, Any]:
@@ -190,7 +164,7 @@ NOT_COMPARED = {
     "SequenceMap": "has no example: its inputs are sequences",
     "AffineGrid": "its size is an input",
     "LinearAttention": "its function is a Scan",
-    "LayerNormalization": "has a test of its own",
+    **dict.fromkeys(INEXACT, "the function loses digits"),
 }
 """Operators with a function that the test below leaves out, each with the reason."""
 
@@ -201,14 +175,17 @@ def _with_functions() -> list[str]:
 
 
 @pytest.mark.parametrize("op_type", _with_functions())
-def test_a_function_computes_what_its_operator_does(op_type: str) -> None:
+def test_a_function_computes_what_its_operator_does(op_type: str, decide: Any) -> None:
     """Every operator that ONNX defines by others gives the same as its function, for each type that has an example."""
     compared = 0
     for example in examples(op_type):
         if example.model is None or example.dtype not in ("float32", "int64", ""):
             continue
         model = load_model(example.model)
-        whole, expanded = model.bind({}, evaluate), model.bind({}, evaluate, calls_for(op_type))
+        decide(False, op_type)
+        whole = model.bind({}, evaluate)
+        decide(True, op_type)
+        expanded = model.bind({}, evaluate)
         if not whole.nodes:
             continue
         assert op_type not in types_in(expanded)
@@ -225,8 +202,7 @@ def test_operators_whose_function_loses_digits_keep_their_implementation() -> No
     """The variance of values near 1,000 is the difference of two numbers near a million in ONNX's function."""
     text = "g (float[4,8,2] x, float[8] s, float[8] b) => (float[4,8,2] y) {"
     text += " y = GroupNormalization <num_groups: int = 2> (x, s, b) }"
-    assert "GroupNormalization" in INEXACT
-    assert types_in(bound(text, calls_for("GroupNormalization"))) == {"GroupNormalization"}
+    assert types_in(bound(text)) == {"GroupNormalization"}
 
 
 @pytest.mark.parametrize("bias", ["", ", b"])
@@ -238,8 +214,8 @@ def test_a_normalization_gives_its_statistics_without_the_host(bias: str, axis: 
     g (float[3,5,64] x, float[{shape}] s, float[{shape}] b) => (float[3,5,64] y, float[3,m,n] mean, float[3,m,n] inv) {{
         y, mean, inv = LayerNormalization <axis: int = {axis}> (x, s{bias})
     }}"""
-    graph = bound(text, host_calls)
-    assert host_calls(graph) == (0, 0)
+    graph = bound(text)
+    assert host_calls(graph) == NO_CALLS
     x = (RNG.standard_normal((3, 5, 64)) + 3000).astype("f")
     axes = (1, 2) if axis == 1 else (2,)
     s, b = (RNG.standard_normal(x.shape[axis:]).astype("f") for _ in range(2))
@@ -259,21 +235,23 @@ def test_a_function_may_end_a_part_of_the_network() -> None:
         z = Neg (y)
     }"""
     model = load_model(parser.parse_model(f'<ir_version: 10, opset_import: ["" : 27]> {text}'))
-    walked = model.walk({}, evaluate, host_calls)
+    walked = model.walk({}, evaluate)
     assert walked.cut is not None
     assert (walked.cut.kind, walked.cut.op_type) == ("repeat", "Scan")
     assert walked.cut.node.startswith("attend/")
-    assert host_calls(walked.graph) == (0, 0)
+    assert host_calls(walked.graph) == NO_CALLS
 
 
-def test_outputs_that_nobody_asks_for_may_be_left_out() -> None:
+def test_outputs_that_nobody_asks_for_may_be_left_out(decide: Any) -> None:
     """Attention has four; the last one is wanted alone with the first."""
     text = """
     g (float[1,2,3,4] q, float[1,2,5,4] k, float[1,2,5,4] v) => (float[1,2,3,4] y, float[1,2,3,5] products) {
         y, "", "", products = Attention (q, k, v)
     }"""
-    whole, expanded = bound(text, None), bound(text, host_calls)
-    assert host_calls(expanded) == (0, 0)
+    expanded = bound(text)
+    decide(False, "Attention")
+    whole = bound(text)
+    assert host_calls(expanded) == NO_CALLS
     feeds = {name: RNG.standard_normal(kind.shape).astype("f") for name, kind in ((n, whole.types[n]) for n in "qkv")}
     for got, wanted in zip(run_graph(expanded, feeds), run_graph(whole, feeds), strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)

@@ -16,7 +16,7 @@ from opbuild import onnxruntime as own_runtime
 from opbuild.backend.host.coupling import FEW
 from opbuild.backend.host.evaluate import evaluate, is_native
 from opbuild.errors import OpbuildError, RunError
-from opbuild.frontend.expansion import with_common_versions
+from opbuild.frontend.onnx_functions import with_common_versions
 from opbuild.frontend.rewritten import rewrites
 from opbuild.graph.types import Node
 from support.parts_runner import PartsRunner
@@ -189,7 +189,7 @@ def test_names_and_dictionaries_cut_a_classifier_once_behind_its_numbers() -> No
     ]
     runner = PartsRunner(model_of(*nodes, inputs=[x], outputs=["name", "map"]))
     names, maps = runner(x=np.eye(2, dtype=np.float32))
-    walked = runner.model.walk({"x": (2, 2)}, evaluate, None)
+    walked = runner.model.walk({"x": (2, 2)}, evaluate)
     assert walked.cut is not None
     assert [each.op_type for each in walked.cut.nodes] == ["ClassNames", "ZipMap"]
     assert runner.cuts == ["data ZipMap"]

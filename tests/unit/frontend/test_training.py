@@ -11,8 +11,8 @@ from onnx import helper
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.frontend.onnx_model import load_model
-from opbuild.models.served import host_calls
 from support.graph_runner import run_graph
+from support.lowered_decision import host_calls
 
 RNG = np.random.default_rng(8)
 DOMAIN = "ai.onnx.preview.training"
@@ -80,7 +80,7 @@ def test_an_optimizer_takes_its_step_without_the_host(
     graph = helper.make_graph([node], "g", inputs, [helper.make_empty_tensor_value_info(name) for name in results])
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid(DOMAIN, 1)]
     model: onnx.ModelProto = helper.make_model(graph, opset_imports=opsets, ir_version=10)
-    bound = load_model(model).bind({}, evaluate, host_calls)
+    bound = load_model(model).bind({}, evaluate)
     assert host_calls(bound) == (0, 0)
     found = run_graph(bound, dict(zip(names, arrays, strict=True)))
     each = [formula(0.125, step, *(kind[i].astype("d") for kind in tensors)) for i in range(count)]

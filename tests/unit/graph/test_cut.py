@@ -16,7 +16,6 @@ from opbuild.errors import RunError
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.cut import Cut
 from opbuild.graph.types import Node
-from opbuild.models.served import host_calls
 from opbuild.runtime.parts import MOST_VALUES
 from support.parts_runner import PartsRunner
 
@@ -219,5 +218,5 @@ def test_a_function_may_leave_outputs_out_that_nobody_asked_for() -> None:
     proto = model("""g (float[1,2,3,4] q, float[1,2,5,4] k, float[1,2,5,4] v) => (float[1,2,3,4] y, float[1,2,3,5] p) {
         y, , , p = Attention(q, k, v) }""")
     proto.opset_import[0].version = 24
-    graph = load_model(proto).bind({}, evaluate, host_calls)
+    graph = load_model(proto).bind({}, evaluate)
     assert "Attention" not in {node.op_type for node in graph.nodes}

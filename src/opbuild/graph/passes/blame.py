@@ -10,8 +10,12 @@ from opbuild.graph.types import Node
 
 
 @contextmanager
-def blaming(node: Node) -> Iterator[None]:
+def blaming(node: Node, caller: Node | None = None) -> Iterator[None]:
     """Turn what other packages raise for a node's attributes, shapes or constants into an error that names the node.
+
+    Args:
+        node: The node.
+        caller: The node of the model in whose function it is, if it is in one: that one is at fault.
 
     Raises:
         InvalidModelError: Instead of those.
@@ -21,6 +25,9 @@ def blaming(node: Node) -> Iterator[None]:
         yield
     except ModelError as error:
         error.node = error.node or node.name
+        if caller is not None:
+            error.node = caller.name
+            error.message = f"{caller.op_type} node {caller.name!r}: its function is not valid: {error.message}"
         raise
     except (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError) as error:
         what = "more memory than there is" if isinstance(error, MemoryError) else "something that is not valid"

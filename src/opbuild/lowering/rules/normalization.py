@@ -11,8 +11,8 @@ from opbuild.families.layer_norm import family as layer_norm
 from opbuild.families.softmax import family as softmaxes
 from opbuild.graph.elementwise import rounding_of
 from opbuild.graph.extents import is_one
-from opbuild.graph.factors import keep_digits
-from opbuild.graph.types import Array, Node
+from opbuild.graph.factors import normalizes
+from opbuild.graph.types import Node
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Plain
@@ -106,7 +106,7 @@ def _normalize(lowering: Lowering, node: Node, x: Plain, scales: list[Plain], ce
     if prod(x.shape) == 0:
         raise NotServedError("a normalisation of nothing has no kernel")
     epsilon = float(node.attrs.get("epsilon", 1e-5))
-    if not _takes(lowering.constant(node.inputs[1]), epsilon):
+    if not normalizes(lowering.constant(node.inputs[1]), epsilon):
         raise NotServedError(f"{node.op_type} with so large or small a scale has no kernel")
     factor = lowering.packed((), f"epsilon {epsilon!r}", (1,), "float32", lambda: np.array([epsilon], np.float32))
     out = dense_as(lowering.new_plain(node.outputs[0]), x.shape)
@@ -115,19 +115,6 @@ def _normalize(lowering: Lowering, node: Node, x: Plain, scales: list[Plain], ce
     steps = [scale.strides[-1] for scale in scales]
     desc = layer_norm.describe(name, centered, steps, _rounding(node), variant, lowering.impl_mode(node))
     lowering.emit(desc, (with_inner_stride(x, 1), factor, *scales, with_inner_stride(out, 1)), node)
-
-
-def _takes(scale: Array | None, epsilon: float) -> bool:
-    """Return whether the inverse of any deviation keeps its digits where it is multiplied by a scale, as kernels do.
-
-    It is at least 2**-64. A scale that is not known before is taken for one that does.
-    """
-    ends = (2.0**-64, max(epsilon, _LEAST_VARIANCE) ** -0.5)
-    return scale is None or all(keep_digits("float32", scale, np.array(end)) for end in ends)
-
-
-_LEAST_VARIANCE = 2.0**-126
-"""What variances are taken for at least, where nothing is added to them."""
 
 
 def _rounding(node: Node) -> str:

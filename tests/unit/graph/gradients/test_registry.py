@@ -18,7 +18,6 @@ from opbuild.graph.gradients.rules import load_rules
 from opbuild.graph.passes.decompose import find_rewrite
 from opbuild.graph.types import Graph
 from opbuild.lowering.rules import MODULES
-from opbuild.models.served import host_calls
 from opbuild.offline.operator_support import outcome
 from opbuild.operations.table import OPERATIONS
 
@@ -52,7 +51,7 @@ WITHOUT_RULES = {
 
 def _graph(example: Example) -> Graph | None:
     """Return the graph of an example, None where a network would be cut."""
-    walked = load_model(example.model).walk({}, evaluate, host_calls)
+    walked = load_model(example.model).walk({}, evaluate)
     return walked.graph if walked.cut is None else None
 
 

@@ -29,11 +29,11 @@ def _affine_grid(to: Rewriter, node: Node) -> None:
     known_integers(to, node, 1)
     batch, *extents, rank = to.types[node.outputs[0]].shape
     aligned = bool(node.attrs.get("align_corners", 0))
-    if dtype != "float32" or not prod(extents):
+    if dtype not in ("float32", "float64"):
         raise KeptError
     lines = [_between(extent, aligned) for extent in extents]
     points = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(extents)], -1)  # the innermost comes first
-    places = to.constant(f"{node.name}/places", points.reshape(-1, rank + 1).astype(dtype))
+    places = to.constant(f"{node.name}/places", points.reshape(prod(extents), rank + 1).astype(dtype))
     found = to.add(node, "MatMul", (places, transposed(to, node, theta, (0, 2, 1))))
     reshaped(to, node, found, (batch, *extents, rank), node.outputs[0])
 
