@@ -3,7 +3,7 @@
 Each network runs in a process of its own that finds an empty store, in a second one that finds what the first left, and
 in a third one with sizes that none had.
 For each new size the table has the processor's milliseconds of the calling thread and those of the clock for the first
-call and for the second, the kernels that the store has gained until then, how often the network was lowered for it, by
+call and for the second, the kernels that the store has gained until then, how many nodes were lowered for it, by
 the calling thread and by others, and how far the result is from ONNX Runtime's. Rows:
 
     1  numbers that follow from lengths: positions read at a length, rows of a mask, shapes
@@ -11,7 +11,8 @@ the calling thread and by others, and how far the result is from ONNX Runtime's.
     3  sizes of another kind: a batch of 1 and 2, a square, a length of 1 and 2
     4  a network that knows images of any size, at twelve
     5  networks in segments: lengths from data, NonMaxSuppression, a loop
-    6  decoding with a growing cache beside ONNX Runtime, token by token, then all lengths twice again
+    6  decoding with a growing cache beside ONNX Runtime, token by token, then all lengths twice again: the token's
+       place is given, or read from a table at the cache's length
     7  a file for ranges
     8  the first call of a network with open sizes, beside the same network with fixed ones
     9  what 300 lengths take of memory beyond the longest
@@ -30,9 +31,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,6 +42,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 from sizes_models import CASES, Case, Data, Size
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+from support.counted_functions import CountedFunction, counted
 
 THREADS = 2
 STEADY, LONGEST = 1.0, 60.0
@@ -56,46 +59,6 @@ Row = dict[str, Any]
 # -- what is counted ---------------------------------------------------------------------------------------------------
 
 
-class Counted:
-    """Counts the calls of a function and their processor time, on this thread and on others.
-
-    Its code is exchanged, so that whoever imported it by name calls the counting one too.
-
-    Args:
-        function: A function of a module.
-    """
-
-    def __init__(self, function: types.FunctionType) -> None:
-        self._whole = types.FunctionType(
-            function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
-        )
-        self._whole.__kwdefaults__ = function.__kwdefaults__
-        self._here, self.calls = threading.get_ident(), [0, 0]
-        self.seconds = 0.0
-        function.__globals__["__counted__"] = self._call
-        function.__code__ = _counted.__code__
-        function.__defaults__ = function.__kwdefaults__ = None
-
-    def _call(self, *arguments: Any, **more: Any) -> Any:
-        started = time.thread_time()
-        try:
-            return self._whole(*arguments, **more)
-        finally:
-            self.calls[threading.get_ident() != self._here] += 1
-            self.seconds += time.thread_time() - started
-
-
-def _counted(*arguments: Any, **more: Any) -> Any:
-    return __counted__(*arguments, **more)  # type: ignore[name-defined]  # noqa: F821  a global of what is counted
-
-
-def count_lowering() -> Counted:
-    """Count from now on how often a network is lowered."""
-    from opbuild.lowering.lower import lower
-
-    return Counted(lower)
-
-
 def kernels(store: Path) -> int:
     """Return how many kernels a store has."""
     return sum(1 for _ in store.rglob("kernel_meta/*.json"))
@@ -103,9 +66,9 @@ def kernels(store: Path) -> int:
 
 def memory() -> dict[str, float]:
     """Return megabytes of this process: what it has, of that what is no file, and the most that it had."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    found = {name: int(rest.split()[0]) / 1024 for name, _, rest in (line.partition(":") for line in lines) if rest}
-    return {"all": found["VmRSS"], "own": found["RssAnon"], "peak": found["VmHWM"]}
+    found = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    names = {"all": "VmRSS", "own": "RssAnon", "peak": "VmHWM"}
+    return {name: int(found[field].split()[0]) / 1024 for name, field in names.items()}
 
 
 @contextmanager
@@ -119,12 +82,12 @@ def timed(row: Row, name: str) -> Iterator[None]:
         row[f"{name}_wall"] = 1e3 * (time.perf_counter() - wall)
 
 
-def settle(store: Path, lowering: Counted) -> None:
+def settle(store: Path, lowering: CountedFunction) -> None:
     """Wait until nothing is lowered or built behind the calls any more."""
     seen: Any = None
     since = began = time.monotonic()
     while time.monotonic() - began < LONGEST and time.monotonic() - since < STEADY:
-        state = kernels(store), sum(lowering.calls), len(list(store.rglob("*")))
+        state = kernels(store), lowering.count, len(list(store.rglob("*")))
         if state != seen:
             seen, since = state, time.monotonic()
         time.sleep(0.05)
@@ -148,26 +111,39 @@ def error_of(got: Sequence[Any], wanted: Sequence[Any]) -> float | str:
 # -- measurements, each in a process of its own ------------------------------------------------------------------------
 
 
-def measure_sizes(case: Case, model: Path, store: Path, open_network: Callable[[], Any]) -> Row:
+def measure_sizes(
+    case: Case, model: Path, store: Path, lowering: CountedFunction, open_network: Callable[[], Any] | None = None
+) -> Row:
     """Call a network with one size after the other."""
-    lowering = count_lowering()
-    network, other = open_network(), peer(model)
+    import opbuild
+
+    network = open_network() if open_network else opbuild.compile(model, cache_path=store, num_threads=THREADS)
+    other = peer(model)
     rows: list[Row] = []
     for number, size in enumerate(case.sizes):
         data, row = case.data(size, number), Row(size=list(size))
-        here, elsewhere = lowering.calls
-        with timed(row, "first"):
-            got = network.run(None, data)
-        with timed(row, "second"):
-            network.run(None, data)
-        row |= {"here": lowering.calls[0] - here, "elsewhere": lowering.calls[1] - elsewhere}
-        row |= {"kernels": kernels(store), "error": error_of(got, other.run(None, data))}
+        here, elsewhere = lowering.here, lowering.elsewhere
+        try:
+            with timed(row, "first"):
+                got = network.run(None, data)
+            with timed(row, "second"):
+                network.run(None, data)
+            row["error"] = error_of(got, other.run(None, data))
+        except opbuild.errors.OpbuildError as error:
+            row |= {
+                "second_processor": np.nan,
+                "second_wall": np.nan,
+                "error": type(error).__name__,
+                "said": str(error),
+            }
+        row |= {"here": lowering.here - here, "elsewhere": lowering.elsewhere - elsewhere}
+        row["kernels"] = kernels(store)
         rows.append(row)
     settle(store, lowering)
-    return {"sizes": rows, "lowered": sum(lowering.calls), "kernels": kernels(store)}
+    return {"sizes": rows, "lowered": lowering.count, "kernels": kernels(store)}
 
 
-def measure_file(case: Case, model: Path, store: Path) -> Row:
+def measure_file(case: Case, model: Path, store: Path, lowering: CountedFunction) -> Row:
     """Write a file for ranges, in the first process, and call what is loaded with sizes in them."""
     import opbuild
     from opbuild.config import Config
@@ -176,19 +152,19 @@ def measure_file(case: Case, model: Path, store: Path) -> Row:
     store.mkdir(exist_ok=True)
     if not path.exists():
         opbuild.build_offline(model, path, ranges=case.ranges, config=Config(cache_path=store))
-    return measure_sizes(case, model, store, lambda: opbuild.load(path, num_threads=THREADS))
+    return measure_sizes(case, model, store, lowering, lambda: opbuild.load(path, num_threads=THREADS))
 
 
-def measure_first(case: Case, model: Path, store: Path) -> Row:
+def measure_first(case: Case, model: Path, store: Path, lowering: CountedFunction) -> Row:
     """Call a network once that was opened with open sizes, then the same with fixed ones and another store."""
     import opbuild
 
-    lowering, (size,) = count_lowering(), case.sizes
+    (size,) = case.sizes
     data = case.data(size, 0)
     rows = []
     for name, shapes in (("open", None), ("fixed", {name: each.shape for name, each in data.items()})):
         row, folder = Row(size=[name]), store / name
-        calls, busy = sum(lowering.calls), lowering.seconds
+        calls, busy = lowering.count, lowering.seconds
         with timed(row, "first"):
             if shapes is not None:
                 model = _fixed(model, shapes)
@@ -197,7 +173,7 @@ def measure_first(case: Case, model: Path, store: Path) -> Row:
         with timed(row, "second"):
             network.run(None, data)
         settle(folder, lowering)
-        row |= {"lowered": sum(lowering.calls) - calls, "lowering": 1e3 * (lowering.seconds - busy)}
+        row |= {"lowered": lowering.count - calls, "lowering": 1e3 * (lowering.seconds - busy)}
         rows.append(row | {"kernels": kernels(folder)})
     return {"first": rows}
 
@@ -215,11 +191,10 @@ def _fixed(model: Path, shapes: dict[str, tuple[int, ...]]) -> Path:
     return path
 
 
-def measure_memory(case: Case, model: Path, store: Path) -> Row:
+def measure_memory(case: Case, model: Path, store: Path, lowering: CountedFunction) -> Row:
     """Call a network with its largest size, then with all others, and compare what the process has."""
     import opbuild
 
-    lowering = count_lowering()
     network = opbuild.compile(model, cache_path=store, num_threads=THREADS)
     *others, largest = case.sizes
     for number in range(3):
@@ -234,11 +209,10 @@ def measure_memory(case: Case, model: Path, store: Path) -> Row:
     return {"memory": {"before": before, "grown": grown, "sizes": len(others), "seconds": time.perf_counter() - began}}
 
 
-def measure_decoding(case: Case, model: Path, store: Path) -> Row:
+def measure_decoding(case: Case, model: Path, store: Path, lowering: CountedFunction) -> Row:
     """Decode token by token, both runtimes in turn, then call all lengths twice again, and the last one often."""
     import opbuild
 
-    lowering = count_lowering()
     network = opbuild.compile(model, cache_path=store, num_threads=THREADS)
     other = peer(model, THREADS)
     rows: list[Row] = []
@@ -249,7 +223,9 @@ def measure_decoding(case: Case, model: Path, store: Path) -> Row:
         row = _both(network, other, data, f"token {length}")
         outputs = row.pop("outputs")
         rows.append(row)
-        data = data | dict(zip([name for name in data if name != "ids"], outputs[1:], strict=True))
+        data = case.data((length + 1,), length) | dict(
+            zip([name for name in data if "past" in name], outputs[1:], strict=True)
+        )
     passes = {"decode": rows}
     for name in ("again", "and again"):
         passes[name] = [_both(network, other, each, name) for each in caches]
@@ -257,7 +233,7 @@ def measure_decoding(case: Case, model: Path, store: Path) -> Row:
     for each in passes.values():
         for row in each:
             row.pop("outputs", None)
-    return {"decode": passes, "lowered": sum(lowering.calls), "kernels": kernels(store), "memory": memory()}
+    return {"decode": passes, "lowered": lowering.count, "kernels": kernels(store), "memory": memory()}
 
 
 def _both(network: Any, other: Any, data: Data, name: str) -> Row:
@@ -272,12 +248,14 @@ def _both(network: Any, other: Any, data: Data, name: str) -> Row:
 
 def worked(case: Case, model: Path, store: Path) -> Row:
     """Return what this process measures of a case."""
-    import opbuild
+    from opbuild.lowering.lower import lower
 
-    if case.how == "sizes":
-        return measure_sizes(case, model, store, lambda: opbuild.compile(model, cache_path=store, num_threads=THREADS))
-    measures = {"file": measure_file, "first": measure_first, "memory": measure_memory, "decode": measure_decoding}
-    return measures[case.how](case, model, store)
+    measures: dict[str, Callable[..., Row]] = {
+        "sizes": measure_sizes, "file": measure_file, "first": measure_first, "memory": measure_memory,
+        "decode": measure_decoding,
+    }  # fmt: skip
+    with counted(lower, lambda graph, *_: len(graph.nodes)) as lowering:
+        return measures[case.how](case, model, store, lowering)
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -287,6 +265,7 @@ COLUMNS = {
     "second_wall": "clock ", "here": "lowered", "elsewhere": "by others", "lowered": "lowered ", "lowering": "ms in it",
     "kernels": "kernels", "error": "error",
 }  # fmt: skip
+"""What is measured, and what its column is called; what is lowered are nodes."""
 
 
 def shown(name: str, value: Any) -> str:
@@ -298,6 +277,9 @@ def shown(name: str, value: Any) -> str:
 
 def show(console: Console, title: str, found: Row) -> None:
     """Print what one process measured."""
+    if "failed" in found:
+        console.print(f"{title}: the process failed\n{found['failed']}", highlight=False, markup=False)
+        return
     if "memory" in found and "decode" not in found:
         show_memory(console, title, found["memory"])
         return
@@ -335,18 +317,20 @@ def _decoded(passes: dict[str, list[Row]]) -> Iterator[Row]:
 
 def _greatest(errors: Iterator[Any]) -> Any:
     every = list(errors)
-    return "shape" if "shape" in every else max(every)
+    return next((each for each in every if isinstance(each, str)), None) or max(every)
 
 
 def print_new(console: Console, found: Row) -> None:
-    """Print in a line what the sizes behind the first took."""
+    """Print what the sizes behind the first took, and what was said of those that failed."""
     rows = found["sizes"][1:]
+    for said in dict.fromkeys(row["said"] for row in found["sizes"] if "said" in row):
+        console.print(said, highlight=False)
     processor, wall = ([row[f"first_{name}"] for row in rows] for name in ("processor", "wall"))
     most = f"median {statistics.median(processor):.1f}, greatest {max(processor):.1f} ms"
     lowered = sum(row["here"] + row["elsewhere"] > 0 for row in rows)
     console.print(
         f"after the first size: processor {most}, clock {statistics.median(wall):.1f} and {max(wall):.1f};\nlowered at "
-        f"{lowered} of {len(rows)}, {found['lowered']} times in all; "
+        f"{lowered} of {len(rows)}, {found['lowered']} nodes in all; "
         f"{found['kernels'] - found['sizes'][0]['kernels']} kernels more, at the end\n",
         highlight=False,
     )
@@ -395,9 +379,8 @@ def run_case(case: Case, place: int, folder: Path, arguments: Any) -> dict[str, 
         command = [sys.executable, __file__, "--worker", str(place), str(model), str(store), when]
         command += ["--model", str(arguments.model), "--lengths", str(arguments.lengths)] if arguments.model else []
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=arguments.timeout)
-        if done.returncode:
-            raise SystemExit(f"{case.name}, {when}:\n{done.stderr[-3000:]}")
-        found[when] = json.loads(done.stdout.splitlines()[-1])
+        said = {"failed": done.stderr[-1000:]} if done.returncode else json.loads(done.stdout.splitlines()[-1])
+        found[when] = said
     return found
 
 
@@ -440,8 +423,10 @@ def main() -> int:
 
 def wrong(found: Row) -> bool:
     """Return whether a result was not what ONNX Runtime gives."""
+    if "failed" in found:
+        return True
     decoded = [row for rows in found.get("decode", {}).values() for row in rows]
-    return any(not np.float64(row["error"] != "shape" and row["error"]) <= 1e-3 for row in found.get("sizes", decoded))
+    return any(isinstance(row["error"], str) or not row["error"] <= 1e-3 for row in found.get("sizes", decoded))
 
 
 if __name__ == "__main__":

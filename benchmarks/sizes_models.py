@@ -394,26 +394,32 @@ DECODER = (12, 4, 64)
 """Layers, heads, and elements of each, of the decoder with a growing cache."""
 
 
-def _write_decoder(path: Path) -> None:
+def _write_decoder(path: Path, data: Data) -> None:
     import torch
     import transformers as tr
 
     torch.manual_seed(0)
     layers, heads, size = DECODER
     config = tr.GPT2Config(n_embd=heads * size, n_layer=layers, n_head=heads, vocab_size=1000)
+    given = {name: torch.from_numpy(each) for name, each in data.items()}
 
-    def step(model: Any, ids: Any, *past: Any) -> Any:
-        cache = _cached(past)
-        return (model(input_ids=ids, past_key_values=cache, use_cache=True).logits, *_kept(cache))
+    def step(model: Any, *values: Any) -> Any:
+        cache, places = _cached(values[-2 * layers :]), {"position_ids": values[1]} if "places" in given else {}
+        return (model(input_ids=values[0], past_key_values=cache, use_cache=True, **places).logits, *_kept(cache))
 
-    data = {name: torch.from_numpy(each) for name, each in decoder_data((5,), 0).items()}
-    axes = {name: {2: "past"} for name in data if name.startswith("past")}
-    _export(_called(step, tr.GPT2LMHeadModel(config)), tuple(data.values()), list(data), 1 + 2 * layers, axes, path)
+    axes = {name: {2: "past"} for name in given if name.startswith("past")}
+    _export(_called(step, tr.GPT2LMHeadModel(config)), tuple(given.values()), list(given), 1 + 2 * layers, axes, path)
 
 
 def decoder_data(size: Size, number: int) -> Data:
     """Return a token, and the cache of as many as a size says."""
     return {"ids": words(number, 1, 1), **_past(number, *DECODER[:2], size[0], DECODER[2])}
+
+
+def placed_data(size: Size, number: int) -> Data:
+    """Return a token with its place, and the cache."""
+    ids, *past = decoder_data(size, number).items()
+    return dict([ids, ("places", np.array([size])), *past])
 
 
 def _write_t5(path: Path) -> None:
@@ -516,6 +522,7 @@ def _speech_data(size: Size, number: int) -> Data:
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 LENGTHS = [(n,) for n in (5, 6, 7, 8, 9, 10, 17, 12, 20, 40, 41, 100)]
+TOKENS = [(n,) for n in range(1, 101)]
 NEW_LENGTHS = [(n,) for n in (11, 13, 21, 33, 50, 51, 99, 101)]
 IMAGES = [(8, 8), (8, 12), (10, 14), (12, 12), (16, 10), (9, 11), (20, 20), (24, 16)]
 NEW_IMAGES = [(14, 10), (11, 9), (18, 18), (16, 24)]
@@ -556,7 +563,8 @@ CASES: tuple[Case, ...] = (
     Case(5, "text to speech", _write_speech, TEXTS, _speech_data, further=NEW_TEXTS),
     Case(5, "detector", _write_detector, SCENES, _scene_data, further=NEW_SCENES),
     Case(5, "loop over sentences", _write_collected, SENTENCES, _collected_data, further=NEW_SENTENCES),
-    Case(6, "12 layers of 256", _write_decoder, [(n,) for n in range(1, 101)], decoder_data, "decode"),
+    Case(6, "12 layers of 256", partial(_write_decoder, data=placed_data((5,), 0)), TOKENS, placed_data, "decode"),
+    Case(6, "and positions", partial(_write_decoder, data=decoder_data((5,), 0)), TOKENS, decoder_data, "decode"),
     Case(7, "convnet, file", _write_convnet, KINDS[1:], _convnet_data, "file", NEW_KINDS, {"x": (-1, 3, -1, -1)}),
     Case(7, "BERT, file", _write_bert, BATCHES[1:], _bert_data, "file", NEW_BATCHES, dict.fromkeys(IDS, (-1, -1))),
     Case(8, "convnet, first", _write_convnet, KINDS[:1], _convnet_data, "first"),
