@@ -67,7 +67,12 @@ def watched_bindings() -> Iterator[set[Bound]]:
 
 
 class Checked(NamedTuple):
-    """What became of bound calls: of how many the store has the kernel, and what is wrong with any."""
+    """What became of bound calls.
+
+    Attributes:
+        known: Of how many the store has the kernel.
+        wrong: What is wrong with any of them.
+    """
 
     known: int
     wrong: list[str]
@@ -75,22 +80,23 @@ class Checked(NamedTuple):
 
 def checked(bound: Iterable[Bound], store: Path) -> Checked:
     """Compare bound calls with the descriptors of the kernels that a store has."""
-    known, count, wrong = _descriptors(store), 0, []
+    made, known, wrong = _descriptors(store), 0, []
     for symbol, operands in bound:
-        desc = known.get(symbol.removesuffix("__kernel0"))
-        if desc is not None:
-            count += 1
-            said = desc.problem(operands)
-            wrong += [f"{symbol}: {said}"] if said else []
-    return Checked(count, wrong)
+        descs = made.get(symbol, [])
+        known += bool(descs)
+        said = [desc.problem(operands) for desc in descs]
+        if said and all(said):
+            wrong.append(f"{symbol}: {said[0]}")
+    return Checked(known, wrong)
 
 
-def _descriptors(store: Path) -> dict[str, OpDesc]:
-    """Return what computes each kernel of a store, by its name without the device."""
-    found = {}
+def _descriptors(store: Path) -> dict[str, list[OpDesc]]:
+    """Return by symbol what the kernels of a store are for."""
+    found: dict[str, list[OpDesc]] = {}
     for path in store.rglob("kernel_meta/*.info"):
+        symbol = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["kernelName"]
         key = json.loads(path.read_text(encoding="utf-8"))["key"]
-        found[path.stem.rpartition("_")[0]] = desc_from_json(key["components"])
+        found.setdefault(symbol, []).append(desc_from_json(key["components"]))
     return found
 
 
