@@ -29,7 +29,7 @@ from support.forked import in_fork
 from support.fuzzing import CAMPAIGN, check_seeds
 from support.tiers import spans
 
-SIZES, ALONE = 30, 5 if CAMPAIGN else 2
+SIZES, ALONE = (30, 5) if CAMPAIGN else (10, 2)
 """Sizes of a network, and those of them for which it is built alone too."""
 
 MOST_LOWERED, MOST_BUILT = SIZES, SIZES
@@ -136,7 +136,7 @@ def over(seen: list[Seen]) -> tuple[int, int]:
     return max(lowered.values(), default=0), max(built.values(), default=0)
 
 
-@pytest.mark.parametrize("seeds", spans(10, 2))
+@pytest.mark.parametrize("seeds", spans(12, 3))
 def test_sizes_are_right_in_any_order_and_bound_by_what_is_there(seeds: range, tmp_path: Path) -> None:
     """In two processes, the second with the store of the first."""
     counts: Counter[str] = Counter()
