@@ -219,9 +219,8 @@ def tiled(m: SizedMaker, x: str) -> str:
 
 def resized(m: SizedMaker, x: str) -> str:
     """The length changed to a number."""
-    sizes = m.node("Concat", m.extent(x, 0), add_one(m, m.number(x, most=30)), m.constant([WIDTH]), axis=0)
     how = {"mode": "nearest"} if m.random.random() < 0.5 else {"mode": "linear"}
-    return m.node("Resize", x, "", "", sizes, **how)
+    return m.node("Resize", x, "", "", m.node("Max", m.number(x, most=30), m.constant([1])), axes=[1], **how)
 
 
 def cut_at(m: SizedMaker, x: str) -> str:
