@@ -78,7 +78,7 @@ class SizedMaker(OpenMaker):
         if kind == 1:
             places = self.node("NonZero", self.node("Greater", "d", self.constant(1)))
             return self.extent(places, 1)
-        return self.node("Slice", "d", self.constant([0]), self.constant([1]))
+        return self.node("Gather", "d", self.constant([0]), axis=0)
 
     def decided(self, condition: str) -> str:
         """Return a condition, which the network returns too."""

@@ -136,7 +136,7 @@ def over(seen: list[Seen]) -> tuple[int, int]:
     return max(lowered.values(), default=0), max(built.values(), default=0)
 
 
-@pytest.mark.parametrize("seeds", spans(12, 3))
+@pytest.mark.parametrize("seeds", spans(12, 2))
 def test_sizes_are_right_in_any_order_and_bound_by_what_is_there(seeds: range, tmp_path: Path) -> None:
     """In two processes, the second with the store of the first."""
     counts: Counter[str] = Counter()
