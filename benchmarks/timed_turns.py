@@ -1,7 +1,8 @@
 """One network in this process, called for a while for each line that arrives: other benchmarks let such take turns.
 
 It needs numpy and what it measures, so that any installed revision can run it. It writes a line of JSON once the
-network can be called, and then the median seconds of a call for each line that it reads.
+network can be called, and then the median seconds of a call for each line that it reads; with several callers, the
+seconds that pass for each call.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import json
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +30,7 @@ def main() -> None:
     parser.add_argument("output", type=Path, help="where to write what the network returned, a .npy file")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=0.3, help="length of a turn")
+    parser.add_argument("--callers", type=int, default=1, help="threads that call at once")
     parser.add_argument("--cache", help="opbuild's cache folder")
     parser.add_argument("--target", help="what opbuild makes code for; default: this machine")
     arguments = parser.parse_args()
@@ -36,7 +39,8 @@ def main() -> None:
     np.save(arguments.output, call())
     print(json.dumps(facts), flush=True)
     for _ in sys.stdin:
-        print(turn(call, arguments.seconds), flush=True)
+        many = arguments.callers > 1
+        print(shared(call, arguments.callers, arguments.seconds) if many else turn(call, arguments.seconds), flush=True)
 
 
 def opbuild_network(arguments: Any) -> tuple[Callable[[], np.ndarray], dict[str, int]]:
@@ -64,6 +68,24 @@ def values(shape: tuple[int, ...], kind: str) -> np.ndarray:
     if "int64" in kind:
         return random.integers(5, 1000, tuple(shape))
     return random.standard_normal(tuple(shape)).astype(np.float32)
+
+
+def shared(call: Callable[[], object], callers: int, seconds: float) -> float:
+    """Return the seconds that pass for each call while several threads call."""
+    counts, end = [0] * callers, time.perf_counter() + seconds
+
+    def run(number: int) -> None:
+        while time.perf_counter() < end:
+            call()
+            counts[number] += 1
+
+    started = time.perf_counter()
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(callers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return (time.perf_counter() - started) / sum(counts)
 
 
 def turn(call: Callable[[], object], seconds: float) -> float:

@@ -1,0 +1,113 @@
+"""Seeing with which extents and strides kernels are bound, and checking them against what their entries say.
+
+This is where a network's arguments are handed to compiled code, whatever decided them: a kernel checks nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.stored_desc import desc_from_json
+from opbuild.runtime import library
+from opbuild.runtime.buffers import DIMENSION
+from support.counted_functions import exchanged
+
+Dims = tuple[tuple[int, int], ...]
+
+
+class Bound(NamedTuple):
+    """One call of a kernel as it is bound.
+
+    Attributes:
+        symbol: The kernel's.
+        operands: Extent and stride of each dimension of each operand, innermost first.
+    """
+
+    symbol: str
+    operands: tuple[Dims, ...]
+
+
+@contextmanager
+def watched_bindings() -> Iterator[set[Bound]]:
+    """Note each call that is bound meanwhile."""
+    found: set[Bound] = set()
+    symbols: dict[int, str] = {}
+    functions = []  # so that no other one is where one of them was
+    kernel = library.Library.kernel
+
+    def named(self: library.Library, symbol: str) -> Any:
+        function = kernel(self, symbol)
+        symbols[_address(function)] = symbol
+        functions.append(function)
+        return function
+
+    def noting(whole: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(callees: Sequence[library.Callee], called: Any, ends: Any, headers: Any) -> Any:
+            names = [symbols.get(_address(callee.function), "") for callee in callees]
+            start = 0
+            for number, end in zip(called.tolist(), ends.tolist(), strict=True):
+                found.add(Bound(names[number], tuple(_dims(header) for header in headers[start:end])))
+                start = end
+            return whole(callees, called, ends, headers)
+
+        return noted
+
+    with pytest.MonkeyPatch.context() as patch, exchanged(library.kernel_steps, noting):
+        patch.setattr(library.Library, "kernel", named)
+        yield found
+
+
+class Checked(NamedTuple):
+    """What became of bound calls.
+
+    Attributes:
+        known: Of how many the store has the kernel.
+        wrong: What is wrong with any of them.
+    """
+
+    known: int
+    wrong: list[str]
+
+
+def checked(bound: Iterable[Bound], store: Path) -> Checked:
+    """Compare bound calls with the descriptors of the kernels that a store has."""
+    made, known, wrong = _descriptors(store), 0, []
+    for symbol, operands in bound:
+        descs = made.get(symbol, [])
+        known += bool(descs)
+        said = [desc.problem(operands) for desc in descs]
+        if said and all(said):
+            wrong.append(f"{symbol}: {said[0]}")
+    return Checked(known, wrong)
+
+
+def _descriptors(store: Path) -> dict[str, list[OpDesc]]:
+    """Return by symbol what the kernels of a store are for."""
+    found: dict[str, list[OpDesc]] = {}
+    for path in store.rglob("kernel_meta/*.info"):
+        symbol = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["kernelName"]
+        key = json.loads(path.read_text(encoding="utf-8"))["key"]
+        found.setdefault(symbol, []).append(desc_from_json(key["components"]))
+    return found
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def _dims(header: Any) -> Dims:
+    rank = int(header["dimensions"])
+    if not rank:
+        return ()
+    text = ctypes.string_at(int(header["dim"]), rank * DIMENSION.itemsize)
+    dims = np.frombuffer(text, DIMENSION)
+    return tuple(zip(dims["extent"].tolist(), dims["stride"].tolist(), strict=True))
