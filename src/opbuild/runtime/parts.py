@@ -154,6 +154,7 @@ class Parts:
             cut = part.cut
             symbols = cut.symbols_of(values, part.numbers)
             values.update(cut.constants)
+            values.update((name, each.value(symbols)) for name, each in cut.derived.items())
             if cut.kind == "end":
                 return [values[name] for name in cut.reads]
             if cut.kind == "values":
