@@ -401,9 +401,7 @@ class _Walk:
         known = {name: each for name, each in begun.known.items() if name not in opened}
         return replace(begun, known=known, derived={**begun.derived, **more})
 
-    def _split(
-        self, names: Iterable[str]
-    ) -> tuple[tuple[str, ...], dict[str, Array], dict[str, DerivedValue]]:
+    def _split(self, names: Iterable[str]) -> tuple[tuple[str, ...], dict[str, Array], dict[str, DerivedValue]]:
         """Return the values that the part's graph gives, and the small constants that the cut holds, or works out."""
         constants = {name: self._binder.value(name) for name in names if name and self._binder.is_known(name)}
         held = {name: np.array(value, order="C") for name, value in constants.items() if _is_held(value)}

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
@@ -83,7 +84,7 @@ class AnySize(Ahead):
         self._lock, self._making = RLock(), Lock()
         self._process = os.getpid()
         self._opened: list[Layout] = []
-        self._failed = 0
+        self._failed = self._stored = 0
         self._is_open, self._is_loaded, self._sizes = is_open, False, 0
         self._asked: Shapes = ()
         source.keeps = is_open
@@ -174,7 +175,13 @@ class AnySize(Ahead):
         if self._process != os.getpid():
             self._begin_again()
         with self._making:
-            return self._bound(shapes) if self._load_stored() else None
+            bound = self._bound(shapes) if self._load_stored() else None
+        if bound is None or not self._is_stored(bound):
+            return bound
+        return bound._replace(report=replace(bound.report, image=True, image_reason=""))
+
+    def _is_stored(self, bound: Binding) -> bool:
+        return any(bound.executor.follows is layout.template.follows for layout in self._opened[: self._stored])
 
     def bind_any(self, shapes: Shapes) -> Binding | None:
         """Bind a size by a template, made at it and waited for if there is none; None if it is to be built."""
@@ -348,6 +355,7 @@ class AnySize(Ahead):
                 self._opened.append(Layout(found.template, found.constants))
         except Exception as error:  # it may be damaged in a way that no digest shows
             self._warn(f"stored templates of {self._source.declaration.name} are not used", error)
+        self._stored = len(self._opened)
         return bool(self._opened)
 
     def _prepare_more(self, shapes: Shapes, *, is_asked_for: bool = True) -> Mapping[str, OperatorReport] | None:

@@ -76,6 +76,7 @@ class Read:
         self._found: Graph | None = None
 
     def __call__(self, clock: Clock) -> Graph:
+        """Return it."""
         if self._found is None:
             self._found = self._source.graph(self._shapes, clock)
         return self._found
