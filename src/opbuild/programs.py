@@ -83,7 +83,7 @@ class Programs:
         self._reported: tuple[Decision | None, tuple[OperatorReport, ...]] = None, ()
         self._failed = self._alone = 0
         self._is_open, self._was_built, self._reopens = is_open, was_built, reopens
-        self._sizes, self._is_loaded = 0, False
+        self._sizes, self._is_loaded, self._stored = 0, False, 0
         source.keeps = is_open
 
     def bind(self, shapes: Shapes) -> Binding:
@@ -112,7 +112,7 @@ class Programs:
         started = session.start(key, clock)
         if isinstance(started, Binding):
             return started
-        if self._load() and (bound := self._bound(shapes, is_first=True)) is not None:
+        if self._load() and (bound := self._bound(shapes)) is not None:
             return bound
         problem = None
         if self._may_lower:
@@ -187,6 +187,7 @@ class Programs:
                 self._opened.append(self._dynamic(found.record, found.constants))
         except Exception as error:  # it may be damaged in a way that no digest shows
             self._warn(f"stored programs of {self._source.declaration.name} are not used", error)
+        self._stored = len(self._opened)
         return bool(self._opened)
 
     def _dynamic(self, record: Record, constants: Sequence[Array]) -> DynamicNetwork:
@@ -202,17 +203,14 @@ class Programs:
         why: str = BY_NUMBERS,
         clock: Clock | None = None,
         made: Mapping[str, OperatorReport] = MappingProxyType({}),
-        *,
-        is_first: bool = False,
     ) -> Binding | None:
         """Return a size bound by the numbers of a program, None if none is for it.
 
         Args:
             shapes: The size.
-            why: Why it was not started as it is stored.
+            why: Why it was not started as it is stored, if it was not.
             clock: Takes the time.
             made: The kernels that were built for it just now, by symbol.
-            is_first: Whether the program was loaded for it: then it was.
         """
         if not self._opened:
             return None
@@ -221,21 +219,21 @@ class Programs:
             found = self._fitting(shapes)
         if found is None:
             return None
-        setup, (executor, decision) = self._session.setup, found
+        setup, ((executor, decision), is_stored) = self._session.setup, found
         improves = (decision.replaced or not decision.suits) and not setup.why_not_compiled
         operators = self._operators(executor.record, decision, made)
-        report = make_report(executor.record, operators, clock, setup.level_text, None if is_first else why)
+        report = make_report(executor.record, operators, clock, setup.level_text, None if is_stored else why)
         return Binding(executor, report, (lambda: self._better(shapes)) if improves else None)
 
-    def _fitting(self, shapes: Shapes) -> Sized | None:
-        """Return a size bound by a program; by one that suits it if any does."""
-        others: Sized | None = None
-        for network in tuple(self._opened):
+    def _fitting(self, shapes: Shapes) -> tuple[Sized, bool] | None:
+        """Return a size bound by a program, by one that suits it if any does, and whether that was stored."""
+        others: tuple[Sized, bool] | None = None
+        for number, network in enumerate(tuple(self._opened)):
             with self._lock:
                 found = network.bind(shapes, self._kernels.decide, len(self._kernels))
             if found is not None and found.decision.suits:
-                return found
-            others = others or found
+                return found, number < self._stored
+            others = others or (found and (found, number < self._stored))
         return others
 
     def _operators(

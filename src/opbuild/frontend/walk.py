@@ -132,9 +132,12 @@ class _Walk:
         if whole and not others:
             return Walked(self._binder.finish(self._name, self._begun.types, tuple(outputs), scope))
         results = self._binder.resolved(outputs, scope, Node("the network", (), (), name=self._name))
-        given, held = self._split(results)
+        given, held, derived = self._split(results)
         why = f"input {others[0]!r} is no tensor" if whole else ""
-        return Walked(self._graph(given), Cut("end", results, constants=held, why=why))
+        symbols = tuple(self._symbols.places)
+        return Walked(
+            self._graph(given), Cut("end", results, constants=held, why=why, symbols=symbols, derived=derived)
+        )
 
     # Taking nodes
 
@@ -359,12 +362,14 @@ class _Walk:
             least = _least(stop.least, {value: name for name, value in live.items()})
             cut = replace(cut, reads=tuple(named[name] for name in stop.reads), least=least)
             return Walked(self._graph(wanted), cut, rest)
-        given, held = self._split(stop.reads)
+        given, held, follows = self._split(stop.reads)
         results = [frames[0].scope[output.name] for output in frames[0].block.outputs] if _is_over(frames) else []
         cut = replace(
             cut,
             results=tuple(results) if live.keys() >= {*results} else (),
             reads=tuple(name for name in stop.reads if name not in held),
+            symbols=tuple(self._symbols.places),
+            derived=follows,
             made=tuple(named[value] for value in made if named.get(value) in used),
             nodes=stop.nodes,
             constants=held,
@@ -374,15 +379,18 @@ class _Walk:
 
     def _constants(self, named: Mapping[str, str]) -> tuple[dict[str, Known], dict[str, DerivedValue]]:
         """Return what is constant of some values, by the names that the rest has for them, and what of it is open."""
-        known: dict[str, Known] = {}
-        found: dict[str, DerivedValue] = {}
-        for value, name in named.items():
-            opened = self._binder.open_value(value)
-            if opened is not None:
-                found[name] = derived(opened, self._binder.type_of(value).dtype, self._symbols.of)
-            elif self._binder.is_known(value):
-                known[name] = self._binder.known(value)
-        return known, found
+        found = self._derived(named)
+        rest = ((value, name) for value, name in named.items() if name not in found)
+        return {name: self._binder.known(value) for value, name in rest if self._binder.is_known(value)}, found
+
+    def _derived(self, named: Mapping[str, str]) -> dict[str, DerivedValue]:
+        """Return what of some values follows from open extents, by the names that the rest has for them."""
+        opened = {value: self._binder.open_value(value) for value in named}
+        return {
+            named[value]: derived(each, self._binder.type_of(value).dtype, self._symbols.of)
+            for value, each in opened.items()
+            if each is not None
+        }
 
     def _again(self) -> Rest:
         """Return what this began with, its open values apart from this lowering; see ``Rest.numbers``."""
@@ -394,13 +402,14 @@ class _Walk:
         known = {name: each for name, each in begun.known.items() if name not in opened}
         return replace(begun, known=known, derived={**begun.derived, **more})
 
-    def _split(self, names: Iterable[str]) -> tuple[tuple[str, ...], dict[str, Array]]:
-        """Return the values that the part's graph gives, and the small constants that the cut holds."""
+    def _split(self, names: Iterable[str]) -> tuple[tuple[str, ...], dict[str, Array], dict[str, DerivedValue]]:
+        """Return the values that the part's graph gives, and the small constants that the cut holds, or works out."""
         constants = {name: self._binder.value(name) for name in names if name and self._binder.is_known(name)}
         held = {name: np.array(value, order="C") for name, value in constants.items() if _is_held(value)}
+        follows = self._derived({name: name for name, value in constants.items() if is_open_value(value)})
         for value in held.values():
             value.flags.writeable = False  # whoever gets it as a result gets a copy
-        return tuple(name for name in names if name and name not in held), held
+        return tuple(name for name in names if name and name not in {*held, *follows}), held, follows
 
     def _graph(self, outputs: Collection[str]) -> Graph:
         """Return the part's graph; its inputs are all tensors that the rest begins with."""

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from opbuild.graph.expressions import DerivedValue
 from opbuild.graph.types import DTYPES, MOST_ELEMENTS, Array, Node, TensorType
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.records import NamedTuple, dataclass, field
@@ -77,9 +78,10 @@ class Answer(NamedTuple):
         return (*self.symbols, *decided)
 
     def without_numbers(self) -> Answer:
-        """Return it with zeros in place of these integers, and without types."""
-        values = {n: np.where(_may_be_extents(v), 0, v) for n, v in self.values.items()}
-        return Answer(values, {}, self.on_host, (0,) * len(self.symbols))
+        """Return it with zeros in place of these integers, and without the types of tensors."""
+        values = {n: np.where(_may_be_extents(v), 0, v).astype(v.dtype) for n, v in self.values.items()}
+        types = {name: each for name, each in self.types.items() if not is_tensor(each)}
+        return Answer(values, types, self.on_host, (0,) * len(self.symbols))
 
     def with_numbers(self, numbers: Sequence[int]) -> Answer:
         """Return it with others in place of these integers; open extents make arrays of objects."""
@@ -135,6 +137,7 @@ class Cut:
             value, and knows the greater of both as a constant of another name (``bounded``).
         symbols: The numbers from which constants of the rest follow: extents of values with which the part begins, or,
             of no value, numbers that it was given itself, by index.
+        derived: Of what ``nodes`` or callers read, what follows from ``symbols``, by name, as the part calls it.
         shapes: Of those among ``live`` that are not made: their shapes, -1 where an extent follows from the inputs'.
     """
 
@@ -155,6 +158,7 @@ class Cut:
     opset: int = 0
     least: Dimension | None = None
     symbols: tuple[Dimension, ...] = ()
+    derived: Mapping[str, DerivedValue] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def deciding(self, values: Mapping[str, Any]) -> dict[str, Array]:
@@ -172,7 +176,7 @@ class Cut:
 
     def problem(self, known: Iterable[str]) -> str:
         """Return why this can not come where these values are known; empty if it can."""
-        found = {*known, *self.constants}
+        found = {*known, *self.constants, *self.derived}
         if not found.issuperset(name for name, _ in self.symbols if name):
             return "its symbols are extents of what is not there"
         if self.kind == "values":
@@ -227,6 +231,7 @@ def cut_to_json(cut: Cut) -> dict[str, Any]:
         "opset": cut.opset,
         "least": None if cut.least is None else list(cut.least),
         "symbols": [list(each) for each in cut.symbols],
+        "derived": {name: list(each) for name, each in cut.derived.items()},
         "shapes": {name: list(shape) for name, shape in cut.shapes.items()},
     }
 
@@ -259,8 +264,13 @@ def cut_from_json(parts: Any) -> Cut:
         opset=int(parts["opset"]),
         least=None if parts["least"] is None else (str(parts["least"][0]), int(parts["least"][1])),
         symbols=tuple((str(name), int(place)) for name, place in parts["symbols"]),
+        derived={str(name): _derived(*each) for name, each in parts["derived"].items()},
         shapes={str(name): tuple(map(int, shape)) for name, shape in parts["shapes"].items()},
     )
+
+
+def _derived(dtype: Any, shape: Any, elements: Any) -> DerivedValue:
+    return DerivedValue(str(dtype), tuple(map(int, shape)), tuple(elements))
 
 
 def _body_from_json(state: Any, inputs: Any, outer: Any) -> Body:

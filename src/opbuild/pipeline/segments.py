@@ -1,7 +1,7 @@
 """Segments: the pieces of a network between graph breaks. Each is a source like any model.
 
-What comes behind a break is named by the break and by the answer to it, but for the numbers in that; its inputs'
-extents and those numbers are open. So it is lowered once, and bound to what data bring by numbers.
+What comes behind a break is named by the break and by the answer to it, but for the numbers in that. Those numbers and
+its inputs' extents are open. So it is lowered once, and bound to what data bring by numbers.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ class Walk:
         self._found: Walked | None = None
 
     def __call__(self, clock: Clock) -> Walked:
-        """Return it."""
+        """Return it, without its graph."""
         if self._found is None:
             from opbuild.pipeline.templates import open_shapes
 

@@ -154,6 +154,7 @@ class Parts:
             cut = part.cut
             symbols = cut.symbols_of(values, part.numbers)
             values.update(cut.constants)
+            values.update((name, each.value(symbols)) for name, each in cut.derived.items())
             if cut.kind == "end":
                 return [values[name] for name in cut.reads]
             if cut.kind == "values":
@@ -183,14 +184,14 @@ class Parts:
         known = self._known((*around, shown))
         if known is not None:
             return known
-        if self._values[around] >= MOST_VALUES and can_wait:
+        if max(self._values[around], self._values[state]) >= MOST_VALUES and can_wait:
             return self._next(part, (*around, "on host"), lambda: Answer(on_host=True, symbols=symbols), values)
         found = self._next(part, (*around, shown), lambda: Answer(decided, symbols=symbols), values)
         if found.by_numbers and found.cut.kind != "end":
             return found
-        alike = (around, found.sizes) if found.by_numbers else around
         with self._lock:
-            self._values[alike] += 1
+            alike = (around, found.sizes)
+            self._values[alike if found.by_numbers else state] += 1
             self._values[around] = max(self._values[around], self._values[alike])
             if len(self._values) > MOST_STATES:
                 self._values.clear()
