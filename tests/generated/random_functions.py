@@ -12,6 +12,7 @@ import onnx
 from onnx import TensorProto, defs, helper, numpy_helper
 
 from opbuild.dtypes import numpy_dtype
+from opbuild.frontend.expansion import DECISIONS
 from opbuild.frontend.onnx_schemas import newest_of
 from opbuild.frontend.training import OWN_FUNCTIONS
 from opbuild.graph.shape_rules import ONNX_NUMBERS
@@ -30,6 +31,9 @@ SCHEMAS: Mapping[tuple[str, str], Any] = {
 """The newest schema of each operator that ONNX, or opbuild, defines by others."""
 
 OPERATORS = sorted(name for name in SCHEMAS if name[1] not in NO_NODES)
+
+DRAWN = [*OPERATORS, *3 * [name for name in OPERATORS if name in DECISIONS]]
+"""What is drawn from: more of those for which it depends on the node."""
 
 EXTENTS = (1, 1, 2, 3, 4, 8, 17)
 
@@ -62,7 +66,7 @@ class Made:
 
 def model(seed: int) -> onnx.ModelProto:
     """Return the model of one node; seeds that follow each other are of different operators."""
-    draw, name = Draw(seed), OPERATORS[seed % len(OPERATORS)]
+    draw, name = Draw(seed), DRAWN[seed % len(DRAWN)]
     schema, made = SCHEMAS[name], _MAKERS[name[1]](draw)
     types = _Types(draw, schema)
     all_known = draw.random() < 0.04
@@ -112,7 +116,7 @@ class _Types:
 
 def _shape(draw: Draw, least: int = 0, most: int = 5) -> tuple[int, ...]:
     shape = [draw.choice(EXTENTS) for _ in range(draw.randint(least, most))]
-    if shape and draw.random() < 0.15:
+    if shape and draw.random() < 0.2:
         shape[draw.randrange(len(shape))] = 0
     return tuple(shape)
 

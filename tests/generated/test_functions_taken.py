@@ -11,7 +11,7 @@ from generated import random_functions
 from opbuild.errors import ModelError
 from opbuild.frontend import onnx_examples
 from opbuild.frontend.expansion import is_foreign
-from support.fuzzing import check_seeds
+from support.fuzzing import INPUTS, check_seeds
 from support.lowered_decision import Decided, decisions
 
 NEWEST = onnx.defs.onnx_opset_version()
@@ -51,7 +51,7 @@ def check(seed: int) -> str:
 
 def test_the_table_decides_on_random_nodes_as_lowering_does() -> None:
     """For attributes, element types, ranks, optional inputs and outputs, and known inputs of all operators."""
-    tally = check_seeds("functions taken", check, processes=0)
+    tally = check_seeds("functions taken", check, 2 * INPUTS, processes=0)
     assert tally.outcomes["right"] > 0.9 * tally.outcomes.total()
 
 
