@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -118,16 +118,25 @@ class ValueMaker:
             made = self.random.choice(self._steps)(self, value)
             results.append(made)
             value = made if self.random.random() < 0.5 else value
+        return self.written(dict(INPUTS), results)
+
+    def written(self, inputs: Mapping[str, Sequence[int | str]], results: Sequence[str]) -> onnx.ModelProto:
+        """Return the model of the nodes so far; extents that are names, or negative, are open."""
         names = [f"y{index}" for index in range(len(results))]
         self._nodes += [helper.make_node("Identity", [a], [b], name=b) for a, b in zip(results, names, strict=True)]
+        shapes = {n: [each if isinstance(each, str) or each >= 0 else None for each in s] for n, s in inputs.items()}
         graph = helper.make_graph(
             self._nodes,
             "values",
-            [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in INPUTS],
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()],
             [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names],
             self._constants,
         )
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+    def value(self, index: int) -> Any:
+        """Return a constant, by its number."""
+        return numpy_helper.to_array(self._constants[index])
 
 
 Number = Callable[[], str]

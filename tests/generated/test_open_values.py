@@ -16,9 +16,9 @@ import pytest
 
 import opbuild
 from generated.opened import Sizes
-from generated.random_values import INPUTS, ONCE, STEPS, Step, ValueMaker, sizes
+from generated.random_values import INPUTS, ONCE, STEPS, WIDTH, Step, ValueMaker, sizes
 from opbuild.backend.evaluate import evaluate
-from opbuild.errors import ModelError, RunError
+from opbuild.errors import ModelError, OutOfRangeError, RunError
 from opbuild.frontend.onnx_model import OnnxModel, load_model
 from opbuild.graph.extents import Extent
 from opbuild.graph.formulas import Numbers
@@ -29,6 +29,7 @@ from opbuild.graph.tables import TABLES
 from opbuild.graph.types import TABLE, Array, Graph, Node, TensorType
 from opbuild.pipeline.templates import open_shapes
 from opbuild.runtime.binding import Shapes
+from opbuild.runtime.template import OpenHost
 from support.comparison import onnxruntime_outputs
 from support.fuzzing import CAMPAIGN, SEED, check_seeds
 from support.tiers import spans
@@ -221,6 +222,55 @@ def is_taken(served: Sizes, shapes: Shapes) -> bool:
     except ModelError:
         return False
     return True
+
+
+LENGTHS = (17, 18, 25, 40, 59)
+ROOM, HEADS, HEAD = 64, 2, 4
+
+
+def decoder(layers: int = 2) -> Sizes:
+    """A decoder of one token behind as many as its caches have: learned positions, a causal mask, growing caches."""
+    m, width, names = ValueMaker(0, ()), HEADS * HEAD, [f"past{index}" for index in range(2 * layers)]
+    past = m.node("Shape", names[0], start=2, end=3)
+    end, first = m.node("Add", past, m.constant([1])), m.constant([0])
+    mask = m.constant(np.triu(np.full((ROOM, ROOM), -1e4), 1), "float32")
+    seen = m.node("Slice", m.node("Slice", mask, past, end, first), first, end, m.constant([1]))
+    x = m.node("Add", "x", m.node("Slice", m.weights(ROOM, width), past, end, first))
+    caches = []
+    for layer in range(layers):
+        heads = m.constant([1, 1, HEADS, HEAD])
+        split = [m.node("Reshape", m.node("MatMul", x, m.weights(width, width)), heads) for _ in range(3)]
+        q, *new = (m.node("Transpose", each, perm=[0, 2, 1, 3]) for each in split)
+        k, v = (m.node("Concat", names[2 * layer + at], each, axis=2) for at, each in enumerate(new))
+        scores = m.node("Add", m.node("MatMul", q, m.node("Transpose", k, perm=[0, 1, 3, 2])), seen)
+        mixed = m.node("Transpose", m.node("MatMul", m.node("Softmax", scores, axis=-1), v), perm=[0, 2, 1, 3])
+        x = m.node("Add", x, m.node("Reshape", mixed, m.constant([1, 1, width])))
+        caches += [k, v]
+    inputs = {"x": (1, 1, width), **dict.fromkeys(names, (1, HEADS, -1, HEAD))}
+    return Sizes(load_model(m.written(inputs, [x, *caches]).SerializeToString()), inputs)
+
+
+def test_a_decoder_is_lowered_once_for_all_lengths() -> None:
+    """Its positions begin at the past length, and so does the row of its mask: both are parts of what lies there."""
+    lengths = [((1, 1, HEADS * HEAD), *[(1, HEADS, length, HEAD)] * 4) for length in LENGTHS]
+    (template,) = decoder().templates(lengths)
+    assert not any(isinstance(step, OpenHost) for step in template.steps)
+    assert all(template.numbers(shapes) is not None for shapes in lengths)
+
+
+def test_an_open_index_out_of_range_is_refused_at_each_size(tmp_path: Path) -> None:
+    """As it is where the index is data; sizes at which it is in range are served before and after."""
+    m = ValueMaker(0, ())
+    row = m.node("Gather", m.weights(16, WIDTH), m.scalar(m.node("Shape", "x", start=0, end=1)), axis=0)
+    model = m.written({"x": ("n", WIDTH)}, [row])
+    network = opbuild.compile(model, cache_path=tmp_path)
+    for rows in (3, 5, 16, 4, 20):
+        x = np.zeros((rows, WIDTH), np.float32)
+        if rows < 16:
+            np.testing.assert_array_equal(network(x), m.value(0)[rows])
+            continue
+        with pytest.raises(OutOfRangeError, match=f"index {rows} is out of range: it must be from -16 to 15"):
+            network(x)
 
 
 @pytest.mark.slow

@@ -70,9 +70,9 @@ class OpenBinder:
     def defer(self, node: Node) -> None:
         """Take note of a node that is to run, if all that it reads is known or follows from extents."""
         reads = [name for name in node.inputs if name]
-        if node.domain or node.op_type in RANDOM or any(blocks(node)):
+        if not all(name in self._constants or name in self._deferred for name in reads):
             return
-        if all(name in self._constants or name in self._deferred for name in reads) and any(map(self._is_open, reads)):
+        if any(map(self._is_open, reads)) and not (node.domain or node.op_type in RANDOM or any(blocks(node))):
             self._deferred.update((name, node) for name in node.outputs if name)
 
     def _is_open(self, name: str) -> bool:

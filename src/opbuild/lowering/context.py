@@ -12,7 +12,7 @@ from opbuild.families.catalogue import find
 from opbuild.families.family import Dims
 from opbuild.graph.constants import Constants
 from opbuild.graph.extents import always_equal, at_hand, same_shape
-from opbuild.graph.tables import numbers_of
+from opbuild.graph.tables import Table, numbers_of
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.kernel.level import Level
 from opbuild.kernel.machine import Machine
@@ -161,11 +161,10 @@ class Lowering:
         return self._plain[name]
 
     def _numbers(self, name: str) -> Plain:
-        from opbuild.lowering.tables import table  # few networks have any
-
         kind = self.type(name)
-        arguments = (numbers_of(self.graph.constants[name], kind.dtype), kind.dtype)
-        self._plain[name] = table(self, "numbers", arguments, kind.shape, kind.dtype)
+        made = Table("numbers", (numbers_of(self.graph.constants[name], kind.dtype), kind.dtype))
+        storage = Storage("constant", kind.dtype, kind.shape, pack=made.at_hand, table=made)
+        self._plain[name] = Plain(storage, kind.shape, dense_strides(kind.shape))
         return self._plain[name]
 
     def dense(self, name: str) -> Plain:
