@@ -28,7 +28,7 @@ from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.indices import work_of
 from opbuild.runtime.library import Callee, Library
-from opbuild.runtime.memory_plan import Lives, Stack
+from opbuild.runtime.memory_plan import Lives, MemoryPlaces, Stack
 from opbuild.runtime.record import HOST, KERNELS, DimsTable, Kind, Places, Record, Steps
 from opbuild.runtime.soundness import Soundness
 from opbuild.runtime.symbolic import argument, host_call, numbers_of, rows_of_kinds, symbolic_of
@@ -39,6 +39,8 @@ MOST_STEPS = 2**22
 """Steps of a call, those that are repeated counted each time."""
 MOST_BUCKETS = 64
 """Buckets whose decisions are remembered."""
+MOST_STACKS = 4
+"""Plans of which some size may have another one again."""
 EXACT, BITS = 32, 4
 """Below the first each extent is its own bucket; else they are told apart by so many bits."""
 
@@ -124,6 +126,7 @@ class DynamicNetwork:
         self.blocks: Blocks[Arena] = Blocks() if blocks is None else blocks
         self._buckets: dict[tuple[int, ...], _Bucket] = {}
         self._same: dict[tuple[Any, ...], _Same] = {}
+        self._stacks: list[Stack] = []
 
     def bind(self, shapes: Shapes, decide: Decide, version: int = 0) -> Sized | None:
         """Bind a size; None if the record is not for it, or lacks a kernel.
@@ -205,6 +208,24 @@ class DynamicNetwork:
             self._same.pop(next(iter(self._same)))
         return known
 
+    def placed(self, nbytes: Array, numbers: Array) -> MemoryPlaces:
+        """Return where temporaries of some sizes lie: on one another as those of another size if that is good."""
+        geometries = {
+            each.buffer: (each.name, *numbers[[*each.geometry]].tolist(), self.record.buffers[each.buffer].dtype)
+            for each in symbolic_of(self.record).padding
+        }
+        for stack in reversed(self._stacks):
+            if all(geometries[one] == geometries[other] for one, other in stack.alike):
+                places = stack.plan(nbytes)
+                if places is not None:
+                    return places
+        sizes = nbytes.tolist()
+        plan = self.lives.plan(sizes, geometries)
+        self._stacks = [*self._stacks[1 - MOST_STACKS :], Stack(self.lives, plan, sizes)]
+        offsets = np.zeros(len(sizes), np.int64)
+        offsets[[*plan.offsets]] = [*plan.offsets.values()]
+        return MemoryPlaces(offsets, plan.size, plan.zeroed)
+
 
 class _Bucket:
     """Sizes for which the same was decided."""
@@ -212,7 +233,6 @@ class _Bucket:
     def __init__(self, network: DynamicNetwork, decision: Decision) -> None:
         self._network, self.decision = network, decision
         self._limits = _Limits(network, decision)
-        self._stack: Stack | None = None
 
     def serves(self, numbers: Array) -> bool:
         """Return whether the kernels may run on these numbers."""
@@ -230,7 +250,7 @@ class _Bucket:
         same = network.same(self.decision, counts, numbers)
         tables = [_table(each, numbers) for each in symbolic.tables]
         sizes = numbers[buffers.size]
-        places, arena, zeroed = self._placed(sizes * buffers.itemsize, numbers)
+        places, arena, zeroed = network.placed(sizes * buffers.itemsize, numbers)
         own = Record(
             record.name,
             buffers.with_(size=sizes, place=np.where(same.calls.is_temporary, places, buffers.place)),
@@ -247,24 +267,6 @@ class _Bucket:
             raise ValueError(wrong)
         parts = network.constants, network.evaluate, network.blocks, same.calls, tables
         return Sized(Executor(own, same.library, *parts), self.decision)
-
-    def _placed(self, nbytes: Array, numbers: Array) -> tuple[Array, int, int]:
-        """Return where temporaries lie, the arena's size, and how many of its bytes are zeroed."""
-        network, stack = self._network, self._stack
-        geometries = {
-            each.buffer: (each.name, *numbers[[*each.geometry]].tolist(), network.record.buffers[each.buffer].dtype)
-            for each in symbolic_of(network.record).padding
-        }
-        if stack is not None and all(geometries[one] == geometries[other] for one, other in stack.alike):
-            placed = stack.plan(nbytes)
-            if placed is not None:
-                return placed
-        sizes = nbytes.tolist()
-        plan = network.lives.plan(sizes, geometries)
-        self._stack = Stack(network.lives, plan, sizes)
-        places = np.zeros(len(sizes), np.int64)
-        places[[*plan.offsets]] = [*plan.offsets.values()]
-        return places, plan.size, plan.zeroed
 
 
 class _Limits:

@@ -21,6 +21,9 @@ from opbuild.platform.records import NamedTuple, dataclass
 from opbuild.program import Call, KernelCall, Program, View
 from opbuild.runtime.record import ALIGNMENT
 
+SPARE = 0.05
+"""Part of the bytes in use at once that buffers which lie as those of another size may waste more than those do."""
+
 
 @dataclass(frozen=True)
 class MemoryPlan:
@@ -35,6 +38,20 @@ class MemoryPlan:
     offsets: Mapping[int, int]
     size: int
     zeroed: int = 0
+
+
+class MemoryPlaces(NamedTuple):
+    """A plan as columns.
+
+    Attributes:
+        offsets: For each buffer its first byte in the arena; 0 for those that are not there.
+        size: As ``MemoryPlan`` has it.
+        zeroed: As ``MemoryPlan`` has it.
+    """
+
+    offsets: Array
+    size: int
+    zeroed: int
 
 
 class Life(NamedTuple):
@@ -123,21 +140,33 @@ class Stack:
         lives: The lives of the buffers.
         plan: Where they lie in one size.
         nbytes: The size of each buffer of the program there.
+
+    Attributes:
+        alike: Buffers with others in whose places they lie, which must be of the same geometry.
     """
 
     def __init__(self, lives: Lives, plan: MemoryPlan, nbytes: Sequence[int]) -> None:
-        offsets = plan.offsets
-        self._count, self._temporaries = len(nbytes), np.array(lives.temporaries, np.int64)
+        offsets, others = plan.offsets, [life.buffer for life in lives.others]
+        self._count = len(nbytes)
         slots = {offsets[life.buffer]: life.buffer for life in reversed(lives.zeroed)}
-        self._slots = np.array([slots[offset] for offset in sorted(slots)], np.int64)
         number = {offset: index for index, offset in enumerate(sorted(slots))}
+        self._slots = np.array([slots[offset] for offset in number], np.int64)
         self._padded = np.array([life.buffer for life in lives.zeroed], np.int64)
         self._slot = np.array([number[offsets[life.buffer]] for life in lives.zeroed], np.int64)
         self.alike = [*zip(self._padded.tolist(), self._slots[self._slot].tolist(), strict=True)]
         self._levels = self._on_one_another(lives, offsets, nbytes)
-        pairs = [(a.buffer, lives.others[b].buffer) for a, met in zip(lives.others, lives.meeting, strict=True)
-                 for b in met if a.buffer < lives.others[b].buffer]  # fmt: skip
-        self._one, self._other = np.array(pairs, np.int64).reshape(-1, 2).T
+        pairs = [(one, others[each]) for one, met in zip(others, lives.meeting, strict=True) for each in met]
+        self._one, self._other = np.array([each for each in pairs if each[0] < each[1]], np.int64).reshape(-1, 2).T
+        placed = np.array([*lives.zeroed, *lives.others], np.int64).reshape(-1, 3)
+        self._placed, self._first, self._end = placed[:, 0], placed[:, 1], placed[:, 2] + 1
+        self._calls = int(self._end.max(initial=0)) + 1
+        least = self._least(_all_rounded(np.array(nbytes, np.int64)))
+        self._waste = SPARE + plan.size / least if least else 1.0
+
+    def _least(self, rounded: Array) -> int:
+        """Return the bytes that are in use at once, which no plan has less than."""
+        more = np.bincount(self._first, rounded[self._placed], self._calls)
+        return int((more - np.bincount(self._end, rounded[self._placed], self._calls)).cumsum().max(initial=0))
 
     def _on_one_another(
         self, lives: Lives, offsets: Mapping[int, int], nbytes: Sequence[int]
@@ -156,24 +185,28 @@ class Stack:
         levels = [[each for each in below if level[each] == depth] for depth in range(1, max(level.values()) + 1)]
         return [(np.array(own, np.int64), np.array([below[each] for each in own], np.int64)) for own in levels]
 
-    def plan(self, nbytes: Array) -> tuple[Array, int, int] | None:
-        """Return where buffers of other sizes lie, the arena's size and the bytes that are zeroed.
+    def plan(self, nbytes: Array) -> MemoryPlaces | None:
+        """Return where buffers of other sizes lie.
 
-        None if two that live at once would overlap. What ``alike`` has in pairs must be of equal geometries.
+        None if two that live at once would overlap, or the arena would be larger than it has to be.
         """
-        rounded = np.append(-(-nbytes // ALIGNMENT) * ALIGNMENT, 0)
-        offsets = np.zeros(self._count + 1, np.int64)
+        rounded = _all_rounded(nbytes)
+        offsets = np.zeros(self._count + 1, np.int64)  # the last is what lies on nothing else
         ends = rounded[self._slots].cumsum()
-        zeroed = int(ends[-1]) if len(ends) else 0
+        zeroed = offsets[self._count] = int(ends[-1]) if len(ends) else 0
         offsets[self._padded] = (ends - rounded[self._slots])[self._slot]
-        offsets[self._count] = zeroed
         for own, below in self._levels:
             offsets[own] = offsets[below] + rounded[below]
         end = offsets + rounded
         one, other = self._one, self._other
         if ((end[one] > offsets[other]) & (end[other] > offsets[one])).any():
             return None
-        return offsets[:-1], int(end[self._temporaries].max(initial=zeroed)), zeroed
+        size = int(end[self._placed].max(initial=zeroed))
+        return MemoryPlaces(offsets[:-1], size, zeroed) if size <= self._waste * self._least(rounded) else None
+
+
+def _all_rounded(nbytes: Array) -> Array:
+    return np.append(-(-nbytes // ALIGNMENT) * ALIGNMENT, 0)
 
 
 def _end(buffer: int, offsets: Mapping[int, int], nbytes: Sequence[int]) -> int:
