@@ -85,6 +85,11 @@ class Formulas:
             values.append(dividend // divisor if operation == "//" else dividend % divisor)
         return values
 
+    def known(self, index: int) -> int:
+        """Return a number that is the same at each size; -1 for another one."""
+        number = self._given[2][index]
+        return number if isinstance(number, int) else -1
+
     def fixes(self, variable: int) -> bool:
         """Return whether a condition leaves an open extent of the inputs only one value."""
         only = {(variable,), ()}
