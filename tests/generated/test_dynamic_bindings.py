@@ -8,9 +8,9 @@ from collections.abc import Collection
 from typing import Any
 
 import pytest
-from generated.random_open import WIDTH, make_open_model, sizes
 
 from generated.opened import record_of, views_at_hand
+from generated.random_open import WIDTH, make_open_model, sizes
 from generated.test_open_networks import opened
 from opbuild.errors import ModelError
 from opbuild.frontend.onnx_model import load_model

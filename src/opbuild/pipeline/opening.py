@@ -24,7 +24,6 @@ from opbuild.report import Clock
 from opbuild.runtime.assembly import make_record
 from opbuild.runtime.binding import Shapes
 from opbuild.runtime.dynamic import DynamicNetwork
-from opbuild.runtime.memory_plan import MemoryPlan
 from opbuild.runtime.record import Record
 from opbuild.runtime.reports import record_notes
 from opbuild.runtime.symbolic import symbolic_of
@@ -102,7 +101,7 @@ class Opening:
         record = make_record(
             program,
             {},
-            MemoryPlan({}, 0),
+            None,
             constant_of=constants.positions,
             constants=constants.places,
             notes=record_notes((), program.notes),

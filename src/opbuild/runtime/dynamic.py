@@ -28,7 +28,7 @@ from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.indices import work_of
 from opbuild.runtime.library import Callee, Library
-from opbuild.runtime.memory_plan import Lives, MemoryPlaces, Stack
+from opbuild.runtime.memory_plan import Lives, MemoryPlan, Stack
 from opbuild.runtime.record import HOST, KERNELS, DimsTable, Kind, Places, Record, Steps
 from opbuild.runtime.soundness import Soundness
 from opbuild.runtime.symbolic import argument, host_call, numbers_of, rows_of_kinds, symbolic_of
@@ -136,13 +136,11 @@ class DynamicNetwork:
             decide: Chooses kernels.
             version: Of the kernels that it chooses from.
         """
-        numbers = numbers_of(self.record, shapes)
-        if numbers is None:
-            return None
         try:
-            bucket = self._bucket(shapes, numbers, decide, version)
-            return None if bucket is None else bucket.bound(numbers)
-        except ValueError:
+            numbers = numbers_of(self.record, shapes)
+            bucket = None if numbers is None else self._bucket(shapes, numbers, decide, version)
+            return None if numbers is None or bucket is None else bucket.bound(numbers)
+        except (ValueError, TypeError, LookupError, ArithmeticError):  # what is stored may be anything
             return None
 
     def _bucket(self, shapes: Shapes, numbers: Array, decide: Decide, version: int) -> _Bucket | None:
@@ -151,7 +149,7 @@ class DynamicNetwork:
         key = (version, *(_bucket_of(shapes[index][axis]) for index, axis in variables))
         known = self._buckets.pop(key, None)
         if known is None or not known.serves(numbers):
-            with suppress(TypeError, LookupError, ArithmeticError, AttributeError):  # what is stored may be anything
+            with suppress(AttributeError):  # a family that is asked for what it does not know
                 decision = decide(self.record, numbers)
                 known = _Bucket(self, decision) if decision.complete else None
         if known is None or not known.serves(numbers):
@@ -169,7 +167,7 @@ class DynamicNetwork:
     @lazily
     def room(self) -> list[int]:
         """For each row of extents and strides how many dimensions its kernel may have."""
-        room = np.maximum(self.record.steps.dims.rank, 0)
+        room = self.record.steps.dims.rank.copy()
         for each, rows in zip(symbolic_of(self.record).decided, self.rows, strict=True):
             if find(each.desc.family).any_rank:
                 room[rows] = np.maximum(room[rows], ANY_RANK)
@@ -208,7 +206,7 @@ class DynamicNetwork:
             self._same.pop(next(iter(self._same)))
         return known
 
-    def placed(self, nbytes: Array, numbers: Array) -> MemoryPlaces:
+    def placed(self, nbytes: Array, numbers: Array) -> MemoryPlan:
         """Return where temporaries of some sizes lie: on one another as those of another size if that is good."""
         geometries = {
             each.buffer: (each.name, *numbers[[*each.geometry]].tolist(), self.record.buffers[each.buffer].dtype)
@@ -216,15 +214,12 @@ class DynamicNetwork:
         }
         for stack in reversed(self._stacks):
             if all(geometries[one] == geometries[other] for one, other in stack.alike):
-                places = stack.plan(nbytes)
-                if places is not None:
-                    return places
-        sizes = nbytes.tolist()
-        plan = self.lives.plan(sizes, geometries)
-        self._stacks = [*self._stacks[1 - MOST_STACKS :], Stack(self.lives, plan, sizes)]
-        offsets = np.zeros(len(sizes), np.int64)
-        offsets[[*plan.offsets]] = [*plan.offsets.values()]
-        return MemoryPlaces(offsets, plan.size, plan.zeroed)
+                plan = stack.plan(nbytes)
+                if plan is not None:
+                    return plan
+        plan = self.lives.plan(nbytes.tolist(), geometries)
+        self._stacks = [*self._stacks[1 - MOST_STACKS :], Stack(self.lives, plan, nbytes.tolist())]
+        return plan
 
 
 class _Bucket:
@@ -250,10 +245,10 @@ class _Bucket:
         same = network.same(self.decision, counts, numbers)
         tables = [_table(each, numbers) for each in symbolic.tables]
         sizes = numbers[buffers.size]
-        places, arena, zeroed = network.placed(sizes * buffers.itemsize, numbers)
+        offsets, arena, zeroed = network.placed(sizes * buffers.itemsize, numbers)
         own = Record(
             record.name,
-            buffers.with_(size=sizes, place=np.where(same.calls.is_temporary, places, buffers.place)),
+            buffers.with_(size=sizes, place=np.where(same.calls.is_temporary, offsets, buffers.place)),
             same.steps(numbers),
             record.inputs.with_(extents=numbers[record.inputs.extents]),
             record.outputs.with_(extents=numbers[record.outputs.extents]),

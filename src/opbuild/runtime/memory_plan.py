@@ -17,7 +17,7 @@ import numpy as np
 
 from opbuild.dtypes import itemsize
 from opbuild.graph.types import Array
-from opbuild.platform.records import NamedTuple, dataclass
+from opbuild.platform.records import NamedTuple
 from opbuild.program import Call, KernelCall, Program, View
 from opbuild.runtime.record import ALIGNMENT
 
@@ -25,33 +25,18 @@ SPARE = 0.05
 """Part of the bytes in use at once that buffers which lie as those of another size may waste more than those do."""
 
 
-@dataclass(frozen=True)
-class MemoryPlan:
+class MemoryPlan(NamedTuple):
     """Where temporary buffers lie.
 
     Attributes:
-        offsets: For each temporary buffer its first byte in the arena, a multiple of ``ALIGNMENT``.
+        offsets: For each buffer its first byte in the arena, a multiple of ``ALIGNMENT``; 0 for one that is not there.
         size: Bytes of the arena.
         zeroed: Bytes at its beginning that hold the buffers whose padding must be zero.
     """
 
-    offsets: Mapping[int, int]
-    size: int
-    zeroed: int = 0
-
-
-class MemoryPlaces(NamedTuple):
-    """A plan as columns.
-
-    Attributes:
-        offsets: For each buffer its first byte in the arena; 0 for those that are not there.
-        size: As ``MemoryPlan`` has it.
-        zeroed: As ``MemoryPlan`` has it.
-    """
-
     offsets: Array
     size: int
-    zeroed: int
+    zeroed: int = 0
 
 
 class Life(NamedTuple):
@@ -71,21 +56,19 @@ class Lives:
         zeroed: Those of them whose padding must stay zero.
 
     Attributes:
-        temporaries: As it was given.
         zeroed: The lives of those whose padding must stay zero, in order of their first calls.
         others: Those of the others.
         meeting: For each of these the numbers of the others that share a call with it.
     """
 
     def __init__(self, temporaries: Iterable[int], touched: Iterable[Iterable[int]], zeroed: Collection[int]) -> None:
-        self.temporaries = tuple(temporaries)
         first: dict[int, int] = {}
         last: dict[int, int] = {}
         for index, buffers in enumerate(touched):
             for buffer in buffers:
                 first.setdefault(buffer, index)
                 last[buffer] = index
-        lives = [Life(buffer, first[buffer], last[buffer]) for buffer in self.temporaries if buffer in first]
+        lives = [Life(buffer, first[buffer], last[buffer]) for buffer in temporaries if buffer in first]
         padded = [life for life in lives if life.buffer in zeroed]
         self.zeroed = sorted(padded, key=lambda life: (life.first, life.buffer))
         self.others = sorted((life for life in lives if life.buffer not in zeroed), key=lambda life: life[1::-1])
@@ -98,12 +81,12 @@ class Lives:
             nbytes: The size of each buffer of the program.
             geometries: The geometry of each buffer whose padding must stay zero.
         """
-        offsets = dict.fromkeys(self.temporaries, 0)
+        offsets = [0] * len(nbytes)
         zeroed = self._place_zeroed(nbytes, geometries, offsets)
         size = self._place_by_size([_rounded(nbytes[life.buffer]) for life in self.others], zeroed, offsets)
-        return MemoryPlan(offsets, size, zeroed)
+        return MemoryPlan(np.array(offsets, np.int64), size, zeroed)
 
-    def _place_zeroed(self, nbytes: Sequence[int], geometries: Mapping[int, Hashable], offsets: dict[int, int]) -> int:
+    def _place_zeroed(self, nbytes: Sequence[int], geometries: Mapping[int, Hashable], offsets: list[int]) -> int:
         """Give each zeroed buffer a whole slot of its own geometry; return the bytes that the slots take."""
         slots: dict[Hashable, list[tuple[int, int]]] = {}  # geometry -> (offset, last call) of each slot
         end = 0
@@ -120,7 +103,7 @@ class Lives:
                 end += _rounded(nbytes[life.buffer])
         return end
 
-    def _place_by_size(self, nbytes: Sequence[int], start: int, offsets: dict[int, int]) -> int:
+    def _place_by_size(self, nbytes: Sequence[int], start: int, offsets: list[int]) -> int:
         """Place buffers from the largest on, each in the smallest gap that holds it; return the arena's size."""
         placed: list[tuple[int, int] | None] = [None] * len(nbytes)
         end = start
@@ -146,7 +129,7 @@ class Stack:
     """
 
     def __init__(self, lives: Lives, plan: MemoryPlan, nbytes: Sequence[int]) -> None:
-        offsets, others = plan.offsets, [life.buffer for life in lives.others]
+        offsets, others = plan.offsets.tolist(), [life.buffer for life in lives.others]
         self._count = len(nbytes)
         slots = {offsets[life.buffer]: life.buffer for life in reversed(lives.zeroed)}
         number = {offset: index for index, offset in enumerate(sorted(slots))}
@@ -168,9 +151,7 @@ class Stack:
         more = np.bincount(self._first, rounded[self._placed], self._calls)
         return int((more - np.bincount(self._end, rounded[self._placed], self._calls)).cumsum().max(initial=0))
 
-    def _on_one_another(
-        self, lives: Lives, offsets: Mapping[int, int], nbytes: Sequence[int]
-    ) -> list[tuple[Array, Array]]:
+    def _on_one_another(self, lives: Lives, offsets: Sequence[int], nbytes: Sequence[int]) -> list[tuple[Array, Array]]:
         """Return buffers with what is below each, those first that lie at the bottom: on what is zeroed."""
         below: dict[int, int] = {}
         level: dict[int, int] = {self._count: 0}
@@ -185,7 +166,7 @@ class Stack:
         levels = [[each for each in below if level[each] == depth] for depth in range(1, max(level.values()) + 1)]
         return [(np.array(own, np.int64), np.array([below[each] for each in own], np.int64)) for own in levels]
 
-    def plan(self, nbytes: Array) -> MemoryPlaces | None:
+    def plan(self, nbytes: Array) -> MemoryPlan | None:
         """Return where buffers of other sizes lie.
 
         None if two that live at once would overlap, or the arena would be larger than it has to be.
@@ -202,14 +183,14 @@ class Stack:
         if ((end[one] > offsets[other]) & (end[other] > offsets[one])).any():
             return None
         size = int(end[self._placed].max(initial=zeroed))
-        return MemoryPlaces(offsets[:-1], size, zeroed) if size <= self._waste * self._least(rounded) else None
+        return MemoryPlan(offsets[:-1], size, zeroed) if size <= self._waste * self._least(rounded) else None
 
 
 def _all_rounded(nbytes: Array) -> Array:
     return np.append(-(-nbytes // ALIGNMENT) * ALIGNMENT, 0)
 
 
-def _end(buffer: int, offsets: Mapping[int, int], nbytes: Sequence[int]) -> int:
+def _end(buffer: int, offsets: Sequence[int], nbytes: Sequence[int]) -> int:
     return offsets[buffer] + _rounded(nbytes[buffer])
 
 
