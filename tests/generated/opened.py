@@ -23,7 +23,7 @@ from opbuild.pipeline.steps import optimize_graph
 from opbuild.program import Program
 from opbuild.runtime.assembly import make_record
 from opbuild.runtime.binding import Shapes
-from opbuild.runtime.memory_plan import MemoryPlan, views_of
+from opbuild.runtime.memory_plan import views_of
 from opbuild.runtime.record import Record
 from opbuild.runtime.symbolic import numbers_of
 from opbuild.runtime.weights import Packer, pack_constants
@@ -134,8 +134,8 @@ class Sizes:
 def record_of(program: Program) -> Record:
     """Return the record of a program lowered with open extents."""
     constants = pack_constants(program, Packer())
-    memory, places = MemoryPlan({}, 0), constants.positions
-    return make_record(program, {}, memory, constant_of=places, constants=constants.places, notes={"lowering": {}})
+    places, notes = constants.positions, {"lowering": {}}
+    return make_record(program, {}, None, constant_of=places, constants=constants.places, notes=notes)
 
 
 def fixed(value: Any) -> Any:

@@ -312,8 +312,8 @@ def describe(name: str, stored: Contents) -> Description | Reason:
         return Description(
             network=record.name,
             target=str(stored.key.components["target"]),
-            inputs=tuple((port.name, port.type) for port in record.inputs),
-            outputs=tuple((port.name, port.type) for port in record.outputs),
+            inputs=tuple((port.name, port.type) for port in record.declared(record.inputs)),
+            outputs=tuple((port.name, port.type) for port in record.declared(record.outputs)),
             operators=tuple(
                 (str(operator), tuple(map(str, nodes))) for operator, nodes, _ in record.notes.get("operators", ())
             ),

@@ -92,6 +92,11 @@ class Formulas:
         """Return the values that sums are over; 0 in place of what is no integer, or stands alone."""
         return [each if isinstance(each, int) and index not in self._alone else 0 for index, each in enumerate(values)]
 
+    def known(self, index: int) -> int:
+        """Return a number that is the same at each size; -1 for another one."""
+        number = self._given[2][index]
+        return number if isinstance(number, int) else -1
+
     def fixes(self, variable: int) -> bool:
         """Return whether a condition leaves an open extent of the inputs only one value."""
         only = {(variable,), ()}

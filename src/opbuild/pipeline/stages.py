@@ -65,11 +65,17 @@ class Planned:
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """A program with its constants packed and its memory planned, which is done while kernels are compiled."""
+    """A program with its constants packed and its memory planned, which is done while kernels are compiled.
+
+    Attributes:
+        program: The program.
+        constants: Its constants.
+        memory: Where its temporaries lie; None if it has symbolic extents: each size has its own plan.
+    """
 
     program: Program
     constants: Constants
-    memory: MemoryPlan
+    memory: MemoryPlan | None
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,7 @@ from opbuild.program import Program
 from opbuild.report import Clock, OperatorReport
 from opbuild.runtime.assembly import make_record
 from opbuild.runtime.link import link_with_any, support_objects
-from opbuild.runtime.memory_plan import MemoryPlan, plan
+from opbuild.runtime.memory_plan import plan
 from opbuild.runtime.reports import record_notes
 from opbuild.runtime.weights import Packer, pack_constants
 
@@ -61,8 +61,7 @@ def pack(
     with clock("pack"):
         constants = pack_constants(program, packer, watch, meanwhile)
     with clock("plan"):
-        memory = plan(program) if program.symbols is None else MemoryPlan({}, 0)  # each size has its own
-        return Packed(program, constants, memory)
+        return Packed(program, constants, plan(program) if program.symbols is None else None)
 
 
 def link_kernels(result: BuildResult, setup: Setup) -> Built:

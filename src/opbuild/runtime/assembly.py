@@ -8,7 +8,7 @@ from typing import Any
 from opbuild.dtypes import itemsize
 from opbuild.errors import BuildError
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.program import Buffer, HostCall, KernelCall, Program
+from opbuild.program import HostCall, KernelCall, Program
 from opbuild.runtime.indices import check_step
 from opbuild.runtime.memory_plan import MemoryPlan
 from opbuild.runtime.record import Constant, KernelStep, Places, Ports, Record, Steps, Storage, Storages
@@ -18,7 +18,7 @@ from opbuild.runtime.soundness import problem
 def make_record(
     program: Program,
     symbols: Mapping[OpDesc, str],
-    memory: MemoryPlan,
+    memory: MemoryPlan | None,
     *,
     constant_of: Mapping[int, int],
     constants: Sequence[Constant],
@@ -32,7 +32,7 @@ def make_record(
         program: The network. If it is for several input signatures, nothing is decided by a symbolic extent after
             this.
         symbols: The kernel symbol of each descriptor; kernels of several signatures are chosen for each.
-        memory: Where temporaries lie; those of several signatures are placed for each.
+        memory: Where temporaries lie; None for several signatures: they are placed for each.
         constant_of: For each constant buffer its index in ``constants``.
         constants: Where constants' bytes are.
         notes: JSON values for the report.
@@ -41,14 +41,14 @@ def make_record(
         BuildError: If a kernel may not run on the views it was given, or a view leaves its buffer. Kernels check
             nothing while they run; this is where it is checked.
     """
-    if program.symbols is not None:
+    if program.symbols is not None or memory is None:
         from opbuild.runtime.numbering import numbered  # few networks are for several
 
-        return numbered(program, program.symbols, constant_of, constants, notes)
+        return numbered(program, constant_of, constants, notes)
     calls = [call for call in program.calls if not _writes_nothing(call)]
     record = Record(
         name=program.name,
-        buffers=storages(program, {**memory.offsets, **constant_of}),
+        buffers=storages(program, constant_of, memory.offsets.tolist()),
         steps=Steps.of(
             _step(symbols[call.desc], call, program)
             if isinstance(call, KernelCall)
@@ -71,19 +71,21 @@ def make_record(
     return record
 
 
-def storages(program: Program, places: Mapping[int, int], size: Callable[[Buffer], int] | None = None) -> Storages:
+def storages(
+    program: Program, constant_of: Mapping[int, int], offsets: Sequence[int], size: Callable[[int], int] = int
+) -> Storages:
     """Return a program's buffers as columns.
 
     Args:
         program: The program.
-        places: Where temporaries and constants are, see ``Storage``.
-        size: Returns what is written of a buffer's size; default: the number.
+        constant_of: For each constant its index.
+        offsets: For each temporary buffer its first byte.
+        size: Returns what is written of a buffer's size.
     """
-    ports = {port.buffer: index for index, port in enumerate(program.outputs)}
-    ports.update({port.buffer: index for index, port in enumerate(program.inputs)})
-    own = {**ports, **places}
+    places = {port.buffer: index for index, port in enumerate(program.outputs)}
+    places |= {port.buffer: index for index, port in enumerate(program.inputs)} | {**constant_of}
     return Storages.of(
-        Storage(each.kind, each.dtype, each.size if size is None else size(each), own.get(index, 0))
+        Storage(each.kind, each.dtype, size(each.size), places.get(index, offsets[index]))
         for index, each in enumerate(program.buffers)
     )
 

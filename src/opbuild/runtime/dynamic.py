@@ -28,7 +28,7 @@ from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.indices import work_of
 from opbuild.runtime.library import Callee, Library
-from opbuild.runtime.memory_plan import Lives, Stack
+from opbuild.runtime.memory_plan import Lives, MemoryPlan, Stack
 from opbuild.runtime.record import HOST, KERNELS, DimsTable, Kind, Places, Record, Steps
 from opbuild.runtime.soundness import Soundness
 from opbuild.runtime.symbolic import argument, host_call, numbers_of, rows_of_kinds, run_kinds, symbolic_of
@@ -39,6 +39,8 @@ MOST_STEPS = 2**22
 """Steps of a call, those that are repeated counted each time."""
 MOST_BUCKETS = 64
 """Buckets whose decisions are remembered."""
+MOST_STACKS = 4
+"""Plans of which some size may have another one again."""
 EXACT, BITS = 32, 4
 """Below the first each extent is its own bucket; else they are told apart by so many bits."""
 
@@ -124,6 +126,7 @@ class DynamicNetwork:
         self.blocks: Blocks[Arena] = Blocks() if blocks is None else blocks
         self._buckets: dict[tuple[int, ...], _Bucket] = {}
         self._same: dict[tuple[Any, ...], _Same] = {}
+        self._stacks: list[Stack] = []
 
     def bind(self, shapes: Shapes, decide: Decide, version: int = 0) -> Sized | None:
         """Bind a size; None if the record is not for it, or lacks a kernel.
@@ -133,13 +136,11 @@ class DynamicNetwork:
             decide: Chooses kernels.
             version: Of the kernels that it chooses from.
         """
-        numbers = numbers_of(self.record, shapes)
-        if numbers is None:
-            return None
         try:
-            bucket = self._bucket(shapes, numbers, decide, version)
-            return None if bucket is None else bucket.bound(numbers)
-        except ValueError:
+            numbers = numbers_of(self.record, shapes)
+            bucket = None if numbers is None else self._bucket(shapes, numbers, decide, version)
+            return None if numbers is None or bucket is None else bucket.bound(numbers)
+        except (ValueError, TypeError, LookupError, ArithmeticError):  # what is stored may be anything
             return None
 
     def _bucket(self, shapes: Shapes, numbers: Array, decide: Decide, version: int) -> _Bucket | None:
@@ -148,7 +149,7 @@ class DynamicNetwork:
         key = (version, *self._runs(numbers), *(_bucket_of(shapes[index][axis]) for index, axis in variables))
         known = self._buckets.pop(key, None)
         if known is None or not known.serves(numbers):
-            with suppress(TypeError, LookupError, ArithmeticError, AttributeError):  # what is stored may be anything
+            with suppress(AttributeError):  # a family that is asked for what it does not know
                 decision = decide(self.record, numbers)
                 known = _Bucket(self, decision, run_kinds(self.record, numbers)) if decision.complete else None
         if known is None or not known.serves(numbers):
@@ -170,7 +171,7 @@ class DynamicNetwork:
     @lazily
     def room(self) -> list[int]:
         """For each row of extents and strides how many dimensions its kernel may have."""
-        room = np.maximum(self.record.steps.dims.rank, 0)
+        room = self.record.steps.dims.rank.copy()
         for each, rows in zip(symbolic_of(self.record).decided, self.rows, strict=True):
             if find(each.desc.family).any_rank:
                 room[rows] = np.maximum(room[rows], ANY_RANK)
@@ -209,6 +210,21 @@ class DynamicNetwork:
             self._same.pop(next(iter(self._same)))
         return known
 
+    def placed(self, nbytes: Array, numbers: Array) -> MemoryPlan:
+        """Return where temporaries of some sizes lie: on one another as those of another size if that is good."""
+        geometries = {
+            each.buffer: (each.name, *numbers[[*each.geometry]].tolist(), self.record.buffers[each.buffer].dtype)
+            for each in symbolic_of(self.record).padding
+        }
+        for stack in reversed(self._stacks):
+            if all(geometries[one] == geometries[other] for one, other in stack.alike):
+                plan = stack.plan(nbytes)
+                if plan is not None:
+                    return plan
+        plan = self.lives.plan(nbytes.tolist(), geometries)
+        self._stacks = [*self._stacks[1 - MOST_STACKS :], Stack(self.lives, plan, nbytes.tolist())]
+        return plan
+
 
 class _Bucket:
     """Sizes for which the same was decided."""
@@ -216,7 +232,6 @@ class _Bucket:
     def __init__(self, network: DynamicNetwork, decision: Decision, run: set[int]) -> None:
         self._network, self.decision = network, decision
         self._limits = _Limits(network, decision, run)
-        self._stack: Stack | None = None
 
     def serves(self, numbers: Array) -> bool:
         """Return whether the kernels may run on these numbers."""
@@ -234,10 +249,10 @@ class _Bucket:
         same = network.same(self.decision, counts, numbers)
         tables = [_table(each, numbers) for each in symbolic.tables]
         sizes = np.where(same.idle, 0, numbers[buffers.size])
-        places, arena, zeroed = self._placed(sizes * buffers.itemsize, numbers)
+        offsets, arena, zeroed = network.placed(sizes * buffers.itemsize, numbers)
         own = Record(
             record.name,
-            buffers.with_(size=sizes, place=np.where(same.calls.is_temporary, places, buffers.place)),
+            buffers.with_(size=sizes, place=np.where(same.calls.is_temporary, offsets, buffers.place)),
             same.steps(numbers),
             record.inputs.with_(extents=numbers[record.inputs.extents]),
             record.outputs.with_(extents=numbers[record.outputs.extents]),
@@ -252,24 +267,6 @@ class _Bucket:
             raise ValueError(wrong)
         parts = network.constants, network.evaluate, network.blocks, same.calls, tables
         return Sized(Executor(own, same.library, *parts), self.decision)
-
-    def _placed(self, nbytes: Array, numbers: Array) -> tuple[Array, int, int]:
-        """Return where temporaries lie, the arena's size, and how many of its bytes are zeroed."""
-        network, stack = self._network, self._stack
-        geometries = {
-            each.buffer: (each.name, *numbers[[*each.geometry]].tolist(), network.record.buffers[each.buffer].dtype)
-            for each in symbolic_of(network.record).padding
-        }
-        if stack is not None and all(geometries[one] == geometries[other] for one, other in stack.alike):
-            placed = stack.plan(nbytes)
-            if placed is not None:
-                return placed
-        sizes = nbytes.tolist()
-        plan = network.lives.plan(sizes, geometries)
-        self._stack = Stack(network.lives, plan, sizes)
-        places = np.zeros(len(sizes), np.int64)
-        places[[*plan.offsets]] = [*plan.offsets.values()]
-        return places, plan.size, plan.zeroed
 
 
 class _Limits:

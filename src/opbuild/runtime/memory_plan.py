@@ -17,22 +17,24 @@ import numpy as np
 
 from opbuild.dtypes import itemsize
 from opbuild.graph.types import Array
-from opbuild.platform.records import NamedTuple, dataclass
+from opbuild.platform.records import NamedTuple
 from opbuild.program import Call, KernelCall, Program, View
 from opbuild.runtime.record import ALIGNMENT
 
+SPARE = 0.05
+"""Part of the bytes in use at once that buffers which lie as those of another size may waste more than those do."""
 
-@dataclass(frozen=True)
-class MemoryPlan:
+
+class MemoryPlan(NamedTuple):
     """Where temporary buffers lie.
 
     Attributes:
-        offsets: For each temporary buffer its first byte in the arena, a multiple of ``ALIGNMENT``.
+        offsets: For each buffer its first byte in the arena, a multiple of ``ALIGNMENT``; 0 for one that is not there.
         size: Bytes of the arena.
         zeroed: Bytes at its beginning that hold the buffers whose padding must be zero.
     """
 
-    offsets: Mapping[int, int]
+    offsets: Array
     size: int
     zeroed: int = 0
 
@@ -54,21 +56,19 @@ class Lives:
         zeroed: Those of them whose padding must stay zero.
 
     Attributes:
-        temporaries: As it was given.
         zeroed: The lives of those whose padding must stay zero, in order of their first calls.
         others: Those of the others.
         meeting: For each of these the numbers of the others that share a call with it.
     """
 
     def __init__(self, temporaries: Iterable[int], touched: Iterable[Iterable[int]], zeroed: Collection[int]) -> None:
-        self.temporaries = tuple(temporaries)
         first: dict[int, int] = {}
         last: dict[int, int] = {}
         for index, buffers in enumerate(touched):
             for buffer in buffers:
                 first.setdefault(buffer, index)
                 last[buffer] = index
-        lives = [Life(buffer, first[buffer], last[buffer]) for buffer in self.temporaries if buffer in first]
+        lives = [Life(buffer, first[buffer], last[buffer]) for buffer in temporaries if buffer in first]
         padded = [life for life in lives if life.buffer in zeroed]
         self.zeroed = sorted(padded, key=lambda life: (life.first, life.buffer))
         self.others = sorted((life for life in lives if life.buffer not in zeroed), key=lambda life: life[1::-1])
@@ -81,12 +81,12 @@ class Lives:
             nbytes: The size of each buffer of the program.
             geometries: The geometry of each buffer whose padding must stay zero.
         """
-        offsets = dict.fromkeys(self.temporaries, 0)
+        offsets = [0] * len(nbytes)
         zeroed = self._place_zeroed(nbytes, geometries, offsets)
         size = self._place_by_size([_rounded(nbytes[life.buffer]) for life in self.others], zeroed, offsets)
-        return MemoryPlan(offsets, size, zeroed)
+        return MemoryPlan(np.array(offsets, np.int64), size, zeroed)
 
-    def _place_zeroed(self, nbytes: Sequence[int], geometries: Mapping[int, Hashable], offsets: dict[int, int]) -> int:
+    def _place_zeroed(self, nbytes: Sequence[int], geometries: Mapping[int, Hashable], offsets: list[int]) -> int:
         """Give each zeroed buffer a whole slot of its own geometry; return the bytes that the slots take."""
         slots: dict[Hashable, list[tuple[int, int]]] = {}  # geometry -> (offset, last call) of each slot
         end = 0
@@ -103,7 +103,7 @@ class Lives:
                 end += _rounded(nbytes[life.buffer])
         return end
 
-    def _place_by_size(self, nbytes: Sequence[int], start: int, offsets: dict[int, int]) -> int:
+    def _place_by_size(self, nbytes: Sequence[int], start: int, offsets: list[int]) -> int:
         """Place buffers from the largest on, each in the smallest gap that holds it; return the arena's size."""
         placed: list[tuple[int, int] | None] = [None] * len(nbytes)
         end = start
@@ -123,25 +123,35 @@ class Stack:
         lives: The lives of the buffers.
         plan: Where they lie in one size.
         nbytes: The size of each buffer of the program there.
+
+    Attributes:
+        alike: Buffers with others in whose places they lie, which must be of the same geometry.
     """
 
     def __init__(self, lives: Lives, plan: MemoryPlan, nbytes: Sequence[int]) -> None:
-        offsets = plan.offsets
-        self._count, self._temporaries = len(nbytes), np.array(lives.temporaries, np.int64)
+        offsets, others = plan.offsets.tolist(), [life.buffer for life in lives.others]
+        self._count = len(nbytes)
         slots = {offsets[life.buffer]: life.buffer for life in reversed(lives.zeroed)}
-        self._slots = np.array([slots[offset] for offset in sorted(slots)], np.int64)
         number = {offset: index for index, offset in enumerate(sorted(slots))}
+        self._slots = np.array([slots[offset] for offset in number], np.int64)
         self._padded = np.array([life.buffer for life in lives.zeroed], np.int64)
         self._slot = np.array([number[offsets[life.buffer]] for life in lives.zeroed], np.int64)
         self.alike = [*zip(self._padded.tolist(), self._slots[self._slot].tolist(), strict=True)]
         self._levels = self._on_one_another(lives, offsets, nbytes)
-        pairs = [(a.buffer, lives.others[b].buffer) for a, met in zip(lives.others, lives.meeting, strict=True)
-                 for b in met if a.buffer < lives.others[b].buffer]  # fmt: skip
-        self._one, self._other = np.array(pairs, np.int64).reshape(-1, 2).T
+        pairs = [(one, others[each]) for one, met in zip(others, lives.meeting, strict=True) for each in met]
+        self._one, self._other = np.array([each for each in pairs if each[0] < each[1]], np.int64).reshape(-1, 2).T
+        placed = np.array([*lives.zeroed, *lives.others], np.int64).reshape(-1, 3)
+        self._placed, self._first, self._end = placed[:, 0], placed[:, 1], placed[:, 2] + 1
+        self._calls = int(self._end.max(initial=0)) + 1
+        least = self._least(_all_rounded(np.array(nbytes, np.int64)))
+        self._waste = SPARE + plan.size / least if least else 1.0
 
-    def _on_one_another(
-        self, lives: Lives, offsets: Mapping[int, int], nbytes: Sequence[int]
-    ) -> list[tuple[Array, Array]]:
+    def _least(self, rounded: Array) -> int:
+        """Return the bytes that are in use at once, which no plan has less than."""
+        more = np.bincount(self._first, rounded[self._placed], self._calls)
+        return int((more - np.bincount(self._end, rounded[self._placed], self._calls)).cumsum().max(initial=0))
+
+    def _on_one_another(self, lives: Lives, offsets: Sequence[int], nbytes: Sequence[int]) -> list[tuple[Array, Array]]:
         """Return buffers with what is below each, those first that lie at the bottom: on what is zeroed."""
         below: dict[int, int] = {}
         level: dict[int, int] = {self._count: 0}
@@ -156,27 +166,31 @@ class Stack:
         levels = [[each for each in below if level[each] == depth] for depth in range(1, max(level.values()) + 1)]
         return [(np.array(own, np.int64), np.array([below[each] for each in own], np.int64)) for own in levels]
 
-    def plan(self, nbytes: Array) -> tuple[Array, int, int] | None:
-        """Return where buffers of other sizes lie, the arena's size and the bytes that are zeroed.
+    def plan(self, nbytes: Array) -> MemoryPlan | None:
+        """Return where buffers of other sizes lie.
 
-        None if two that live at once would overlap. What ``alike`` has in pairs must be of equal geometries.
+        None if two that live at once would overlap, or the arena would be larger than it has to be.
         """
-        rounded = np.append(-(-nbytes // ALIGNMENT) * ALIGNMENT, 0)
-        offsets = np.zeros(self._count + 1, np.int64)
+        rounded = _all_rounded(nbytes)
+        offsets = np.zeros(self._count + 1, np.int64)  # the last is what lies on nothing else
         ends = rounded[self._slots].cumsum()
-        zeroed = int(ends[-1]) if len(ends) else 0
+        zeroed = offsets[self._count] = int(ends[-1]) if len(ends) else 0
         offsets[self._padded] = (ends - rounded[self._slots])[self._slot]
-        offsets[self._count] = zeroed
         for own, below in self._levels:
             offsets[own] = offsets[below] + rounded[below]
         end = offsets + rounded
         one, other = self._one, self._other
         if ((end[one] > offsets[other]) & (end[other] > offsets[one])).any():
             return None
-        return offsets[:-1], int(end[self._temporaries].max(initial=zeroed)), zeroed
+        size = int(end[self._placed].max(initial=zeroed))
+        return MemoryPlan(offsets[:-1], size, zeroed) if size <= self._waste * self._least(rounded) else None
 
 
-def _end(buffer: int, offsets: Mapping[int, int], nbytes: Sequence[int]) -> int:
+def _all_rounded(nbytes: Array) -> Array:
+    return np.append(-(-nbytes // ALIGNMENT) * ALIGNMENT, 0)
+
+
+def _end(buffer: int, offsets: Sequence[int], nbytes: Sequence[int]) -> int:
     return offsets[buffer] + _rounded(nbytes[buffer])
 
 

@@ -24,7 +24,6 @@ from opbuild.runtime.symbolic import NONE, Argument, Asked, Decided, Padding, Re
 
 def numbered(
     program: Program,
-    symbols: Symbols,
     constant_of: Mapping[int, int],
     constants: Sequence[Constant],
     notes: Mapping[str, Any],
@@ -33,9 +32,11 @@ def numbered(
 
     Raises:
         BuildError: If it names what it does not have.
-        ValueError: If it asks what no family answers.
+        ValueError: If it is for one signature, or asks what no family answers.
     """
-    record = _Numbering(program, symbols).record(constant_of, constants, notes)
+    if program.symbols is None:
+        raise ValueError("the program is for one signature")
+    record = _Numbering(program, program.symbols).record(constant_of, constants, notes)
     wrong = problem(record)
     if wrong:
         raise BuildError(f"network {program.name}: {wrong}", "this is an error in opbuild; please report it")
@@ -60,7 +61,7 @@ class _Numbering:
             self._variants[id(question.answer)] = self._question(question)
         tables = {index: each.table for index, each in enumerate(program.buffers) if each.table is not None}
         behind = {index: len(constants) + number for number, index in enumerate(tables)}
-        buffers = storages(program, {**constant_of, **behind}, lambda each: place(each.size))
+        buffers = storages(program, {**constant_of, **behind}, [0] * len(program.buffers), place)
         has_library = any(isinstance(call, KernelCall) for call in program.calls)
         called = [self._step(call, has_library=has_library) for call in program.calls]
         kinds = [_kind(desc, number) for number, (desc, _, _) in enumerate(self._kinds)]

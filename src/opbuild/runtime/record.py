@@ -524,3 +524,10 @@ class Record:
     cut: Cut | None = None
     zeroed: int = 0
     symbolic: Symbolic | None = None
+
+    def declared(self, ports: Ports) -> Ports:
+        """Return inputs or outputs as readers are told: -1 for an extent that differs from signature to signature."""
+        if self.symbolic is None:
+            return ports
+        known = self.symbolic.formulas.known
+        return ports.with_(extents=np.array([known(place) for place in ports.extents.tolist()], np.int64))

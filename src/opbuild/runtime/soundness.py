@@ -62,6 +62,8 @@ class Soundness:
         self._step, self._buffer, wrote, several = columns
         self._writes, self._shares = wrote != 0, several != 0
         self._unwritten = np.zeros(0, np.int64)
+        checks = [number for number, kind in enumerate(steps.kinds) if kind.symbol in CHECKS.values()]
+        self._checked = np.flatnonzero(np.isin(steps.called, checks)).tolist() if checks else []
 
     def structure(self) -> str | None:
         """Return what is wrong whatever the numbers are, or None."""
@@ -70,7 +72,7 @@ class Soundness:
             for place in range(len(ports)):
                 if wrong := _wrong_port(ports, kind, place, record):
                     return f"{ports.names[place]} {wrong}"
-        return self._misplaced() or self._misnamed() or _mistyped(record) or self._returned()
+        return self._misplaced() or self._misnamed() or _mistyped(record) or self._unchecked() or self._returned()
 
     def numbers(self, record: Record) -> str | None:
         """Return what is wrong with the numbers of a record with these calls, or None."""
@@ -79,7 +81,7 @@ class Soundness:
         for call in record.steps.hosts:
             if not _fits_types(call):
                 return f"{call.node.name}: a view does not fit the type of its value"
-        return _misplaced(record) or self._outside(record) or _scattered(record)
+        return _misplaced(record) or self._outside(record) or self._scattered(record)
 
     # -- whatever the numbers are -------------------------------------------------------------------------------------
 
@@ -116,6 +118,14 @@ class Soundness:
             ],
             self._nodes,
         )
+
+    def _unchecked(self) -> str | None:
+        """Return which indices can not be looked at."""
+        record, steps = self._record, self._record.steps
+        for call in self._checked:
+            if not _can_check(steps.kinds[steps.called[call]], int(steps.ends[call]), record):
+                return f"{_nodes(int(steps.kernels[call]), record)}: indices are not looked at as they are"
+        return None
 
     def _returned(self) -> str | None:
         """Return why not each output is one of its own, and note what would be read before it is written."""
@@ -167,6 +177,15 @@ class Soundness:
             if elements[index] and not said:
                 said = f"{self._nodes(index)}: it reads buffer {self._buffer[index]}, which nothing wrote before"
         return said or self._left_out(record.outputs, elements)
+
+    def _scattered(self, record: Record) -> str | None:
+        """Return which indices are looked at that do not lie one after the other."""
+        steps = record.steps
+        for call in self._checked:
+            extent, stride = steps.dims.pairs[steps.dims.first[steps.shape[steps.ends[call] - 2]]].tolist()
+            if stride != 1 and extent > 1:
+                return f"{_nodes(int(steps.kernels[call]), record)}: indices are not looked at as they lie"
+        return None
 
     def _views(self, record: Record) -> tuple[Array, Array, DimsTable]:
         """Return for each view the row of its extents and strides and its first element, and those rows."""
@@ -278,7 +297,7 @@ def _fits_types(call: HostCall) -> bool:
 
 
 def _mistyped(record: Record) -> str | None:
-    """Return which kernel takes elements for others, or can not look at indices."""
+    """Return which kernel takes elements for others."""
     buffers, steps = record.buffers, record.steps
     held = buffers.itemsize[steps.buffer]
     if any(kind.dtypes for kind in steps.kinds):
@@ -288,10 +307,6 @@ def _mistyped(record: Record) -> str | None:
             index = int(wrong.argmax())
             where = _nodes(int(steps.step[index]), record)
             return f"{where}: a kernel takes elements of {taken[index]} bytes, its buffer has some of {held[index]}"
-    checks = [number for number, kind in enumerate(steps.kinds) if kind.symbol in CHECKS.values()]
-    for call in np.flatnonzero(np.isin(steps.called, checks)).tolist():
-        if not _can_check(steps.kinds[steps.called[call]], int(steps.ends[call]), record):
-            return f"{_nodes(int(steps.kernels[call]), record)}: indices are not looked at as they are"
     return None
 
 
@@ -303,17 +318,6 @@ def _can_check(kind: Kind, end: int, record: Record) -> bool:
     dims, (indices, bounds) = steps.dims, steps.shape[end - 2 : end].tolist()
     dtype = kind.dtypes[0] if kind.dtypes else buffers.sorts[buffers.sort[steps.buffer[end - 2]]][1]
     return dtype in ("int32", "int64") and dims.rank[indices] == 1 and bool(dims.rank[bounds] >= 1)
-
-
-def _scattered(record: Record) -> str | None:
-    """Return which indices are looked at that do not lie one after the other."""
-    steps = record.steps
-    checks = [number for number, kind in enumerate(steps.kinds) if kind.symbol in CHECKS.values()]
-    for call in np.flatnonzero(np.isin(steps.called, checks)).tolist() if checks else ():
-        extent, stride = steps.dims.pairs[steps.dims.first[steps.shape[steps.ends[call] - 2]]].tolist()
-        if stride != 1 and extent > 1:
-            return f"{_nodes(int(steps.kernels[call]), record)}: indices are not looked at as they lie"
-    return None
 
 
 def _reaches(dims: DimsTable) -> tuple[Array, Array, Array, str | None]:

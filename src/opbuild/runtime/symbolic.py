@@ -8,14 +8,14 @@ decided once; they are of one kind.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from opbuild.graph.formulas import Formulas
-from opbuild.graph.tables import TABLES, Table
+from opbuild.graph.tables import Table
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.stored_desc import desc_from_json
@@ -246,75 +246,32 @@ def _argument(parts: Any) -> Argument:
 
 
 def problem(record: Record) -> str | None:
-    """Return why a record for several signatures names what it does not have, or None.
+    """Return why a record for several signatures can be bound to none, or None.
 
-    Whether numbers are sound is looked at for each signature.
+    Numbers are looked at for each: a place that there is not, or of another number, is found there.
     """
     symbolic, steps = symbolic_of(record), record.steps
-    ranks = [*record.inputs.rank.tolist(), *map(len, symbolic.values)]
-    in_range = [
-        (_places_of(record), symbolic.formulas.count),
-        ([index for index, _ in symbolic.variables], len(ranks)),
-        ([each.question for each in symbolic.decided if each.question != NONE], len(symbolic.questions)),
-        ([each.buffer for each in symbolic.padding], len(record.buffers)),
-    ]
-    if any(not 0 <= index < count for indices, count in in_range for index in indices):
-        return "it names what it does not have"
-    if any(not 0 <= axis < ranks[index] for index, axis in symbolic.variables):
-        return "it reads an extent that no input has"
-    if any(each.name not in TABLES for each in symbolic.tables):
-        return "it has a table that nobody makes"
-    if len(symbolic.more) not in (0, len(steps.buffer)) or (symbolic.repetitions and not len(symbolic.more)):
-        return "its arguments and what is repeated do not belong together"
     bounds = [0, *chain(*((each.first, each.end) for each in symbolic.repetitions)), len(steps)]
     if bounds != sorted(bounds) or any((steps.kind[each.first : each.end] < 0).any() for each in symbolic.repetitions):
         return "what is repeated are not steps next to each other"
+    if len(symbolic.more) not in (0, len(steps.buffer)) or (symbolic.repetitions and not len(symbolic.more)):
+        return "its arguments and what is repeated do not belong together"
     return _undecided(record) or Soundness(record).structure()
 
 
 def _undecided(record: Record) -> str | None:
     """Return which kind of step is not what is decided for it: calls of one kind have equal operands."""
     decided, steps = symbolic_of(record).decided, record.steps
-    if len(steps.kinds) < len(decided):
+    own = [*rows_of_kinds(record), *([NONE] * kind.arguments for kind in steps.kinds[len(decided) :])]
+    if [*map(len, own)] != [kind.arguments for kind in steps.kinds]:
         return "it decides what it does not call"
-    rows = [
-        [*own, *[0] * (kind.arguments - len(own))]
-        for own, kind in zip(rows_of_kinds(record), steps.kinds, strict=False)
-    ]
-    rows += [[NONE] * kind.arguments for kind in steps.kinds[len(decided) :]]
-    own = steps.of_arguments(rows)
-    if ((own != NONE) & (own != steps.shape)).any():
+    rows = steps.of_arguments(own)
+    if ((rows != NONE) & (rows != steps.shape)).any():
         return "calls of one kind have other operands"
-    ranks = steps.dims.rank
-    for each, kind, operands in zip(decided, steps.kinds, rows, strict=False):
+    for each, kind, operands in zip(decided, steps.kinds, own, strict=False):
         given = [len(operand.dims) for operand in each.desc.operands]
-        if ranks[operands].tolist() != given or kind.writes != len(each.desc.outputs):
+        if steps.dims.rank[operands].tolist() != given or kind.writes != len(each.desc.outputs):
             return f"{each.desc.op_type}: its operands are not those of its kernel"
     if any(kind.symbol not in CHECKS.values() for kind in steps.kinds[len(decided) :]):
         return "it calls what nobody chooses"
     return None
-
-
-def _places_of(record: Record) -> Iterator[int]:
-    """Yield all places of numbers."""
-    symbolic, steps = symbolic_of(record), record.steps
-    columns = (record.buffers.size, steps.offset, steps.dims.pairs.reshape(-1), symbolic.more)
-    yield from chain(*(column.tolist() for column in columns))
-    yield from chain(record.inputs.extents.tolist(), record.outputs.extents.tolist(), *symbolic.values)
-    yield from chain(*(each.geometry for each in symbolic.padding), (each.times for each in symbolic.repetitions))
-    yield from (symbolic.one, symbolic.zero)
-    for arguments in chain((e.arguments for e in symbolic.questions), (e.arguments for e in symbolic.tables)):
-        yield from _places_in(arguments)
-    for call in steps.hosts:
-        for view in (*call.inputs, *call.outputs):
-            yield from () if view is None else (view.offset, *chain(*view.dims))
-        for type_ in (*call.input_types, *call.output_types):
-            yield from () if type_ is None else type_.shape
-
-
-def _places_in(arguments: Sequence[Argument]) -> Iterator[int]:
-    for kind, value in arguments:
-        if kind == "tuple":
-            yield from _places_in(value)
-        elif kind == "place":
-            yield value

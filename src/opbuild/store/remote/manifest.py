@@ -21,8 +21,8 @@ from opbuild.store.remote.objects import sha256_of
 HELD = PIECE
 """Bytes of the pieces that a manifest has in it."""
 
-_TEMPLATE, _SYMBOL = "open", "__kernel0"
-"""The part of a record that a template is, and how symbols of kernels end."""
+_KERNELS, _SYMBOL = "kernels", "__kernel0"
+"""The part of a record for several signatures that names the kernels of its library, and how their symbols end."""
 
 LARGEST = 2**30
 """Bytes of a library, or of all small constants."""
@@ -119,10 +119,10 @@ def _held(said: Any, rest: bytes) -> dict[str, bytes]:
 
 
 def operators_of(record: Any) -> list[str]:
-    """Return the names without device of the operators that a record says it was built of, or a template needs."""
+    """Return the names without device of the operators that a record says it was built of, or is linked of."""
     try:
-        if _TEMPLATE in record:
-            return [str(symbol).removesuffix(_SYMBOL) for _, symbol in record[_TEMPLATE]["kernels"]]
+        if _KERNELS in record:
+            return [str(symbol).removesuffix(_SYMBOL) for _, symbol in record[_KERNELS]]
         return [str(name).rpartition("_")[0] for name, *_ in record["notes"]["operators"]]
     except REFUSED:
         return []
