@@ -11,7 +11,7 @@ import pytest
 
 from generated.opened import record_of, views_at_hand
 from generated.random_open import WIDTH, make_open_model, sizes
-from generated.test_open_networks import opened
+from generated.test_open_templates import opened
 from opbuild.errors import ModelError
 from opbuild.frontend.onnx_model import load_model
 from opbuild.kernel.level import LEVELS

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 import pytest
+from opbuild.runtime.template import OpenHost
 
 import opbuild
 from generated.opened import Sizes
@@ -29,7 +30,6 @@ from opbuild.graph.tables import TABLES
 from opbuild.graph.types import TABLE, Array, Graph, Node, TensorType
 from opbuild.pipeline.templates import open_shapes
 from opbuild.runtime.binding import Shapes
-from opbuild.runtime.template import OpenHost
 from support.comparison import onnxruntime_outputs
 from support.fuzzing import CAMPAIGN, SEED, check_seeds
 from support.tiers import spans

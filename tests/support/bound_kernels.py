@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,9 +17,9 @@ import pytest
 
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.stored_desc import desc_from_json
-from opbuild.runtime import library
+from opbuild.runtime.arena import Arena
 from opbuild.runtime.buffers import DIMENSION
-from support.counted_functions import exchanged
+from opbuild.runtime.executor import Executor
 
 Dims = tuple[tuple[int, int], ...]
 
@@ -38,31 +38,20 @@ class Bound(NamedTuple):
 
 @contextmanager
 def watched_bindings() -> Iterator[set[Bound]]:
-    """Note each call that is bound meanwhile."""
+    """Note each call whose arguments are filled meanwhile."""
     found: set[Bound] = set()
-    symbols: dict[int, str] = {}
-    functions = []  # so that no other one is where one of them was
-    kernel = library.Library.kernel
+    whole = Arena.fill
 
-    def named(self: library.Library, symbol: str) -> Any:
-        function = kernel(self, symbol)
-        symbols[_address(function)] = symbol
-        functions.append(function)
-        return function
+    def fill(self: Arena, owner: Executor, memory: Any) -> None:
+        whole(self, owner, memory)
+        steps, start = owner.record.steps, 0
+        for kind, end in zip(steps.called.tolist(), steps.ends.tolist(), strict=True):
+            operands = tuple(_dims(header) for header in self.headers[start:end])
+            found.add(Bound(steps.kinds[kind].symbol, operands))
+            start = end
 
-    def noting(whole: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(callees: Sequence[library.Callee], called: Any, ends: Any, headers: Any) -> Any:
-            names = [symbols.get(_address(callee.function), "") for callee in callees]
-            start = 0
-            for number, end in zip(called.tolist(), ends.tolist(), strict=True):
-                found.add(Bound(names[number], tuple(_dims(header) for header in headers[start:end])))
-                start = end
-            return whole(callees, called, ends, headers)
-
-        return noted
-
-    with pytest.MonkeyPatch.context() as patch, exchanged(library.kernel_steps, noting):
-        patch.setattr(library.Library, "kernel", named)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Arena, "fill", fill)
         yield found
 
 
@@ -98,10 +87,6 @@ def _descriptors(store: Path) -> dict[str, list[OpDesc]]:
         key = json.loads(path.read_text(encoding="utf-8"))["key"]
         found.setdefault(symbol, []).append(desc_from_json(key["components"]))
     return found
-
-
-def _address(function: Any) -> int:
-    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def _dims(header: Any) -> Dims:
