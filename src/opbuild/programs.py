@@ -250,7 +250,7 @@ class Programs:
             reason = SUITING if number not in decision.replaced else REPLACING
             served.setdefault((each.kernel.symbol, reason), {}).update(nodes[number])
         operators = [
-            made[name]._replace(nodes=tuple(of)) if name in made else OperatorReport(name, "reused", why, tuple(of))
+            made.get(name, OperatorReport(self._name(name), "reused", why, ()))._replace(nodes=tuple(of))
             for (name, why), of in served.items()
         ]
         chosen_names = {name for name, _ in served}
@@ -258,6 +258,10 @@ class Programs:
         if not made:
             self._reported = decision, tuple(operators)
         return tuple(operators)
+
+    def _name(self, symbol: str) -> str:
+        """Return the name of an entry, given its kernel's symbol."""
+        return f"{symbol.removesuffix('__kernel0')}_{self._session.setup.config.device_id}"
 
     def _better(self, shapes: Shapes) -> Binding | None:
         """Return a size bound again with kernels that suit it, built behind the calls; None if that is not possible.

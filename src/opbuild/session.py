@@ -190,16 +190,16 @@ class Session:
         Raises:
             Exception: Any, from what does not know symbolic extents.
         """
-        from opbuild.pipeline.steps import lowering_options, optimize_graph
-        from opbuild.pipeline.templates import lower_open, open_shapes
+        from opbuild.pipeline.steps import lower_tuned, optimize_graph
+        from opbuild.pipeline.templates import open_shapes
 
         opened = open_shapes(declared, shapes)
-        graph, config = source.graph(opened.shapes, clock), self.setup.config
+        graph = source.graph(opened.shapes, clock)
         working(self.setup.observer, PREPARING)
         with clock("optimize"):
-            optimized = optimize_graph(graph, float32=config.forces_float32).with_(follows=graph.follows)
+            optimized = optimize_graph(graph, float32=self.setup.config.forces_float32).with_(follows=graph.follows)
         with clock("lower"):
-            return optimized, lower_open(optimized, opened, self.setup.level, lowering_options(config))
+            return optimized, lower_tuned(optimized, self.setup, opened)
 
     def served(self, needed: Planned, builder: Builder, clock: Clock) -> Served:
         """Return what is needed at the own level; if nothing can be compiled, at the highest level that has it all.

@@ -1,8 +1,9 @@
-"""Lowering with open extents: what families were asked, so that they can be asked again for another size."""
+"""Lowering with symbolic extents: what families were asked, so that they can be asked again for another size."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -15,13 +16,17 @@ V = TypeVar("V")
 
 
 class Recording(Kernels):
-    """Stands for kernels of every variant; families answer for the size at hand.
+    """Stands for kernels of every variant; families, and what tuning found, answer for the size at hand.
+
+    Args:
+        chosen: Answers for that size.
 
     Attributes:
-        questions: What they were asked.
+        questions: What was asked.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, chosen: Kernels) -> None:
+        self._chosen = chosen
         self.questions: list[Question] = []
 
     def has(self, desc: OpDesc) -> bool:
@@ -35,7 +40,11 @@ class Recording(Kernels):
 
     def choose(self, site: tuple[str, ...], function: Callable[..., V], arguments: tuple[Any, ...]) -> V:
         """Return the variant for the size at hand, or for another one where it is not for that; it decides nothing."""
-        answer = function(*_filled(arguments, at_example if self.is_elsewhere else at_hand))
+        if self.is_elsewhere:
+            found = function(*_filled(arguments, at_example))
+        else:
+            found = self._chosen.choose(site, function, _filled(arguments, at_hand))
+        answer: V = copy(found)  # by which the question is known of what it answers
         self.questions.append(Question(function, arguments[:-1], answer))
         return answer
 

@@ -14,8 +14,9 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.available import meaning
 from opbuild.runtime.dynamic import Chosen, Decision, Kernel
 from opbuild.runtime.library import Library
-from opbuild.runtime.record import Record
+from opbuild.runtime.record import CHOICES, Record
 from opbuild.runtime.symbolic import NONE, Asked, Decided, argument, dims_of, run_kinds, symbolic_of
+from opbuild.text.canonical import canonical_json
 
 Dims = list[tuple[tuple[int, int], ...]]
 """Extents and strides of each operand."""
@@ -58,7 +59,8 @@ class LoadedKernels:
         A family that would now leave a call to others can still compute it: its variant without limits is for any size.
         """
         symbolic, known = symbolic_of(record), numbers.tolist()
-        answers = [self._answer(question, known) for question in symbolic.questions]
+        tuned = {(family, asked): choice for family, asked, choice in record.notes.get(CHOICES, ())}
+        answers = [self._answer(question, known, tuned) for question in symbolic.questions]
         asked = zip(answers, symbolic.questions, strict=True)
         suits = all((answer is not None) == question.answered for answer, question in asked)
         run = run_kinds(record, numbers)
@@ -77,8 +79,10 @@ class LoadedKernels:
             chosen.append(None if kernel is None else Chosen(kernel, self._work(kernel.desc, dims)))
         return Decision(tuple(chosen), frozenset(replaced), suits)
 
-    def _answer(self, question: Asked, numbers: Sequence[int]) -> Any:
+    def _answer(self, question: Asked, numbers: Sequence[int], tuned: Mapping[tuple[str, str], Any]) -> Any:
         arguments = [argument(each, numbers) for each in question.arguments]
+        if tuned and (known := (question.family, canonical_json(arguments))) in tuned:
+            return tuned[known]
         return find(question.family).choose(*arguments, self._machine)
 
     def _best(self, each: Decided, wanted: Any, dims: Dims) -> Kernel | None:

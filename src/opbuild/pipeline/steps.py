@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.builder.result import BuildResult
@@ -27,22 +27,40 @@ from opbuild.runtime.memory_plan import plan
 from opbuild.runtime.reports import record_notes
 from opbuild.runtime.weights import Packer, pack_constants
 
+if TYPE_CHECKING:
+    from opbuild.pipeline.templates import OpenShapes
+
 
 def optimize_graph(graph: Graph, evaluate_node: Evaluate = evaluate, *, float32: bool = False) -> Graph:
     """Return the graph that is lowered; ``float32`` computes other floating-point types in float32."""
     return optimize(force_float32(graph) if float32 else graph, evaluate_node)
 
 
-def lower_tuned(graph: Graph, setup: Setup) -> Program:
-    """Return a graph lowered for a build, its variants those that tuning found where it found any."""
+def lower_tuned(graph: Graph, setup: Setup, opened: OpenShapes | None = None) -> Program:
+    """Return a graph lowered for a build, its variants those that tuning found where it found any.
+
+    Args:
+        graph: The optimized graph.
+        setup: What it is built for.
+        opened: The shapes of its inputs, if they have symbolic extents.
+    """
     options = lowering_options(setup.config)
     if setup.has_bank:
         from opbuild.pipeline.tuned_lowering import lower_with_bank  # most builds have no bank
 
-        return lower_with_bank(graph, setup, options)
+        return lower_with_bank(graph, setup, options, opened)
     asked = Tuned(Nothing())
-    program = lower(graph, setup.level, replace(options, kernels=asked))
+    program = lower_graph(graph, setup.level, replace(options, kernels=asked), opened)
     return replace(program, answers=asked.answers())
+
+
+def lower_graph(graph: Graph, level: Level, options: Options, opened: OpenShapes | None) -> Program:
+    """Return a graph lowered with some options, for one size, or with the symbolic extents of its inputs."""
+    if opened is None:
+        return lower(graph, level, options)
+    from opbuild.pipeline.templates import lower_open  # most networks are for one size
+
+    return lower_open(graph, opened, level, options)
 
 
 def lowering_options(config: Config) -> Options:
@@ -55,11 +73,10 @@ def pack(
     packer: Packer,
     clock: Clock,
     watch: Watch = unwatched,
-    meanwhile: Callable[[], object] = lambda: None,
 ) -> Packed:
-    """Pack a program's constants and plan its memory: what needs no kernel; ``meanwhile`` is this thread's first."""
+    """Pack a program's constants and plan its memory: what needs no kernel."""
     with clock("pack"):
-        constants = pack_constants(program, packer, watch, meanwhile)
+        constants = pack_constants(program, packer, watch)
     with clock("plan"):
         return Packed(program, constants, plan(program) if program.symbols is None else None)
 
@@ -109,12 +126,13 @@ def assemble(packed: Packed, built: Built) -> Assembled:
     own = program.descriptors()
     operators = tuple(operator for desc, operator in built.operators.items() if desc in own)
     symbols = {desc: symbol for desc, symbol in built.symbols.items() if desc in own}
+    choices = () if program.symbols is None else program.answers
     record = make_record(
         program,
         built.symbols,
         packed.memory,
         constant_of=packed.constants.positions,
         constants=packed.constants.places,
-        notes=record_notes(operators, program.notes, built.checked_order, symbols, program.tuned),
+        notes=record_notes(operators, program.notes, built.checked_order, symbols, program.tuned, choices),
     )
     return Assembled(record, packed.constants, built, operators, program.answers)

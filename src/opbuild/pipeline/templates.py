@@ -16,6 +16,7 @@ from opbuild.kernel.opdesc import FREE, OpDesc
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.lowering.recording import Recording
+from opbuild.lowering.tuned import Nothing, Tuned
 from opbuild.pipeline.loaded import with_rank
 from opbuild.program import KernelCall, Program, Symbols
 from opbuild.runtime.binding import Shapes
@@ -67,8 +68,8 @@ def lower_open(graph: Graph, opened: OpenShapes, level: Level, options: Options)
         level: The level that it is for.
         options: How it is lowered.
     """
-    recording = Recording()
-    program = lower(graph, level, Options(options.impl_mode, options.impl_types, recording))
+    recording = Recording(options.kernels or Tuned(Nothing()))
+    program = lower(graph, level, replace(options, kernels=recording))
     values = opened.shapes[len(program.inputs) :]
     return replace(program, symbols=Symbols(opened.extents, opened.places, values, recording.questions))
 

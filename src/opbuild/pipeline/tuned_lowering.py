@@ -25,16 +25,17 @@ if TYPE_CHECKING:
     from opbuild.graph.types import Graph
     from opbuild.lowering.context import Options
     from opbuild.lowering.tuned import Asked
+    from opbuild.pipeline.templates import OpenShapes
     from opbuild.program import Program
 
 
-def lower_with_bank(graph: Graph, setup: Setup, options: Options) -> Program:
+def lower_with_bank(graph: Graph, setup: Setup, options: Options, opened: OpenShapes | None = None) -> Program:
     """Return a graph lowered with the variants that tuning found, and what is said of them.
 
     What the release's bank chooses is taken where its kernels come with the release, so that a first start that
     compiles nothing without that bank compiles nothing with it. A bank that can not be read is told, and stops nothing.
     """
-    from opbuild.lowering.lower import lower
+    from opbuild.pipeline.steps import lower_graph
 
     problem = bank_problem(setup)
     if problem:
@@ -45,7 +46,7 @@ def lower_with_bank(graph: Graph, setup: Setup, options: Options) -> Program:
     bank = knowledge(setup)
     while True:
         chosen = Tuned(bank or Nothing(), withheld)
-        program = lower(graph, setup.level, replace(options, kernels=chosen))
+        program = lower_graph(graph, setup.level, replace(options, kernels=chosen), opened)
         lacking = set[str]() if pack is None else _lacking(program, pack)
         found = [
             (question, each.answer)
@@ -57,7 +58,7 @@ def lower_with_bank(graph: Graph, setup: Setup, options: Options) -> Program:
         elif bank is None or not bank.open:
             return replace(program, tuned=chosen.notes(), answers=chosen.answers())
         else:
-            bank.settle(_found_out(graph, setup, options, bank.open, (chosen.asked, program)))
+            bank.settle(_found_out(graph, setup, options, opened, bank.open, (chosen.asked, program)))
 
 
 Lowered = tuple[Mapping["Question", "Asked"], "Program"]
@@ -65,7 +66,12 @@ Lowered = tuple[Mapping["Question", "Asked"], "Program"]
 
 
 def _found_out(
-    graph: Graph, setup: Setup, options: Options, records: Mapping[Question, Record], lowered: Lowered
+    graph: Graph,
+    setup: Setup,
+    options: Options,
+    opened: OpenShapes | None,
+    records: Mapping[Question, Record],
+    lowered: Lowered,
 ) -> dict[Question, bool]:
     """Return whether records count that answered questions: whether their kernels are what was measured.
 
@@ -73,14 +79,15 @@ def _found_out(
         graph: The network.
         setup: What it is built for.
         options: How it is lowered.
+        opened: The shapes of its inputs, if they have symbolic extents.
         records: The records.
         lowered: It, lowered with their answers.
     """
-    from opbuild.lowering.lower import lower
     from opbuild.lowering.tuned import Chosen, Tuned, kernels_of
+    from opbuild.pipeline.steps import lower_graph
 
     tables = Tuned(Chosen({question: record.default for question, record in records.items()}))
-    both = lowered, (tables.asked, lower(graph, setup.level, replace(options, kernels=tables)))
+    both = lowered, (tables.asked, lower_graph(graph, setup.level, replace(options, kernels=tables), opened))
     kernels = {
         question: [desc for asked, program in both for desc in kernels_of(program, asked, question)]
         for question in records

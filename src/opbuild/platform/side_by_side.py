@@ -18,7 +18,6 @@ def side_by_side(
     items: Sequence[T],
     threads: int,
     name: str,
-    meanwhile: Callable[[], object] = lambda: None,
 ) -> list[R]:
     """Call a function for each item, in the order of the items as far as threads are free; return what it returns.
 
@@ -30,10 +29,9 @@ def side_by_side(
         items: What it is called with.
         threads: Threads at most, the calling one among them.
         name: The threads' name.
-        meanwhile: What the calling thread does before it takes items, while others do.
 
     Raises:
-        BaseException: What ``meanwhile`` raised, else what ``work`` did, of the first item at which it did.
+        BaseException: What ``work`` raised, of the first item at which it did.
     """
     results: dict[int, R] = {}
     errors: dict[int, BaseException] = {}
@@ -60,7 +58,6 @@ def side_by_side(
     for each in helpers:
         each.start()
     try:
-        meanwhile()
         run()
         for each in helpers:
             each.result()

@@ -34,6 +34,8 @@ ALIGNMENT = 64
 """Bytes; every buffer begins on a cache line."""
 CHECKED_ORDER = "check_flag"
 """The note of a record that lists the kernels to be checked by ``runtime.order_check``."""
+CHOICES = "choices"
+"""The note of a record that has what tuning answered families, and with which arguments, where it was not their own."""
 KERNELS = "kernels"
 """The note of a record that has the family and the variant of each kernel, by symbol."""
 CHECKS = {True: "opbuild_indices", False: "opbuild_places"}

@@ -8,9 +8,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from opbuild.report import Clock, OperatorReport, Report
-from opbuild.runtime.record import CHECKED_ORDER, KERNELS, Record
+from opbuild.runtime.record import CHECKED_ORDER, CHOICES, KERNELS, Record
 
 if TYPE_CHECKING:
+    from opbuild.kernel.answers import Answers
     from opbuild.kernel.opdesc import OpDesc
 
 
@@ -20,13 +21,16 @@ def record_notes(
     checked: Sequence[str] = (),
     symbols: Mapping[OpDesc, str] = MappingProxyType({}),
     tuned: Mapping[str, str] = MappingProxyType({}),
+    answers: Answers = (),
 ) -> dict[str, Any]:
-    """Return what a record keeps of a build for later reports, and the kernels whose order of tasks is checked."""
+    """Return what a record keeps of a build: for later reports, and for who chooses kernels for a size."""
+    choices = [[each.family, each.arguments, each.choice] for each in answers if each.choice != each.default]
     return ({CHECKED_ORDER: list(checked)} if checked else {}) | {
         "operators": [[operator.name, list(operator.nodes), operator.milliseconds] for operator in operators],
         KERNELS: {symbol: [desc.family, dict(desc.variant)] for desc, symbol in symbols.items()},
         "lowering": {str(node): str(note) for node, note in lowering.items()},
         **({"tuned": dict(tuned)} if tuned else {}),
+        **({CHOICES: choices} if choices else {}),
     }
 
 

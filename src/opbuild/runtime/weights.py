@@ -207,16 +207,13 @@ class Constants(NamedTuple):
     small: Array
 
 
-def pack_constants(
-    program: Program, packer: Packer, watch: Watch = unwatched, meanwhile: Callable[[], object] = lambda: None
-) -> Constants:
+def pack_constants(program: Program, packer: Packer, watch: Watch = unwatched) -> Constants:
     """Pack the constants of a program; equal ones once, those packed before not again.
 
     Args:
         program: The program.
         packer: Packs them.
         watch: Told how many of the bytes are packed.
-        meanwhile: What this thread does before it packs, while others begin; what it raises ends the packing.
 
     Raises:
         BuildError: If packing gives something else than the buffer that it is for.
@@ -243,7 +240,7 @@ def pack_constants(
         return done
 
     # digest (empty: a small one) and bytes
-    found = side_by_side(work, range(len(tasks)), threads, "opbuild-pack", meanwhile)
+    found = side_by_side(work, range(len(tasks)), threads, "opbuild-pack")
     offsets, end = [], 0
     for digest, array in found:
         offsets.append(0 if digest else end)
