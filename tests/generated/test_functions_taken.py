@@ -20,10 +20,11 @@ NEWEST = onnx.defs.onnx_opset_version()
 def is_compared(each: Decided) -> bool:
     """Return whether it matters what the table says, and lowering knows better.
 
-    Nothing is left of a node of which all is known, whichever is taken. Where tensors have no elements nothing is
-    computed, and functions that reshape can not always be bound: the table keeps all such nodes.
+    Nothing is left of a node of which all is known, as empty lists are, whichever is taken. Where tensors have no
+    elements nothing is computed, and functions that reshape can not always be bound: the table keeps all such nodes.
     """
-    is_known = all(known or kind is None for known, kind in zip(each.known, each.types, strict=True))
+    pairs = zip(each.known, each.types, strict=True)
+    is_known = all(known or kind is None or not kind.size for known, kind in pairs)
     is_empty = any(kind is not None and 0 in kind.shape for kind in each.types[:3])
     may_be_kept = is_foreign(each.node, NEWEST) or each.node.op_type == "Attention"
     return not is_known and not (is_empty and may_be_kept and not each.by_table)
