@@ -223,6 +223,6 @@ def test_every_step_is_timed(cache: Path) -> None:
     """The report has the steps of the data path in the order in which they begin."""
     net = opbuild.compile(model(weights=WEIGHTS - 1), cache_path=cache)
     assert list(net.report.steps) == [
-        "load", "read", "optimize", "lower", "pack", "decide", "plan", "build", "link", "start", "store",
+        "load", "read", "optimize", "lower", "pack", "plan", "decide", "build", "link", "start", "store",
     ]  # fmt: skip
     assert all(milliseconds >= 0 for milliseconds in net.report.steps.values())

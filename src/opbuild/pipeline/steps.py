@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.builder.result import BuildResult
@@ -15,10 +14,10 @@ from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph
 from opbuild.kernel.level import Level
 from opbuild.lowering.context import Options
-from opbuild.lowering.lower import lower
 from opbuild.lowering.tuned import Nothing, Tuned
 from opbuild.pipeline.setup import Setup
 from opbuild.pipeline.stages import Assembled, Built, Packed
+from opbuild.pipeline.templates import OpenShapes, lower_graph
 from opbuild.program import Program
 from opbuild.report import Clock, OperatorReport
 from opbuild.runtime.assembly import make_record
@@ -26,9 +25,6 @@ from opbuild.runtime.link import link_with_any, support_objects
 from opbuild.runtime.memory_plan import plan
 from opbuild.runtime.reports import record_notes
 from opbuild.runtime.weights import Packer, pack_constants
-
-if TYPE_CHECKING:
-    from opbuild.pipeline.templates import OpenShapes
 
 
 def optimize_graph(graph: Graph, evaluate_node: Evaluate = evaluate, *, float32: bool = False) -> Graph:
@@ -52,15 +48,6 @@ def lower_tuned(graph: Graph, setup: Setup, opened: OpenShapes | None = None) ->
     asked = Tuned(Nothing())
     program = lower_graph(graph, setup.level, replace(options, kernels=asked), opened)
     return replace(program, answers=asked.answers())
-
-
-def lower_graph(graph: Graph, level: Level, options: Options, opened: OpenShapes | None) -> Program:
-    """Return a graph lowered with some options, for one size, or with the symbolic extents of its inputs."""
-    if opened is None:
-        return lower(graph, level, options)
-    from opbuild.pipeline.templates import lower_open  # most networks are for one size
-
-    return lower_open(graph, opened, level, options)
 
 
 def lowering_options(config: Config) -> Options:

@@ -59,6 +59,11 @@ def open_shapes(declared: Sequence[Sequence[int]], shapes: Shapes) -> OpenShapes
     return OpenShapes(extents, tuple(opened), tuple(places))
 
 
+def lower_graph(graph: Graph, level: Level, options: Options, opened: OpenShapes | None) -> Program:
+    """Return a graph lowered with some options, for one size, or with the symbolic extents of its inputs."""
+    return lower(graph, level, options) if opened is None else lower_open(graph, opened, level, options)
+
+
 def lower_open(graph: Graph, opened: OpenShapes, level: Level, options: Options) -> Program:
     """Return a program with symbolic extents.
 

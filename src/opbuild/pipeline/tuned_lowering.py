@@ -35,7 +35,7 @@ def lower_with_bank(graph: Graph, setup: Setup, options: Options, opened: OpenSh
     What the release's bank chooses is taken where its kernels come with the release, so that a first start that
     compiles nothing without that bank compiles nothing with it. A bank that can not be read is told, and stops nothing.
     """
-    from opbuild.pipeline.steps import lower_graph
+    from opbuild.pipeline.templates import lower_graph
 
     problem = bank_problem(setup)
     if problem:
@@ -84,7 +84,7 @@ def _found_out(
         lowered: It, lowered with their answers.
     """
     from opbuild.lowering.tuned import Chosen, Tuned, kernels_of
-    from opbuild.pipeline.steps import lower_graph
+    from opbuild.pipeline.templates import lower_graph
 
     tables = Tuned(Chosen({question: record.default for question, record in records.items()}))
     both = lowered, (tables.asked, lower_graph(graph, setup.level, replace(options, kernels=tables), opened))
