@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from opbuild.graph.extents import Extent, Extents
 from opbuild.graph.number_operations import OPERATIONS
 from opbuild.graph.polynomials import Condition, Monomial, Polynomial, Variable
@@ -64,15 +66,18 @@ class Formulas:
         if len(extents) != self._inputs:
             return None
         values: list[Any] = list(extents)
-        for operation, left, right in self._worked_out:
-            if operation == "index":  # numbers are those of the first repetition
-                values.append(0)
-                continue
-            try:
-                values.append(OPERATIONS[operation](self._value(left, values), self._value(right, values)))
-            except (ArithmeticError, ValueError):
-                return None
+        try:
+            with np.errstate(all="ignore"):
+                for operation, left, right in self._worked_out:
+                    values.append(self._worked(operation, left, right, values))
+        except (ArithmeticError, ValueError):
+            return None
         return values
+
+    def _worked(self, operation: str, left: int | Terms, right: int | Terms, values: Sequence[Any]) -> Any:
+        if operation == "index":  # numbers are those of the first repetition
+            return 0
+        return OPERATIONS[operation](self._value(left, values), self._value(right, values))
 
     def _operand(self, polynomial: Polynomial) -> int | Terms:
         """Return a polynomial; one that is a variable, which may be no integer, by its index."""
