@@ -78,14 +78,14 @@ class Formulas:
         if len(extents) != self._inputs:
             return None
         values: list[Any] = list(extents)
-        for operation, left, right in self._divided:
-            if operation == "index":  # numbers are those of the first repetition
-                values.append(0)
-                continue
-            try:
-                values.append(OPERATIONS[operation](_operand(left, values), _operand(right, values)))
-            except (ArithmeticError, ValueError):
-                return None
+        try:
+            with np.errstate(all="ignore"):
+                for operation, left, right in self._divided:
+                    # Numbers are those of the first repetition.
+                    index = operation == "index"
+                    values.append(0 if index else OPERATIONS[operation](_operand(left, values), _operand(right, values)))
+        except (ArithmeticError, ValueError):
+            return None
         return values
 
     def _integers(self, values: Sequence[Any]) -> list[int]:
