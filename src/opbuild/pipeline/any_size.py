@@ -82,7 +82,7 @@ class AnySize(Ahead):
         self._lock, self._making = RLock(), Lock()
         self._process = os.getpid()
         self._opened: list[DynamicNetwork] = []
-        self._reported: tuple[Decision | None, tuple[OperatorReport, ...]] = None, ()
+        self._reported: tuple[object, tuple[OperatorReport, ...]] = None, ()
         self._failed = 0
         self._is_open, self._is_loaded, self._sizes = is_open, False, 0
         self._asked: Shapes = ()
@@ -222,7 +222,8 @@ class AnySize(Ahead):
         self, record: Record, decision: Decision, made: Mapping[str, OperatorReport]
     ) -> tuple[OperatorReport, ...]:
         """Return what became of the kernels of a binding; the same for all that make the same calls."""
-        if decision is self._reported[0] and not made:
+        key = tuple(each.kernel.symbol for each in decision.kernels), decision.replaced
+        if key == self._reported[0] and not made:
             return self._reported[1]
         steps, nodes = record.steps, [dict[str, None]() for _ in record.steps.kinds]
         for kind, names in zip(steps.called.tolist(), steps.nodes, strict=True):
@@ -238,7 +239,7 @@ class AnySize(Ahead):
         chosen_names = {name for name, _ in served}
         operators += [each for name, each in made.items() if each.status == "built" and name not in chosen_names]
         if not made:
-            self._reported = decision, tuple(operators)
+            self._reported = key, tuple(operators)
         return tuple(operators)
 
     def _better(self, shapes: Shapes) -> Bound | None:
