@@ -52,7 +52,7 @@ class Block(Generic[A]):
     def __init__(self) -> None:
         self.memory = np.zeros(0, np.uint8)
         self._user: ReferenceType[User[A]] | None = None  # a user has its blocks: no cycle
-        self._prepared: WeakKeyDictionary[object, tuple[A, ReferenceType[User[A]]]] = WeakKeyDictionary()
+        self._prepared: WeakKeyDictionary[object, tuple[A, ReferenceType[User[A]] | None]] = WeakKeyDictionary()
 
     def enter(self, user: User[A]) -> A:
         """Make the block ready for a user and return what that needs to run in it.
@@ -63,18 +63,19 @@ class Block(Generic[A]):
         if self._user is not None and self._user() is user:
             return self.prepared
         if self.memory.nbytes < user.arena_size:
-            self._prepared.clear()  # it points into the old memory
+            for calls, (prepared, _) in [*self._prepared.items()]:  # what was filled points into the old memory
+                self._prepared[calls] = prepared, None
             self.memory = new_memory(max(user.arena_size, _grown(self.memory.nbytes)), "intermediate values")
         else:
             self.memory[: user.zeroed] = 0
-        prepared, filled = self._prepared.get(user.calls, (None, None))
-        if prepared is None:
-            prepared = user.prepare(self.memory)
+        found, filled = self._prepared.get(user.calls, (None, None))
+        if found is None:
+            found = user.prepare(self.memory)
         elif filled is None or filled() is not user:
-            user.fill(prepared, self.memory)
-        self._user, self.prepared = ref(user), prepared
-        self._prepared[user.calls] = prepared, self._user
-        return prepared
+            user.fill(found, self.memory)
+        self._user, self.prepared = ref(user), found
+        self._prepared[user.calls] = found, self._user
+        return found
 
 
 def _grown(nbytes: int) -> int:

@@ -126,7 +126,7 @@ class DynamicNetwork:
         self.blocks: Blocks[Arena] = Blocks() if blocks is None else blocks
         self._buckets: dict[tuple[int, ...], _Bucket] = {}
         self._same: dict[tuple[Any, ...], _Same] = {}
-        self._stacks: list[Stack] = []
+        self._stacks: list[tuple[Stack, list[tuple[int, int]]]] = []
 
     def bind(self, shapes: Shapes, decide: Decide, version: int = 0) -> Sized | None:
         """Bind a size; None if the record is not for it, or lacks a kernel.
@@ -212,18 +212,27 @@ class DynamicNetwork:
 
     def placed(self, nbytes: Array, numbers: Array) -> MemoryPlan:
         """Return where temporaries of some sizes lie: on one another as those of another size if that is good."""
-        geometries = {
-            each.buffer: (each.name, *numbers[[*each.geometry]].tolist(), self.record.buffers[each.buffer].dtype)
-            for each in symbolic_of(self.record).padding
-        }
-        for stack in reversed(self._stacks):
-            if all(geometries[one] == geometries[other] for one, other in stack.alike):
+        for stack, alike in reversed(self._stacks):
+            if all(self._geometry(one, numbers) == self._geometry(other, numbers) for one, other in alike):
                 plan = stack.plan(nbytes)
                 if plan is not None:
                     return plan
+        geometries = {buffer: self._geometry(buffer, numbers) for buffer in self._padding}
         plan = self.lives.plan(nbytes.tolist(), geometries)
-        self._stacks = [*self._stacks[1 - MOST_STACKS :], Stack(self.lives, plan, nbytes.tolist())]
+        stack = Stack(self.lives, plan, nbytes.tolist())
+        unlike = [pair for pair in stack.alike if len({self._padding[each] for each in pair}) > 1]
+        self._stacks = [*self._stacks[1 - MOST_STACKS :], (stack, unlike)]
         return plan
+
+    def _geometry(self, buffer: int, numbers: Array) -> tuple[Any, ...]:
+        name, dtype, places = self._padding[buffer]
+        return name, dtype, *numbers[[*places]].tolist()
+
+    @lazily
+    def _padding(self) -> dict[int, tuple[str, str, tuple[int, ...]]]:
+        """For each buffer whose padding must be zero what its geometry is made of."""
+        buffers, padding = self.record.buffers, symbolic_of(self.record).padding
+        return {each.buffer: (each.name, buffers[each.buffer].dtype, each.geometry) for each in padding}
 
 
 class _Bucket:

@@ -18,23 +18,21 @@ from support.handmade import build, chain, expected_chain
 
 
 class User:
-    """Runs in blocks and counts how often it was prepared."""
+    """Runs in blocks, and counts how often something was prepared and filled for it."""
 
-    def __init__(self, arena_size: int, zeroed: int = 0) -> None:
-        self.arena_size, self.zeroed, self.prepared = arena_size, zeroed, 0
+    def __init__(self, arena_size: int, zeroed: int = 0, calls: object = None) -> None:
+        self.arena_size, self.zeroed, self.prepared, self.filled = arena_size, zeroed, 0, 0
+        self.calls = self if calls is None else calls
 
-    def prepare(self, memory: Array) -> Array:
-        """Return the memory itself."""
+    def prepare(self, memory: Array) -> list[Array]:
+        """Return where the memory is kept."""
         self.prepared += 1
-        return memory
+        return [memory]
 
-    @property
-    def calls(self) -> object:
-        """Itself: it has nothing in common with others."""
-        return self
-
-    def fill(self, prepared: Array, memory: Array) -> None:
-        """Nothing: what it prepared is the memory."""
+    def fill(self, prepared: list[Array], memory: Array) -> None:
+        """Keep other memory."""
+        self.filled += 1
+        prepared[:] = [memory]
 
 
 def test_bindings_of_several_sizes_run_in_one_block_and_stay_right() -> None:
@@ -54,26 +52,39 @@ def test_bindings_of_several_sizes_run_in_one_block_and_stay_right() -> None:
 
 def test_padding_is_zero_again_after_another_binding_wrote_there() -> None:
     """Only the bytes that hold padding are cleared, and only where somebody else ran in between."""
-    block = Blocks[Array]().take()
+    block = Blocks[list[Array]]().take()
     padded, other = User(64, zeroed=16), User(64)
-    block.enter(padded)[:] = 7
-    assert block.enter(padded)[0] == 7
+    block.enter(padded)[0][:] = 7
+    assert block.enter(padded)[0][0] == 7
     block.enter(other)
-    assert block.enter(padded).tolist() == [0] * 16 + [7] * 48
+    assert block.enter(padded)[0].tolist() == [0] * 16 + [7] * 48
 
 
-def test_what_points_into_memory_that_was_replaced_is_prepared_again() -> None:
-    """A larger user replaces the memory; the smaller one is prepared for the new one, once."""
-    block = Blocks[Array]().take()
+def test_what_points_into_memory_that_was_replaced_is_filled_again() -> None:
+    """A larger user replaces the memory; what the smaller one prepared is filled for the new one, once."""
+    block = Blocks[list[Array]]().take()
     small, large = User(8), User(64)
     for user in (small, large, small, large, small):
-        assert np.shares_memory(block.enter(user), block.memory)
-    assert (small.prepared, large.prepared) == (2, 1)
+        assert np.shares_memory(block.enter(user)[0], block.memory)
+    assert (small.prepared, small.filled) == (1, 1)
+    assert (large.prepared, large.filled) == (1, 0)
+
+
+def test_users_with_the_same_calls_share_what_is_prepared() -> None:
+    """It is filled for whoever comes, but not for the one that was there last."""
+    block = Blocks[list[Array]]().take()
+    one, apart = User(64), User(8)
+    other = User(32, calls=one)
+    for user in (one, other, other, apart, other, one):
+        block.enter(user)
+    assert (one.prepared, one.filled) == (1, 1)
+    assert (other.prepared, other.filled) == (0, 1)
+    assert apart.prepared == 1
 
 
 def test_memory_that_nobody_needs_is_given_back() -> None:
     """Blocks larger than what is still needed are dropped; those that are not stay."""
-    blocks: Blocks[Array] = Blocks()
+    blocks: Blocks[list[Array]] = Blocks()
     block = blocks.take()
     block.enter(User(64))
     blocks.give(block)
