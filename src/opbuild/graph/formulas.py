@@ -104,7 +104,8 @@ class Formulas:
         """
         variables = [Variable(kind, _read(left), _read(right), 0, False) for kind, left, right in parts["variables"]]
         kinds = [each.operation for each in variables]
-        if not set(kinds) <= {"input", "//", "%", "positive", "index"} or kinds != sorted(kinds, key=lambda kind: kind != "input"):
+        known = {"input", "//", "%", "positive", "index"}
+        if not set(kinds) <= known or kinds != sorted(kinds, key=lambda kind: kind != "input"):
             raise ValueError(f"open extents are made by {kinds}")
         conditions = [Condition(kind, _read(polynomial)) for kind, polynomial in parts["conditions"]]
         if not {kind for kind, _ in conditions} <= set(_KINDS):

@@ -25,8 +25,8 @@ class Variable(NamedTuple):
     """What polynomials are over.
 
     Attributes:
-        operation: ``input``, or ``//`` or ``%`` of two polynomials, as Python rounds; ``positive``, 1 where the left one
-            is above 0, else 0; or ``index``, the number of a repetition.
+        operation: ``input``, or ``//`` or ``%`` of two polynomials, as Python rounds; ``positive``, 1 where the left
+            one is above 0, else 0; or ``index``, the number of a repetition.
         left: The dividend.
         right: The divisor.
         value: Its value in the size at hand.
@@ -136,9 +136,7 @@ def simplified(polynomial: Polynomial, rules: Rules) -> Polynomial:
     return polynomial
 
 
-def _next_rule(
-    polynomial: Polynomial, rules: Rules
-) -> tuple[tuple[Monomial, int], Monomial, Polynomial] | None:
+def _next_rule(polynomial: Polynomial, rules: Rules) -> tuple[tuple[Monomial, int], Monomial, Polynomial] | None:
     for term in polynomial:
         for variable in term[0]:
             for lead, instead in rules.get(variable, ()):

@@ -88,7 +88,7 @@ def broadcast_shapes(shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...] | Non
             known = result[position]
             if always_equal(known, extent) or is_one(extent):
                 continue
-            if not is_one(known) and (known == extent or extent == 1):
+            if not is_one(known) and extent in (known, 1):
                 continue
             if not is_one(known) and known != 1:
                 return None

@@ -74,8 +74,9 @@ class LoadedKernels:
         """
         answers = [self._answer(question, numbers) for question in template.questions]
         asked = zip(answers, template.questions, strict=True)
-        suits = all((answer is not None) == question.answered for answer, question in asked)
         run = template.run_classes(numbers)
+        idle = {each.question for number, each in enumerate(template.decided) if number not in run}
+        suits = all((answer is not None) == each.answered or n in idle for n, (answer, each) in enumerate(asked))
         chosen: list[Chosen | None] = []
         replaced = set()
         for number, each in enumerate(template.decided):

@@ -298,7 +298,7 @@ class SizedExecutor(Runner):
         layout, count = self._layout, len(self._layout.template.buffers)
         is_run = np.array(self._counts, np.int64)[layout.repetition] > 0
         idle, run = (np.bincount(layout.buffer[each], minlength=count) for each in (~is_run, is_run))
-        return layout.is_temporary & (idle > 0) & (run == 0)
+        return np.asarray(layout.is_temporary & (idle > 0) & (run == 0))
 
     def _check(self, extents: Array, strides: Array) -> None:
         """Refuse what ``record.problem`` refuses: kernels check nothing."""

@@ -11,7 +11,7 @@ from math import prod
 
 from opbuild.dtypes import itemsize
 from opbuild.families.gather import family as gathers
-from opbuild.graph.extents import always_equal, is_one, is_step
+from opbuild.graph.extents import is_one, is_step
 from opbuild.graph.types import Node
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Lowering, NotServedError, rule

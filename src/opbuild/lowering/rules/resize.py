@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import prod
 
 from opbuild.families.resize import family as resizes
-from opbuild.graph.extents import always_equal, at_hand, is_one
+from opbuild.graph.extents import Extent, is_one
 from opbuild.graph.resampling import TAPS, Axis, axes_of, coordinates, is_plain, mode_of, way_of
 from opbuild.graph.types import Node, TensorType
 from opbuild.lowering.context import Lowering, NotServedError, rule
@@ -66,7 +66,7 @@ def _resample(lowering: Lowering, node: Node, value: Plain, axis: Axis, last: bo
 
 
 def _order(axis: Axis) -> tuple[bool, int]:
-    above, below = map(at_hand, axis.scale)
+    above, below = (each.value if isinstance(each, Extent) else each for each in axis.scale)
     return above >= below, -axis.index
 
 
