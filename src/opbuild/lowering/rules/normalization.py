@@ -140,7 +140,7 @@ def _rows(lowering: Lowering, name: str, axis: int) -> Plain:
         length = prod(value.shape[axis:])
         row_extents, row_strides = merge(value.shape[axis:], [value.strides[axis:]])
         extents, strides = merge(value.shape[:axis], [value.strides[:axis]])
-        if len(extents) <= 2 and (not row_extents or (len(row_extents) == 1 and row_strides[0] == (1,))):
+        if len(extents) <= 2 and (not row_extents or (len(row_extents) == 1 and is_one(row_strides[0][0]))):
             outer = padded(extents, strides[0], 2)
             return viewed_as(value, (*outer[0], length), (*outer[1], 1))
     raise AssertionError("a dense value has one row dimension")
