@@ -22,7 +22,7 @@ from opbuild.lowering.operands import Blocked, Gate, OperandRef, Plain, Storage,
 from opbuild.lowering.pending import MakeCall, Pending, PendingHost
 from opbuild.lowering.repetition import Repetitions
 from opbuild.lowering.strided import dense_as, transposed
-from opbuild.lowering.transfer import channel_table, copy, from_blocked, in_order, to_blocked
+from opbuild.lowering.transfer import channel_table, copy, from_blocked, in_order, is_large, to_blocked
 from opbuild.lowering.updates import update_in_place
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.records import dataclass
@@ -433,10 +433,15 @@ class Lowering:
     def _unblock(self, name: str) -> Plain:
         source = self.blocked(name) if name in self._ordered else self._blocked[name]
         value = self.new_plain(name)
-        make = partial(from_blocked, dtype=value.storage.dtype, choose=self.choose, may_call=self.may_call)
+        large, others = (partial(self._write_plain, name, source, value, transposes=each) for each in (True, False))
+        self.either([(is_large(value.shape[2:]), large), (1, others)])
+        return value
+
+    def _write_plain(self, name: str, source: Blocked, value: Plain, *, transposes: bool) -> None:
+        chosen = partial(from_blocked, choose=self.choose, may_call=self.may_call, transposes=transposes)
+        make = partial(chosen, dtype=value.storage.dtype)
         for n in self.images(value.shape[0]):
             self.emit(make, (source.window(n), value.image(n)), (name,))
-        return value
 
 
 Rule = Callable[[Lowering, Node], None]
