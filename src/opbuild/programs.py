@@ -80,7 +80,7 @@ class Programs:
         self._session, self._source, self._declared = session, source, declared
         self._lock, self._making, self._process = RLock(), Lock(), os.getpid()
         self._opened: list[DynamicNetwork] = []
-        self._reported: tuple[Decision | None, tuple[OperatorReport, ...]] = None, ()
+        self._reported: tuple[object, tuple[OperatorReport, ...]] = None, ()
         self._failed = self._alone = 0
         self._is_open, self._was_built, self._reopens = is_open, was_built, reopens
         self._sizes, self._is_loaded, self._stored = 0, False, 0
@@ -240,7 +240,8 @@ class Programs:
         self, record: Record, decision: Decision, made: Mapping[str, OperatorReport]
     ) -> tuple[OperatorReport, ...]:
         """Return what became of the kernels of a binding; the same for all that make the same calls."""
-        if decision is self._reported[0] and not made:
+        key = tuple(each.kernel.symbol for each in decision.kernels), decision.replaced
+        if key == self._reported[0] and not made:
             return self._reported[1]
         steps, nodes = record.steps, [dict[str, None]() for _ in record.steps.kinds]
         for kind, names in zip(steps.called.tolist(), steps.nodes, strict=True):
@@ -256,7 +257,7 @@ class Programs:
         chosen_names = {name for name, _ in served}
         operators += [each for name, each in made.items() if each.status == "built" and name not in chosen_names]
         if not made:
-            self._reported = decision, tuple(operators)
+            self._reported = key, tuple(operators)
         return tuple(operators)
 
     def _name(self, symbol: str) -> str:

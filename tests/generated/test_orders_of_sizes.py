@@ -57,7 +57,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def raiser(error: Exception) -> Callable[[Any], Any]:
+def raiser(error: Exception) -> Callable[..., Any]:
     """Return what raises an error."""
 
     def fail(*_: Any, **__: Any) -> Any:

@@ -41,7 +41,7 @@ T = TypeVar("T")
 MOST_TERMS = 64
 """Terms of a polynomial; an extent that would have more is no longer open."""
 
-EXAMPLES = (67, 83, 97, 71, 89, 101, 73, 79, 103)
+EXAMPLES = (419, 431, 401, 443, 409, 433, 421, 439, 461)
 """Extents of inputs in a size that is like most."""
 
 
@@ -107,11 +107,11 @@ class Extents:
     def least_conditions(self) -> list[Condition]:
         """Return the conditions without those that follow from others."""
         found: dict[tuple[Kind, Polynomial], int] = {}
-        for kind, polynomial in self.conditions:
-            known = polynomial if kind == "zero" else self.simplified(polynomial)
+        for given, polynomial in self.conditions:
+            known = polynomial if given == "zero" else self.simplified(polynomial)
             rest, number = tuple(term for term in known if term[0]), dict(known).get((), 0)
-            if kind == "not zero" and not number and len(rest) == 1 and self._is_natural(rest[0]):
-                kind = "positive"
+            is_above = given == "not zero" and not number and len(rest) == 1 and self._is_natural(rest[0])
+            kind: Kind = "positive" if is_above else given
             key = kind, rest if kind == "positive" else known
             if rest:
                 found[key] = min(number, found.get(key, number))
@@ -451,13 +451,13 @@ def at_hand(extent: int | Extent) -> int:
     return extent.value if isinstance(extent, Extent) else int(extent)
 
 
-def always_equal(one: int | Extent, other: int | Extent) -> bool:
+def always_equal(one: Any, other: Any) -> bool:
     """Return whether two numbers are surely equal, at each size: for what is only faster if they are."""
-    difference: Any = one - other
-    return not isinstance(difference, Extent) and difference == 0
+    difference = one - other
+    return not isinstance(difference, Extent) and bool(difference == 0)
 
 
-def is_at_least(extent: int | Extent, least: int) -> int | Extent:
+def is_at_least(extent: int | Extent, least: int) -> Any:
     """Return 1 where an extent is at least so great, else 0: a number that decides nothing."""
     if not isinstance(extent, Extent):
         return int(extent >= least)

@@ -38,6 +38,7 @@ OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "quotient": quotient,
     "min": min,
     "max": max,
+    "index": lambda one, other: 0,
     "positive": lambda one, _: int(one > 0),
     "<": lambda one, other: int(one < other),
     "==": lambda one, other: int(one == other),

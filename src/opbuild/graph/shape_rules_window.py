@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
+from opbuild.graph.extents import is_at_least
 from opbuild.graph.shape_rules import Call, Shape, Types, rule, same_dtype
 from opbuild.graph.types import MOST_ELEMENTS, TensorType
 from opbuild.graph.weight_layout import block_shape, plain_shape
@@ -70,12 +71,15 @@ def slide(call: Call, spatial: Shape, kernel: Sequence[int]) -> Shape:
         room = padded - reach
         # A pool's window may hang over: onnx's shape inference and ONNX Runtime divide towards zero, and so give one
         # position, of which only what lies inside counts, or from a whole stride on none.
-        if room < 0 and (call.node.op_type not in POOLS or -room >= 2 * strides[index] or not extent):
+        may_hang = call.node.op_type in POOLS and extent
+        if -room >= 2 * strides[index] if may_hang else room < 0:
             _too_large(call, index, extent, room)
-        steps = room // strides[index] if room >= 0 else -(-room // strides[index])
-        if call.attr("ceil_mode", 0) and room > 0:
+        if call.attr("ceil_mode", 0):
             steps = -(-room // strides[index])
-            steps -= int(steps * strides[index] >= extent + pads[index])
+            is_beyond = is_at_least(steps * strides[index] - extent - pads[index], 0)
+            steps -= is_at_least(room, 1) * is_beyond
+        else:
+            steps = room // strides[index] if room >= 0 else -(-room // strides[index])
         found.append(steps + 1)
     return tuple(found)
 

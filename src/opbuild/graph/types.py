@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from opbuild.dtypes import ADDED, itemsize
-from opbuild.graph.extents import always_equal, is_one
 from opbuild.platform.records import dataclass, field, replace
 from opbuild.text.plural import counted
 
@@ -85,6 +84,8 @@ class TensorType:
 
 def broadcast_shapes(shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...] | None:
     """Return the shape that ``shapes`` have together under numpy's broadcasting; None if they do not fit."""
+    from opbuild.graph.extents import always_equal, is_one  # a network that was built before broadcasts nothing
+
     result: list[int] = []
     for shape in shapes:
         result = [1] * (len(shape) - len(result)) + result
@@ -92,7 +93,7 @@ def broadcast_shapes(shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...] | Non
             known = result[position]
             if always_equal(known, extent) or is_one(extent):
                 continue
-            if not is_one(known) and (known == extent or extent == 1):
+            if not is_one(known) and extent in (known, 1):
                 continue
             if not is_one(known) and known != 1:
                 return None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -11,7 +12,7 @@ from opbuild.families.blocked import blocks
 from opbuild.families.catalogue import find
 from opbuild.families.family import Dims
 from opbuild.graph.constants import Constants
-from opbuild.graph.extents import always_equal, at_hand, same_shape
+from opbuild.graph.extents import always_equal, at_hand, is_open, same_shape
 from opbuild.graph.tables import Table, numbers_of
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.kernel.level import Level
@@ -22,11 +23,11 @@ from opbuild.lowering.operands import Blocked, Gate, OperandRef, Plain, Storage,
 from opbuild.lowering.pending import MakeCall, Pending, PendingHost
 from opbuild.lowering.repetition import Repetitions
 from opbuild.lowering.strided import dense_as, transposed
-from opbuild.lowering.transfer import channel_table, copy, from_blocked, in_order, to_blocked
+from opbuild.lowering.transfer import channel_table, copy, from_blocked, in_order, is_large, to_blocked
 from opbuild.lowering.updates import update_in_place
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.records import dataclass
-from opbuild.program import Buffer, Call, HostCall, KernelCall, Port, Program, Repeated, View
+from opbuild.program import Buffer, BufferKind, Call, HostCall, KernelCall, Port, Program, Repeated, View
 
 V = TypeVar("V")
 
@@ -84,6 +85,7 @@ class Lowering:
     def __post_init__(self) -> None:
         self.machine = Machine.of(self.level)
         self._plain: dict[str, Plain] = {}
+        self._placed: dict[str, Plain] = {}
         self._blocked: dict[str, Blocked] = {}
         self._ordered: dict[str, tuple[Blocked, Array]] = {}
         self.weight_blocks: dict[str, Plain] = {}  # weights that lie as ``conv`` reads them, until they are read plain
@@ -198,8 +200,14 @@ class Lowering:
 
     def new_plain(self, name: str) -> Plain:
         """Declare that a value is written in plain, dense layout and return where; a graph output lies in place."""
-        self._plain[name] = new_dense("output" if name in self._outputs else "temporary", self.type(name))
-        return self._plain[name]
+        kind: BufferKind = "output" if name in self._outputs else "temporary"
+        placed = self._placed.pop(name) if name in self._placed else new_dense(kind, self.type(name))
+        self._plain[name] = placed
+        return placed
+
+    def place(self, name: str, value: Plain) -> None:
+        """Let a value be written there by the next who asks, although it is not dense."""
+        self._placed[name] = value
 
     def new_blocked(self, name: str, padding_value: float = 0.0, order: Array | None = None) -> Blocked:
         """Declare that a value of rank 3 or 4 is written in blocked layout and return where.
@@ -277,12 +285,12 @@ class Lowering:
 
         Args:
             ways: Flags, 1 where a way may be taken, which may be open; and what emits its calls, or returns False if no
-                kernel serves. What it brings to another layout it must bring itself, and may not be read elsewhere.
+                kernel serves.
         """
         others = 1
         for flag, emit in ways:
             if not always_equal(others * flag, 0):
-                with self._repetitions.where(others * flag):
+                with self._only_where(others * flag):
                     is_served = emit() is not False
                 others = others - others * flag if is_served else others
 
@@ -318,6 +326,24 @@ class Lowering:
         """Keep only what packing needs: a cycle would keep all weights until Python looks for cycles."""
         for values in (self._plain, self._blocked, self._ordered, self.weight_blocks, self._calls, self._constants):
             values.clear()
+
+    @contextmanager
+    def _only_where(self, flag: int) -> Iterator[None]:
+        """Let calls be run only where a flag is 1: where they bring values to another layout, nobody else knows it."""
+        if not is_open((flag,)):
+            yield
+            return
+        layouts: tuple[dict[str, Any], ...] = (self._plain, self._blocked, self._ordered)
+        before, turned = [dict(each) for each in layouts], self.turned
+        names = {*self.weight_blocks, *(name for known in before for name in known)}
+        self.turned = {storage: list(copies) for storage, copies in turned.items()}
+        with self._repetitions.where(flag):
+            yield
+        self.turned = turned
+        for own, known in zip(layouts, before, strict=True):
+            for name in names & own.keys():
+                del own[name]
+            own.update(known)
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -417,10 +443,15 @@ class Lowering:
     def _unblock(self, name: str) -> Plain:
         source = self.blocked(name) if name in self._ordered else self._blocked[name]
         value = self.new_plain(name)
-        make = partial(from_blocked, dtype=value.storage.dtype, choose=self.choose, may_call=self.may_call)
+        large, others = (partial(self._write_plain, name, source, value, transposes=each) for each in (True, False))
+        self.either([(is_large(value.shape[2:]), large), (1, others)])
+        return value
+
+    def _write_plain(self, name: str, source: Blocked, value: Plain, *, transposes: bool) -> None:
+        chosen = partial(from_blocked, choose=self.choose, may_call=self.may_call, transposes=transposes)
+        make = partial(chosen, dtype=value.storage.dtype)
         for n in self.images(value.shape[0]):
             self.emit(make, (source.window(n), value.image(n)), (name,))
-        return value
 
 
 Rule = Callable[[Lowering, Node], None]

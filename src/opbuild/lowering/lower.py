@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from opbuild.errors import ShapeError
 from opbuild.graph.attention import split_attention
 from opbuild.graph.elementwise import split_epilogue
@@ -11,15 +9,9 @@ from opbuild.graph.indices import is_check
 from opbuild.graph.types import Graph, Node
 from opbuild.graph.user_operators import find
 from opbuild.kernel.level import Level
-from opbuild.lowering import rules
-from opbuild.lowering.context import RULES, Lowering, NotServedError, Options, Rule
+from opbuild.lowering.context import Lowering, NotServedError, Options
+from opbuild.lowering.rules import find_rule
 from opbuild.program import Program
-
-
-def find_rule(domain: str, op_type: str) -> Rule | None:
-    """Return the rule of an operator, None if there is none."""
-    import_module(f"{rules.__name__}.{rules.MODULES.get((domain, op_type), rules.OTHERS)}")
-    return RULES.get((domain, op_type))
 
 
 def lower(graph: Graph, level: Level, options: Options | None = None) -> Program:

@@ -110,14 +110,10 @@ class Plain:
     def whole(self) -> bool:
         """Whether the value is all of a temporary memory of its own, which may then become part of another one."""
         storage = self.storage
-        own = storage.kind == "temporary" and storage.alias is None and not storage.blocked
-        return (
-            own
-            and self.offset == 0
-            and self.dense
-            and always_equal(prod(storage.shape), prod(self.shape))
-            and prod(self.shape) > 0
-        )
+        is_own = storage.kind == "temporary" and storage.alias is None and not storage.blocked
+        if not is_own or not always_equal(self.offset, 0) or not self.dense:
+            return False
+        return always_equal(prod(storage.shape), prod(self.shape)) and prod(self.shape) > 0
 
     def image(self, number: int) -> Plain:
         """Return an image ``(C, H, W)`` of a value of rank 3, whose height is 1, or 4."""
@@ -242,10 +238,8 @@ class BlockedPlanes:
         images, c1, *spatial = self.value.shape
         dims = list(zip((images, *spatial), (image, row, BLOCK), strict=True))
         if self.shape is not None:
-            dims = [
-                (own, step) if always_equal(own, to) else (to, 0)
-                for (own, step), to in zip(dims, self.shape, strict=True)
-            ]
+            pairs = zip(dims, self.shape, strict=True)
+            dims = [(own, step) if always_equal(own, to) else (to, 0) for (own, step), to in pairs]
         n, h, w = dims
         return View(index_of(owner), first_block * plane + origin, ((BLOCK, 1), w, h, (c1, plane), n))
 

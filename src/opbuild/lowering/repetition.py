@@ -49,19 +49,18 @@ class Repetitions:
         """Let the calls that are emitted meanwhile be run only where a flag, which may be open, is 1.
 
         Nothing that they write may be read elsewhere, but what other calls write where it is 0.
-
-        Raises:
-            ClosedError: If one of them is repeated.
         """
         first, before = len(self._calls), self.is_elsewhere
         self.is_elsewhere = before or not at_hand(flag)
         yield
         self.is_elsewhere = before
-        places = range(first, len(self._calls))
-        if isinstance(flag, Extent) and places:
-            if not self._of.keys().isdisjoint(places):
-                raise ClosedError("a repetition lies in a choice")
-            self._of.update(dict.fromkeys(places, Repeated(flag)))
+        if isinstance(flag, Extent):
+            made: dict[Repeated | None, Repeated] = {}
+            for place in range(first, len(self._calls)):
+                own = self._of.get(place)
+                if own not in made:
+                    made[own] = Repeated(flag if own is None else own.count * flag)
+                self._of[place] = made[own]
 
     def of(self, place: int) -> Repeated | None:
         """Return what the call at a place is a part of, if it is repeated."""

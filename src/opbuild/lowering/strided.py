@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 from opbuild.graph.extents import always_equal, at_example, divides, is_at_least, is_one, same_shape
 from opbuild.kernel.opdesc import FREE
@@ -72,7 +73,7 @@ def dense_as(value: Plain, shape: Sequence[int]) -> Plain:
     return viewed_as(value, shape, dense_strides(tuple(shape)))
 
 
-def is_short(row: int) -> int:
+def is_short(row: int) -> Any:
     """Return 1 where rows are so short that kernels take many of them side by side, rather than one in vectors."""
     return is_at_least(row, 2) * (1 - is_at_least(row, SHORT_ROW + 1))
 
@@ -101,7 +102,13 @@ def broadcast(value: Plain, shape: Sequence[int]) -> Plain:
     missing = len(shape) - len(value.shape)
     own = (1,) * missing + value.shape
     strides = (0,) * missing + value.strides
-    return viewed_as(value, shape, [0 if is_one(e) else s for e, s in zip(own, strides, strict=True)])
+    steps = (s if _is_whole(e, to) else 0 for e, to, s in zip(own, shape, strides, strict=True))
+    return viewed_as(value, shape, tuple(steps))
+
+
+def _is_whole(own: int, extent: int) -> bool:
+    """Return whether an extent is that of a value, not one element that is repeated."""
+    return not is_one(own) and (always_equal(own, extent) or own == extent)
 
 
 def merge(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], list[Strides]]:

@@ -6,6 +6,8 @@ What concerns blocks takes one image a call.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +18,7 @@ from opbuild.families.family import Choose
 from opbuild.families.from_blocked import family as from_blocks
 from opbuild.families.shuffle import family as shuffle
 from opbuild.families.to_blocked import family as to_blocks
-from opbuild.graph.extents import always_equal, is_one, is_open, is_step, may_reach
+from opbuild.graph.extents import always_equal, is_at_least, is_one, is_step, may_reach
 from opbuild.graph.types import Array
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.loops import Dims, Loops, collapse
@@ -60,20 +62,36 @@ def to_blocked(views: tuple[View, ...], dtype: str, choose: Choose) -> Made:
     return desc, (View(source.buffer, source.offset, plain), View(target.buffer, target.offset, blocked))
 
 
+def is_large(plane: Sequence[int]) -> Any:
+    """Return 1 where the planes of a block leave the first-level cache, else 0."""
+    return is_at_least(prod(plane), LARGE)
+
+
 def from_blocked(
-    views: tuple[View, ...], dtype: str, choose: Choose, may_call: Callable[[OpDesc], bool] = lambda _: True
+    views: tuple[View, ...],
+    dtype: str,
+    choose: Choose,
+    may_call: Callable[[OpDesc], bool] = lambda _: True,
+    *,
+    transposes: bool = True,
 ) -> Made:
     """Make the call that copies blocks ``(16, W, H, C1)`` into a plain image ``(W, H, C)``.
 
     Whole blocks whose planes leave the first-level cache are transposed: else each channel would read its block again.
-    Planes of open extents are not, so that every size of them has the same kernel.
+
+    Args:
+        views: The blocks, and the image.
+        dtype: The type of the elements.
+        choose: Chooses variants.
+        may_call: Says whether there may be a kernel.
+        transposes: Whether planes are large (``is_large``).
     """
     source, target = views
     plain, blocked = _merged(target.dims, source.dims)
     step = constant_step(plain[0][1])
     row, column, (channels, plane) = plain
     is_whole = is_one(step) and channels % BLOCK == 0 and itemsize(dtype) == 4
-    if is_whole and not is_open((row[0], column[0])) and row[0] * column[0] >= LARGE and row[0] >= BLOCK:
+    if is_whole and transposes and may_reach(row[0], BLOCK):
         lane, *places, block = blocked
         rows, lanes = (places[0], lane, places[1], block), (row, (BLOCK, plane), column, (block[0], BLOCK * plane))
         made = copy(

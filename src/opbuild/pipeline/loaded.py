@@ -61,9 +61,9 @@ class LoadedKernels:
         symbolic, known = symbolic_of(record), numbers.tolist()
         tuned = {(family, asked): choice for family, asked, choice in record.notes.get(CHOICES, ())}
         answers = [self._answer(question, known, tuned) for question in symbolic.questions]
-        asked = zip(answers, symbolic.questions, strict=True)
-        suits = all((answer is not None) == question.answered for answer, question in asked)
-        run = run_kinds(record, numbers)
+        asked, run = zip(answers, symbolic.questions, strict=True), run_kinds(record, numbers)
+        idle = {each.question for number, each in enumerate(symbolic.decided) if number not in run}
+        suits = all((answer is not None) == each.answered or n in idle for n, (answer, each) in enumerate(asked))
         chosen: list[Chosen | None] = []
         replaced = set()
         for number, (each, dims) in enumerate(zip(symbolic.decided, dims_of(record, numbers), strict=True)):

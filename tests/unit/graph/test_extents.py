@@ -11,7 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opbuild.graph.extents import ClosedError, Extent, Extents, at_hand, at_most
+from opbuild.graph.extents import (
+    ClosedError,
+    Extent,
+    Extents,
+    always_equal,
+    at_hand,
+    at_most,
+    divides,
+    is_at_least,
+    is_one,
+    may_reach,
+)
 from opbuild.graph.formulas import Formulas, Numbers
 from opbuild.graph.reals import real, scaled, truncated
 from opbuild.graph.undecided import both, chosen, either, greater, is_equal, is_less, lesser, negated, quotient
@@ -25,6 +36,7 @@ OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "max": max, "min": min, "<": operator.lt, "<=": operator.le, "==": operator.eq, ">": operator.gt,
     ">=": operator.ge, "!=": operator.ne, "index": lambda a, b: range(50)[a % 50] + b, "truth": lambda a, b: a or b,
     "text": lambda a, b: int(str(a + 0)) - b, "hash": lambda a, b: {a: 1}.get(b, 0), "abs": lambda a, b: abs(a) + b,
+    "flag": lambda a, b: is_at_least(a, 3) * b, "known": lambda a, b: b if always_equal(a, b) else a,
     "float": lambda a, b: int(a * 0.5) + b, "array": lambda a, b: int(np.array([a, b], np.int64).sum()),
     "lesser": lesser, "greater": greater, "less": is_less, "equal": is_equal, "quotient": quotient,
     "chosen": lambda a, b: chosen(is_less(a, b), b - a, a * 2), "not": lambda a, b: negated(is_equal(a, b)),
@@ -110,6 +122,50 @@ def test_a_bound_that_a_condition_states_answers_what_follows_from_it() -> None:
     assert extents.always(lambda: s >= 17) is None
     assert extents.always(lambda: s % 4 == 0) is None
     assert len(extents.conditions) == 2
+
+
+def test_numbers_that_a_condition_makes_equal_are_the_same() -> None:
+    """Two batches that have to be equal are one from then on, in whatever is worked out with either."""
+    extents = Extents()
+    one, other, length, half = (extents.input(value) for value in (1, 1, 6, 3))
+    assert not always_equal(one, other)
+    assert one == other
+    assert always_equal(one * length * 64, length * other * 64)
+    assert always_equal(other * length // one, length)
+    assert length // 2 == half
+    assert [each.kind for each in extents.conditions][:1] == ["zero"]
+    assert not is_one(one)
+    formulas = Numbers(extents).formulas()
+    assert formulas([4, 4, 8, 4]) is not None
+    assert formulas([4, 5, 8, 4]) is None
+    assert formulas([4, 4, 8, 5]) is None
+
+
+def test_what_is_known_at_each_size_is_asked_without_a_condition() -> None:
+    """What may be so at some size is not sure: an extent that is 1 now is not known to be."""
+    extents = Extents()
+    batch, length = extents.input(1), extents.input(20)
+    assert is_one(1)
+    assert not is_one(batch)
+    assert divides(length, batch * length)
+    assert not divides(length, batch)
+    assert may_reach(length, 1000)
+    assert not may_reach(length % 8, 8)
+    assert is_at_least(length % 8, 0) == 1
+    assert not extents.conditions
+
+
+def test_a_flag_says_for_each_size_whether_something_is_so() -> None:
+    """It is 1 or 0, so it is its own square, and beside it stands what is so where it is not."""
+    extents = Extents()
+    length = extents.input(20)
+    flag = is_at_least(length, 16)
+    assert always_equal(flag * flag, flag)
+    assert always_equal(flag * (1 - flag), 0)
+    place = (numbers := Numbers(extents)).place
+    places, formulas = [place(flag), place(1 - flag)], numbers.formulas()
+    found = {size: formulas([size]) for size in (15, 16)}
+    assert {size: [each[place] for place in places] for size, each in found.items() if each} == {15: [0, 1], 16: [1, 0]}
 
 
 def test_shapes_of_a_transformer_stay_open() -> None:

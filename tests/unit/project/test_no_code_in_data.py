@@ -69,7 +69,6 @@ REVIEWED = {
     ("torch/decompositions.py", "getattr of torch"): "names from this package",
     ("torch/overloads.py", "getattr of torch"): "names that torch's dispatcher has said to be an operator's",
     ("torch/weights.py", "getattr of torch"): "the name of one of numpy's element types",
-    ("session.py", "import_module"): "a module of this package, by its name",
     ("torch/__init__.py", "import_module"): "modules of this package, from a list there",
     ("platform/arrange.py", "CDLL"): "this package's own loops, by their path inside the package",
     ("platform/libc.py", "CDLL"): "the process itself, for functions of the C library",

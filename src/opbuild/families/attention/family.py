@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf, prod
+from typing import Any
 
 from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes, rounded, zeroed
 from opbuild.families.matmul.family import RATE
 from opbuild.families.softmax.family import VECTOR_TIME
 from opbuild.families.tiles import round_up
+from opbuild.graph.extents import is_at_least
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.operations.expression import Expression, arg, operations, substitute
@@ -25,6 +27,16 @@ _HALVES = {16: (1.05, 1.0)}
 since such a block sees fewer that are hidden from some of its queries. With 8 lanes it is 1.2."""
 
 
+def fits(rows: int, keys: int, columns: int, machine: Machine) -> Any:
+    """Return 1 where an attention is faster than the two products and the softmax one by one, else 0.
+
+    The extents may be open; the arguments are those of ``choose``.
+    """
+    block, together, _, wide = _TILES[machine.lanes]
+    fills = is_at_least(4 * rows - 3 * round_up(rows, block), 0)
+    return is_at_least(keys, together) * is_at_least(columns, wide) * fills
+
+
 def choose(rows: int, keys: int, columns: int, hidden: int, machine: Machine) -> Variant | None:
     """Return the variant; None where the two products and the softmax are faster one by one.
 
@@ -36,7 +48,7 @@ def choose(rows: int, keys: int, columns: int, hidden: int, machine: Machine) ->
         machine: What runs it.
     """
     block, together, tall, wide = _TILES[machine.lanes]
-    if keys < together or columns < wide or 3 * round_up(rows, block) > 4 * rows:
+    if not fits(rows, keys, columns, machine):
         return None
     chunk, half = machine.lanes if hidden >= machine.lanes else 0, block // 2
     slower = _HALVES.get(machine.lanes, (inf, inf))[chunk > 0]

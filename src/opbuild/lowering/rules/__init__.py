@@ -5,6 +5,10 @@ A module registers its rules when it is loaded, which happens when a network fir
 
 from __future__ import annotations
 
+from importlib import import_module
+
+from opbuild.lowering.context import RULES, Rule
+
 _MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "attention": {"opbuild": ("Attention",)},
     "conv": {"": ("Conv",)},
@@ -56,3 +60,9 @@ MODULES = {
 
 OTHERS = "elementwise"
 """The module that has the rule of operators that are not listed, if they have one."""
+
+
+def find_rule(domain: str, op_type: str) -> Rule | None:
+    """Return the rule of an operator, None if there is none."""
+    import_module(f"{__name__}.{MODULES.get((domain, op_type), OTHERS)}")
+    return RULES.get((domain, op_type))

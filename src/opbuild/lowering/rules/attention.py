@@ -2,25 +2,61 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 from opbuild.families.attention import family as attentions
 from opbuild.families.attention.family import BATCH_RANK
-from opbuild.graph.attention import Hiding
-from opbuild.graph.extents import always_equal, is_one, same_shape
+from opbuild.graph.attention import Hiding, split_attention
+from opbuild.graph.extents import always_equal, at_hand, is_at_least, is_one, is_open, same_shape
 from opbuild.graph.types import Node, TensorType
 from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, Dim, Operand
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Plain
+from opbuild.lowering.rules import find_rule
 from opbuild.lowering.strided import broadcast, merge, padded, transposed, viewed_as, with_inner_stride
 from opbuild.operations.expression import from_json
+from opbuild.platform.records import dataclass
 
 LONG = 1024
 """Keys from which on rows of one head are copied together first: apart, they share few of a cache's sets. At 2048 keys
 of 12 heads beside each other it halves the time."""
 
 
+@dataclass(frozen=True)
+class _Attention:
+    """An attention to emit; batches of what it reads are those of ``out``, or 1.
+
+    Attributes:
+        query: ``(..., rows, size)``.
+        key: ``(..., size, keys)``.
+        value: ``(..., keys, columns)``.
+        operands: Values that the epilogue reads, ``(..., rows, keys)``.
+        out: ``(..., rows, columns)``.
+    """
+
+    query: Plain
+    key: Plain
+    value: Plain
+    operands: tuple[Plain, ...]
+    out: Plain
+
+    def broadcast(self) -> list[Plain]:
+        """Return all that it reads, and what it writes, with equal batches."""
+        *batch, rows, _ = self.out.shape
+        own = [(each, each.shape[-2:]) for each in (self.query, self.key, self.value)]
+        own += [(each, (rows, self.key.shape[-1])) for each in self.operands]
+        return [*(broadcast(each, (*batch, *matrix)) for each, matrix in own), self.out]
+
+    def gathered(self, lowering: Lowering, copies: list[tuple[Plain, Plain]]) -> _Attention:
+        """Return it with rows of each head beside each other; what is to be copied for that is added to ``copies``."""
+        key = _turned(_gathered(lowering, _turned(self.key), copies))
+        return replace(self, key=key, value=_gathered(lowering, self.value, copies))
+
+
 @rule("Attention", domain="opbuild")
 def attention(lowering: Lowering, node: Node) -> None:
-    """Lower an attention."""
+    """Lower an attention: at each size in the way that is faster."""
     if lowering.impl_mode(node) != HIGH_PERFORMANCE:
         raise NotServedError("precise attention is computed one by one")
     *batch, rows, columns = lowering.type(node.outputs[0]).shape
@@ -28,20 +64,44 @@ def attention(lowering: Lowering, node: Node) -> None:
     query, key, value = (lowering.plain(name) for name in node.inputs[:3])
     if 0 in (*batch, rows, columns, size, keys) or not (is_one(columns) or is_one(value.strides[-1])):
         raise NotServedError("attention to nothing, or to values that are not adjacent, has no kernel")
-    own, copies = int(node.attrs["own_inputs"]), list[tuple[Plain, Plain]]()
-    if keys >= LONG:
-        key, value = _turned(_gathered(lowering, _turned(key), copies)), _gathered(lowering, value, copies)
-    seen = [broadcast(each, (*batch, *each.shape[-2:])) for each in (query, key, value)]
-    seen += [broadcast(lowering.plain(name), (*batch, rows, keys)) for name in node.inputs[own:]]
-    out = _output(lowering, node.outputs[0])
-    extents, strides = merge(batch, [each.strides[:-2] for each in (*seen, out)])
+    fits, is_long = attentions.fits(rows, keys, columns, lowering.machine), is_at_least(keys, LONG)
+    if lowering.is_constant(node.inputs[2]):
+        fits = at_hand(fits)
+    if always_equal(fits, 0):
+        raise NotServedError("small attention is computed one by one")
+    own = int(node.attrs["own_inputs"])
+    operands = tuple(lowering.plain(name) for name in node.inputs[own:])
+    whole = _Attention(query, key, value, operands, _output(lowering, node.outputs[0]))
+    far, near = (partial(_emit, lowering, node, whole, is_gathered=each) for each in (True, False))
+    if not is_open((fits, is_long)):
+        if not (far if is_long else near)():
+            raise NotServedError("attention in too many batches, or without a kernel, is computed one by one")
+        return
+    lowering.place(node.outputs[0], whole.out)
+    lowering.either([(fits * is_long, far), (fits, near), (1, partial(_emit_parts, lowering, node))])
+
+
+def _emit_parts(lowering: Lowering, node: Node) -> None:
+    for part in split_attention(node) or ():
+        found = find_rule(part.domain, part.op_type)
+        assert found is not None  # noqa: S101 - products, softmax and elementwise operators have rules
+        found(lowering, part)
+
+
+def _emit(lowering: Lowering, node: Node, whole: _Attention, *, is_gathered: bool) -> bool:
+    """Emit an attention as one kernel; return whether there is one."""
+    copies = list[tuple[Plain, Plain]]()
+    whole = whole.gathered(lowering, copies) if is_gathered else whole
+    everything = whole.broadcast()
+    extents, strides = merge(whole.out.shape[:-2], [each.strides[:-2] for each in everything])
     if len(extents) > BATCH_RANK:
-        raise NotServedError("batches of attention lie in too many ways")
-    hiding: Hiding | None = node.attrs["hiding"] if is_one(key.strides[-2]) else None
+        return False
+    hiding: Hiding | None = node.attrs["hiding"] if is_one(whole.key.strides[-2]) else None
+    (rows, columns), (size, keys) = whole.out.shape[-2:], whole.key.shape[-2:]
     variant = lowering.choose(attentions.choose, rows, keys, columns, size if hiding else 0)
     if variant is None:
-        raise NotServedError("small attention is computed one by one")
-    views = [_with_batch(each, extents, steps) for each, steps in zip(seen, strides, strict=False)]
+        return False
+    *views, out = (_with_batch(each, extents, steps) for each, steps in zip(everything, strides, strict=True))
     views[2] = with_inner_stride(views[2], 1)
     operands = tuple(
         Operand(f"e{number}", each.storage.dtype, (Dim(), _rows(each), *(Dim(),) * BATCH_RANK))
@@ -53,12 +113,12 @@ def attention(lowering: Lowering, node: Node) -> None:
         number = hiding.number
         expression = attentions.counted(expression, hiding.comparison, hiding.is_seen, len(operands))
     desc = attentions.describe(expression, operands, rounds, str(node.attrs.get("zeros", "")), variant, number)
-    kernels = lowering.options.kernels
-    if kernels is not None and not kernels.has(desc):
-        raise NotServedError("of attention there is no kernel that has no limits")
+    if not lowering.may_call(desc):
+        return False
     for source, target in copies:
         lowering.copy(source, target, node.name)
-    lowering.emit(desc, [*views, with_inner_stride(_with_batch(out, extents, strides[-1]), 1)], node)
+    lowering.emit(desc, [*views, with_inner_stride(out, 1)], node)
+    return True
 
 
 def _output(lowering: Lowering, name: str) -> Plain:

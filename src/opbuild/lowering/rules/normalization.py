@@ -78,9 +78,8 @@ def layer_normalization(lowering: Lowering, node: Node) -> None:
     vectors = [lowering.dense(name) for name in names]
     x = _rows(lowering, node.inputs[0], axis)
     x = viewed_as(x, (*x.shape[:2], 1, x.shape[2]), (*x.strides[:2], 0, x.strides[2]))
-    scales = [
-        viewed_as(v, x.shape, (0, 0, 0, 0 if is_one(prod(v.shape)) and not is_one(x.shape[-1]) else 1)) for v in vectors
-    ]
+    steps = [0 if is_one(prod(each.shape)) and not is_one(x.shape[-1]) else 1 for each in vectors]
+    scales = [viewed_as(each, x.shape, (0, 0, 0, step)) for each, step in zip(vectors, steps, strict=True)]
     _normalize(lowering, node, x, scales, centered=node.op_type == "LayerNormalization")
 
 
@@ -128,7 +127,7 @@ def _rows(lowering: Lowering, name: str, axis: int) -> Plain:
         length = prod(value.shape[axis:])
         row_extents, row_strides = merge(value.shape[axis:], [value.strides[axis:]])
         extents, strides = merge(value.shape[:axis], [value.strides[:axis]])
-        if len(extents) <= 2 and (not row_extents or (len(row_extents) == 1 and row_strides[0] == (1,))):
+        if len(extents) <= 2 and (not row_extents or (len(row_extents) == 1 and is_one(row_strides[0][0]))):
             outer = padded(extents, strides[0], 2)
             return viewed_as(value, (*outer[0], length), (*outer[1], 1))
     raise AssertionError("a dense value has one row dimension")

@@ -10,6 +10,7 @@ from opbuild.families.blocked import BLOCK, blocks
 from opbuild.families.global_pool import family as global_pool
 from opbuild.families.lrn import family as lrn
 from opbuild.families.pool import family as pool
+from opbuild.graph.extents import same_shape
 from opbuild.graph.types import Node
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 from opbuild.lowering.context import Lowering, NotServedError, rule
@@ -39,7 +40,7 @@ def _blocked_pool(lowering: Lowering, node: Node, kind: str) -> None:
     if len(node.outputs) > 1 and node.outputs[1]:
         raise NotServedError("MaxPool with indices")
     window = window_of(lowering, node, tuple(int(k) for k in node.attrs["kernel_shape"]))
-    covers = window.kernel == window.size and window.out == (1, 1) and not window.padded
+    covers = same_shape(window.kernel, window.size) and same_shape(window.out, (1, 1)) and not window.padded
     if covers and window.dilation == (1, 1) and dtype == "float32":
         pool_planes(lowering, node, kind)
         return
