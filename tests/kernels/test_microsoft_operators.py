@@ -19,7 +19,7 @@ from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.types import Graph
 from opbuild.kernel.level import LEVELS
 from opbuild.lowering.context import Options
-from opbuild.pipeline.parts import PartBinder
+from opbuild.pipeline.segments import SegmentBinder
 from opbuild.pipeline.steps import optimize_graph
 from opbuild.pipeline.templates import OpenProgram
 from opbuild.runtime.weights import Packer, pack_constants
@@ -281,8 +281,8 @@ def test_tokens_after_each_other_are_one_binding(cache: Path, monkeypatch: pytes
     versions = [helper.make_opsetid("", 13), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(graph, opset_imports=versions, ir_version=10)
     bound: list[str] = []
-    bind = PartBinder._next
-    monkeypatch.setattr(PartBinder, "_next", lambda self, part, *more: bound.append("") or bind(self, part, *more))
+    bind = SegmentBinder.bind_next
+    monkeypatch.setattr(SegmentBinder, "bind_next", lambda self, part, *more: bound.append("") or bind(self, part, *more))
     network = opbuild.compile(model, cache_path=cache)
     held = {name: np.zeros(floats[name], np.float32) for name in caches}
     for token in range(tokens):

@@ -29,6 +29,7 @@ class Programs:
     Args:
         source: What is bound.
         stores: Where things are kept.
+        behind: The same, of what nobody waits for.
         bind: Starts what is stored of one network, or builds it.
 
     Attributes:
@@ -36,12 +37,16 @@ class Programs:
     """
 
     def __init__(
-        self, source: Openable, stores: Stores, bind: Callable[[Wanted, Stores, Callable[[], Builder]], Binding]
+        self,
+        source: Openable,
+        stores: Stores,
+        behind: Stores,
+        bind: Callable[[Wanted, Stores, Callable[[], Builder]], Binding],
     ) -> None:
         declared = [each.shape or () for each in source.declaration.inputs]
         self._source, self._stores, self._bind, self._fixed = source, stores, bind, 0
         self.is_open = any(FREE in shape for shape in declared)
-        self._sizes = AnySize(source, stores, declared, lambda: make_builder(stores.setup, stores), is_open=True)
+        self._sizes = AnySize(source, behind, declared, lambda: make_builder(behind.setup, behind), is_open=True)
 
     def bind_stored(self, shapes: Shapes) -> Binding | None:
         """Return the network for some shapes by a program that is there or stored; None if there is none."""

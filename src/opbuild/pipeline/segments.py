@@ -170,13 +170,12 @@ class SegmentBinder:
 
     Args:
         model: The model.
-        declared: The shapes of its inputs, -1 where an extent is open.
+        first: What comes before the first break.
         session: Makes the programs of each.
     """
 
-    def __init__(self, model: ModelSource, declared: Sequence[Sequence[int]], session: MakesPrograms) -> None:
-        self._model, self._session = model, session
-        self.first = FirstSegment(model, declared)
+    def __init__(self, model: ModelSource, first: FirstSegment, session: MakesPrograms) -> None:
+        self._model, self._first, self._session = model, first, session
         self._met: OrderedDict[tuple[str, tuple[Declared, ...]], tuple[Segment, BindsShapes]] = OrderedDict()
         self._known = KnownParts()
 
@@ -188,7 +187,7 @@ class SegmentBinder:
         from opbuild.runtime.in_parts import InParts
 
         model = self._model
-        walked = Walk(self.first, self.first.tensors(shapes), is_open=not isinstance(first.executor, Executor))
+        walked = Walk(self._first, self._first.tensors(shapes), is_open=not isinstance(first.executor, Executor))
         part = Part(first.executor, cut, first.report, walked)
         results = [output.name for output in model.declaration.outputs]
         return InParts(part, Parts(self.bind_next, evaluate, self._known), model.types(shapes), results)
