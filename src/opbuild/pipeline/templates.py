@@ -39,15 +39,13 @@ from opbuild.runtime.weights import Constants
 def open_shapes(declared: Sequence[Sequence[int]], shapes: Shapes) -> tuple[Extents, Shapes, list[tuple[int, int]]]:
     """Return shapes whose open extents are open, and where these stand: input and dimension.
 
-    Extents that are equal now and stand in the same place of several inputs, as batches and lengths do, are taken as
-    one; that they are equal is a condition.
+    Each is one of its own: that some are equal, as batches and lengths are, is a condition where it has to be so.
 
     Args:
         declared: The shapes of the inputs, ``FREE`` where they are open.
         shapes: The size at hand.
     """
     extents = Extents()
-    first: dict[tuple[int, int], Extent] = {}
     places: list[tuple[int, int]] = []
     opened = []
     for index, (free, shape) in enumerate(zip(declared, shapes, strict=True)):
@@ -55,10 +53,8 @@ def open_shapes(declared: Sequence[Sequence[int]], shapes: Shapes) -> tuple[Exte
         for axis, (declared_extent, extent) in enumerate(zip(free, shape, strict=True)):
             if declared_extent != FREE:
                 continue
-            if (axis, extent) not in first:
-                first[axis, extent] = extents.input(extent)
-                places.append((index, axis))
-            row[axis] = first[axis, extent]
+            row[axis] = extents.input(extent)
+            places.append((index, axis))
         opened.append(tuple(row))
     return extents, tuple(opened), places
 
