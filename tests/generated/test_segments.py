@@ -37,4 +37,5 @@ def test_segments_compute_what_onnx_runtime_does_whatever_data_come() -> None:
 
     check_seeds("networks in segments", one, NETWORKS, processes=0)
     assert compared > 0.8 * calls
-    print(f"{compared} calls, {segments} segments, {made} programs")
+    # Extents are 0 to 4: more decides there than in a network of any use, and most data would still need nothing new.
+    assert made < 3 * segments, f"{segments} segments were walked {made} times for {compared} calls"

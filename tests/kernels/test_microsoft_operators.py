@@ -282,7 +282,9 @@ def test_tokens_after_each_other_are_one_binding(cache: Path, monkeypatch: pytes
     model = helper.make_model(graph, opset_imports=versions, ir_version=10)
     bound: list[str] = []
     bind = SegmentBinder.bind_next
-    monkeypatch.setattr(SegmentBinder, "bind_next", lambda self, part, *more: bound.append("") or bind(self, part, *more))
+    monkeypatch.setattr(
+        SegmentBinder, "bind_next", lambda self, part, *more: bound.append("") or bind(self, part, *more)
+    )
     network = opbuild.compile(model, cache_path=cache)
     held = {name: np.zeros(floats[name], np.float32) for name in caches}
     for token in range(tokens):

@@ -119,5 +119,3 @@ def _executor(graph: Graph, follows: Cut | None) -> Runner:
 
 def _shown(cut: Cut | None) -> Any:
     return None if cut is None else {**cut_to_json(cut), "why": ""}
-
-

@@ -187,7 +187,7 @@ class SegmentBinder:
         from opbuild.runtime.in_parts import InParts
 
         model = self._model
-        walked = Walk(self._first, self._first.tensors(shapes), is_open=not isinstance(first.executor, Executor))
+        walked = Walk(self._first, self._first.tensors(shapes), cut, is_open=not isinstance(first.executor, Executor))
         part = Part(first.executor, cut, first.report, walked)
         results = [output.name for output in model.declaration.outputs]
         return InParts(part, Parts(self.bind_next, evaluate, self._known), model.types(shapes), results)
@@ -202,7 +202,7 @@ class SegmentBinder:
         follows = bound.executor.follows
         if follows is None:
             raise BuildError("a part of a network lacks its end", "this is an error in opbuild; please report it")
-        walked = Walk(segment, shapes, is_open=not isinstance(bound.executor, Executor))
+        walked = Walk(segment, shapes, follows, is_open=not isinstance(bound.executor, Executor))
         return Part(bound.executor, follows, bound.report, walked, by_numbers=not bound.is_new)
 
     def _segment(
@@ -224,11 +224,13 @@ class Walk:
     Args:
         segment: The segment.
         shapes: What it was bound for.
+        follows: What it was bound with: the break behind it.
         is_open: Whether it was lowered with open extents.
     """
 
-    def __init__(self, segment: Segment | FirstSegment, shapes: Shapes, *, is_open: bool) -> None:
+    def __init__(self, segment: Segment | FirstSegment, shapes: Shapes, follows: Cut, *, is_open: bool) -> None:
         self._segment, self._shapes, self._is_open = segment, shapes, is_open
+        self._state = follows.state, follows.symbols
         self._found: Walked | None = None
 
     def __call__(self, clock: Clock) -> Walked:
@@ -236,7 +238,13 @@ class Walk:
         if self._found is None:
             declared = [each.shape or () for each in self._segment.declaration.inputs]
             shapes = open_shapes(declared, self._shapes)[1] if self._is_open else self._shapes
-            self._found = self._segment.walk(shapes, clock).without_graph()
+            found = self._segment.walk(shapes, clock).without_graph()
+            if found.cut is None or (found.cut.state, found.cut.symbols) != self._state:
+                raise BuildError(
+                    f"what comes after a part of {self._segment.declaration.name} is not what was stored with it",
+                    "remove its cache folder and build it again",
+                )
+            self._found = found
         return self._found
 
 
