@@ -7,7 +7,8 @@ its inputs' extents are open. So it is lowered once, and bound to what data brin
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from opbuild.backend.evaluate import evaluate
@@ -20,7 +21,6 @@ from opbuild.models.source import ModelSource
 from opbuild.pipeline.templates import open_shapes
 from opbuild.report import Clock
 from opbuild.runtime.binding import Binding, Bound, Shapes
-from opbuild.runtime.executor import Executor
 from opbuild.runtime.parts import KnownParts, Part, Parts
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ class SegmentBinder:
         from opbuild.runtime.in_parts import InParts
 
         model = self._model
-        walked = Walk(self._first, self._first.tensors(shapes), cut, is_open=not isinstance(first.executor, Executor))
+        walked = Walk(self._first, self._first.tensors(shapes), cut)
         part = Part(first.executor, cut, first.report, walked)
         results = [output.name for output in model.declaration.outputs]
         return InParts(part, Parts(self.bind_next, evaluate, self._known), model.types(shapes), results)
@@ -202,7 +202,7 @@ class SegmentBinder:
         follows = bound.executor.follows
         if follows is None:
             raise BuildError("a part of a network lacks its end", "this is an error in opbuild; please report it")
-        walked = Walk(segment, shapes, follows, is_open=not isinstance(bound.executor, Executor))
+        walked = Walk(segment, shapes, follows)
         return Part(bound.executor, follows, bound.report, walked, by_numbers=not bound.is_new)
 
     def _segment(
@@ -225,27 +225,39 @@ class Walk:
         segment: The segment.
         shapes: What it was bound for.
         follows: What it was bound with: the break behind it.
-        is_open: Whether it was lowered with open extents.
     """
 
-    def __init__(self, segment: Segment | FirstSegment, shapes: Shapes, follows: Cut, *, is_open: bool) -> None:
-        self._segment, self._shapes, self._is_open = segment, shapes, is_open
-        self._state = follows.state, follows.symbols
+    def __init__(self, segment: Segment | FirstSegment, shapes: Shapes, follows: Cut) -> None:
+        self._segment, self._shapes, self._state = segment, shapes, _state(follows)
         self._found: Walked | None = None
 
     def __call__(self, clock: Clock) -> Walked:
-        """Return it, without its graph."""
+        """Return it, without its graph.
+
+        Raises:
+            BuildError: If it does not end as it did when it was bound.
+        """
+        self._found = self._found or self._open(clock) or self._as_bound(self._shapes, clock)
         if self._found is None:
-            declared = [each.shape or () for each in self._segment.declaration.inputs]
-            shapes = open_shapes(declared, self._shapes)[1] if self._is_open else self._shapes
-            found = self._segment.walk(shapes, clock).without_graph()
-            if found.cut is None or (found.cut.state, found.cut.symbols) != self._state:
-                raise BuildError(
-                    f"what comes after a part of {self._segment.declaration.name} is not what was stored with it",
-                    "remove its cache folder and build it again",
-                )
-            self._found = found
+            raise BuildError(
+                f"what comes after a part of {self._segment.declaration.name} is not what was stored with it",
+                "remove its cache folder and build it again",
+            )
         return self._found
+
+    def _open(self, clock: Clock) -> Walked | None:
+        declared = [each.shape or () for each in self._segment.declaration.inputs]
+        with suppress(Exception):  # from what does not know open extents: then it was not bound so
+            return self._as_bound(open_shapes(declared, self._shapes)[1], clock)
+        return None
+
+    def _as_bound(self, shapes: Shapes, clock: Clock) -> Walked | None:
+        found = self._segment.walk(shapes, clock)
+        return found.without_graph() if found.cut is not None and _state(found.cut) == self._state else None
+
+
+def _state(cut: Cut) -> Hashable:
+    return cut.state, cut.symbols, cut.body and cut.body.state
 
 
 def _opened(shape: Sequence[int], known: Sequence[int] | None) -> tuple[int, ...]:
