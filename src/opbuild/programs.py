@@ -22,11 +22,11 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.errors import BuildError, OpbuildError
 from opbuild.events import Warned
 from opbuild.kernel.free import FREE
-from opbuild.pipeline.segments import SegmentBinder
+from opbuild.pipeline.segments import FirstSegment, SegmentBinder
 from opbuild.platform.background import without_frames
 from opbuild.platform.lazily import lazily
 from opbuild.platform.locks import Lock, RLock
-from opbuild.platform.records import replace
+from opbuild.platform.records import NamedTuple, replace
 from opbuild.report import Clock, OperatorReport
 from opbuild.runtime.binding import Binding, Bound, Shapes
 from opbuild.runtime.reports import make_report
@@ -326,31 +326,48 @@ class ModelPrograms:
     ) -> None:
         self._session, self._source, self._inputs = session, source, inputs
         self._any_shape, self._is_open = any_shape, is_open
-        self._of_ranks: dict[tuple[int, ...], tuple[SegmentBinder, Programs]] = {}
+        self._of_ranks: dict[tuple[int, ...], _OfRank] = {}
 
     def bind(self, shapes: Shapes) -> Bound:
         """Return the network, ready for a size; as ``Programs.bind``."""
         try:
-            segments, programs = self._segments(shapes)
-            first = programs.bind(segments.first.tensors(shapes))
+            own = self._of_rank(shapes)
+            first = own.programs.bind(own.first.tensors(shapes))
             self._source.remember()  # also what was stored before: that build may have been killed
         finally:
             self._source.release()
-        return segments.bind(first, shapes)
+        return own.segments.bind(first, shapes)
 
-    def programs(self, source: Source) -> Programs:
-        """Return the programs of a segment behind a graph break."""
-        declared = [each.shape or () for each in source.declaration.inputs]
-        return Programs(self._session, source, declared, is_open=any(FREE in shape for shape in declared))
-
-    def _segments(self, shapes: Shapes) -> tuple[SegmentBinder, Programs]:
+    def _of_rank(self, shapes: Shapes) -> _OfRank:
         ranks = tuple(map(len, shapes))
         if ranks not in self._of_ranks:
             declared = [
                 (FREE,) * len(shape) if each.shape is None or each.name in self._any_shape else each.shape
                 for each, shape in zip(self._inputs, shapes, strict=True)
             ]
-            segments = SegmentBinder(self._source, declared, self)
-            tensors = [each.shape or () for each in segments.first.declaration.inputs]
-            self._of_ranks[ranks] = segments, Programs(self._session, segments.first, tensors, is_open=self._is_open)
+            first = FirstSegment(self._source, declared)
+            tensors = [each.shape or () for each in first.declaration.inputs]
+            programs = Programs(self._session, first, tensors, is_open=self._is_open)
+            segments = SegmentBinder(self._source, first, _SegmentPrograms(self._session))
+            self._of_ranks[ranks] = _OfRank(first, programs, segments)
         return self._of_ranks[ranks]
+
+
+class _OfRank(NamedTuple):
+    """The first segment of a model at some numbers of dimensions, its programs, and what binds those behind it."""
+
+    first: FirstSegment
+    programs: Programs
+    segments: SegmentBinder
+
+
+class _SegmentPrograms:
+    """Makes the programs of segments behind graph breaks; it knows nobody who asks."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def programs(self, source: Source) -> Programs:
+        """Return the programs of a segment, of which there is no other."""
+        declared = [each.shape or () for each in source.declaration.inputs]
+        return Programs(self._session, source, declared, is_open=any(FREE in shape for shape in declared))

@@ -160,3 +160,43 @@ def test_a_number_that_only_says_where_is_left_to_the_host_in_the_end(
     nothing_lowered()
     for start in range(100, 300, 7):
         check(start)
+
+
+CARRIED = """<ir_version: 10, opset_import: ["" : 21]>
+g (float[n] x) => (float[] y, float[] z) <float zero = {0.0}, float[1] one = {1.0}, int64[1] axis = {0}> {
+    s = Shape (x)
+    c = Greater (x, zero)
+    p = NonZero (c)
+    k = Gather (x, p)
+    f = Squeeze (k, axis)
+    e = Expand (one, s)
+    w = Concat <axis = 0> (f, e)
+    y = Tanh (w)
+    z = Neg (x)
+}"""
+
+
+def test_a_size_that_is_read_behind_data_is_lowered_once(tmp_path: Path, nothing_lowered: Callable[[], None]) -> None:
+    """It stands behind the break as what follows from the input's extent: each new size, and what data choose, fit."""
+    path = tmp_path / "carried.onnx"
+    onnx.save(parser.parse_model(CARRIED), path)
+    networks = [opbuild.compile(path, cache_path=tmp_path / "cache", workers=2)]
+
+    def check(network: opbuild.Network, count: int) -> None:
+        x = floats(count)
+        wanted = np.tanh(np.concatenate([x[x > 0], np.ones(count, np.float32)]))
+        found = network.run(None, {"x": x})
+        np.testing.assert_allclose(found[0], wanted, rtol=1e-5, atol=1e-6, strict=True)
+        np.testing.assert_array_equal(found[1], -x, strict=True)
+
+    check(networks[0], 60)
+    check(networks[0], 71)
+    networks.append(opbuild.compile(path, cache_path=tmp_path / "cache"))
+    nothing_lowered()
+    built = networks[0].report.built
+    for network in networks:
+        for index in range(12):
+            check(network, 90 + 13 * index)
+    assert networks[0].report.built == built
+    assert networks[1].report.built == 0
+    assert networks[1].report.host == {"NonZero": 1}

@@ -7,15 +7,17 @@ is a graph like any other, and the cut behind it says what must be known before 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from opbuild.graph.expressions import DerivedValue
 from opbuild.graph.types import DTYPES, MOST_ELEMENTS, Array, Node, TensorType
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.records import NamedTuple, dataclass, field
 from opbuild.text.canonical import canonical_json
+
+if TYPE_CHECKING:
+    from opbuild.graph.expressions import DerivedValue
 
 Kind = Literal["values", "data", "repeat", "end"]
 
@@ -270,6 +272,8 @@ def cut_from_json(parts: Any) -> Cut:
 
 
 def _derived(dtype: Any, shape: Any, elements: Any) -> DerivedValue:
+    from opbuild.graph.expressions import DerivedValue  # most networks have no cut
+
     return DerivedValue(str(dtype), tuple(map(int, shape)), tuple(elements))
 
 

@@ -81,11 +81,7 @@ class Formulas:
         try:
             with np.errstate(all="ignore"):
                 for operation, left, right in self._divided:
-                    # Numbers are those of the first repetition.
-                    index = operation == "index"
-                    values.append(
-                        0 if index else OPERATIONS[operation](_operand(left, values), _operand(right, values))
-                    )
+                    values.append(OPERATIONS[operation](_operand(left, values), _operand(right, values)))
         except (ArithmeticError, ValueError):
             return None
         return values

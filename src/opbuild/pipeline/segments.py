@@ -7,7 +7,8 @@ its inputs' extents are open. So it is lowered once, and bound to what data brin
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from opbuild.errors import BuildError
@@ -182,13 +183,12 @@ class SegmentBinder:
 
     Args:
         model: The model.
-        declared: The shapes of its inputs, -1 where an extent is open.
+        first: What comes before the first break.
         session: Makes the programs of each.
     """
 
-    def __init__(self, model: ModelSource, declared: Sequence[Sequence[int]], session: MakesPrograms) -> None:
-        self._model, self._session = model, session
-        self.first = FirstSegment(model, declared)
+    def __init__(self, model: ModelSource, first: FirstSegment, session: MakesPrograms) -> None:
+        self._model, self._first, self._session = model, first, session
         self._met: OrderedDict[tuple[str, tuple[Declared, ...]], tuple[Segment, BindsShapes]] = OrderedDict()
 
     def bind(self, first: Binding, shapes: Shapes) -> Bound:
@@ -201,7 +201,7 @@ class SegmentBinder:
         from opbuild.runtime.parts import Part, Parts
 
         model = self._model
-        walked = Walk(self.first, self.first.tensors(shapes), is_open=first.executor.is_filled)
+        walked = Walk(self._first, self._first.tensors(shapes), cut)
         part = Part(first.executor, cut, first.report, walked)
         results = [output.name for output in model.declaration.outputs]
         return InParts(part, Parts(self.bind_next, evaluate, self._known), model.types(shapes), results)
@@ -218,7 +218,7 @@ class SegmentBinder:
         follows = bound.executor.follows
         if follows is None:
             raise BuildError("a part of a network lacks its end", "this is an error in opbuild; please report it")
-        walked = Walk(segment, shapes, is_open=bound.executor.is_filled)
+        walked = Walk(segment, shapes, follows)
         return Part(bound.executor, follows, bound.report, walked, by_numbers=not bound.is_new)
 
     @lazily
@@ -246,22 +246,42 @@ class Walk:
     Args:
         segment: The segment.
         shapes: What it was bound for.
-        is_open: Whether it was lowered with open extents.
+        follows: What it was bound with: the break behind it.
     """
 
-    def __init__(self, segment: Segment | FirstSegment, shapes: Shapes, *, is_open: bool) -> None:
-        self._segment, self._shapes, self._is_open = segment, shapes, is_open
+    def __init__(self, segment: Segment | FirstSegment, shapes: Shapes, follows: Cut) -> None:
+        self._segment, self._shapes, self._state = segment, shapes, _state(follows)
         self._found: Walked | None = None
 
     def __call__(self, clock: Clock) -> Walked:
-        """Return it, without its graph."""
-        if self._found is None:
-            from opbuild.pipeline.templates import open_shapes
+        """Return it, without its graph.
 
-            declared = [each.shape or () for each in self._segment.declaration.inputs]
-            shapes = open_shapes(declared, self._shapes).shapes if self._is_open else self._shapes
-            self._found = self._segment.walk(shapes, clock).without_graph()
+        Raises:
+            BuildError: If it does not end as it did when it was bound.
+        """
+        self._found = self._found or self._open(clock) or self._as_bound(self._shapes, clock)
+        if self._found is None:
+            raise BuildError(
+                f"what comes after a part of {self._segment.declaration.name} is not what was stored with it",
+                "remove its cache folder and build it again",
+            )
         return self._found
+
+    def _open(self, clock: Clock) -> Walked | None:
+        from opbuild.pipeline.templates import open_shapes  # a stored start needs none of it
+
+        declared = [each.shape or () for each in self._segment.declaration.inputs]
+        with suppress(Exception):  # from what does not know open extents: then it was not bound so
+            return self._as_bound(open_shapes(declared, self._shapes).shapes, clock)
+        return None
+
+    def _as_bound(self, shapes: Shapes, clock: Clock) -> Walked | None:
+        found = self._segment.walk(shapes, clock)
+        return found.without_graph() if found.cut is not None and _state(found.cut) == self._state else None
+
+
+def _state(cut: Cut) -> Hashable:
+    return cut.state, cut.symbols, cut.body and cut.body.state
 
 
 def _opened(shape: Sequence[int], known: Sequence[int] | None) -> tuple[int, ...]:

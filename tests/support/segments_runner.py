@@ -1,0 +1,121 @@
+"""Runs a model in segments on the host backend: walks, breaks, symbols and the driver, without kernels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, cast
+
+import numpy as np
+import onnx
+from opbuild.pipeline.opening import Openable
+
+from opbuild.backend.evaluate import evaluate
+from opbuild.frontend.onnx_model import OnnxModel, load_model
+from opbuild.frontend.open_values import type_at_hand, value_at_hand
+from opbuild.frontend.rest import Rest
+from opbuild.frontend.walk import Walked
+from opbuild.graph.cut import Cut, cut_from_json, cut_to_json, is_tensor
+from opbuild.graph.formulas import Formulas, Numbers
+from opbuild.graph.types import Graph, TensorType
+from opbuild.models.declaration import Declaration, Declared
+from opbuild.pipeline.segments import FirstSegment, SegmentBinder
+from opbuild.pipeline.templates import open_shapes
+from opbuild.report import Clock, Report
+from opbuild.runtime.binding import Binding, Shapes
+from opbuild.runtime.executor import Runner
+from support.parts_runner import HostExecutor
+
+
+class SegmentsRunner:
+    """A model in segments that computes with numpy. It is what makes the programs of its segments.
+
+    Attributes:
+        programs_made: How many programs each segment has.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._model = _Model(load_model(model))
+        source = cast("Any", self._model)
+        declared = [each.shape or () for each in self._model.declaration.inputs]
+        self._first = FirstSegment(source, declared)
+        self._binder = SegmentBinder(source, self._first, self)
+        self._programs = self.programs(self._first)
+        self.programs_made: Counter[str] = self._made
+
+    def __call__(self, **feeds: Any) -> list[Any]:
+        """Return the outputs for inputs by name."""
+        values = [feeds[each.name] for each in self._model.declaration.inputs]
+        shapes = tuple(value.shape for value in values)
+        bound = self._binder.bind(self._programs.bind(self._first.tensors(shapes)), shapes)
+        return list(bound.executor.run(values))
+
+    def programs(self, source: Openable) -> _Programs:
+        """Return the programs of a source."""
+        return _Programs(source, self._made)
+
+    @property
+    def _made(self) -> Counter[str]:
+        found: Counter[str] = self.__dict__.setdefault("made", Counter())
+        return found
+
+
+class _Programs:
+    """Walks a source with open extents once for each structure; its graphs are run at the size at hand."""
+
+    def __init__(self, source: Openable, made: Counter[str]) -> None:
+        self._source, self._made = source, made
+        self._declared = [each.shape or () for each in source.declaration.inputs]
+        self._known: list[tuple[list[tuple[int, int]], Formulas, Cut | None]] = []
+
+    def bind(self, shapes: Shapes) -> Binding:
+        """Return the network for some shapes; a program that is for them ends as walking at them does."""
+        extents, opened, places = open_shapes(self._declared, shapes)
+        graph = self._source.graph(opened, Clock())
+        follows = None if graph.follows is None else cut_from_json(cut_to_json(graph.follows))
+        for variables, formulas, known in self._known:
+            if formulas([shapes[index][axis] for index, axis in variables]) is not None:
+                assert _shown(known) == _shown(follows), "what comes after a segment differs where its conditions hold"
+                return Binding(_executor(graph, known), Report("segments"))
+        self._known.append((places, Numbers(extents).formulas(), follows))
+        self._made[self._source.digest] += 1
+        return Binding(_executor(graph, follows), Report("segments"), is_new=True)
+
+
+class _Executor(HostExecutor):
+    def __init__(self, graph: Graph, follows: Cut | None) -> None:
+        super().__init__(graph)
+        self.follows = follows
+
+
+class _Model:
+    """A model as ``ModelSource`` has it."""
+
+    edited = False
+    digest = "model"
+
+    def __init__(self, model: OnnxModel) -> None:
+        self._model = model
+        inputs = tuple(Declared(name, *each) for name, each in model.inputs.items())
+        self.declaration = Declaration("m", inputs, tuple(Declared(name, "", None) for name in model.outputs), ())
+
+    def types(self, shapes: Shapes) -> dict[str, TensorType]:
+        return {each.name: TensorType(each.dtype, s) for each, s in zip(self.declaration.inputs, shapes, strict=True)}
+
+    def walk(self, shapes: Shapes, _: Clock) -> Walked:
+        return self._model.walk(dict(zip(self._model.inputs, shapes, strict=True)), evaluate)
+
+    def go_on(self, rest: Rest, _: Clock) -> Walked:
+        return self._model.go_on(rest, evaluate)
+
+
+def _executor(graph: Graph, follows: Cut | None) -> Runner:
+    types = {name: type_at_hand(each) for name, each in graph.types.items()}
+    constants = {
+        name: np.asarray(value_at_hand(value), types[name].dtype) if is_tensor(types[name]) else value
+        for name, value in graph.constants.items()
+    }
+    return cast("Runner", _Executor(graph.with_(types=types, constants=constants), follows))
+
+
+def _shown(cut: Cut | None) -> Any:
+    return None if cut is None else {**cut_to_json(cut), "why": ""}
