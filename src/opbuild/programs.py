@@ -107,13 +107,13 @@ class Programs:
         """Return a network that is stored for a size, or the source lowered for it and built."""
         session, source, clock = self._session, self._source, Clock()
         key = session.key(source, shapes)
-        if not self._is_for_several:
-            return session.bind(source, shapes, reopens=self._reopens)
         started = session.start(key, clock)
         if isinstance(started, Binding):
             return started
         if self._load() and (bound := self._bound(shapes)) is not None:
             return bound
+        if not self._is_for_several:
+            return session.make(source, shapes, key, started, clock, reopens=self._reopens)
         problem = None
         if self._may_lower:
             try:
@@ -174,7 +174,7 @@ class Programs:
 
     def _load(self) -> bool:
         """Load what is stored, once; return whether there is anything new."""
-        if self._is_loaded:
+        if self._is_loaded or not any(FREE in shape for shape in self._declared):
             return False
         self._is_loaded = True
         images = self._session.stores.images

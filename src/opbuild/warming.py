@@ -25,8 +25,10 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.soc_version import parse_level
 from opbuild.models.endpoints import inputs_of
 from opbuild.models.source import Model, open_model
+from opbuild.pipeline.segments import FirstSegment
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stores import Stores
+from opbuild.pipeline.templates import kernels_of_any_size
 from opbuild.platform.behind import BEHIND
 from opbuild.platform.limits import names_limits
 from opbuild.platform.records import dataclass
@@ -214,12 +216,28 @@ def _build_together(wanted: Sequence[_Wanted], setup: Setup) -> None:
         with suppress(OpbuildError):  # told where the network itself is built
             opened = _opened(each)
             if opened.session.stores.images.stored(opened.key, Clock()) is None:
-                graph = opened.source.walk(opened.signature, Clock()).graph
-                for desc, nodes in opened.session.plan([graph], Clock()).kernels.items():
+                for desc, nodes in _kernels(opened).items():
                     needed.setdefault(desc, nodes)
     session = Session(setup)
     with session.builder() as builder, suppress(CompileError):  # told of the networks that need it
         session.stores.count(builder.build(needed, counted(len(wanted), "network")))
+
+
+def _kernels(opened: _Opened) -> Mapping[OpDesc, tuple[str, ...]]:
+    """Return the kernels of a network, and those of its other sizes if there may be any."""
+    source, session = opened.source, opened.session
+    needed = dict(session.plan([source.walk(opened.signature, Clock()).graph], Clock()).kernels)
+    if source.declaration.is_open and runs_here(session.setup.level) is None:
+        first = FirstSegment(source, [each.shape or () for each in source.declaration.inputs])
+        with suppress(Exception):  # from what does not know symbolic extents
+            _, program = session.lower(
+                first,
+                [each.shape or () for each in first.declaration.inputs],
+                first.tensors(opened.signature),
+                Clock(),
+            )
+            needed |= kernels_of_any_size(program, lambda desc: [desc])
+    return needed
 
 
 def _built_here(wanted: _Wanted) -> Report:

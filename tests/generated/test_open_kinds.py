@@ -41,7 +41,7 @@ def lowered(seed: int, sizes: int) -> tuple[int, int]:
         except ModelError:  # a size that the network does not take
             continue
         taken.append(shapes)
-    return len(taken), len(own.templates(taken))
+    return len(taken), len(own.records(taken))
 
 
 @pytest.mark.parametrize("seeds", spans(16, 8))

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 import pytest
-from opbuild.runtime.template import OpenHost
 
 import opbuild
 from generated.opened import Sizes
@@ -30,6 +29,7 @@ from opbuild.graph.tables import TABLES
 from opbuild.graph.types import TABLE, Array, Graph, Node, TensorType
 from opbuild.pipeline.templates import open_shapes
 from opbuild.runtime.binding import Shapes
+from opbuild.runtime.symbolic import numbers_of
 from support.comparison import onnxruntime_outputs
 from support.fuzzing import CAMPAIGN, SEED, check_seeds
 from support.tiers import spans
@@ -253,9 +253,9 @@ def decoder(layers: int = 2) -> Sizes:
 def test_a_decoder_is_lowered_once_for_all_lengths() -> None:
     """Its positions begin at the past length, and so does the row of its mask: both are parts of what lies there."""
     lengths = [((1, 1, HEADS * HEAD), *[(1, HEADS, length, HEAD)] * 4) for length in LENGTHS]
-    (template,) = decoder().templates(lengths)
-    assert not any(isinstance(step, OpenHost) for step in template.steps)
-    assert all(template.numbers(shapes) is not None for shapes in lengths)
+    (record,) = decoder().records(lengths)
+    assert not record.steps.hosts
+    assert all(numbers_of(record, shapes) is not None for shapes in lengths)
 
 
 def test_an_open_index_out_of_range_is_refused_at_each_size(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ VECTOR = 16
 SIZES = (0, 1, 2, 3, 5, 8, 11, 15, 16, 17, 20, 33, 64, 100)
 
 PLACES: dict[str, tuple[Any, str]] = {
-    "lowering": (templates, "lower_open"),
+    "lowering": (templates.OpenShapes, "lower"),
     "checking": (DynamicNetwork, "__init__"),
     "storing": (Images, "keep"),
     "improving": (Programs, "_better"),

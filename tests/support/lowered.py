@@ -25,4 +25,4 @@ def lower_open(
         options: How it is lowered.
     """
     opened = templates.open_shapes(declared, shapes)
-    return templates.lower_open(graph(opened.shapes), opened, level, options)
+    return opened.lower(graph(opened.shapes), level, options)

@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import numpy as np
 import onnx
-from opbuild.pipeline.opening import Openable
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.frontend.onnx_model import OnnxModel, load_model
@@ -19,10 +18,11 @@ from opbuild.graph.formulas import Formulas, Numbers
 from opbuild.graph.types import Graph, TensorType
 from opbuild.models.declaration import Declaration, Declared
 from opbuild.pipeline.segments import FirstSegment, SegmentBinder
+from opbuild.pipeline.source import Source
 from opbuild.pipeline.templates import open_shapes
 from opbuild.report import Clock, Report
 from opbuild.runtime.binding import Binding, Shapes
-from opbuild.runtime.executor import Runner
+from opbuild.runtime.executor import Executor
 from support.parts_runner import HostExecutor
 
 
@@ -49,7 +49,7 @@ class SegmentsRunner:
         bound = self._binder.bind(self._programs.bind(self._first.tensors(shapes)), shapes)
         return list(bound.executor.run(values))
 
-    def programs(self, source: Openable) -> _Programs:
+    def programs(self, source: Source) -> _Programs:
         """Return the programs of a source."""
         return _Programs(source, self._made)
 
@@ -62,7 +62,7 @@ class SegmentsRunner:
 class _Programs:
     """Walks a source with open extents once for each structure; its graphs are run at the size at hand."""
 
-    def __init__(self, source: Openable, made: Counter[str]) -> None:
+    def __init__(self, source: Source, made: Counter[str]) -> None:
         self._source, self._made = source, made
         self._declared = [each.shape or () for each in source.declaration.inputs]
         self._known: list[tuple[list[tuple[int, int]], Formulas, Cut | None]] = []
@@ -108,13 +108,15 @@ class _Model:
         return self._model.go_on(rest, evaluate)
 
 
-def _executor(graph: Graph, follows: Cut | None) -> Runner:
+def _executor(graph: Graph, follows: Cut | None) -> Executor:
     types = {name: type_at_hand(each) for name, each in graph.types.items()}
     constants = {
-        name: np.asarray(value_at_hand(value), types[name].dtype) if is_tensor(types[name]) else value
+        name: np.asarray(value_at_hand(value, types[name].dtype), types[name].dtype)
+        if is_tensor(types[name])
+        else value
         for name, value in graph.constants.items()
     }
-    return cast("Runner", _Executor(graph.with_(types=types, constants=constants), follows))
+    return cast("Executor", _Executor(graph.with_(types=types, constants=constants), follows))
 
 
 def _shown(cut: Cut | None) -> Any:

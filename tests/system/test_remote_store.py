@@ -165,8 +165,8 @@ def test_what_is_pulled_to_a_full_disk_is_an_error_that_loses_nothing(
     assert opbuild.compile(model, cache_path=tmp_path / "large", forbid_compile=True).report.image
 
 
-def test_who_pushes_a_size_that_is_bound_by_numbers_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It was built, but has no network of its own; the message says how it gets one."""
+def test_a_network_of_several_sizes_is_pushed_and_pulled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A size that was bound by numbers has no network of its own: that of all sizes goes, and serves there."""
     own, url, file = tmp_path / "own", f"file://{tmp_path}/stick", tmp_path / "rows.onnx"
     onnx.save(rows_model(), file)
     assert main(["warm", str(file), "--shapes", "x:20,24", "--cache_path", str(own)]) == 0
@@ -174,12 +174,12 @@ def test_who_pushes_a_size_that_is_bound_by_numbers_is_told(tmp_path: Path, caps
     opbuild.compile(file, input_shapes={"x": (7, 24)}, cache_path=own)
     capsys.readouterr()
     assert main(push) == 0
-    (reason,) = json.loads(capsys.readouterr().out)["left_out"].values()
-    assert "op_compiler_cache_mode='force'" in reason
-    opbuild.compile(file, input_shapes={"x": (7, 24)}, cache_path=own, op_compiler_cache_mode="force")
-    assert main(push) == 0
     done = json.loads(capsys.readouterr().out)
     assert (done["networks"], done["left_out"]) == (1, {})
+    pod = tmp_path / "pod"
+    assert main(["pull", url, str(file), "--input_shape", "x:9,24", "--cache_path", str(pod)]) == 0
+    network = opbuild.compile(file, input_shapes={"x": (9, 24)}, cache_path=pod, forbid_compile=True)
+    assert network.report.image
 
 
 def test_who_pulls_what_nobody_pushed_is_told(

@@ -39,7 +39,7 @@ def warmed(small: SmallNetwork, tmp_path_factory: pytest.TempPathFactory) -> Pat
         pytest.skip(f"{error}")
     cache = tmp_path_factory.mktemp("warmed")
     reports = opbuild.warm([small.path], shapes={"x": SHAPE}, targets=["host", OTHER], cache_path=cache)
-    assert [len(report.operators) for report in reports] == [2, 2]
+    assert [len(report.operators) for report in reports] == [3, 2]  # where it runs, one more for other sizes
     return cache
 
 
@@ -105,7 +105,7 @@ def test_the_command_warms_several_levels(
     arguments = [str(small.path), "--shapes", f"x:{shapes}", "--cache_path", str(warmed)]
     assert main(["warm", *arguments, "--targets", f"host, {OTHER}"]) == 0
     out = capsys.readouterr().out
-    assert f"small for {host_level()}: 2 operators\n" in out
+    assert f"small for {host_level()}: 3 operators\n" in out
     assert f"small for {OTHER}: 2 operators\n" in out
     assert "2 networks warm, 0 operators compiled in " in out
     assert "kept in" in out

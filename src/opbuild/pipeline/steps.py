@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.builder.result import BuildResult
@@ -14,10 +15,10 @@ from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph
 from opbuild.kernel.level import Level
 from opbuild.lowering.context import Options
+from opbuild.lowering.lower import lower
 from opbuild.lowering.tuned import Nothing, Tuned
 from opbuild.pipeline.setup import Setup
 from opbuild.pipeline.stages import Assembled, Built, Packed
-from opbuild.pipeline.templates import OpenShapes, lower_graph
 from opbuild.program import Program
 from opbuild.report import Clock, OperatorReport
 from opbuild.runtime.assembly import make_record
@@ -25,6 +26,9 @@ from opbuild.runtime.link import link_with_any, support_objects
 from opbuild.runtime.memory_plan import plan
 from opbuild.runtime.reports import record_notes
 from opbuild.runtime.weights import Packer, pack_constants
+
+if TYPE_CHECKING:
+    from opbuild.pipeline.templates import OpenShapes
 
 
 def optimize_graph(graph: Graph, evaluate_node: Evaluate = evaluate, *, float32: bool = False) -> Graph:
@@ -46,7 +50,8 @@ def lower_tuned(graph: Graph, setup: Setup, opened: OpenShapes | None = None) ->
 
         return lower_with_bank(graph, setup, options, opened)
     asked = Tuned(Nothing())
-    program = lower_graph(graph, setup.level, replace(options, kernels=asked), opened)
+    options = replace(options, kernels=asked)
+    program = lower(graph, setup.level, options) if opened is None else opened.lower(graph, setup.level, options)
     return replace(program, answers=asked.answers())
 
 

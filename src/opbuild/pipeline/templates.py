@@ -35,6 +35,19 @@ class OpenShapes(NamedTuple):
     shapes: Shapes
     places: tuple[tuple[int, int], ...]
 
+    def lower(self, graph: Graph, level: Level, options: Options) -> Program:
+        """Return the program of an optimized graph whose inputs have these shapes.
+
+        Args:
+            graph: The graph; shapes behind those of its inputs are other numbers that decide.
+            level: The level that it is for.
+            options: How it is lowered.
+        """
+        recording = Recording(options.kernels or Tuned(Nothing()))
+        program = lower(graph, level, replace(options, kernels=recording))
+        values = self.shapes[len(program.inputs) :]
+        return replace(program, symbols=Symbols(self.extents, self.places, values, recording.questions))
+
 
 def open_shapes(declared: Sequence[Sequence[int]], shapes: Shapes) -> OpenShapes:
     """Return shapes whose open extents are symbolic.
@@ -57,26 +70,6 @@ def open_shapes(declared: Sequence[Sequence[int]], shapes: Shapes) -> OpenShapes
             places.append((index, axis))
         opened.append(tuple(row))
     return OpenShapes(extents, tuple(opened), tuple(places))
-
-
-def lower_graph(graph: Graph, level: Level, options: Options, opened: OpenShapes | None) -> Program:
-    """Return a graph lowered with some options, for one size, or with the symbolic extents of its inputs."""
-    return lower(graph, level, options) if opened is None else lower_open(graph, opened, level, options)
-
-
-def lower_open(graph: Graph, opened: OpenShapes, level: Level, options: Options) -> Program:
-    """Return a program with symbolic extents.
-
-    Args:
-        graph: The optimized graph.
-        opened: Its inputs' shapes; behind them other numbers that decide.
-        level: The level that it is for.
-        options: How it is lowered.
-    """
-    recording = Recording(options.kernels or Tuned(Nothing()))
-    program = lower(graph, level, replace(options, kernels=recording))
-    values = opened.shapes[len(program.inputs) :]
-    return replace(program, symbols=Symbols(opened.extents, opened.places, values, recording.questions))
 
 
 def kernels_of_any_size(program: Program, alike: Callable[[OpDesc], Sequence[OpDesc]]) -> dict[OpDesc, tuple[str, ...]]:

@@ -23,6 +23,7 @@ from opbuild.store.pack import Pack
 
 if TYPE_CHECKING:
     from opbuild.graph.types import Graph
+    from opbuild.kernel.level import Level
     from opbuild.lowering.context import Options
     from opbuild.lowering.tuned import Asked
     from opbuild.pipeline.templates import OpenShapes
@@ -35,8 +36,6 @@ def lower_with_bank(graph: Graph, setup: Setup, options: Options, opened: OpenSh
     What the release's bank chooses is taken where its kernels come with the release, so that a first start that
     compiles nothing without that bank compiles nothing with it. A bank that can not be read is told, and stops nothing.
     """
-    from opbuild.pipeline.templates import lower_graph
-
     problem = bank_problem(setup)
     if problem:
         setup.observer(Warned(f"{problem}; families choose variants by their tables"))
@@ -46,7 +45,7 @@ def lower_with_bank(graph: Graph, setup: Setup, options: Options, opened: OpenSh
     bank = knowledge(setup)
     while True:
         chosen = Tuned(bank or Nothing(), withheld)
-        program = lower_graph(graph, setup.level, replace(options, kernels=chosen), opened)
+        program = _lowered(graph, setup.level, replace(options, kernels=chosen), opened)
         lacking = set[str]() if pack is None else _lacking(program, pack)
         found = [
             (question, each.answer)
@@ -59,6 +58,12 @@ def lower_with_bank(graph: Graph, setup: Setup, options: Options, opened: OpenSh
             return replace(program, tuned=chosen.notes(), answers=chosen.answers())
         else:
             bank.settle(_found_out(graph, setup, options, opened, bank.open, (chosen.asked, program)))
+
+
+def _lowered(graph: Graph, level: Level, options: Options, opened: OpenShapes | None) -> Program:
+    from opbuild.lowering.lower import lower
+
+    return lower(graph, level, options) if opened is None else opened.lower(graph, level, options)
 
 
 Lowered = tuple[Mapping["Question", "Asked"], "Program"]
@@ -84,10 +89,9 @@ def _found_out(
         lowered: It, lowered with their answers.
     """
     from opbuild.lowering.tuned import Chosen, Tuned, kernels_of
-    from opbuild.pipeline.templates import lower_graph
 
     tables = Tuned(Chosen({question: record.default for question, record in records.items()}))
-    both = lowered, (tables.asked, lower_graph(graph, setup.level, replace(options, kernels=tables), opened))
+    both = lowered, (tables.asked, _lowered(graph, setup.level, replace(options, kernels=tables), opened))
     kernels = {
         question: [desc for asked, program in both for desc in kernels_of(program, asked, question)]
         for question in records

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from opbuild.runtime.buffers import DIMENSION, HEADER, HEADER_WORDS, HOST_WORD, 
 from opbuild.runtime.changes import first_change
 from opbuild.runtime.library import Callee, Step, kernel_steps, references
 from opbuild.runtime.record import CHECKED_ORDER, HOST, KernelStep, Record, addresses, itemsize
-
-if TYPE_CHECKING:
-    from opbuild.runtime.executor import Executor
 
 Evaluate = Callable[[Node, Sequence["Array | None"], int], Sequence["Array | None"]]
 """Evaluates one node on dense arrays, for a version of the operator set; the host backend's face."""
@@ -83,6 +80,28 @@ def _element_types(record: Record) -> Array:
     return np.where(stated[:, 1:] != 0, stated, types)
 
 
+class Owner(Protocol):
+    """What is run in arenas, as ``Executor`` is.
+
+    Attributes:
+        record: The calls and their numbers.
+        calls: What it has in common with other sizes.
+        evaluate: The host backend.
+    """
+
+    record: Record
+    calls: Calls
+    evaluate: Evaluate | None
+
+    @property
+    def constants(self) -> Sequence[Array]:
+        """The bytes of all constants."""
+
+    @property
+    def addresses(self) -> Array:
+        """Where they begin in memory."""
+
+
 class Arena:
     """See the module.
 
@@ -95,7 +114,7 @@ class Arena:
         headers: The arguments of all kernels.
     """
 
-    def __init__(self, owner: Executor, memory: Array) -> None:
+    def __init__(self, owner: Owner, memory: Array) -> None:
         calls, self._host_steps = owner.calls, owner.calls.host_steps
         self._dims = np.zeros(len(owner.record.steps.dims.pairs), DIMENSION)
         self.headers = calls.headers.copy()
@@ -107,7 +126,7 @@ class Arena:
         self.steps = self._steps(owner)
         self.fill(owner, memory)
 
-    def fill(self, owner: Executor, memory: Array) -> None:
+    def fill(self, owner: Owner, memory: Array) -> None:
         """Write the numbers of another size, which makes the same calls, and where its temporaries lie."""
         calls, record = owner.calls, owner.record
         steps, buffers = record.steps, record.buffers
@@ -138,7 +157,7 @@ class Arena:
         for _, buffer in self._given_to_host:
             self._arrays[buffer] = None
 
-    def _steps(self, owner: Executor) -> list[Step]:
+    def _steps(self, owner: Owner) -> list[Step]:
         found, calls = owner.record.steps, owner.calls
         kernels = kernel_steps(calls.callees, found.called, found.ends, self.headers)
         if not found.hosts and not calls.checked:
@@ -154,7 +173,7 @@ class Arena:
             steps.append(self._order_check(len(steps), end, owner) if checked else step)
         return steps
 
-    def _order_check(self, index: int, end: int, owner: Executor) -> Step:
+    def _order_check(self, index: int, end: int, owner: Owner) -> Step:
         """Return what runs a kernel and checks it."""
         from opbuild.runtime.order_check import OrderCheck  # only for who debugs
 
@@ -167,7 +186,7 @@ class Arena:
         return check, (callee.library.num_threads, *references(own, HEADER.itemsize))
 
 
-def storage(index: int, owner: Executor, memory: Array) -> Array | None:
+def storage(index: int, owner: Owner, memory: Array) -> Array | None:
     """Return the memory of a buffer as a flat array; None for the caller's."""
     buffer = owner.record.buffers[index]
     if buffer.kind == "temporary":

@@ -47,32 +47,6 @@ def test_without_threads_the_caller_does_everything(monkeypatch: pytest.MonkeyPa
     assert callers == [threading.get_ident()] * 5
 
 
-def test_others_begin_while_the_caller_does_something_else() -> None:
-    """Its own part comes after that."""
-    first = threading.Event()
-
-    def work(item: int) -> int:
-        first.set()
-        return item
-
-    def meanwhile() -> None:
-        assert first.wait(60)
-
-    assert side_by_side(work, range(4), 2, "test", meanwhile) == [0, 1, 2, 3]
-
-
-def test_what_is_raised_meanwhile_ends_the_work() -> None:
-    """The caller takes no item then, and the others end with the one at hand."""
-    done = list[int]()
-
-    def meanwhile() -> None:
-        raise ValueError("meanwhile")
-
-    with pytest.raises(ValueError, match="meanwhile"):
-        side_by_side(done.append, range(4), 1, "test", meanwhile)
-    assert done == []
-
-
 def test_nothing_to_do_starts_nothing() -> None:
     """An empty list has an empty answer."""
     assert side_by_side(lambda item: item, [], 4, "test") == []

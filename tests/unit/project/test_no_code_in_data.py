@@ -57,7 +57,7 @@ REVIEWED = {
     ("families/catalogue.py", "import_module"): "modules of this package, from a list of its folders",
     ("graph/gradients/rules/__init__.py", "import_module"): "modules of this package, from a list there",
     ("graph/passes/decompose.py", "import_module"): "modules of this package, from a table in the file",
-    ("lowering/lower.py", "import_module"): "modules of this package, from a table in the file",
+    ("lowering/rules/__init__.py", "import_module"): "modules of this package, from a table in the file",
     ("frontend/onnx_messages.py", "exec_module"): "onnx's own declaration of its messages, by its path in the package",
     ("frontend/onnx_messages.py", "import_module"): "onnx, by its own name",
     ("frontend/onnx_messages.py", "module_from_spec"): "onnx's own declaration of its messages",
