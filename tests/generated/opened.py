@@ -21,9 +21,9 @@ from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.pipeline.steps import optimize_graph
 from opbuild.program import Program
-from opbuild.runtime.assembly import make_record
 from opbuild.runtime.binding import Shapes
 from opbuild.runtime.memory_plan import views_of
+from opbuild.runtime.numbering import numbered
 from opbuild.runtime.record import Record
 from opbuild.runtime.symbolic import numbers_of
 from opbuild.runtime.weights import Packer, pack_constants
@@ -135,7 +135,7 @@ def record_of(program: Program) -> Record:
     """Return the record of a program lowered with open extents."""
     constants = pack_constants(program, Packer())
     places, notes = constants.positions, {"lowering": {}}
-    return make_record(program, {}, None, constant_of=places, constants=constants.places, notes=notes)
+    return numbered(program, places, constants.places, notes)
 
 
 def fixed(value: Any) -> Any:

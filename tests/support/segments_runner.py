@@ -15,7 +15,8 @@ from opbuild.frontend.rest import Rest
 from opbuild.frontend.walk import Walked
 from opbuild.graph.cut import Cut, cut_from_json, cut_to_json, is_tensor
 from opbuild.graph.formulas import Formulas, Numbers
-from opbuild.graph.types import Graph, TensorType
+from opbuild.graph.tables import Table
+from opbuild.graph.types import TABLE, Graph, TensorType
 from opbuild.models.declaration import Declaration, Declared
 from opbuild.pipeline.segments import FirstSegment, SegmentBinder
 from opbuild.pipeline.source import Source
@@ -110,13 +111,18 @@ class _Model:
 
 def _executor(graph: Graph, follows: Cut | None) -> Executor:
     types = {name: type_at_hand(each) for name, each in graph.types.items()}
-    constants = {
-        name: np.asarray(value_at_hand(value, types[name].dtype), types[name].dtype)
-        if is_tensor(types[name])
-        else value
-        for name, value in graph.constants.items()
-    }
-    return cast("Executor", _Executor(graph.with_(types=types, constants=constants), follows))
+    made = [node for node in graph.nodes if (node.domain, node.op_type) == ("opbuild", TABLE)]
+    constants = {name: _value(value, types[name]) for name, value in graph.constants.items()}
+    for node in made:
+        kind = types[node.outputs[0]]
+        table = Table(node.text("table", ""), (*node.attrs["arguments"], kind.dtype)).at_hand()
+        constants[node.outputs[0]] = table.reshape(kind.shape)
+    nodes = tuple(node for node in graph.nodes if node not in made)
+    return cast("Executor", _Executor(graph.with_(nodes=nodes, types=types, constants=constants), follows))
+
+
+def _value(value: Any, kind: TensorType) -> Any:
+    return np.asarray(value_at_hand(value, kind.dtype), kind.dtype) if is_tensor(kind) else value
 
 
 def _shown(cut: Cut | None) -> Any:

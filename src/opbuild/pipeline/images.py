@@ -11,6 +11,7 @@ from opbuild.errors import BuildError, OpbuildError
 from opbuild.events import Warned
 from opbuild.graph import user_operators
 from opbuild.graph.types import Array, TensorType
+from opbuild.kernel.free import FREE
 from opbuild.kernel.networks import ImageKey
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.setup import Setup
@@ -124,8 +125,12 @@ class Images:
         return Executor(record, loaded, constants, evaluate, self.blocks)
 
     def open_key(self, source: Source, number: int) -> ImageKey:
-        """Return the key of one of the templates of a model, counted from 0."""
-        declared = {name: TensorType(dtype, shape or ()) for name, dtype, shape in source.declaration.inputs}
+        """Return the key of one of a source's networks with symbolic extents, counted from 0.
+
+        Which extents are symbolic in it is among its conditions.
+        """
+        inputs = source.declaration.inputs
+        declared = {name: TensorType(dtype, (FREE,) * len(shape or ())) for name, dtype, shape in inputs}
         key = self.key(source.declaration.name, source.digest or "", declared)
         return key._replace(components={**key.components, "template": number})
 

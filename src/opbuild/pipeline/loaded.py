@@ -15,7 +15,8 @@ from opbuild.lowering.available import meaning
 from opbuild.runtime.dynamic import Chosen, Decision, Kernel
 from opbuild.runtime.library import Library
 from opbuild.runtime.record import CHOICES, Record
-from opbuild.runtime.symbolic import NONE, Asked, Decided, argument, dims_of, run_kinds, symbolic_of
+from opbuild.runtime.symbolic import argument, dims_of, run_kinds, symbolic_of
+from opbuild.runtime.symbols import NONE, Asked, Decided
 from opbuild.text.canonical import canonical_json
 
 Dims = list[tuple[tuple[int, int], ...]]

@@ -118,13 +118,20 @@ def assemble(packed: Packed, built: Built) -> Assembled:
     own = program.descriptors()
     operators = tuple(operator for desc, operator in built.operators.items() if desc in own)
     symbols = {desc: symbol for desc, symbol in built.symbols.items() if desc in own}
-    choices = () if program.symbols is None else program.answers
-    record = make_record(
-        program,
-        built.symbols,
-        packed.memory,
-        constant_of=packed.constants.positions,
-        constants=packed.constants.places,
-        notes=record_notes(operators, program.notes, built.checked_order, symbols, program.tuned, choices),
-    )
+    own_answers = () if program.symbols is None else program.answers
+    notes = record_notes(operators, program.notes, built.checked_order, symbols, program.tuned, own_answers)
+    constants = packed.constants
+    if packed.memory is None:
+        from opbuild.runtime.numbering import numbered  # most networks are for one size
+
+        record = numbered(program, constants.positions, constants.places, notes)
+    else:
+        record = make_record(
+            program,
+            built.symbols,
+            packed.memory,
+            constant_of=constants.positions,
+            constants=constants.places,
+            notes=notes,
+        )
     return Assembled(record, packed.constants, built, operators, program.answers)

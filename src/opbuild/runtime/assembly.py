@@ -18,7 +18,7 @@ from opbuild.runtime.soundness import problem
 def make_record(
     program: Program,
     symbols: Mapping[OpDesc, str],
-    memory: MemoryPlan | None,
+    memory: MemoryPlan,
     *,
     constant_of: Mapping[int, int],
     constants: Sequence[Constant],
@@ -29,10 +29,9 @@ def make_record(
     Kernel calls that write nothing, because every output has an empty dimension, are left out.
 
     Args:
-        program: The network. If it is for several input signatures, nothing is decided by a symbolic extent after
-            this.
-        symbols: The kernel symbol of each descriptor; kernels of several signatures are chosen for each.
-        memory: Where temporaries lie; None for several signatures: they are placed for each.
+        program: The network, for one input signature; see ``numbering`` for one that is for several.
+        symbols: The kernel symbol of each descriptor.
+        memory: Where temporaries lie.
         constant_of: For each constant buffer its index in ``constants``.
         constants: Where constants' bytes are.
         notes: JSON values for the report.
@@ -41,10 +40,6 @@ def make_record(
         BuildError: If a kernel may not run on the views it was given, or a view leaves its buffer. Kernels check
             nothing while they run; this is where it is checked.
     """
-    if program.symbols is not None or memory is None:
-        from opbuild.runtime.numbering import numbered  # few networks are for several
-
-        return numbered(program, constant_of, constants, notes)
     calls = [call for call in program.calls if not _writes_nothing(call)]
     record = Record(
         name=program.name,

@@ -19,7 +19,8 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.program import Call, HostCall, KernelCall, Port, Program, Question, Symbols, View
 from opbuild.runtime.assembly import host_step, storages
 from opbuild.runtime.record import Constant, KernelStep, Kind, Places, Ports, Record, Steps
-from opbuild.runtime.symbolic import NONE, Argument, Asked, Decided, Padding, Repetition, Symbolic, problem
+from opbuild.runtime.symbolic import problem
+from opbuild.runtime.symbols import NONE, Argument, Asked, Decided, Padding, Repetition, Symbolic
 
 
 def numbered(
@@ -28,7 +29,9 @@ def numbered(
     constants: Sequence[Constant],
     notes: Mapping[str, Any],
 ) -> Record:
-    """Return the record of a program; see ``assembly.make_record``.
+    """Return the record of a program for several input signatures; nothing is decided by a symbolic extent after that.
+
+    Kernels are chosen, and temporaries placed, for each signature; arguments are those of ``assembly.make_record``.
 
     Raises:
         BuildError: If it names what it does not have.

@@ -26,7 +26,7 @@ from opbuild.program import BufferKind, HostCall, Port, View
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from opbuild.runtime.symbolic import Symbolic
+    from opbuild.runtime.symbols import Symbolic
 
 T = TypeVar("T")
 
