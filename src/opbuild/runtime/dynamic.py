@@ -376,17 +376,11 @@ class _Same:
         self.calls = Calls(own, callees, network.constants)
 
     def steps(self, numbers: Array) -> Steps:
-        """Return the steps in a size.
-
-        Raises:
-            ValueError: If something would not be computed.
-        """
+        """Return the steps in a size."""
         steps = self._steps
         pairs, offset = numbers[steps.dims.pairs], numbers[steps.offset]
         if len(self._unread):
             pairs[self._unread] = 1, 0
-        if pairs[:, 0].min(initial=1) < 1:
-            raise ValueError("an extent is out of range")
         if self._times is not None and self._more is not None:
             offset = offset + numbers[self._more] * self._times
         hosts = [host_call(each, numbers) for each in steps.hosts] if self._hosts else steps.hosts
