@@ -67,9 +67,9 @@ def _is_norm_of_integers(node: Node, types: Sequence[Any], values: Values) -> bo
     return not node.attrs.get("noop_with_empty_axes", 0) if is_over_none else values[1] is not None
 
 
-def _is_wide_or_empty(node: Node, types: Sequence[Any], values: Values) -> bool:
-    """Tell whether a softmax is of float64, or of nothing."""
-    return bool(types[0].shape) and (types[0].dtype == "float64" or 0 in types[0].shape)
+def _is_wide(node: Node, types: Sequence[Any], values: Values) -> bool:
+    """Tell whether a softmax is of float64."""
+    return bool(types[0].shape) and types[0].dtype == "float64"
 
 
 def _has_no_kernel(node: Node, types: Sequence[Any], values: Values) -> bool:
@@ -93,7 +93,7 @@ DECISIONS: Mapping[tuple[str, str], Decision] = {
         _is_empty: ("DynamicQuantizeLinear",),
         _is_of_integers: ("Shrink",),
         _is_norm_of_integers: ("ReduceL2",),
-        _is_wide_or_empty: ("LogSoftmax", "Softmax"),
+        _is_wide: ("LogSoftmax", "Softmax"),
         _has_no_kernel: ("RMSNormalization",),
     }.items()
     for op_type in op_types
