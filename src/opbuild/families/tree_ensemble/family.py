@@ -10,7 +10,8 @@ from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
 FEW = {"paths": 16, "bits": 3}
-"""Rows below which trees are walked side by side for each row, by what is done with more."""
+"""Rows below which trees are walked side by side for each row, by what is done with more; with fewer than those of
+``bits``, rules are not read."""
 
 BLOCK = 16
 """Rows that are walked down a tree side by side."""
@@ -24,11 +25,6 @@ DEPTH = 8
 
 PATHS = 4
 """Operands that a kernel which walks down trees has besides rows and what is added; those of ``bits`` follow them."""
-
-
-def kind_of(rows: int, has_bits: bool, _machine: Machine) -> str:
-    """Return the kind for so many rows; trees of many leaves have no rules."""
-    return "bits" if has_bits and rows >= FEW["bits"] else "paths"
 
 
 def choose(rows: int, kind: str, machine: Machine) -> Variant:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from opbuild.families.tree_ensemble import family
+from opbuild.graph.extents import is_at_least
 from opbuild.graph.types import Node
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.strided import dense_as
@@ -19,16 +20,22 @@ def tree_ensemble(lowering: Lowering, node: Node) -> None:
     if not out.storage.size:
         return
     groups, width = lowering.type(base).shape
-    kind = lowering.choose(family.kind_of, rows, len(forms) > family.PATHS)
-    variant = lowering.choose(family.choose, rows, kind)
-    desc = family.describe(
-        kind,
-        node.text("aggregate", "sum"),
-        sides=bool(node.attrs.get("sides", 0)),
-        targets=groups > 1,
-        types=(type_, lowering.type(base).dtype),
-        variant=variant,
-    )
-    own = forms[: family.PATHS] if kind == "paths" else forms[family.PATHS :]
-    operands = [lowering.dense(x), *(lowering.plain(name) for name in own), lowering.plain(base)]
-    lowering.emit(desc, [*operands, dense_as(out, (rows, groups, width))], node)
+
+    def emit(kind: str) -> None:
+        desc = family.describe(
+            kind,
+            node.text("aggregate", "sum"),
+            sides=bool(node.attrs.get("sides", 0)),
+            targets=groups > 1,
+            types=(type_, lowering.type(base).dtype),
+            variant=lowering.choose(family.choose, rows, kind),
+        )
+        own = forms[: family.PATHS] if kind == "paths" else forms[family.PATHS :]
+        operands = [lowering.dense(x), *(lowering.plain(name) for name in own), lowering.plain(base)]
+        lowering.emit(desc, [*operands, dense_as(out, (rows, groups, width))], node)
+
+    has_bits = len(forms) > family.PATHS
+    lowering.either([
+        (is_at_least(rows, family.FEW["bits"]) if has_bits else 0, lambda: emit("bits")),
+        (1, lambda: emit("paths")),
+    ])  # fmt: skip
