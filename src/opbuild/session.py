@@ -166,15 +166,12 @@ class Session:
 
     def plan(self, graphs: Sequence[Graph], clock: Clock) -> Planned:
         """Return the programs of graphs, one for each input signature of a network, and the kernels that they need."""
-        from opbuild.pipeline.stages import planned
-        from opbuild.pipeline.steps import lower_tuned, optimize_graph
+        from opbuild.pipeline.steps import optimize_graph
 
         working(self.setup.observer, PREPARING)
         with clock("optimize"):
             optimized = [optimize_graph(graph, float32=self.setup.config.forces_float32) for graph in graphs]
-        with clock("lower"):
-            programs = [lower_tuned(graph, self.setup) for graph in optimized]
-        return planned(optimized, programs)
+        return self._lowered(optimized, clock)
 
     def lower(
         self, source: Source, declared: Sequence[Sequence[int]], shapes: Shapes, clock: Clock
@@ -340,13 +337,20 @@ class Session:
             import_module("opbuild.frontend.onnx_model")
         return builder
 
+    def _lowered(self, optimized: Sequence[Graph], clock: Clock) -> Planned:
+        from opbuild.pipeline.stages import planned
+        from opbuild.pipeline.steps import lower_tuned
+
+        with clock("lower"):
+            return planned(optimized, [lower_tuned(graph, self.setup) for graph in optimized])
+
     def _lower_plans(self, graphs: Sequence[Graph], clock: Clock) -> Iterator[Served]:
         for lower in self.lower_sessions():
             try:
                 builder = deciding_builder(lower.setup, lower.stores)
             except BuildError:  # it is not known which compiler made what is there
                 continue
-            yield Served(lower, lower.plan(graphs, clock), builder)
+            yield Served(lower, lower._lowered(graphs, clock), builder)
 
     def _told(self, served: Served) -> Served:
         if served.session is not self:
