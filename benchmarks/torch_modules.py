@@ -63,7 +63,7 @@ def wait_behind() -> None:
     import threading
 
     for thread in threading.enumerate():
-        if thread.name.startswith("opbuild-any-size"):
+        if thread.name.startswith("opbuild-further"):
             thread.join()
 
 

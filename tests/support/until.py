@@ -24,7 +24,7 @@ def until(condition: Callable[[], T], seconds: float = PATIENCE) -> T:
 
 def until_built_behind() -> None:
     """Wait until the kernels for other sizes, which are built behind a network's first call, are there."""
-    until(lambda: not any(thread.name == "opbuild-any-size" for thread in threading.enumerate()))
+    until(lambda: not any(thread.name == "opbuild-further" for thread in threading.enumerate()))
 
 
 def children_of(pid: int) -> list[int]:

@@ -184,7 +184,7 @@ from opbuild.backend.halide.driver import HalideCompiler
 
 network = opbuild.compile(sys.argv[1])
 network(np.ones((20, 24), np.float32))
-while any(each.name == "opbuild-any-size" for each in threading.enumerate()):
+while any(each.name == "opbuild-further" for each in threading.enumerate()):
     time.sleep(0.01)
 HalideCompiler.import_string = "support.slow_compiler:SlowCompiler"
 for _ in range(2):

@@ -147,7 +147,10 @@ def test_what_an_onnx_file_needed_serves_a_module_of_the_same_layers(
 @pytest.mark.slow
 @torch.no_grad()
 def test_a_graph_that_dynamo_compiles_again_for_another_size_is_bound_by_numbers(tmp_path: Path) -> None:
-    """Sizes are open then, and kernels that serve any size were built behind the first call."""
+    """Sizes are open then, and kernels that serve any size were built behind the first call.
+
+    Attention of few places is computed otherwise: what longer texts need is built when sizes are open.
+    """
     model = ready(Encoder(1))
     fast = torch.compile(model, backend=backend, options={"cache_path": tmp_path})
     torch.testing.assert_close(fast(tokens(2, 20)), model(tokens(2, 20)), rtol=1e-4, atol=1e-5)
@@ -155,14 +158,14 @@ def test_a_graph_that_dynamo_compiles_again_for_another_size_is_bound_by_numbers
     for shape in ((2, 24), (2, 33), (3, 24)):
         torch.testing.assert_close(fast(tokens(*shape)), model(tokens(*shape)), rtol=1e-4, atol=1e-5)
     graphs = report(fast).graphs
-    assert [graph.built for graph in graphs[1:]] == [0, 0]
-    assert all("bound by numbers" in build.image_reason for graph in graphs[1:] for build in graph.builds)
+    assert graphs[1].built <= 5 < graphs[0].built
+    assert graphs[2].built == 0
 
 
 @pytest.mark.slow
 @torch.no_grad()
 def test_images_of_another_size_are_computed_by_what_was_built_behind_the_first_call(tmp_path: Path) -> None:
-    """No chunk of tiles of the first size divides those of the second."""
+    """No chunk of tiles of the first size divides those of the second, and large images are copied otherwise."""
     layers = (
         nn.Conv2d(16, 16, 3, padding=1),
         nn.MaxPool2d(2),
@@ -171,12 +174,13 @@ def test_images_of_another_size_are_computed_by_what_was_built_behind_the_first_
     )
     model, counts = ready(nn.Sequential(*layers)), []
     fast = torch.compile(model, backend=backend, options={"cache_path": tmp_path})
-    for size in (32, 48):
+    for size in (32, 48, 40):
         x = images(1, 16, size, size)
         torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-4)
         until_built_behind()
         counts.append(entries(tmp_path))
-    assert counts[0] == counts[1]
+    assert counts[1] <= counts[0] + 1
+    assert counts[1] == counts[2]
 
 
 def up_to_each_place(x: torch.Tensor) -> torch.Tensor:
@@ -187,14 +191,15 @@ def up_to_each_place(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.slow
 @torch.no_grad()
-def test_what_is_a_constant_of_one_size_only_is_built_for_others_behind_the_first_call(tmp_path: Path) -> None:
-    """When Dynamo comes with open sizes, the kernels that compute it are there."""
+def test_what_is_a_constant_of_one_size_only_is_computed_where_sizes_are_open(tmp_path: Path) -> None:
+    """When Dynamo comes with open sizes, it is a table of the size that is bound: no size builds anything from then."""
     fast = torch.compile(up_to_each_place, backend=backend, options={"cache_path": tmp_path})
     for size in (20, 27, 33):
-        x = images(1, size, 8)
+        x, before = images(1, size, 8), entries(tmp_path)
         torch.testing.assert_close(fast(x), up_to_each_place(x), rtol=1e-4, atol=1e-5)
         until_built_behind()
-    assert [graph.built for graph in report(fast).graphs[1:]] == [0]
+    assert entries(tmp_path) == before
+    assert len(report(fast).graphs) == 2
 
 
 @pytest.mark.slow

@@ -96,7 +96,7 @@ def test_a_process_that_finds_a_template_reads_no_model(store: Path) -> None:
         "    assert net.report.built == 0\n"
         "import threading\n"
         "for thread in threading.enumerate():\n"
-        "    thread.name == 'opbuild-any-size' and thread.join(60)\n"
+        "    thread.name == 'opbuild-further' and thread.join(60)\n"
         "print([name for name in ('onnx', 'halide') if name in sys.modules])\n"
     )
     path = store / "model.onnx"
