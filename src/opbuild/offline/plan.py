@@ -150,7 +150,10 @@ def _plan_segments(
     whole = session.plan([each.graph for each in walked], clock)
     search = Search(session)
     search.add(whole.kernels, whole.host)
-    segments = [search.segment(first, samples), *(search.segment(each.source, [*each.cuts]) for each in met[1:])]
+    segments = [
+        search.segment(first, samples, sizes.drawn() if sizes else ()),
+        *(search.segment(each.source, [*each.cuts]) for each in met[1:]),
+    ]
     for cut in cuts:
         search.add({}, at_cut(cut))
     plan = RangePlan(

@@ -87,7 +87,7 @@ class RangeBinder:
         )
 
     def outputs(self) -> tuple[Endpoint, ...]:
-        """Return the outputs: an extent that differs between sizes is -1; in segments they are as the model has them."""
+        """Return the outputs: an extent that differs between sizes is -1; of segments as the model has them."""
         return self._outputs
 
     def bind(self, shapes: Shapes) -> Bound:

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from opbuild.errors import OpbuildError, ShapeError
 from opbuild.graph.cut import Cut
-from opbuild.graph.formulas import Numbers
+from opbuild.graph.formulas import Formulas, Numbers
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.models.declaration import Declared
 from opbuild.models.sizes import Sizes
 from opbuild.offline.file import PackedWeights
 from opbuild.offline.format import GRAPH, Section
 from opbuild.pipeline.stages import Assembled, HostNode, Planned, host_nodes
-from opbuild.platform.records import NamedTuple, dataclass, replace
+from opbuild.platform.lazily import lazily
+from opbuild.platform.records import dataclass, replace
 from opbuild.platform.sources import own_sources
-from opbuild.program import Program
+from opbuild.program import Program, Symbols
 from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
 from opbuild.runtime.endpoint import Endpoint
@@ -34,11 +35,19 @@ if TYPE_CHECKING:
     from opbuild.pipeline.source import Source
     from opbuild.session import Session
 
-QUIET = 6
-"""So many sizes in a row that need no program and no kernel more end the search for them."""
+QUIET, SERVED = 6, 200
+"""So many sizes in a row that need no program and no kernel more end the search for both, and so many that need no
+program the search for programs."""
+
+REFUSED = 8
+"""As so many of the latter counts one that the network itself does not take, which has to be read to know that."""
+
+MOST_PROGRAMS = 64
+"""Programs of a segment, at most: where paddings follow from the size, each parity of each has its own."""
 
 
-class Found(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Found:
     """A program of a segment.
 
     Attributes:
@@ -53,14 +62,21 @@ class Found(NamedTuple):
 
     def serves(self, shapes: Shapes) -> bool:
         """Return whether it is for a size: whether its conditions hold."""
-        if self.shapes is not None or self.program.symbols is None:
-            return shapes == self.shapes
         symbols = self.program.symbols
-        numbers = Numbers(symbols.extents)
-        places = [numbers.place(each) for each in chain(*(port.type.shape for port in self.program.inputs))]
-        places += [numbers.place(each) for each in chain(*symbols.values)]
-        found = numbers.formulas()([shapes[index][axis] for index, axis in symbols.variables])
+        if symbols is None:
+            return shapes == self.shapes
+        formulas, places = self._formulas
+        found = formulas([shapes[index][axis] for index, axis in symbols.variables])
         return found is not None and found[places].tolist() == [*chain(*shapes)]
+
+    @lazily
+    def _formulas(self) -> tuple[Formulas, list[int]]:
+        """The conditions, and the places of the numbers that the shapes are."""
+        symbols = cast("Symbols", self.program.symbols)
+        numbers = Numbers(symbols.extents)
+        shapes = (*(port.type.shape for port in self.program.inputs), *symbols.values)
+        places = [numbers.place(each) for each in chain(*shapes)]
+        return numbers.formulas(), places
 
 
 @dataclass(eq=False)
@@ -122,33 +138,41 @@ class Search:
         self.kernels: dict[OpDesc, tuple[str, ...]] = {}
         self.host: dict[str, HostNode] = {}
 
-    def segment(self, source: Source, sizes: Iterable[Shapes]) -> FileSegment:
+    def segment(self, source: Source, sizes: Iterable[Shapes], others: Iterable[Shapes] = ()) -> FileSegment:
         """Return the programs of a segment.
 
         Args:
             source: The segment.
-            sizes: Sizes that stand for all, neighbours far apart.
+            sizes: Sizes that stand for all, neighbours far apart: kernels are those that suit them.
+            others: Further sizes, for which there are to be programs.
 
         Raises:
-            ShapeError: If the network takes none of them.
+            ShapeError: If the network takes none of the former.
         """
-        segment, quiet = FileSegment(source.digest or "", source.declaration.inputs, []), 0
-        problem: ShapeError | None = None
+        segment = FileSegment(source.digest or "", source.declaration.inputs, [])
+        self._until_quiet(segment, source, sizes, QUIET)
+        self._until_quiet(segment, source, others, SERVED, only_programs=True)
+        return segment
+
+    def _until_quiet(
+        self, segment: FileSegment, source: Source, sizes: Iterable[Shapes], most: int, *, only_programs: bool = False
+    ) -> None:
+        """Look at sizes until so many in a row need nothing more."""
+        quiet = 0
+        problem = ShapeError("there is no size in the ranges", "give wider ones")
         for shapes in sizes:
             try:
-                is_new = self._look(segment, source, shapes)
+                known = only_programs and any(each.serves(shapes) for each in segment.programs)
+                quiet = 0 if not known and self._look(segment, source, shapes) else quiet + 1
             except ShapeError as error:  # a size that the network itself does not take
-                problem = problem or error.with_traceback(None)
-                continue
-            quiet = 0 if is_new else quiet + 1
-            if quiet == QUIET:
+                problem, quiet = error.with_traceback(None), quiet + (REFUSED if only_programs else 0)
+            if quiet >= most or len(segment.programs) >= MOST_PROGRAMS:
                 break
-        if not segment.programs:
-            try:
-                raise problem or ShapeError("there is no size in the ranges", "give wider ones")
-            finally:
-                del problem  # its traceback has this frame: a cycle
-        return segment
+        try:
+            if not segment.programs:
+                raise problem
+        finally:
+            del problem  # its traceback has this frame: a cycle
 
     def _look(self, segment: FileSegment, source: Source, shapes: Shapes) -> bool:
         """Look at a size; return whether it needs a program or a kernel that others do not."""
@@ -222,9 +246,9 @@ def range_sections(
     symbols, number = networks[0].built.symbols, 0
     segments = []
     for segment in plan.segments:
-        numbers = range(number + 1, number + 1 + len(segment.programs))
-        segments.append([segment.digest, segment.inputs, [*zip(numbers, (p.shapes for p in segment.programs))]])
-        number += len(segment.programs)
+        programs = [[place, each.shapes] for place, each in enumerate(segment.programs, number + 1)]
+        segments.append([segment.digest, segment.inputs, programs])
+        number += len(programs)
     content: dict[str, Any] = {
         "sources": own_sources(),
         "ranges": plan.sizes.to_json() if plan.sizes else None,

@@ -129,6 +129,7 @@ class _Rehearsal:
         self._binder = SegmentBinder(model, first, self._segments)
         self._evaluate = evaluate
         self._parts = _Parts(self._next, self._evaluated)
+        self._maker = _Maker()
         self._has_body: set[Part] = set()
         self._certain: set[Part] = set()
 
@@ -160,7 +161,7 @@ class _Rehearsal:
 
     def _run(self, part: Part, number: int) -> None:
         """Run the network once, as far as made-up values lead."""
-        self._maker = _Maker(number)
+        self._maker.begin(number)
         inputs = {port.name: self._maker.made(port.type) for port in part.executor.inputs}
         try:
             self._parts.run(part, inputs)
@@ -186,7 +187,7 @@ class _Rehearsal:
     def _made(self, part: Part, *, is_certain: bool) -> Part:
         """Return a part that makes up its results."""
         stand = cast("_Stand", part.executor)
-        stand.make = lambda types: self._maker.results(types)
+        stand.make = self._maker.results
         if is_certain:
             self._certain.add(part)
             stand.met.certain[stand.shapes] = None
@@ -210,9 +211,13 @@ class _Rehearsal:
 
 
 class _Maker:
-    """Makes up values in one run."""
+    """Makes up values."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self) -> None:
+        self.begin(0)
+
+    def begin(self, number: int) -> None:
+        """Begin a run."""
         self._random, self._count = np.random.default_rng(number), 0
         self._chance = CHANCES[min(number, len(CHANCES) - 1)]
 
@@ -259,9 +264,14 @@ class _Parts(Parts):
 
 
 class _Stand:
-    """Stands for what runs a segment."""
+    """Stands for what runs a segment.
+
+    Attributes:
+        make: Makes up values of types.
+    """
 
     arena_size = 0
+    make: Callable[[Sequence[TensorType]], list[Array]]
 
     def __init__(self, met: Met, shapes: Shapes, graph: Graph) -> None:
         types = {n: TensorType(each.dtype, tuple(map(at_hand, each.shape))) for n, each in graph.types.items()}
@@ -270,7 +280,6 @@ class _Stand:
         )
         self.met, self.shapes, self.follows = met, shapes, graph.follows
         self.blocks: Blocks[Any] = Blocks()
-        self.make: Callable[[list[TensorType]], list[Array]] = list
 
     def run(self, inputs: Sequence[Any]) -> list[Array]:
         """Return made-up results."""
