@@ -65,7 +65,7 @@ class RangeBinder:
             self._outputs = tuple(Endpoint(name, TensorType(dtype, cast("Any", s))) for name, dtype, s in outputs)
             self.sizes = _sizes([each.name for each in inputs], content["ranges"])
             self._segments = {
-                (str(digest), own): _Programs(self, [each.name for each in own], programs)
+                (str(digest), own): _Programs(self, own, programs)
                 for digest, inputs_of, programs in content["segments"]
                 for own in (tuple(_declared(*each) for each in inputs_of),)
             }
@@ -106,7 +106,7 @@ class RangeBinder:
     def programs(self, source: Source) -> _Programs:
         """Return the programs of a segment."""
         found = self._segments.get((source.digest or "", source.declaration.inputs))
-        return _Programs(self, [each.name for each in source.declaration.inputs], ()) if found is None else found
+        return _Programs(self, source.declaration.inputs, ()) if found is None else found
 
     def _require_same_version(self) -> None:
         if self._sources == own_sources():
@@ -136,12 +136,12 @@ class _Programs:
 
     Args:
         file: The file.
-        names: The segment's inputs.
+        inputs: The segment's inputs.
         programs: For each its number, and the only size that it is for or None.
     """
 
-    def __init__(self, file: RangeBinder, names: Sequence[str], programs: Sequence[Any]) -> None:
-        self._file, self._names = file, names
+    def __init__(self, file: RangeBinder, inputs: Sequence[Declared], programs: Sequence[Any]) -> None:
+        self._file, self._inputs = file, inputs
         self._programs = [(int(number), _shapes(shapes)) for number, shapes in programs]
         self._networks: dict[int, DynamicNetwork] = {}
 
@@ -188,7 +188,18 @@ class _Programs:
         return Executor(record, file.library, file.offline.constants(record), evaluate, file.blocks)
 
     def _record(self, number: int) -> Record:
-        return from_json(parse_json(self._file.offline.container.section(GRAPH, number).tobytes()))
+        """Return a program's record.
+
+        Raises:
+            ValueError: If it is not sound, or of another segment.
+        """
+        offline = self._file.offline
+        record = from_json(parse_json(offline.container.section(GRAPH, number).tobytes()))
+        if [(port.name, port.type.dtype) for port in record.inputs] != [each[:2] for each in self._inputs if each.name]:
+            raise ValueError(f"program {number} has other inputs than its segment")
+        if record.cut is None and tuple(port.name for port in record.outputs) != offline.outputs:
+            raise ValueError(f"program {number} has other outputs than the file says")
+        return record
 
     def _report(self, record: Record, clock: Clock) -> Report:
         nodes: dict[str, dict[str, None]] = {}
@@ -198,7 +209,7 @@ class _Programs:
         return make_report(record, operators, clock, compared(self._file.offline.level))
 
     def _told(self, shapes: Shapes) -> str:
-        names = [name or "numbers" for name in self._names]
+        names = [each.name or "numbers" for each in self._inputs]
         return ", ".join(f"{name}:{','.join(map(str, shape))}" for name, shape in zip(names, shapes, strict=True))
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from onnx import parser
 
 from opbuild.backend.host.evaluate import evaluate_native
+from opbuild.files.trust import PRIVATE
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.types import Array, Graph, Node
+from opbuild.models.memory import ModelMemory
 from opbuild.models.source import open_model
 from opbuild.offline.rehearsal import LONGEST, Met, rehearse
 from opbuild.pipeline.segments import FirstSegment
@@ -20,7 +23,8 @@ _HEAD = '<ir_version: 10, opset_import: ["" : 21]>\n'
 
 def met_by(text: str, evaluate: Evaluate = evaluate_native) -> list[Met]:
     """Return the segments of a network whose inputs are static."""
-    source = open_model(parser.parse_model(_HEAD + text), None)
+    memory = ModelMemory(Path("meta"), PRIVATE, reads=False, writes=False, keeps_times=False)
+    source = open_model(parser.parse_model(_HEAD + text), memory)
     source.keeps = True
     shapes = tuple(each.shape or () for each in source.declaration.inputs)
     return rehearse(source, FirstSegment(source, shapes), [shapes], evaluate)
