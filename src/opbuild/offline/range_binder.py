@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -53,9 +53,9 @@ class RangeBinder:
     """
 
     def __init__(self, offline: OfflineModel, library: Library | None, blocks: Blocks[Arena]) -> None:
-        self.offline, self.library, self.blocks = offline, library, blocks
-        self.kernels, self.lock = LoadedKernels(Machine.of(offline.level)), Lock()
-        with self.sound():
+        self._offline = offline
+        file = self._file = _File(offline, library, blocks)
+        with file.sound():
             content = parse_json(offline.container.section(GRAPH).tobytes())
             self._sources = str(content["sources"])
             inputs, outputs = (tuple(_declared(*each) for each in content[side]) for side in ("inputs", "outputs"))
@@ -64,26 +64,27 @@ class RangeBinder:
                 raise ValueError("its network has other inputs or outputs")
             self._outputs = tuple(Endpoint(name, TensorType(dtype, cast("Any", s))) for name, dtype, s in outputs)
             self.sizes = _sizes([each.name for each in inputs], content["ranges"])
-            self._segments = {
-                (str(digest), own): _Programs(self, own, programs)
+            segments = {
+                (str(digest), own): _Programs(file, own, programs)
                 for digest, inputs_of, programs in content["segments"]
                 for own in (tuple(_declared(*each) for each in inputs_of),)
             }
             if library is not None:
-                self.kernels.add({desc_from_json(parts): str(name) for parts, name in content["kernels"]}, library)
+                file.kernels.add({desc_from_json(parts): str(name) for parts, name in content["kernels"]}, library)
             model = _Model(str(content["model"]), Declaration(offline.name, inputs, outputs, ()))
-            self._first = FirstSegment(cast("ModelSource", model), [each.shape or () for each in inputs])
-            self._binder = SegmentBinder(cast("ModelSource", model), self._first, self)
-            self._programs = self.programs(self._first)
+            first = FirstSegment(cast("ModelSource", model), [each.shape or () for each in inputs])
+            made = _Segments(file, segments)
+            self._binder = SegmentBinder(cast("ModelSource", model), first, made)
+            self._programs = made.programs(first)
 
     @property
     def inputs(self) -> tuple[Endpoint, ...]:
         """The inputs; an extent that differs between the sizes that are served is -1."""
         if self.sizes is None:
-            return self.offline.endpoints
+            return self._offline.endpoints
         return tuple(
             Endpoint(name, TensorType(dtype, tuple(low if low == high else FREE for low, high in ranges)))
-            for (name, dtype), ranges in zip(self.offline.inputs, self.sizes.ranges, strict=True)
+            for (name, dtype), ranges in zip(self._offline.inputs, self.sizes.ranges, strict=True)
         )
 
     def outputs(self) -> tuple[Endpoint, ...]:
@@ -100,24 +101,35 @@ class RangeBinder:
         if self.sizes is not None:
             self.sizes.check(shapes)
         self._require_same_version()
-        with self.sound():
+        with self._file.sound():
             return self._binder.bind(self._programs.bind(shapes), shapes)
-
-    def programs(self, source: Source) -> _Programs:
-        """Return the programs of a segment."""
-        found = self._segments.get((source.digest or "", source.declaration.inputs))
-        return _Programs(self, source.declaration.inputs, ()) if found is None else found
 
     def _require_same_version(self) -> None:
         if self._sources == own_sources():
             return
-        in_parts = self.offline.record(0).cut is not None
-        served = "runs none of it" if in_parts else f"runs only {self.offline.served[0]}"
+        in_parts = self._offline.record(0).cut is not None
+        served = "runs none of it" if in_parts else f"runs only {self._offline.served[0]}"
         raise BuildError(
-            f"{str(self.offline.container.path)!r} was written by another version of opbuild, which may choose "
+            f"{str(self._offline.container.path)!r} was written by another version of opbuild, which may choose "
             f"kernels otherwise; this one {served}",
             "write the file again with this version",
         )
+
+
+class _File:
+    """What the segments of a file have in common; it knows nothing of them.
+
+    Attributes:
+        offline: The file.
+        library: Its kernels.
+        blocks: The memory that bindings run in.
+        kernels: The same kernels, as they are chosen from.
+        lock: Held while a size is bound.
+    """
+
+    def __init__(self, offline: OfflineModel, library: Library | None, blocks: Blocks[Arena]) -> None:
+        self.offline, self.library, self.blocks = offline, library, blocks
+        self.kernels, self.lock = LoadedKernels(Machine.of(offline.level)), Lock()
 
     @contextmanager
     def sound(self) -> Iterator[None]:
@@ -131,6 +143,18 @@ class RangeBinder:
             raise InvalidModelError(f"{where} is no sound offline model: {error!r}", "write it again") from error
 
 
+class _Segments(NamedTuple):
+    """The segments of a file, by digest and inputs."""
+
+    file: _File
+    known: Mapping[tuple[str, tuple[Declared, ...]], _Programs]
+
+    def programs(self, source: Source) -> _Programs:
+        """Return the programs of a segment."""
+        found = self.known.get((source.digest or "", source.declaration.inputs))
+        return _Programs(self.file, source.declaration.inputs, ()) if found is None else found
+
+
 class _Programs:
     """The programs of a segment: read when they are needed, then bound by numbers.
 
@@ -140,7 +164,7 @@ class _Programs:
         programs: For each its number, and the only size that it is for or None.
     """
 
-    def __init__(self, file: RangeBinder, inputs: Sequence[Declared], programs: Sequence[Any]) -> None:
+    def __init__(self, file: _File, inputs: Sequence[Declared], programs: Sequence[Any]) -> None:
         self._file, self._inputs = file, inputs
         self._programs = [(int(number), _shapes(shapes)) for number, shapes in programs]
         self._networks: dict[int, DynamicNetwork] = {}
