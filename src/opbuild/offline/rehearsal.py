@@ -115,6 +115,7 @@ def rehearse(
             raise problem
         return rehearsal.met
     finally:
+        rehearsal.end()
         del problem  # its traceback has this frame: a cycle
 
 
@@ -158,6 +159,10 @@ class _Rehearsal:
             if quiet == QUIET_RUNS and number >= len(CHANCES):
                 break
         return True
+
+    def end(self) -> None:
+        """Let go of what calls back: a cycle."""
+        del self._parts
 
     def _run(self, part: Part, number: int) -> None:
         """Run the network once, as far as made-up values lead."""

@@ -139,7 +139,7 @@ class DynamicNetwork:
         try:
             numbers = numbers_of(self.record, shapes)
             bucket = None if numbers is None else self._bucket(shapes, numbers, decide, version)
-            return None if numbers is None or bucket is None else bucket.bound(numbers)
+            return None if numbers is None or bucket is None else bucket.bound(self, numbers)
         except (ValueError, TypeError, LookupError, ArithmeticError):  # what is stored may be anything
             return None
 
@@ -239,20 +239,20 @@ class _Bucket:
     """Sizes for which the same was decided."""
 
     def __init__(self, network: DynamicNetwork, decision: Decision, run: set[int]) -> None:
-        self._network, self.decision = network, decision
+        self.decision = decision
         self._limits = _Limits(network, decision, run)
 
     def serves(self, numbers: Array) -> bool:
         """Return whether the kernels may run on these numbers."""
         return self._limits.keep(numbers)
 
-    def bound(self, numbers: Array) -> Sized:
-        """Bind a size whose kernels may run.
+    def bound(self, network: DynamicNetwork, numbers: Array) -> Sized:
+        """Bind a size of a network whose kernels may run.
 
         Raises:
             ValueError: If it is not sound.
         """
-        network, record = self._network, self._network.record
+        record = network.record
         symbolic, buffers = symbolic_of(record), record.buffers
         counts = tuple([int(numbers[each.times]) for each in symbolic.repetitions])
         same = network.same(self.decision, counts, numbers)
