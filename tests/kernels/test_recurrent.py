@@ -18,12 +18,12 @@ from opbuild.families.recurrent.family import GATES
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.host import host_level
-from opbuild.lowering.available import Available, Unlimited
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.program import HostCall, KernelCall, Program
 from support.fuzzing import CAMPAIGN, SEED
 from support.tiers import halved
+from support.without_limits import WithoutLimits
 
 Array = npt.NDArray[Any]
 
@@ -249,12 +249,10 @@ def _families(layer: Layer) -> set[str]:
 
 
 def test_a_network_without_the_fused_kernel_multiplies_inputs_before() -> None:
-    """Where kernels are given and none can be compiled, the one for any number of sequences serves all of them."""
-    layer, few = Layer("LSTM", batch=9, given=ALL), Layer("LSTM", batch=2, given=ALL)
+    """The kernel for any number of sequences serves all of them."""
+    layer = Layer("LSTM", batch=9, given=ALL)
     values = layer.values()
-    built = Unlimited()
-    lower(few.graph(few.values()), host_level(), Options(kernels=built))
-    program = lower(layer.graph(values), host_level(), Options(kernels=Available(built.descs)))
+    program = lower(layer.graph(values), host_level(), Options(kernels=WithoutLimits()))
     found = run_program(program, values)
     assert {call.desc.family for call in program.calls if isinstance(call, KernelCall)} >= {"matmul", "recurrent"}
     np.testing.assert_allclose(found["Y"], expected(layer, values)[0], rtol=2e-5, atol=2e-6)

@@ -15,16 +15,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import opbuild
-from opbuild.backend.host.evaluate import evaluate_native, is_native
 from opbuild.config import Config
 from opbuild.errors import BuildError, OptionError, ShapeError, UnsupportedOperatorError
-from opbuild.frontend.onnx_model import load_model
-from opbuild.kernel.host import host_level
-from opbuild.lowering.context import Options
 from opbuild.models.sizes import make_sizes
 from opbuild.offline.build import build_offline
 from opbuild.offline.file import read_offline
-from opbuild.offline.ranges import lower_to, optimized, plan_ranges
 from support import networks
 from support.comparison import onnxruntime_output, relative_error
 from support.fuzzing import CAMPAIGN
@@ -270,26 +265,57 @@ def test_ranges_and_listed_signatures_exclude_each_other(config: Config, tmp_pat
 @pytest.mark.parametrize(
     ("model", "ranges"), [(perceptron, ((1, 512), 24)), (convolutional, IMAGES)], ids=["rows", "images"]
 )
-def test_a_file_has_the_kernel_that_each_size_would_choose(
-    model: Callable[[], onnx.ModelProto], ranges: Ranges
+def test_any_size_is_bound_by_numbers(
+    model: Callable[[], onnx.ModelProto],
+    ranges: Ranges,
+    config: Config,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Sizes that were not looked at get their own variants too, not only ones that are legal: none is left to luck."""
-    portable, target, options = load_model(model()).portable(is_native), host_level(), Options()
-    known = plan_ranges(portable, [ranges], target, options).needed.kernels
-    chance = random.Random(7)
-    for _ in range(500 if CAMPAIGN else 24):
+    """Sizes that were not looked at are served by the programs of the file; nothing reads or lowers a network."""
+    path = build_offline(model(), tmp_path / "net.om", ranges={"x": ranges}, config=config)
+    for name in ("opbuild.lowering.lower.lower", "opbuild.frontend.walk.walk"):
+        monkeypatch.setattr(name, None)
+    net, chance = opbuild.load(path, num_threads=1), random.Random(7)
+    for _ in range(500 if CAMPAIGN else 12):
         shape = tuple(extent if isinstance(extent, int) else chance.randint(*extent) for extent in ranges)
-        graph = optimized(portable.bind((shape,), evaluate_native), False)
-        wanted = lower_to(graph, target, options, None).descriptors()
-        assert [desc for desc in wanted if desc not in known] == [], shape
+        assert np.isfinite(net(np.ones(shape, np.float32))).all()
 
 
-def test_a_network_without_kernels_has_ranges_too() -> None:
+def test_masked_attention_has_a_program_at_one_batch(config: Config, tmp_path: Path) -> None:
+    """A mask that is broadcast over rows, where the batch is 1 and the length is not: it is computed at all sizes."""
+    nodes = [
+        helper.make_node("ReduceMax", ["x", "two"], ["r"], keepdims=0),
+        helper.make_node("Unsqueeze", ["r", "one"], ["h"]),
+        helper.make_node("Transpose", ["x"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["x", "t"], ["s"]),
+        helper.make_node("Add", ["s", "h"], ["a"]),
+        helper.make_node("Softmax", ["a"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "x"], ["y"]),
+    ]
+    model = graph_model(nodes, ["b", "n", 8], {"one": np.array([1]), "two": np.array([2])})
+    build_offline(model, tmp_path / "net.om", ranges={"x": (-1, -1, 8)}, config=config)
+    net = opbuild.load(tmp_path / "net.om")
+    for shape in ((1, 2, 8), (1, 1, 8), (1, 9, 8), (3, 1, 8), (2, 40, 8)):
+        x = np.random.default_rng(shape[1]).standard_normal(shape).astype(np.float32)
+        assert relative_error(net.run(None, {"x": x})[0], onnxruntime_output(model, {"x": x})) < 1e-5, shape
+
+
+def test_a_size_that_no_program_serves_is_refused_by_name(config: Config, tmp_path: Path) -> None:
+    """A size in the ranges that the network does not take: the message has the file and the size."""
+    model = graph_model([helper.make_node("MatMul", ["x", "w"], ["y"])], ["n", "m"], {"w": weights(5, 3)})
+    net = opbuild.load(build_offline(model, tmp_path / "net.om", ranges={"x": [2, (1, 7)]}, config=config))
+    assert net(np.ones((2, 5), np.float32)).shape == (2, 3)
+    with pytest.raises(ShapeError, match=r"net.om' has no program for x:2,4"):
+        net(np.ones((2, 4), np.float32))
+
+
+def test_a_network_without_kernels_has_ranges_too(config: Config, tmp_path: Path) -> None:
     """Nothing is asked of any family where the host computes all; the file has its program all the same."""
     pool = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2, 2, 2])
-    model = load_model(graph_model([pool], ["n", 1, 4, 4, 4], {})).portable(is_native)
-    plan = plan_ranges(model, [[(1, 9), 1, 4, 4, 4]], host_level(), Options())
-    assert len(plan.first.calls) == 1
+    model = graph_model([pool], ["n", 1, 4, 4, 4], {})
+    net = opbuild.load(build_offline(model, tmp_path / "net.om", ranges={"x": [(1, 9), 1, 4, 4, 4]}, config=config))
+    assert net(np.ones((7, 1, 4, 4, 4), np.float32)).shape == (7, 1, 3, 3, 3)
 
 
 def test_sizes_that_stand_for_a_range_lie_in_it_and_hold_its_ends() -> None:

@@ -271,12 +271,12 @@ def test_sealed_parts_that_are_not_sound_are_refused_or_run_safely(files: Path, 
     """
     container = open_container(files / "branches.om")
     sections = {place: container.section(*place).tobytes() for place in container.places}
-    lying = tmp_path / "lying.om"
+    lying, programs = tmp_path / "lying.om", max(index for kind, index in sections if kind == GRAPH)
 
     def read(changes: list[Change], pick: int) -> str:
-        chosen = (GRAPH, 0) if pick % 2 else (PLAN, 0)
+        chosen = [(PLAN, 0), (GRAPH, 0), (GRAPH, 1 + pick // 3 % programs)][pick % 3]
         content = json.loads(sections[chosen])
-        changing = "model" if pick % 2 else "cut"
+        changing = "cut" if chosen != (GRAPH, 0) else "segments"
         data = to_bytes({**content, changing: changed_json(content[changing], changes)})
         write_container(lying, [Section(*place, [data if place == chosen else each])
                                 for place, each in sections.items()])  # fmt: skip

@@ -163,6 +163,11 @@ class Cut:
     derived: Mapping[str, DerivedValue] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
+    @property
+    def can_wait(self) -> bool:
+        """Whether its node may be evaluated on the host instead of waiting for the values that decide."""
+        return self.op_type != "If" and self.least is None
+
     def deciding(self, values: Mapping[str, Any]) -> dict[str, Array]:
         """Return what decides, as the rest calls it, given all values as the part calls them."""
         found = {name: values[self.live[name]] for name in self.reads}

@@ -49,20 +49,6 @@ class Options:
     on_host: frozenset[str] = frozenset()
 
 
-class NoKernelError(Exception):
-    """Raised at the end of lowering: none of the kernels that there are may compute a call.
-
-    Args:
-        nodes: Names of the nodes that it computes.
-        desc: The kernel that was wanted.
-    """
-
-    def __init__(self, nodes: Sequence[str], desc: OpDesc) -> None:
-        super().__init__(f"no kernel for {desc.op_type} of {', '.join(nodes)}")
-        self.nodes = tuple(nodes)
-        self.desc = desc
-
-
 class NotServedError(Exception):
     """Raised by a rule before it emits anything: no kernel serves this node, and why. The host backend takes it."""
 
@@ -370,10 +356,7 @@ class Lowering:
         self._repetitions.is_elsewhere = repeated is not None and not at_hand(repeated.count)
         desc, views = (call.make, views) if isinstance(call.make, OpDesc) else call.make(views)
         if self.options.kernels is not None:
-            served = self.options.kernels.serve(desc, views)
-            if served is None:
-                raise NoKernelError(call.nodes, desc)
-            desc, views = served
+            desc, views = self.options.kernels.serve(desc, views)
         if self._repetitions.is_elsewhere:
             return KernelCall(desc, views, call.nodes, 0, repeated)
         dims = tuple(tuple((at_hand(extent), at_hand(stride)) for extent, stride in view.dims) for view in views)

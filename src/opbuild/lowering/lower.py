@@ -24,7 +24,6 @@ def lower(graph: Graph, level: Level, options: Options | None = None) -> Program
 
     Raises:
         ModelError: If a node can not be expressed at all, or a tensor is too large.
-        NoKernelError: If none of the kernels that ``options`` allows may compute a call.
     """
     _check_sizes(graph)
     lowering = Lowering(graph, level, options or Options())

@@ -33,7 +33,7 @@ class Recording(Kernels):
         """Return that there is this kernel, so that rules ask for the fastest algorithm."""
         return True
 
-    def serve(self, desc: OpDesc, views: tuple[View, ...]) -> Call | None:
+    def serve(self, desc: OpDesc, views: tuple[View, ...]) -> Call:
         """Return the very call; what a descriptor holds of open extents, it holds of this size alone."""
         inputs, outputs = (tuple(map(_fixed_operand, side)) for side in (desc.inputs, desc.outputs))
         return replace(desc, inputs=inputs, outputs=outputs, attrs=_fixed(desc.attrs)), views

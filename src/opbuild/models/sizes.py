@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle
+from random import Random
 from typing import Any, TypeVar
 
 from opbuild.errors import ShapeError
@@ -54,6 +56,19 @@ class Sizes:
         """Return sizes that stand for all: the least ones, those that are usual, and some at random, each once."""
         return tuple(dict.fromkeys(self._of(choice) for choice in self._choices()))
 
+    def drawn(self) -> Iterator[Shapes]:
+        """Yield sizes at random without end, the same ones each time; at every other one equal ranges agree."""
+        draw, open_ = Random(0), self._open()  # noqa: S311 - nothing is kept secret
+        for together in cycle((True, False)):
+            share, power = draw.random(), draw.choice((1, 3))
+            shares = ((place, share if together else draw.random()) for place in open_)
+            yield self._of(
+                {
+                    place: open_[place][0] + int(each**power * (open_[place][1] - open_[place][0] + 1))
+                    for place, each in shares
+                }
+            )
+
     def to_json(self) -> list[Any]:
         """Return the ranges as JSON values."""
         return [[list(each) for each in ranges] for ranges in self.ranges]
@@ -65,12 +80,7 @@ class Sizes:
 
     def _choices(self) -> Iterator[Mapping[tuple[int, int], int]]:
         """Yield a value for each open dimension, by input and axis."""
-        open_ = {
-            (i, axis): (low, _greatest(axis == 0 and len(ranges) == 4, low, high))
-            for i, ranges in enumerate(self.ranges)
-            for axis, (low, high) in enumerate(ranges)
-            if low != high
-        }
+        open_ = self._open()
         if not open_:
             yield {}
             return
@@ -88,6 +98,15 @@ class Sizes:
             for number in range(longest)
         ]
         yield from _scattered([*together, *(apart if len(open_) > 1 else ())])
+
+    def _open(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """Return the least and the greatest value of each open dimension, by input and axis."""
+        return {
+            (i, axis): (low, _greatest(axis == 0 and len(ranges) == 4, low, high))
+            for i, ranges in enumerate(self.ranges)
+            for axis, (low, high) in enumerate(ranges)
+            if low != high
+        }
 
     def _of(self, choice: Mapping[tuple[int, int], int]) -> Shapes:
         return tuple(

@@ -15,14 +15,12 @@ from opbuild.files.writing import same_file, unwritable
 from opbuild.graph.types import Graph
 from opbuild.models.source import Model
 from opbuild.offline.file import PackedWeights, write_offline
-from opbuild.offline.format import Section
 from opbuild.offline.plan import FilePlan, plan_file, set_up_file
-from opbuild.offline.ranges import RangePlan, range_section
+from opbuild.offline.ranges import range_sections
 from opbuild.pipeline.setup import Setup
 from opbuild.pipeline.stages import Assembled, require_portable
 from opbuild.platform.limits import hint_for, names_limits
 from opbuild.report import Clock
-from opbuild.runtime.record import Record
 from opbuild.runtime.weights import Packer
 from opbuild.session import Session
 from opbuild.version import __version__
@@ -119,13 +117,13 @@ def _check_output(path: Path, model: Model | Graph) -> None:
 
 def _write(path: Path, plan: FilePlan, networks: Sequence[Assembled], setup: Setup) -> None:
     """Write networks that share their kernels; equal weights once."""
-    built, weights = networks[0].built, PackedWeights()
-    cuts = plan.ranges.cuts if plan.ranges else (None,) * len(networks)
+    built, weights, ranges = networks[0].built, PackedWeights(), plan.ranges
+    cuts = ranges.cuts if ranges else (None,) * len(networks)
     records = [
         replace(each.record, constants=weights.place(each.constants.arrays), cut=cut)
-        for each, cut in zip(networks, cuts, strict=True)
+        for each, cut in zip(networks, cuts, strict=False)
     ]
-    more = [_range_section(plan.ranges, networks[0], records[0], weights)] if plan.ranges else []
+    more = [*range_sections(ranges, networks[len(cuts) :], plan.needed.kernels, weights)] if ranges else []
     write_offline(
         path,
         name=plan.needed.name,
@@ -138,7 +136,7 @@ def _write(path: Path, plan: FilePlan, networks: Sequence[Assembled], setup: Set
             "model": plan.digest,
             "compiler": setup.compiler.name + " " + setup.compiler.version(),
             "operators": [[operator.name, list(operator.nodes)] for operator in built.operators.values()],
-            "ranges": plan.ranges.sizes.text() if plan.ranges and plan.ranges.sizes else "",
+            "ranges": ranges.sizes.text() if ranges and ranges.sizes else "",
             "parts": list(plan.waits),
         },
         outputs=plan.outputs,
@@ -146,11 +144,3 @@ def _write(path: Path, plan: FilePlan, networks: Sequence[Assembled], setup: Set
         trust=setup.trust,
         watch=working(setup.observer, WRITING),
     )
-
-
-def _range_section(ranges: RangePlan, first: Assembled, record: Record, weights: PackedWeights) -> Section:
-    """Return what serves other sizes than the first, whose packed constants other sizes may have too."""
-    positions = first.constants.positions
-    buffers = {positions[number]: buffer for number, buffer in enumerate(ranges.first.buffers) if number in positions}
-    packed = [(buffer, record.constants[position]) for position, buffer in buffers.items()]
-    return range_section(ranges, first.built.symbols, weights, packed)

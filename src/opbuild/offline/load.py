@@ -106,17 +106,18 @@ class _Loaded:
         clock = Clock()
         with clock("load"):
             record = self._model.record(self._model.signatures.index(shapes))
+            if self.ranges and record.cut:  # what is stored whole ends before a graph break
+                return self.ranges.bind(shapes)
             constants = self._model.constants(record)
         try:
             with clock("load"):
                 executor = Executor(record, self._library, constants, evaluate, self._blocks)
-            binding = Binding(executor, stored_report(record, clock, compared(self._model.level)))
+            return Binding(executor, stored_report(record, clock, compared(self._model.level)))
         except UNSOUND as error:
             where = repr(str(self._model.container.path))
             raise InvalidModelError(
                 f"{where} can not be used: its notes are not sound ({error!r})", "write it again"
             ) from error
-        return self.ranges.bind_stored(binding, record.cut, shapes) if self.ranges and record.cut else binding
 
     def check(self, shapes: Shapes) -> None:
         """Refuse shapes that the file does not serve."""

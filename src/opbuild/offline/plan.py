@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.config import Config
@@ -13,24 +13,30 @@ from opbuild.frontend.input_shape import format_input_shape
 from opbuild.graph.types import DTYPES, Graph, TensorType
 from opbuild.kernel.opdesc import FREE
 from opbuild.kernel.soc_version import resolve_soc_version
-from opbuild.models.endpoints import inputs_of
+from opbuild.models.endpoints import inputs_of, outputs_of_any
+from opbuild.models.sizes import Sizes, make_sizes
 from opbuild.models.source import Model, ModelSource, open_model
-from opbuild.offline.ranges import RangePlan, plan_parts, plan_ranges, waits_at
+from opbuild.offline.ranges import RangePlan, Search, at_cut, waits_at
+from opbuild.offline.rehearsal import rehearse
+from opbuild.pipeline.segments import FirstSegment
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stages import Planned
 from opbuild.platform.records import dataclass
 from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
+from opbuild.runtime.endpoint import Endpoint, common
 from opbuild.session import Session
 from opbuild.text.plural import counted
 
 if TYPE_CHECKING:
     from opbuild.frontend.portable import PortableModel
-    from opbuild.frontend.walk import Walked
-    from opbuild.offline.rehearsal import Imagined
 
 ShapeMap = Mapping[str, Sequence[int]]
 RangeMap = Mapping[str, Sequence[int | tuple[int, int]]]
+
+
+REHEARSED = 4
+"""Sizes in ranges at which a network is run on made-up values."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,14 +96,13 @@ def plan_file(
         ModelError: If the model is at fault, or a shape is open.
         OptionError: If arguments do not go together.
     """
-    input_shapes, clock, setup = input_shapes or {}, Clock(), session.setup
+    input_shapes, clock = input_shapes or {}, Clock()
     if ranges:
         if isinstance(model, Graph) or variants:
             given = "several signatures" if variants else "a graph, which has its own shapes"
             raise OptionError(f"ranges of shapes were given with {given}", "give one of them")
         source = open_model(model, session.stores.models)
-        plan = _plan_ranges(source, setup, input_shapes, ranges)
-        return FilePlan(plan.needed, _outputs(source), source, plan, plan.waits)
+        return _plan_segments(source, session, sizes=_sizes(source, input_shapes, ranges))
     if isinstance(model, Graph):
         if input_shapes or variants:
             raise OptionError("shapes were given for a graph, which has its own", "leave input_shapes and variants out")
@@ -109,28 +114,58 @@ def plan_file(
     if all(each.cut is None for each in walked):
         return FilePlan(session.plan([each.graph for each in walked], clock), _outputs(source), source)
     if portable:
-        plan = _plan_parts(source, setup, signatures)
-        return FilePlan(plan.needed, _outputs(source), source, plan, plan.waits)
-    types = map(source.types, signatures)
-    parts = [part for each, inputs in zip(walked, types, strict=True) for part in _parts_of(source, each, inputs)]
-    certain = [part.walked.graph for part in parts if part.is_certain]
-    waits = waits_at(part.walked.cut for part in parts)
-    needed = session.plan(certain, clock)
-    return FilePlan(needed, _outputs(source), source, waits=tuple(waits.values()))
+        return _plan_segments(source, session, signatures)
+    met = rehearse(source, _first(source, signatures), signatures, evaluate)
+    certain = [each.source.graph(shapes, clock) for each in met for shapes in each.certain]
+    waits = waits_at(cut for each in met for cut in each.cuts.values())
+    return FilePlan(session.plan(certain, clock), _outputs(source), source, waits=tuple(waits.values()))
 
 
 def _outputs(source: ModelSource) -> tuple[str, ...]:
     return tuple(output.name for output in source.declaration.outputs)
 
 
-def _parts_of(source: ModelSource, first: Walked, inputs: Mapping[str, TensorType]) -> Sequence[Imagined]:
-    """Return the parts that a network may have, of a model that the onnx package reads."""
-    from opbuild.offline.rehearsal import Imagined, rehearse
+def _first(source: ModelSource, signatures: Sequence[Shapes]) -> FirstSegment:
+    """Return the first segment of a model; an extent is open in which its signatures differ."""
+    declared = [common([TensorType("", shape) for shape in shapes]).shape for shapes in zip(*signatures, strict=True)]
+    return FirstSegment(source, declared)
 
-    if first.cut is None:
-        return [Imagined(first, is_certain=True)]
-    clock = Clock()
-    return rehearse(first, lambda rest: source.go_on(rest, clock), evaluate, inputs)
+
+def _plan_segments(
+    source: ModelSource, session: Session, signatures: Sequence[Shapes] = (), sizes: Sizes | None = None
+) -> FilePlan:
+    """Return what a file needs that binds the segments of a network where it is run: for signatures, or for ranges.
+
+    Raises:
+        ShapeError: If the network takes none of the sizes that were tried.
+        UnsupportedOperatorError: If the file can not hold the network.
+    """
+    portable, samples, clock = _portable(source), sizes.samples() if sizes else signatures, Clock()
+    source.keeps = True
+    first = _first(source, samples)
+    met = rehearse(source, first, samples, evaluate, REHEARSED if sizes else len(samples))
+    cuts = [cut for each in met for cut in each.cuts.values() if cut is not None]
+    stored = [*met[0].certain][:1] if sizes else signatures
+    walked = [source.walk(shapes, clock) for shapes in stored]
+    whole = session.plan([each.graph for each in walked], clock)
+    search = Search(session)
+    search.add(whole.kernels, whole.host)
+    segments = [
+        search.segment(first, samples, sizes.drawn() if sizes else ()),
+        *(search.segment(each.source, [*each.cuts]) for each in met[1:]),
+    ]
+    for cut in cuts:
+        search.add({}, at_cut(cut))
+    plan = RangePlan(
+        model=source.digest,
+        declared=first.declaration.inputs,
+        sizes=sizes,
+        outputs=outputs_of_any(portable, sizes, stored) if sizes and not cuts else _declared(source),
+        segments=tuple(segments),
+        cuts=tuple(each.cut for each in walked),
+        waits=tuple(waits_at(cuts).values()),
+    )
+    return FilePlan(search.planned(whole, segments), _outputs(source), source, plan, plan.waits)
 
 
 def _signatures(source: ModelSource, input_shapes: ShapeMap, variants: Sequence[ShapeMap] | None) -> list[Shapes]:
@@ -152,11 +187,9 @@ def _signatures(source: ModelSource, input_shapes: ShapeMap, variants: Sequence[
     return signatures
 
 
-def _plan_parts(source: ModelSource, setup: Setup, signatures: Sequence[Shapes]) -> RangePlan:
-    from opbuild.pipeline.steps import lowering_options
-
-    options, float32 = lowering_options(setup.config), setup.config.forces_float32
-    return plan_parts(_portable(source), signatures, setup.level, options, force_float32=float32)
+def _declared(source: ModelSource) -> tuple[Endpoint, ...]:
+    outputs = source.declaration.outputs
+    return tuple(Endpoint(name, TensorType(dtype, cast("Any", shape))) for name, dtype, shape in outputs)
 
 
 def _portable(source: ModelSource) -> PortableModel:
@@ -175,9 +208,12 @@ def _portable(source: ModelSource) -> PortableModel:
     return source.portable()
 
 
-def _plan_ranges(source: ModelSource, setup: Setup, input_shapes: ShapeMap, ranges: RangeMap) -> RangePlan:
-    from opbuild.pipeline.steps import lowering_options
+def _sizes(source: ModelSource, input_shapes: ShapeMap, ranges: RangeMap) -> Sizes:
+    """Return the ranges of all inputs.
 
+    Raises:
+        ShapeError: If one is empty or negative, or an input has an open shape and no range.
+    """
     _check_ranks(source, ranges)
     fixed = {name: shape for name, shape in input_shapes.items() if name not in ranges}
     least = {name: [_least(extent) for extent in shape] for name, shape in ranges.items()}
@@ -191,8 +227,7 @@ def _plan_ranges(source: ModelSource, setup: Setup, input_shapes: ShapeMap, rang
         raise ShapeError(f"input {name!r} has an open shape, and no range", "give it a shape or a range too")
     names = [name for name, _, _ in source.declaration.inputs]
     whole = [ranges.get(name, shape) for name, shape in zip(names, shapes, strict=True)]
-    options = lowering_options(setup.config)
-    return plan_ranges(_portable(source), whole, setup.level, options, force_float32=setup.config.forces_float32)
+    return make_sizes(names, whole)
 
 
 def _check_ranks(source: ModelSource, ranges: Mapping[str, Sequence[int | tuple[int, int]]]) -> None:

@@ -1,54 +1,47 @@
-"""RangeBinder: binds an offline model to any size in its ranges, without the compiler and the onnx package."""
+"""RangeBinder: binds what an offline model holds to any size by numbers, without the compiler and the onnx package."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from opbuild.backend.evaluate import evaluate
-from opbuild.errors import (
-    BuildError,
-    InvalidModelError,
-    ModelError,
-    RunError,
-    ShapeError,
-    UnsupportedOperatorError,
-)
+from opbuild.errors import BuildError, InvalidModelError, ModelError
 from opbuild.files.trust import parse_json
-from opbuild.graph.cut import Answer, Cut
-from opbuild.graph.types import Array, Graph, TensorType
+from opbuild.graph.types import TensorType
 from opbuild.kernel.host import compared
-from opbuild.kernel.opdesc import FREE, OpDesc
+from opbuild.kernel.machine import Machine
+from opbuild.kernel.opdesc import FREE
 from opbuild.kernel.stored_desc import desc_from_json
-from opbuild.models.endpoints import outputs_of_any
+from opbuild.models.declaration import Declaration, Declared
 from opbuild.models.sizes import Sizes, make_sizes
 from opbuild.offline.file import UNSOUND, OfflineModel
-from opbuild.offline.format import GRAPH, WEIGHTS
-from opbuild.offline.ranges import lower_to, optimized
-from opbuild.pipeline.stages import host_nodes, require_portable
+from opbuild.offline.format import GRAPH
+from opbuild.pipeline.loaded import LoadedKernels
+from opbuild.pipeline.segments import FirstSegment, SegmentBinder
+from opbuild.platform.locks import Lock
+from opbuild.platform.records import NamedTuple
 from opbuild.platform.sources import own_sources
-from opbuild.program import Program
-from opbuild.report import Clock, OperatorReport
+from opbuild.report import Clock, OperatorReport, Report
 from opbuild.runtime.binding import Binding, Bound, Shapes
 from opbuild.runtime.blocks import Blocks
+from opbuild.runtime.dynamic import DynamicNetwork, Sized
 from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.executor import Arena, Executor
-from opbuild.runtime.in_parts import InParts
 from opbuild.runtime.library import Library
-from opbuild.runtime.parts import KnownParts, Part, Parts
-from opbuild.runtime.record import Constant, Pieces, Places
-from opbuild.runtime.reports import stored_report
-from opbuild.runtime.weights import Packer
+from opbuild.runtime.parts import NoProgramError
+from opbuild.runtime.record_json import from_json
+from opbuild.runtime.reports import make_report
 
 if TYPE_CHECKING:
-    from opbuild.frontend.walk import Walked
+    from opbuild.models.source import ModelSource
+    from opbuild.pipeline.source import Source
+    from opbuild.runtime.record import Record
 
 
 class RangeBinder:
-    """Binds an offline model to any size in its ranges, and what comes behind the cuts of a network in parts.
+    """Binds an offline model to any size in its ranges, and what comes behind the graph breaks of a network.
 
     Args:
         offline: The file.
@@ -60,34 +53,29 @@ class RangeBinder:
     """
 
     def __init__(self, offline: OfflineModel, library: Library | None, blocks: Blocks[Arena]) -> None:
-        from opbuild.frontend.portable import PortableModel
-        from opbuild.lowering.available import Available
-        from opbuild.lowering.context import Options
-
-        self._offline, self._library, self._blocks = offline, library, blocks
-        try:
+        self._offline = offline
+        file = self._file = _File(offline, library, blocks)
+        with file.sound():
             content = parse_json(offline.container.section(GRAPH).tobytes())
             self._sources = str(content["sources"])
-            tensors = _mapped(offline, [(nbytes, offset) for nbytes, offset in content["tensors"]])
-            self._model = PortableModel.from_json(content["model"], tensors)
-            outputs = tuple(name for name, _, _ in self._model.block.outputs)
-            if (self._model.inputs, outputs) != (offline.inputs, offline.outputs):
+            inputs, outputs = (tuple(_declared(*each) for each in content[side]) for side in ("inputs", "outputs"))
+            names = tuple(each.name for each in outputs)
+            if (tuple(each[:2] for each in inputs), names) != (offline.inputs, offline.outputs):
                 raise ValueError("its network has other inputs or outputs")
-            self.sizes = _sizes([name for name, _ in self._model.inputs], content["ranges"])
-            kernels = [(desc_from_json(parts), str(symbol)) for parts, symbol in content["kernels"]]
-            given: dict[str, Any] = {
-                name: tuple(value) if isinstance(value, list) else value for name, value in content["options"].items()
+            self._outputs = tuple(Endpoint(name, TensorType(dtype, cast("Any", s))) for name, dtype, s in outputs)
+            self.sizes = _sizes([each.name for each in inputs], content["ranges"])
+            segments = {
+                (str(digest), own): _Programs(file, own, programs)
+                for digest, inputs_of, programs in content["segments"]
+                for own in (tuple(_declared(*each) for each in inputs_of),)
             }
-            self._options, self._force_float32 = Options(**given), bool(content["force_float32"])
-            places = [(nbytes, offset) for _, nbytes, offset in content["packed"]]
-            sources = [str(source) for source, _, _ in content["packed"]]
-            self._packer = Packer(known=dict(zip(sources, _mapped(offline, places), strict=True)))
-            self._symbols = dict(kernels)
-            self._kernels = Available([desc for desc, _ in kernels])
-        except (OSError, ShapeError, *UNSOUND) as error:
-            where = repr(str(offline.container.path))
-            raise InvalidModelError(f"{where} is no sound offline model: {error!r}", "write it again") from error
-        self._known = KnownParts()
+            if library is not None:
+                file.kernels.add({desc_from_json(parts): str(name) for parts, name in content["kernels"]}, library)
+            model = _Model(str(content["model"]), Declaration(offline.name, inputs, outputs, ()))
+            first = FirstSegment(cast("ModelSource", model), [each.shape or () for each in inputs])
+            made = _Segments(file, segments)
+            self._binder = SegmentBinder(cast("ModelSource", model), first, made)
+            self._programs = made.programs(first)
 
     @property
     def inputs(self) -> tuple[Endpoint, ...]:
@@ -96,101 +84,25 @@ class RangeBinder:
             return self._offline.endpoints
         return tuple(
             Endpoint(name, TensorType(dtype, tuple(low if low == high else FREE for low, high in ranges)))
-            for (name, dtype), ranges in zip(self._model.inputs, self.sizes.ranges, strict=True)
+            for (name, dtype), ranges in zip(self._offline.inputs, self.sizes.ranges, strict=True)
         )
 
     def outputs(self) -> tuple[Endpoint, ...]:
-        """Return the outputs: an extent that differs between sizes is -1; of a network in parts as the model has them.
-
-        Raises:
-            ShapeError: If the network takes none of the sizes that were tried.
-        """
-        if self.sizes is None or self._offline.record(0).cut is not None:
-            declared = self._model.block.outputs
-            return tuple(Endpoint(name, TensorType(dtype, cast("Any", shape))) for name, dtype, shape in declared)
-        return outputs_of_any(self._model, self.sizes, self._offline.signatures)
+        """Return the outputs: an extent that differs between sizes is -1; of segments as the model has them."""
+        return self._outputs
 
     def bind(self, shapes: Shapes) -> Bound:
         """Make the network ready for a size.
 
         Raises:
-            ShapeError: If the size is outside the ranges, or the network itself does not take it.
+            ShapeError: If the size is outside the ranges, or no program is for it.
             BuildError: If the file was written by another version of opbuild.
         """
         if self.sizes is not None:
             self.sizes.check(shapes)
-        clock = Clock()
-        walked = self._walk(shapes, clock)
-        binding, rest = self._bind(walked, clock), walked.without_graph()
-        return binding if rest.cut is None else self._in_parts(binding, rest.cut, shapes, lambda _: rest)
-
-    def bind_stored(self, binding: Binding, cut: Cut, shapes: Shapes) -> Bound:
-        """Return a network in parts for a size, the first part of which is stored whole.
-
-        Raises:
-            InvalidModelError: If the cut behind it is not sound.
-            BuildError: If the file was written by another version of opbuild.
-        """
         self._require_same_version()
-        return self._in_parts(binding, cut, shapes, partial(self._walk, shapes))
-
-    def _in_parts(self, binding: Binding, cut: Cut, shapes: Shapes, walked: Callable[[Clock], Walked]) -> InParts:
-        first = Part(binding.executor, cut, binding.report, walked)
-        inputs = zip(self._model.inputs, shapes, strict=True)
-        types = {name: TensorType(dtype, shape) for (name, dtype), shape in inputs}
-        with self._sound():
-            return InParts(first, Parts(self._next, evaluate, self._known), types, self._offline.outputs)
-
-    def _next(self, part: Part, answer: Answer, types: Mapping[str, TensorType], body: bool) -> Part:
-        """Return the part behind another one, or the first one of its loop's body; see ``runtime.parts.BindNext``."""
-        from opbuild.backend.host.evaluate import evaluate_native
-
-        clock = Clock()
-        before = part.walked(clock)
-        rest = before.body if body else before.rest
-        with self._sound(), clock("read"):
-            if rest is None:
-                raise ValueError(f"nothing comes after {part.cut.path}")
-            walked = self._model.go_on(rest.answered(answer, part.cut.path), evaluate_native)
-        binding = self._bind(walked, clock)
-        with self._sound():
-            if walked.cut is None or {port.name: port.type for port in binding.executor.inputs} != types:
-                raise ValueError(f"what comes after {part.cut.path} is another network")
-        found = walked.without_graph()
-        return Part(binding.executor, walked.cut, binding.report, lambda _: found)
-
-    def _walk(self, shapes: Shapes, clock: Clock) -> Walked:
-        from opbuild.backend.host.evaluate import evaluate_native
-
-        self._require_same_version()
-        with self._sound(), clock("read"):
-            return self._model.walk(shapes, evaluate_native)
-
-    def _bind(self, walked: Walked, clock: Clock) -> Binding:
-        """Make a part ready with the kernels that are there."""
-        from opbuild.pipeline.stages import Built
-        from opbuild.pipeline.steps import assemble, pack
-
-        with self._sound(), clock("lower"):  # what is said of kernels may not be what their families say
-            program = self._lowered(walked.graph)
-        with self._sound():
-            packed = pack(program, self._packer, clock)
-        with self._sound(), clock("start"):
-            network = assemble(packed, Built(self._symbols, operators=self._operators(program)))
-            executor = Executor(network.record, self._library, network.constants.arrays, evaluate, self._blocks)
-        return Binding(executor, stored_report(network.record, clock, compared(self._offline.level)))
-
-    def _lowered(self, graph: Graph) -> Program:
-        """Return the program of a graph; all of it runs on the host if that can not take what was fused alone."""
-        level, options = self._offline.level, self._options
-        try:
-            program = lower_to(optimized(graph, self._force_float32), level, options, self._kernels)
-            require_portable(host_nodes(program).values())
-        except UnsupportedOperatorError:
-            on_host = frozenset(node.name for node in graph.nodes)
-            program = lower_to(graph, level, replace(options, on_host=on_host), self._kernels)
-            require_portable(host_nodes(program).values())
-        return program
+        with self._file.sound():
+            return self._binder.bind(self._programs.bind(shapes), shapes)
 
     def _require_same_version(self) -> None:
         if self._sources == own_sources():
@@ -203,29 +115,147 @@ class RangeBinder:
             "write the file again with this version",
         )
 
+
+class _File:
+    """What the segments of a file have in common; it knows nothing of them.
+
+    Attributes:
+        offline: The file.
+        library: Its kernels.
+        blocks: The memory that bindings run in.
+        kernels: The same kernels, as they are chosen from.
+        lock: Held while a size is bound.
+    """
+
+    def __init__(self, offline: OfflineModel, library: Library | None, blocks: Blocks[Arena]) -> None:
+        self.offline, self.library, self.blocks = offline, library, blocks
+        self.kernels, self.lock = LoadedKernels(Machine.of(offline.level)), Lock()
+
     @contextmanager
-    def _sound(self) -> Iterator[None]:
+    def sound(self) -> Iterator[None]:
         """Turn what a network raises that is none, though its file is sealed, into an error of opbuild."""
         try:
             yield
-        except (ModelError, RunError):
+        except NoProgramError:
             raise
-        except (BuildError, *UNSOUND) as error:
-            where = repr(str(self._offline.container.path))
+        except (OSError, ModelError, BuildError, *UNSOUND) as error:
+            where = repr(str(self.offline.container.path))
             raise InvalidModelError(f"{where} is no sound offline model: {error!r}", "write it again") from error
 
-    def _operators(self, program: Program) -> dict[OpDesc, OperatorReport]:
-        return {
-            desc: OperatorReport(self._symbols[desc], "reused", "in the stored network", nodes)
-            for desc, nodes in program.descriptors().items()
-        }
+
+class _Segments(NamedTuple):
+    """The segments of a file, by digest and inputs."""
+
+    file: _File
+    known: Mapping[tuple[str, tuple[Declared, ...]], _Programs]
+
+    def programs(self, source: Source) -> _Programs:
+        """Return the programs of a segment."""
+        found = self.known.get((source.digest or "", source.declaration.inputs))
+        return _Programs(self.file, source.declaration.inputs, ()) if found is None else found
+
+
+class _Programs:
+    """The programs of a segment: read when they are needed, then bound by numbers.
+
+    Args:
+        file: The file.
+        inputs: The segment's inputs.
+        programs: For each its number, and the only size that it is for or None.
+    """
+
+    def __init__(self, file: _File, inputs: Sequence[Declared], programs: Sequence[Any]) -> None:
+        self._file, self._inputs = file, inputs
+        self._programs = [(int(number), _shapes(shapes)) for number, shapes in programs]
+        self._networks: dict[int, DynamicNetwork] = {}
+
+    def bind(self, shapes: Shapes) -> Binding:
+        """Return the segment, ready for a size.
+
+        Raises:
+            NoProgramError: If no program is for it.
+            InvalidModelError: If the file is not sound.
+        """
+        file, clock = self._file, Clock()
+        with clock("bind"), file.lock, file.sound():
+            bound = self._bound(shapes)
+        if bound is None:
+            raise NoProgramError(
+                f"{str(file.offline.container.path)!r} has no program for {self._told(shapes)}",
+                "build it again with this size among the ranges' ends, or with fixed shapes",
+            )
+        return Binding(bound, self._report(bound.record, clock))
+
+    def _bound(self, shapes: Shapes) -> Executor | None:
+        """Return what runs a size: bound by the numbers of a program that suits it, if any does."""
+        other: Sized | None = None
+        for number, only in self._programs:
+            if only is not None:
+                if only == shapes:
+                    return self._fixed(number)
+                continue
+            found = self._network(number).bind(shapes, self._file.kernels.decide)
+            if found is not None and found.decision.suits:
+                return found.executor
+            other = other or found
+        return None if other is None else other.executor
+
+    def _network(self, number: int) -> DynamicNetwork:
+        if number not in self._networks:
+            record, file = self._record(number), self._file
+            constants = file.offline.constants(record)
+            self._networks[number] = DynamicNetwork(record, constants, evaluate, file.blocks)
+        return self._networks[number]
+
+    def _fixed(self, number: int) -> Executor:
+        record, file = self._record(number), self._file
+        return Executor(record, file.library, file.offline.constants(record), evaluate, file.blocks)
+
+    def _record(self, number: int) -> Record:
+        """Return a program's record.
+
+        Raises:
+            ValueError: If it is not sound, or of another segment.
+        """
+        offline = self._file.offline
+        record = from_json(parse_json(offline.container.section(GRAPH, number).tobytes()))
+        if [(port.name, port.type.dtype) for port in record.inputs] != [each[:2] for each in self._inputs if each.name]:
+            raise ValueError(f"program {number} has other inputs than its segment")
+        if record.cut is None and tuple(port.name for port in record.outputs) != offline.outputs:
+            raise ValueError(f"program {number} has other outputs than the file says")
+        return record
+
+    def _report(self, record: Record, clock: Clock) -> Report:
+        nodes: dict[str, dict[str, None]] = {}
+        for kind, names in zip(record.steps.called.tolist(), record.steps.nodes, strict=True):
+            nodes.setdefault(record.steps.kinds[kind].symbol, {}).update(dict.fromkeys(names))
+        operators = [OperatorReport(name, "reused", "in the stored network", tuple(of)) for name, of in nodes.items()]
+        return make_report(record, operators, clock, compared(self._file.offline.level))
+
+    def _told(self, shapes: Shapes) -> str:
+        names = [each.name or "numbers" for each in self._inputs]
+        return ", ".join(f"{name}:{','.join(map(str, shape))}" for name, shape in zip(names, shapes, strict=True))
+
+
+class _Model(NamedTuple):
+    """The model of a file, as far as its segments need one: nothing can be read of it."""
+
+    digest: str
+    declaration: Declaration
+
+    def types(self, shapes: Shapes) -> dict[str, TensorType]:
+        """Return the types of the inputs in one signature, by name."""
+        inputs = zip(self.declaration.inputs, shapes, strict=True)
+        return {name: TensorType(dtype, shape) for (name, dtype, _), shape in inputs}
+
+
+def _declared(name: Any, dtype: Any, shape: Any) -> Declared:
+    return Declared(str(name), str(dtype), None if shape is None else tuple(map(int, shape)))
+
+
+def _shapes(parts: Any) -> Shapes | None:
+    return None if parts is None else tuple(tuple(map(int, shape)) for shape in parts)
 
 
 def _sizes(names: Sequence[str], ranges: Any) -> Sizes | None:
     return None if ranges is None else make_sizes(names, [[(low, high) for low, high in each] for each in ranges])
-
-
-def _mapped(offline: OfflineModel, places: Sequence[tuple[Any, Any]]) -> Sequence[Array]:
-    """Return pieces of the file's weights, read-only."""
-    constants = Places.of(Constant(int(nbytes), "", int(offset)) for nbytes, offset in places)
-    return Pieces(constants, offline.container.section(WEIGHTS), {})

@@ -1,50 +1,97 @@
-"""Any size in ranges, and networks in parts, from one offline model, where neither the compiler nor onnx is.
+"""What an offline model holds to serve ranges of sizes, and networks in segments: programs with symbolic extents.
 
-Kernels are generic in their extents; what depends on the size is the program: buffers, addresses, and which variant
-computes which call. So the file holds the network before it is bound to a size (``PortableModel``), and kernels:
-those that lowering picks for sizes in the ranges (``lowering.alternatives``), and of each operator the variant without
-limits. At the first call with a new size the network is bound, lowered to the kernels that are there, and planned, in
-milliseconds (``range_binder``). A part of a network behind a cut is such a new size, too.
+The build lowers each segment at sizes that stand for all. A size for which no program's conditions hold adds a program;
+each adds the kernels that suit it; and of what a program calls there are kernels for any size. Where the file is run a
+size is bound by numbers (``range_binder``): nothing is lowered there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
-from opbuild.errors import ShapeError, UnsupportedOperatorError
+from opbuild.errors import OpbuildError, ShapeError
 from opbuild.graph.cut import Cut
-from opbuild.graph.types import Array, Graph, TensorType
-from opbuild.kernel.level import Level
-from opbuild.kernel.machine import Machine
+from opbuild.graph.formulas import Formulas, Numbers
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.models.sizes import Sizes, make_sizes
+from opbuild.models.declaration import Declared
+from opbuild.models.sizes import Sizes
 from opbuild.offline.file import PackedWeights
 from opbuild.offline.format import GRAPH, Section
-from opbuild.pipeline.stages import HostNode, Planned, host_nodes
-from opbuild.platform.records import dataclass
+from opbuild.pipeline.stages import Assembled, HostNode, Planned, host_nodes
+from opbuild.platform.lazily import lazily
+from opbuild.platform.records import dataclass, replace
 from opbuild.platform.sources import own_sources
-from opbuild.program import Buffer, Program
+from opbuild.program import Program, Symbols
+from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
-from opbuild.runtime.record import Constant
-from opbuild.runtime.weights import SMALL
+from opbuild.runtime.endpoint import Endpoint
+from opbuild.runtime.record_json import to_json
 from opbuild.text.canonical import canonical_json
 
 if TYPE_CHECKING:
-    from opbuild.frontend.portable import PortableModel
-    from opbuild.frontend.walk import Walked
-    from opbuild.lowering.available import Kernels
-    from opbuild.lowering.context import Options
-    from opbuild.offline.rehearsal import Imagined
+    from opbuild.graph.types import Graph
+    from opbuild.pipeline.source import Source
+    from opbuild.session import Session
 
-QUIET = 4
-"""So many sizes in a row that need no kernel of another form, whatever its variant, end the search for forms."""
+QUIET, SERVED = 6, 200
+"""So many sizes in a row that need no program and no kernel more end the search for both, and so many that need no
+program the search for programs."""
 
-_NOT_STORED = ("kernels", "on_host")
-"""Fields of ``Options`` that belong to one lowering."""
+REFUSED = 8
+"""As so many of the latter counts one that the network itself does not take, which has to be read to know that."""
+
+MOST_PROGRAMS = 64
+"""Programs of a segment, at most: where paddings follow from the size, each parity of each has its own."""
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """A program of a segment.
+
+    Attributes:
+        graph: What was lowered, with the break behind it.
+        program: The program.
+        shapes: The only size that it is for; None: it has symbolic extents.
+    """
+
+    graph: Graph
+    program: Program
+    shapes: Shapes | None
+
+    def serves(self, shapes: Shapes) -> bool:
+        """Return whether it is for a size: whether its conditions hold."""
+        symbols = self.program.symbols
+        if symbols is None:
+            return shapes == self.shapes
+        formulas, places = self._formulas
+        found = formulas([shapes[index][axis] for index, axis in symbols.variables])
+        return found is not None and found[places].tolist() == [*chain(*shapes)]
+
+    @lazily
+    def _formulas(self) -> tuple[Formulas, list[int]]:
+        """The conditions, and the places of the numbers that the shapes are."""
+        symbols = cast("Symbols", self.program.symbols)
+        numbers = Numbers(symbols.extents)
+        shapes = (*(port.type.shape for port in self.program.inputs), *symbols.values)
+        places = [numbers.place(each) for each in chain(*shapes)]
+        return numbers.formulas(), places
+
+
+@dataclass(eq=False)
+class FileSegment:
+    """A segment of a network, and its programs.
+
+    Attributes:
+        digest: The segment's.
+        inputs: Its inputs as declared, with which the digest names it.
+        programs: Its programs.
+    """
+
+    digest: str
+    inputs: tuple[Declared, ...]
+    programs: list[Found]
 
 
 @dataclass(frozen=True)
@@ -52,148 +99,116 @@ class RangePlan:
     """What an offline model holds to serve any size.
 
     Attributes:
-        model: The network.
-        sizes: The ranges; None: the sizes of ``needed`` are all.
-        options: How it is lowered.
-        force_float32: Whether other floating-point types are computed in float32.
-        needed: The program of one size, or of each if there are no ranges, to be stored whole, with the kernels that
-            any size may need, and the nodes that no kernel serves at one of the sizes that were looked at.
-        cuts: What comes after each of these programs; None after a whole network.
-        waits: The nodes at which parts are bound when the network is called.
+        model: The digest of the model, which is in the segments' digests.
+        declared: The inputs of the network, -1 where sizes differ.
+        sizes: The ranges; None: the file's signatures are all sizes.
+        outputs: The network's outputs, -1 where they differ between sizes.
+        segments: Its segments, the first one first.
+        cuts: What comes after each program that is stored whole; None after a whole network.
+        waits: The nodes at which segments are bound when the network is called.
     """
 
-    model: PortableModel
+    model: str
+    declared: tuple[Declared, ...]
     sizes: Sizes | None
-    options: Options
-    force_float32: bool
-    needed: Planned
+    outputs: tuple[Endpoint, ...]
+    segments: tuple[FileSegment, ...]
     cuts: tuple[Cut | None, ...]
     waits: tuple[str, ...] = ()
 
     @property
-    def first(self) -> Program:
-        """The program of one size."""
-        return self.needed.programs[0]
+    def programs(self) -> list[Found]:
+        """The programs of all segments."""
+        return [each for segment in self.segments for each in segment.programs]
 
 
-def plan_ranges(
-    model: PortableModel,
-    ranges: Sequence[Sequence[int | tuple[int, int]]],
-    level: Level,
-    options: Options,
-    *,
-    force_float32: bool = False,
-) -> RangePlan:
-    """Find the kernels that the sizes in the ranges need, and the nodes that have none.
+class Search:
+    """Finds the programs of segments, and the kernels and host nodes that they need.
 
     Args:
-        model: The network.
-        ranges: For each input its dimensions, as ``make_sizes`` takes them.
-        level: The level that it is for.
-        options: How it is lowered.
-        force_float32: Whether other floating-point types are computed in float32.
+        session: Lowers them.
 
-    Raises:
-        ShapeError: If a range is empty, or none of the sizes that were tried fits the network.
-        UnsupportedOperatorError: If an operator can not be bound without onnx.
+    Attributes:
+        kernels: The kernels, each with the nodes that need it.
+        host: The nodes that no kernel serves, by name.
     """
-    sizes = make_sizes([name for name, _ in model.inputs], ranges)
-    search = _Search(model, level, options, force_float32=force_float32)
-    quiet = 0
-    for parts in _parts(model, sizes):
-        quiet = 0 if search.look(parts, is_open=True) else quiet + 1
-        if quiet == QUIET:
-            break
-    return search.plan(sizes, [0])
 
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.kernels: dict[OpDesc, tuple[str, ...]] = {}
+        self.host: dict[str, HostNode] = {}
 
-def plan_parts(
-    model: PortableModel,
-    signatures: Sequence[Shapes],
-    level: Level,
-    options: Options,
-    *,
-    force_float32: bool = False,
-) -> RangePlan:
-    """Find the kernels that a network in parts needs for some input signatures; other arguments as ``plan_ranges``.
-
-    Raises:
-        ModelError: If a signature does not fit the network.
-        UnsupportedOperatorError: If an operator can not be bound without onnx.
-    """
-    search, firsts = _Search(model, level, options, force_float32=force_float32), []
-    for shapes in signatures:
-        firsts.append(len(search.programs))
-        search.look(_parts_of(model, shapes), is_open=False)
-    return search.plan(None, firsts)
-
-
-class _Search:
-    """Finds the kernels that parts of a network need, at the sizes at hand and at those between them."""
-
-    def __init__(self, model: PortableModel, level: Level, options: Options, *, force_float32: bool) -> None:
-        from opbuild.lowering.alternatives import Alternatives
-        from opbuild.lowering.available import Unlimited
-
-        self.programs: list[tuple[Graph, Program, Cut | None]] = []
-        self._model, self._level, self._options, self._force_float32 = model, level, options, force_float32
-        self._needed: dict[OpDesc, tuple[str, ...]] = {}
-        self._forms: dict[str, tuple[str, ...]] = {}
-        self._host: dict[str, HostNode] = {}
-        self._waits: dict[str, str] = {}
-        self._unlimited, self._alternatives = Unlimited(), Alternatives()
-        self._open: list[Graph] = []
-
-    def look(self, parts: Sequence[Imagined], *, is_open: bool) -> bool:
-        """Look at the parts of a network of one size; return whether one needs a kernel of a form that is new.
+    def segment(self, source: Source, sizes: Iterable[Shapes], others: Iterable[Shapes] = ()) -> FileSegment:
+        """Return the programs of a segment.
 
         Args:
-            parts: They, the first one first.
-            is_open: Whether other sizes are served, too.
+            source: The segment.
+            sizes: Sizes that stand for all, neighbours far apart: kernels are those that suit them.
+            others: Further sizes, for which there are to be programs.
+
+        Raises:
+            ShapeError: If the network takes none of the former.
         """
-        known = len(self._forms)
-        for part in parts:
-            self._look_at(part.walked, is_open=is_open or not part.is_certain)
-        return len(self._forms) > known
+        segment = FileSegment(source.digest or "", source.declaration.inputs, [])
+        self._until_quiet(segment, source, sizes, QUIET)
+        self._until_quiet(segment, source, others, SERVED, only_programs=True)
+        return segment
 
-    def _look_at(self, walked: Walked, *, is_open: bool) -> None:
-        from opbuild.lowering.available import form
+    def _until_quiet(
+        self, segment: FileSegment, source: Source, sizes: Iterable[Shapes], most: int, *, only_programs: bool = False
+    ) -> None:
+        """Look at sizes until so many in a row need nothing more."""
+        quiet = 0
+        problem = ShapeError("there is no size in the ranges", "give wider ones")
+        for shapes in sizes:
+            try:
+                known = only_programs and any(each.serves(shapes) for each in segment.programs)
+                quiet = 0 if not known and self._look(segment, source, shapes) else quiet + 1
+            except ShapeError as error:  # a size that the network itself does not take
+                problem, quiet = error.with_traceback(None), quiet + (REFUSED if only_programs else 0)
+            if quiet >= most or len(segment.programs) >= MOST_PROGRAMS:
+                break
+        try:
+            if not segment.programs:
+                raise problem
+        finally:
+            del problem  # its traceback has this frame: a cycle
 
-        graph = optimized(walked.graph, self._force_float32)
-        self._alternatives.begin()
-        programs = [lower_to(graph, self._level, self._options, self._alternatives)]
-        if is_open:
-            programs.append(lower_to(graph, self._level, self._options, self._unlimited))
-        for program in programs:
-            self._host.update(host_nodes(program))
-            _add(self._needed, program.descriptors())
-        new = {form(desc): nodes for desc, nodes in programs[0].descriptors().items()}
-        if is_open and (not self._open or new.keys() - self._forms.keys()):  # a network may have no kernel at all
-            self._open.append(graph)
-        self._forms.update(new)
-        self.programs.append((graph, programs[0], walked.cut))
-        if walked.cut is not None:
-            self._host.update(at_cut(walked.cut))
-            self._waits.update(waits_at([walked.cut]))
+    def _look(self, segment: FileSegment, source: Source, shapes: Shapes) -> bool:
+        """Look at a size; return whether it needs a program or a kernel that others do not."""
+        from opbuild.pipeline.templates import kernels_of_any_size
 
-    def plan(self, sizes: Sizes | None, firsts: Sequence[int]) -> RangePlan:
-        """Return what was found; ``firsts`` are the programs that are stored whole."""
-        from opbuild.lowering.available import conversions, form
+        found, known = self._lowered(source, segment.inputs, shapes), len(self.kernels)
+        self.add(found.program.descriptors(), host_nodes(found.program))
+        if any(each.serves(shapes) for each in segment.programs):
+            return len(self.kernels) > known
+        segment.programs.append(found)
+        if found.shapes is None:
+            self.add(kernels_of_any_size(found.program, lambda desc: [desc]), {})
+        return True
 
-        for graph in self._open:
-            for _ in self._alternatives.turns():
-                lower_to(graph, self._level, self._options, self._alternatives)
-        _add(self._needed, {desc: self._forms.get(form(desc), ()) for desc in self._alternatives.wanted})
-        _add(self._needed, dict.fromkeys(conversions(Machine.of(self._level)), ()))
-        graphs, programs, cuts = zip(*(self.programs[index] for index in firsts), strict=True)
-        planned = Planned(graphs, programs, self._needed, self._host)
-        waits = tuple(self._waits.values())
-        return RangePlan(self._model, sizes, self._options, self._force_float32, planned, cuts, waits)
+    def add(self, kernels: Mapping[OpDesc, tuple[str, ...]], host: Mapping[str, HostNode]) -> None:
+        """Add what is needed."""
+        for desc, nodes in kernels.items():
+            self.kernels.setdefault(desc, nodes)
+        self.host.update(host)
 
+    def _lowered(self, source: Source, inputs: Sequence[Declared], shapes: Shapes) -> Found:
+        session = self._session
+        try:
+            return Found(*session.lower(source, [each.shape or () for each in inputs], shapes, Clock()), None)
+        except OpbuildError:
+            raise
+        except Exception:  # from what does not know symbolic extents
+            graph = source.graph(shapes, Clock())
+            planned = session.plan([graph], Clock())
+            return Found(graph, planned.programs[0], shapes)
 
-def _add(needed: dict[OpDesc, tuple[str, ...]], more: Mapping[OpDesc, tuple[str, ...]]) -> None:
-    for desc, nodes in more.items():
-        needed.setdefault(desc, nodes)
+    def planned(self, whole: Planned, segments: Sequence[FileSegment]) -> Planned:
+        """Return all that is to be built: programs that are stored whole, then those of the segments."""
+        found = [each for segment in segments for each in segment.programs]
+        graphs, programs = zip(*((each.graph, each.program) for each in found), strict=True)
+        return Planned((*whole.graphs, *graphs), (*whole.programs, *programs), self.kernels, self.host)
 
 
 def at_cut(cut: Cut) -> dict[str, HostNode]:
@@ -203,7 +218,7 @@ def at_cut(cut: Cut) -> dict[str, HostNode]:
 
 
 def waits_at(cuts: Iterable[Cut | None]) -> dict[str, str]:
-    """Return the nodes behind which parts are bound when a network is called, by place.
+    """Return the nodes behind which segments are bound when a network is called, by place.
 
     Both branches of an If are known before.
     """
@@ -211,112 +226,40 @@ def waits_at(cuts: Iterable[Cut | None]) -> dict[str, str]:
     return {cut.path: f"{cut.op_type} {cut.node}" for cut in kinds}
 
 
-def _parts(model: PortableModel, sizes: Sizes) -> Iterator[Sequence[Imagined]]:
-    """Yield the parts of the network at some sizes in the ranges.
-
-    Raises:
-        ShapeError: If the network takes none of those that were tried.
-    """
-    problem: ShapeError | None = None
-    taken = False
-    for shapes in sizes.samples():
-        try:
-            parts = _parts_of(model, shapes)
-        except ShapeError as error:  # a size that the network itself does not take
-            problem = problem or error.with_traceback(None)
-            continue
-        taken = True
-        yield parts
-    if not taken:
-        try:
-            raise problem or ShapeError("there is no size in the ranges", "give wider ones")
-        finally:
-            del problem  # its traceback has this frame: a cycle
+# -- the sections of the file -----------------------------------------------------------------------------------------
 
 
-def _parts_of(model: PortableModel, shapes: Shapes) -> Sequence[Imagined]:
-    from opbuild.backend.host.evaluate import evaluate_native
-    from opbuild.offline.rehearsal import Imagined, rehearse
-
-    walked = model.walk(shapes, evaluate_native)
-    if walked.cut is None:
-        return [Imagined(walked, is_certain=True)]
-    types = {name: TensorType(dtype, shape) for (name, dtype), shape in zip(model.inputs, shapes, strict=True)}
-    return rehearse(walked, lambda rest: model.go_on(rest, evaluate_native), evaluate_native, types)
-
-
-def optimized(graph: Graph, force_float32: bool) -> Graph:
-    """Return the graph that is lowered."""
-    from opbuild.backend.host.evaluate import evaluate_native
-    from opbuild.pipeline.steps import optimize_graph
-
-    return optimize_graph(graph, evaluate_native, float32=force_float32)
-
-
-def lower_to(graph: Graph, level: Level, options: Options, kernels: Kernels | None) -> Program:
-    """Return the program of a graph that calls the given kernels only; the host takes what none of them may compute.
-
-    Raises:
-        UnsupportedOperatorError: If none may, and the host can not take a part of what was fused.
-    """
-    from opbuild.lowering.context import NoKernelError
-    from opbuild.lowering.lower import lower
-
-    options = replace(options, kernels=kernels)
-    while True:
-        try:
-            return lower(graph, level, options)
-        except NoKernelError as error:
-            missing = {node.name for node in graph.nodes} & {*error.nodes} - options.on_host
-            if not missing:
-                raise UnsupportedOperatorError(
-                    f"the file has no kernel of {error.desc.op_type} for {', '.join(error.nodes)} at this size",
-                    "build it again with this size among the ranges' ends, or with fixed shapes",
-                ) from None
-            options = replace(options, on_host=options.on_host | missing)
-
-
-# -- the section of the file ------------------------------------------------------------------------------------------
-
-
-def range_section(
-    plan: RangePlan,
-    symbols: Mapping[OpDesc, str],
-    weights: PackedWeights,
-    packed: Iterable[tuple[Buffer, Constant]],
-) -> Section:
-    """Return the section from which ``RangeBinder`` binds.
+def range_sections(
+    plan: RangePlan, networks: Sequence[Assembled], kernels: Iterable[OpDesc], weights: PackedWeights
+) -> Iterator[Section]:
+    """Yield the sections from which ``RangeBinder`` binds: one that says what there is, and one for each program.
 
     Args:
         plan: What to store.
-        symbols: The symbol of each kernel in the file's library.
-        weights: The file's constants; the network's own are added.
-        packed: Constants of ``plan.first`` with the places that they have among ``weights``.
+        networks: The network of each of its programs, in order.
+        kernels: The kernels of the file's library.
+        weights: The file's constants; those of the programs are added.
 
     Raises:
         ValueError: If a node has an attribute that can not be stored.
     """
-    arrays = [_bytes(array) for array in plan.model.tensors]
-    content = {
+    symbols, number = networks[0].built.symbols, 0
+    segments = []
+    for segment in plan.segments:
+        programs = [[place, each.shapes] for place, each in enumerate(segment.programs, number + 1)]
+        segments.append([segment.digest, segment.inputs, programs])
+        number += len(programs)
+    content: dict[str, Any] = {
         "sources": own_sources(),
         "ranges": plan.sizes.to_json() if plan.sizes else None,
-        "force_float32": plan.force_float32,
-        "model": plan.model.to_json(),
-        "tensors": [[place.nbytes, place.offset] for place in weights.place(arrays)],
-        "kernels": [[desc.components(), symbols[desc]] for desc in plan.needed.kernels],
-        "packed": [
-            [canonical_json(buffer.source()), place.nbytes, place.offset]
-            for buffer, place in packed
-            if buffer.source is not None and place.nbytes >= SMALL
-        ],
-        "options": {
-            field.name: getattr(plan.options, field.name)
-            for field in fields(plan.options)
-            if field.name not in _NOT_STORED
-        },
+        "model": plan.model,
+        "inputs": plan.declared,
+        "outputs": [[each.name, each.type.dtype, each.shape] for each in plan.outputs],
+        "segments": segments,
+        "kernels": [[desc.components(), symbols[desc]] for desc in kernels],
     }
-    return Section(GRAPH, 0, [canonical_json(content).encode()])
-
-
-def _bytes(array: Array) -> Array:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    yield Section(GRAPH, 0, [canonical_json(content).encode()])
+    for number, (found, network) in enumerate(zip(plan.programs, networks, strict=True), 1):
+        record = network.followed_by(found.graph.follows).record
+        record = replace(record, constants=weights.place(network.constants.arrays))
+        yield Section(GRAPH, number, [canonical_json(to_json(record)).encode()])

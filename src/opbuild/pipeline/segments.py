@@ -219,7 +219,7 @@ class SegmentBinder:
         if follows is None:
             raise BuildError("a part of a network lacks its end", "this is an error in opbuild; please report it")
         walked = Walk(segment, shapes, follows)
-        return Part(bound.executor, follows, bound.report, walked, by_numbers=not bound.is_new)
+        return Part(bound.executor, follows, bound.report, walked, not bound.is_new, answer.numbers)
 
     @lazily
     def _known(self) -> KnownParts:

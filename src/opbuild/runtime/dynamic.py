@@ -247,7 +247,7 @@ class _Bucket:
         return self._limits.keep(numbers)
 
     def bound(self, network: DynamicNetwork, numbers: Array) -> Sized:
-        """Bind a size whose kernels may run.
+        """Bind a size of a network whose kernels may run.
 
         Raises:
             ValueError: If it is not sound.

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.errors import BuildError
 from opbuild.graph.cut import HOST_VALUE, Cut, type_of_value
 from opbuild.graph.types import Array, TensorType
 from opbuild.program import Port
@@ -90,6 +91,9 @@ class InParts:
         values = dict(zip(self._inputs, inputs, strict=True))
         taken = {id(each) for value in inputs for each in _arrays(value)}
         results = [_fresh(value, taken) for value in self._parts.run(self._first, values)]
+        if len(results) != len(self._results):
+            raise BuildError(f"a part of the network ends with {len(results)} results, not {len(self._results)}",
+                             "remove its cache folder and build it again")  # fmt: skip
         self._latest = [(each.dtype, each.shape) if isinstance(each, np.ndarray) else None for each in results]
         return results
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from opbuild.errors import BuildError, OpbuildError, RunError
+from opbuild.errors import BuildError, OpbuildError, RunError, ShapeError
 from opbuild.graph.cut import Answer, Cut, is_tensor, type_of_value
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.platform.locks import Lock
@@ -33,6 +34,10 @@ alone, of which there are fewer."""
 
 MOST_STATES = 4096
 """Cuts whose answers are counted."""
+
+
+class NoProgramError(ShapeError):
+    """There is no program for what comes behind a graph break, and none can be made."""
 
 
 @dataclass(eq=False)
@@ -178,15 +183,21 @@ class Parts:
         self, part: Part, decided: Mapping[str, Array], symbols: tuple[int, ...], values: Mapping[str, Any]
     ) -> Part:
         """Return the part behind one that some values decide."""
-        state, can_wait = part.cut.state, part.cut.op_type != "If" and part.cut.least is None
+        state = part.cut.state
         around = (state, _signatures(part.cut, values), symbols)
         shown = tuple((array.dtype.str, array.shape, array.tobytes()) for array in decided.values())
         known = self._known((*around, shown))
         if known is not None:
             return known
-        if max(self._values[around], self._values[state]) >= MOST_VALUES and can_wait:
-            return self._next(part, (*around, "on host"), lambda: Answer(on_host=True, symbols=symbols), values)
-        found = self._next(part, (*around, shown), lambda: Answer(decided, symbols=symbols), values)
+        if max(self._values[around], self._values[state]) >= MOST_VALUES and part.cut.can_wait:
+            with suppress(NoProgramError):
+                return self._on_host(part, symbols, values)
+        try:
+            found = self._next(part, (*around, shown), lambda: Answer(decided, symbols=symbols), values)
+        except NoProgramError:
+            if not part.cut.can_wait:
+                raise
+            return self._on_host(part, symbols, values)
         if found.by_numbers and found.cut.kind != "end":
             return found
         with self._lock:
@@ -196,6 +207,11 @@ class Parts:
             if len(self._values) > MOST_STATES:
                 self._values.clear()
         return found
+
+    def _on_host(self, part: Part, symbols: tuple[int, ...], values: Mapping[str, Any]) -> Part:
+        """Return the part behind one whose node is evaluated on the host instead of waiting for values."""
+        key = (part.cut.state, _signatures(part.cut, values), symbols, "on host")
+        return self._next(part, key, lambda: Answer(on_host=True, symbols=symbols), values)
 
     def _evaluate_nodes(self, cut: Cut, values: dict[str, Any]) -> None:
         for node in cut.nodes:
@@ -257,7 +273,6 @@ class Parts:
                 types = {name: type_of_value(value) for name, value in sorted(values.items()) if name not in left_out}
                 tensors = {name: each for name, each in types.items() if is_tensor(each)}
                 found = self._bind(part, given, tensors, body).checked(values)
-                found.numbers = given.numbers
                 self._keep(key, found)
             return found
 

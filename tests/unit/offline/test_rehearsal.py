@@ -3,36 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from onnx import parser
 
-from opbuild.backend.host.evaluate import evaluate_native, is_native
-from opbuild.frontend.onnx_model import load_model
+from opbuild.backend.host.evaluate import evaluate_native
+from opbuild.files.trust import PRIVATE
 from opbuild.graph.passes.fold import Evaluate
-from opbuild.graph.types import Array, Node, TensorType
-from opbuild.offline.rehearsal import LONGEST, Imagined, rehearse
+from opbuild.graph.types import Array, Graph, Node
+from opbuild.models.memory import ModelMemory
+from opbuild.models.source import open_model
+from opbuild.offline.rehearsal import LONGEST, Met, rehearse
+from opbuild.pipeline.segments import FirstSegment
+from opbuild.report import Clock
 
 _HEAD = '<ir_version: 10, opset_import: ["" : 21]>\n'
 
 
-def parts_of(text: str, evaluate: Evaluate = evaluate_native) -> list[Imagined]:
-    """Return the parts of a network whose inputs are static."""
-    model = load_model(parser.parse_model(_HEAD + text)).portable(is_native)
-    shapes = [each.shape or () for each in model.block.inputs]
-    types = {name: TensorType(dtype, shape) for (name, dtype), shape in zip(model.inputs, shapes, strict=True)}
-    first = model.walk(shapes, evaluate)
-    return rehearse(first, lambda rest: model.go_on(rest, evaluate), evaluate, types)
+def met_by(text: str, evaluate: Evaluate = evaluate_native) -> list[Met]:
+    """Return the segments of a network whose inputs are static."""
+    memory = ModelMemory(Path("meta"), PRIVATE, reads=False, writes=False, keeps_times=False)
+    source = open_model(parser.parse_model(_HEAD + text), memory)
+    source.keeps = True
+    shapes = tuple(each.shape or () for each in source.declaration.inputs)
+    return rehearse(source, FirstSegment(source, shapes), [shapes], evaluate)
 
 
-def nodes_of(parts: list[Imagined], *, certain: bool) -> set[str]:
-    """Return the types of the nodes in all parts, or in those that are certain."""
-    return {node.op_type for part in parts if part.is_certain or not certain for node in part.walked.graph.nodes}
+def graphs_of(segments: list[Met], *, certain: bool = False) -> list[Graph]:
+    """Return the graphs of all segments at the sizes at which they were met, or those that are certain."""
+    return [
+        each.source.graph(shapes, Clock()) for each in segments for shapes in (each.certain if certain else each.cuts)
+    ]
+
+
+def nodes_of(segments: list[Met], *, certain: bool) -> set[str]:
+    """Return the types of the nodes in all segments, or in those that are certain."""
+    return {node.op_type for graph in graphs_of(segments, certain=certain) for node in graph.nodes}
 
 
 def test_both_branches_are_met_however_deep_they_stand() -> None:
     """All of them are certain: a call that takes a branch has this very part."""
-    parts = parts_of("""g (float[4] x, bool a, bool b) => (float[] y) {
+    parts = met_by("""g (float[4] x, bool a, bool b) => (float[] y) {
         y = If <then_branch = t () => (float[] p) {
                     p = If <then_branch = tt () => (float[] q) { q = Relu(x) },
                             else_branch = te () => (float[] r) { r = Exp(x) }> (b) },
@@ -42,9 +54,9 @@ def test_both_branches_are_met_however_deep_they_stand() -> None:
 
 def test_what_follows_data_is_met_with_none_some_and_all_elements() -> None:
     """It is not certain: other data give other shapes."""
-    parts = parts_of("""g (float[3,7] x) => (float[] y) <float zero = {0}> {
+    parts = met_by("""g (float[3,7] x) => (float[] y) <float zero = {0}> {
         m = Greater(x, zero)  f = NonZero(m)  i = Transpose(f)  v = GatherND(x, i)  y = Neg(v) }""")
-    found = [part.walked.graph for part in parts if any(node.op_type == "Neg" for node in part.walked.graph.nodes)]
+    found = [graph for graph in graphs_of(parts) if any(node.op_type == "Neg" for node in graph.nodes)]
     counts = {graph.types[graph.outputs[0]].shape[0] for graph in found}
     assert {0, 21} < counts
     assert "Neg" not in nodes_of(parts, certain=True)
@@ -53,7 +65,7 @@ def test_what_follows_data_is_met_with_none_some_and_all_elements() -> None:
 @pytest.mark.parametrize("turns", ["", "turns"])
 def test_a_loop_that_need_not_end_is_left(turns: str) -> None:
     """The condition is made up in each turn; what follows the loop is met too."""
-    parts = parts_of(f"""g (float[4] x, bool go) => (float[4] y) <int64 turns = {{{LONGEST * 1000}}}> {{
+    parts = met_by(f"""g (float[4] x, bool go) => (float[4] y) <int64 turns = {{{LONGEST * 1000}}}> {{
         h = Loop <body = b (int64 k, bool c, float[4] u) => (bool d, float[4] v) {{
             s = ReduceSum <keepdims = 0> (u)  d = Cast <to = 9> (s)  v = Sin(u) }}> ({turns}, go, x)
         y = Exp(h) }}""")
@@ -63,7 +75,7 @@ def test_a_loop_that_need_not_end_is_left(turns: str) -> None:
 
 def test_values_that_must_fit_are_guessed() -> None:
     """Lengths of a split must sum up, places must be inside, k must not be more than there are."""
-    parts = parts_of("""g (float[6,4] x, int64[3] sizes, int64[2] shape, int64[1] k)
+    parts = met_by("""g (float[6,4] x, int64[3] sizes, int64[2] shape, int64[1] k)
         => (float[] y, float[] z, float[] w) <int64 zero = {0}> {
         s = SplitToSequence <axis = 0> (x, sizes)  a = SequenceAt(s, zero)  y = Relu(a)
         t = Add(shape, shape)  r = Reshape(x, t)  z = Exp(r)
@@ -79,7 +91,7 @@ def test_a_rehearsal_computes_nothing_of_a_part() -> None:
         asked.append(node.op_type)
         return evaluate_native(node, inputs, opset)
 
-    parts = parts_of(
+    parts = met_by(
         """g (float[512,9000] x) => (float[] y, int64[] f) <float zero = {0}> {
         t = Transpose(x)  p = MatMul(x, t)  s = ReduceSum <keepdims = 1> (p)  m = Greater(s, zero)  f = NonZero(m)
         i = Transpose(f)  v = GatherND(s, i)  y = Exp(v) }""",

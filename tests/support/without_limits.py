@@ -1,0 +1,28 @@
+"""WithoutLimits: lowering that calls of each operator the variant that is legal at any extent."""
+
+from __future__ import annotations
+
+from opbuild.families.catalogue import find
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.lowering.available import Call, Kernels
+from opbuild.program import View
+
+
+class WithoutLimits(Kernels):
+    """Stands for kernels that are legal at any extent; remembers which were asked for."""
+
+    def __init__(self) -> None:
+        self.descs: dict[OpDesc, None] = {}
+
+    def has(self, desc: OpDesc) -> bool:
+        """Return that there is no other, so that no rule picks an algorithm that has limits."""
+        return False
+
+    def serve(self, desc: OpDesc, views: tuple[View, ...]) -> Call:
+        """Return the call of the variant without limits."""
+        found = find(desc.family).without_limits(desc)
+        self.descs[found] = None
+        if find(desc.family).any_rank:
+            rank = len(found.outputs[0].dims)
+            views = tuple(View(v.buffer, v.offset, (*v.dims, *((1, 0),) * (rank - len(v.dims)))) for v in views)
+        return found, views
