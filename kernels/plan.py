@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import onnx
-from opbuild.lowering.alternatives import Alternatives
 
+from kernels.alternatives import Alternatives, conversions
 from opbuild.backend.evaluate import evaluate
 from opbuild.families.catalogue import find
 from opbuild.families.knowledge import Question
@@ -20,7 +20,6 @@ from opbuild.graph.types import Graph
 from opbuild.kernel.level import Level
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.lowering.available import conversions
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.lowering.tuned import Tuned
