@@ -142,8 +142,10 @@ class Programs:
     def _lower(self, session: Session, shapes: Shapes, clock: Clock, *, suits: bool) -> Mapping[str, OperatorReport]:
         """Add a program, lowered at a size, and its kernels; return what became of these, by symbol.
 
+        It takes the place of one that is for the same sizes, and then has its kernels, too.
+
         Args:
-            session: Builds it.
+            session: Builds them.
             shapes: The size.
             clock: Takes the time.
             suits: Whether the kernels that suit the size are built, and not only taken where they are there.
@@ -154,10 +156,11 @@ class Programs:
         graph, program = session.lower(self._source, self._declared, shapes, clock)
         with self._lock:
             of_any = kernels_of_any_size(program, lambda desc: [*self._kernels.alike(desc), *([desc] if suits else [])])
+            loaded = dict.fromkeys(self._kernels.descriptors, ()) if suits else {}
         with session.builder() as builder:
             own = program.descriptors()
             there = own if suits else {job.desc: job.nodes for job in builder.plan(own) if not job.must_compile}
-            needed = replace(planned([graph], [program]), kernels={**there, **of_any})
+            needed = replace(planned([graph], [program]), kernels={**loaded, **there, **of_any})
             packer = session.stores.packer()
             (network,) = session.build(needed, builder, packer, clock)
         network = network.followed_by(graph.follows)
@@ -167,8 +170,9 @@ class Programs:
             self._add(built.symbols, self._library(built.library))
             if dynamic.bind(shapes, self._kernels.decide, len(self._kernels)) is None:
                 raise BuildError("a network does not serve the size at which it was lowered")
-        session.keep(images.open_key(self._source, len(self._opened)), self._source, network, packer, clock)
-        self._opened.append(dynamic)
+        number = next((n for n, each in enumerate(self._opened) if each.is_for_sizes_of(dynamic)), len(self._opened))
+        session.keep(images.open_key(self._source, number), self._source, network, packer, clock)
+        self._opened[number : number + 1] = [dynamic]
         self._source.forget()
         return {built.symbols[desc]: operator for desc, operator in built.operators.items()}
 

@@ -180,3 +180,14 @@ def test_a_process_may_end_at_any_time(seed: int, tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, str(path), str(tmp_path / "store")]
     ended = subprocess.run(command, capture_output=True, env=server_environment(), check=False, timeout=120)
     assert (ended.returncode, ended.stdout, ended.stderr) == (3, b"", b"")
+
+
+def test_better_kernels_for_more_sizes_are_no_more_programs(tmp_path: Path) -> None:
+    """A program that is for the same sizes takes the place of the one before, with the kernels of both."""
+    for built in (True, False):
+        network = opbuild.compile(model(), cache_path=tmp_path, workers=2)
+        for rows in (*SIZES, 200, 500) * 2:
+            check(network, rows)
+            assert until(lambda: not network._improving)  # noqa: B023  it is called at once
+        assert bool(network.built) is built
+        assert len([*tmp_path.rglob("rows_*.so")]) <= 2  # nothing is computed of no rows

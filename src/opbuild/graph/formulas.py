@@ -95,6 +95,11 @@ class Formulas:
         number = self._given[2][index]
         return number if isinstance(number, int) else -1
 
+    def hold_where(self, other: Formulas) -> bool:
+        """Return whether the conditions are those of others, written alike."""
+        (own, conditions, _), (its, others, _) = self._given, other._given
+        return {*conditions} == {*others} and [each[:3] for each in own] == [each[:3] for each in its]
+
     def fixes(self, variable: int) -> bool:
         """Return whether a condition leaves an open extent of the inputs only one value."""
         only = {(variable,), ()}

@@ -57,10 +57,16 @@ def greater(one: Any, other: Any) -> Any:
 
 
 def quotient(left: Any, right: Any) -> Any:
-    """Return a quotient of integers, rounded towards zero."""
+    """Return a quotient of integers, rounded towards zero.
+
+    Raises:
+        ZeroDivisionError: If the divisor is 0 in the size at hand, which then decides.
+    """
     owner = owner_of(left, right)
     if owner is None:
         return OPERATIONS["quotient"](left, right)
+    if value_of(right) == 0 and right == 0:
+        raise ZeroDivisionError("a number is divided by zero")
     if owner.always(lambda: bool(left >= 0 and right > 0)):
         return left // right
     value = OPERATIONS["quotient"](value_of(left), value_of(right))

@@ -43,8 +43,10 @@ class LoadedKernels:
                 kernel = self._kernels[desc.canonical()] = Kernel(desc, symbol, library, library.kernel(symbol))
                 self._alike[self._meaning(desc)].append(kernel)
 
-    def __contains__(self, desc: OpDesc) -> bool:
-        return desc.canonical() in self._kernels
+    @property
+    def descriptors(self) -> list[OpDesc]:
+        """The kernels that are loaded."""
+        return [kernel.desc for kernel in self._kernels.values()]
 
     def alike(self, desc: OpDesc) -> list[OpDesc]:
         """Return the kernels that compute the same as another one, those most like it first."""

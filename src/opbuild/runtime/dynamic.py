@@ -143,6 +143,11 @@ class DynamicNetwork:
         except (ValueError, TypeError, LookupError, ArithmeticError):  # what is stored may be anything
             return None
 
+    def is_for_sizes_of(self, other: DynamicNetwork) -> bool:
+        """Return whether the network is for the sizes of another one of the same source, as far as that shows."""
+        own, its = (symbolic_of(each.record) for each in (self, other))
+        return own.variables == its.variables and own.formulas.hold_where(its.formulas)
+
     def _bucket(self, shapes: Shapes, numbers: Array, decide: Decide, version: int) -> _Bucket | None:
         """Return what is decided for a size, or was for another one of its bucket if its kernels may run here too."""
         variables = symbolic_of(self.record).variables
