@@ -19,7 +19,7 @@ from opbuild.frontend.indices import checked
 from opbuild.frontend.known import Known, Names, computed
 from opbuild.frontend.onnx_upgrade import upgrade
 from opbuild.frontend.open_binder import OpenBinder
-from opbuild.frontend.open_values import evaluate_open, is_open_value
+from opbuild.frontend.open_values import decides, evaluate_open, is_open_value
 from opbuild.frontend.rewritten import rewrites
 from opbuild.graph.cut import HOST_VALUE
 from opbuild.graph.extents import is_open
@@ -291,6 +291,9 @@ class NodeBinder(OpenBinder):
             return
         self._types.update((name, each) for name, each in zip(node.outputs, found, strict=False) if name)
         known = self._known(node, types, constants)
+        if known is None and self._fix_deciding(node, types, constants):
+            self._add(node)
+            return
         if known is None:
             self.defer(node)
             self._append(self.running(node, constants))
@@ -319,6 +322,30 @@ class NodeBinder(OpenBinder):
                     "make the inputs of this node constants, or use numbers for text",
                 )
         self._nodes.append(node)
+
+    def _fix_deciding(self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]) -> bool:
+        """Make open values that decide more of a node than extents those of the size at hand; return whether any did.
+
+        Axes do, and the length of a window.
+        """
+        deciding = [
+            name
+            for index, (name, value) in enumerate(zip(node.inputs, constants, strict=True))
+            if is_open_value(value) and decides(node, index) and self._is_needed(node, index, types, constants)
+        ]
+        for name in deciding:
+            self._fix(name)
+        return bool(deciding)
+
+    def _is_needed(
+        self, node: Node, index: int, types: Sequence[TensorType | None], constants: Sequence[Array | None]
+    ) -> bool:
+        """Return whether the types of a node's outputs are not known without the value of an input."""
+        try:
+            self._infer(node, types, [None if place == index else each for place, each in enumerate(constants)])
+        except (ModelError, UnsupportedOperatorError):
+            return True
+        return False
 
     def _infer(
         self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]

@@ -33,6 +33,9 @@ _SHAPES = {
 }
 """Inputs that only say what shape an output has, or where it begins: lowering reads them as they are."""
 
+_EXTENTS = {"ConstantOfShape": (0,), "Range": (0, 1, 2), "TopK": (1,), "OneHot": (1,)}
+"""Inputs that say what extents an output has, and are read as data or not at all."""
+
 MOST_NUMBERS = 1024
 """Elements of values that are worked out one by one."""
 
@@ -67,6 +70,11 @@ def type_at_hand(kind: TensorType) -> TensorType:
 def is_data(node: Node, index: int) -> bool:
     """Return whether an input of a node that runs is more than what says the output's shape or place."""
     return bool(node.domain) or index not in _SHAPES.get(node.op_type, ())
+
+
+def decides(node: Node, index: int) -> bool:
+    """Return whether an input of a node whose value its shape needs decides more than extents."""
+    return is_data(node, index) and index not in _EXTENTS.get(node.op_type, ())
 
 
 def evaluate_open(

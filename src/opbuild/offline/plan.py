@@ -152,7 +152,7 @@ def _plan_segments(
     search.add(whole.kernels, whole.host)
     segments = [
         search.segment(first, samples, sizes.drawn() if sizes else ()),
-        *(search.segment(each.source, [*each.cuts]) for each in met[1:]),
+        *(search.segment(each.source, [*each.cuts]) for each in met[1:] if each.cuts),
     ]
     for cut in cuts:
         search.add({}, at_cut(cut))
