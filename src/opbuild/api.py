@@ -140,7 +140,7 @@ def compile_model(
             programs.bind,
             first=None if signature is None else programs.bind(signature),
             any_shape=shapes,
-            declare=lambda bound: outputs_of(source.declaration, inputs, bound, source.portable),
+            declare=lambda bound: outputs_of(source.declaration, inputs, bound, source.graph),
         )
 
 

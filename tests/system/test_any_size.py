@@ -16,12 +16,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 import opbuild
 from opbuild.config import Config
-from opbuild.errors import BuildError, OptionError, ShapeError, UnsupportedOperatorError
+from opbuild.errors import BuildError, OptionError, ShapeError
 from opbuild.models.sizes import make_sizes
 from opbuild.offline.build import build_offline
 from opbuild.offline.file import read_offline
 from support import networks
-from support.comparison import onnxruntime_output, relative_error
+from support.comparison import onnxruntime_output, onnxruntime_outputs, relative_error
 from support.fuzzing import CAMPAIGN
 from support.processes import WITHOUT_COMPILER, environment
 
@@ -232,8 +232,8 @@ def test_a_file_of_another_version_binds_no_new_size(
         net(np.zeros((7, 24), np.float32))
 
 
-def test_nodes_that_need_the_model_are_refused_by_name(config: Config, tmp_path: Path) -> None:
-    """Operators without a shape rule that only onnx evaluates are all named, in branches too; nothing is written."""
+def test_what_only_functions_define_is_in_a_file_for_ranges(config: Config, tmp_path: Path) -> None:
+    """The functions of operators without a shape rule are lowered when the file is made, in branches too."""
     branch = helper.make_graph(
         [helper.make_node("CenterCropPad", ["x", "size"], ["r"], name="inside")],
         "b",
@@ -248,9 +248,10 @@ def test_nodes_that_need_the_model_are_refused_by_name(config: Config, tmp_path:
         helper.make_node("Add", ["c", "d"], ["y"]),
     ]
     model = graph_model(nodes, ["n", "n"], {"size": np.array([2, 2])})
-    with pytest.raises(UnsupportedOperatorError, match=r"inside \(CenterCropPad: no shape rule\).*the_crop"):
-        build_offline(model, tmp_path / "net.om", ranges={"x": [-1, -1]}, config=config)
-    assert list(tmp_path.iterdir()) == []
+    net = opbuild.load(build_offline(model, tmp_path / "net", ranges={"x": [(3, 9), (3, 9)]}, config=config))
+    for size in (3, 4, 7):
+        x = np.arange(size * size, dtype=np.float32).reshape(size, size)
+        np.testing.assert_array_equal(net(x), onnxruntime_outputs(model, {"x": x})[0])
 
 
 def test_ranges_and_listed_signatures_exclude_each_other(config: Config, tmp_path: Path) -> None:

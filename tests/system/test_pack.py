@@ -101,7 +101,7 @@ NEEDLESS = {
     *(f"opbuild.lowering.rules.{name}" for name in ("attention", "conv_integer", "recurrent", "resize", "scatter")),
     *(f"opbuild.families.{name}.family" for name in ("recurrent", "roi_align", "scan", "grid_sample", "top_k")),
     *("opbuild.families.user.family", "opbuild.families.matmul_integer.family", "opbuild.lowering.rules.conv_product"),
-    *("opbuild.frontend.microsoft", "opbuild.frontend.onnx_single", "opbuild.frontend.portable"),
+    *("opbuild.frontend.microsoft", "opbuild.frontend.onnx_single"),
     *("opbuild.runtime.symbolic", "opbuild.runtime.symbols", "opbuild.runtime.dynamic", "opbuild.runtime.numbering"),
     *("opbuild.runtime.in_parts", "opbuild.backend.host.trees"),
     *(f"opbuild.graph.passes.composite.{name}" for name in ("axes", "einsum", "images", "signal")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from opbuild.dtypes import is_float
 from opbuild.errors import DTypeError, InvalidModelError, OpbuildError, ShapeError, UnsupportedOperatorError
@@ -23,10 +23,6 @@ from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.opdesc import FREE
 from opbuild.platform.lazily import lazily
 from opbuild.platform.records import NamedTuple, dataclass
-
-if TYPE_CHECKING:
-    from opbuild.frontend.onnx_portable import Runs
-    from opbuild.frontend.portable import PortableModel
 
 
 class DeclaredValue(NamedTuple):
@@ -123,22 +119,6 @@ class OnnxModel:
 
     def _binder(self, evaluate: Evaluate) -> Binder:
         return Binder(self._proto, self._files, newest_opset(), evaluate)
-
-    def portable(self, runs: Runs) -> PortableModel:
-        """Return the network in a form that binds to any input shapes without onnx.
-
-        Args:
-            runs: Tells which nodes can be evaluated without onnx.
-
-        Raises:
-            UnsupportedOperatorError: If some of its nodes need onnx; the message names them.
-            InvalidModelError: If the graph is not valid.
-        """
-        from opbuild.frontend.onnx_portable import to_portable
-
-        with only_own_errors():
-            inputs = tuple((name, declared.dtype) for name, declared in self.inputs.items())
-            return to_portable(self._proto, self._files, self.name, inputs, runs)
 
     def _input_types(self, given: Mapping[str, tuple[int, ...]]) -> dict[str, TensorType]:
         types: dict[str, TensorType] = {}

@@ -10,11 +10,11 @@ from opbuild.errors import OpbuildError, OptionError, ShapeError
 from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.free import FREE
 from opbuild.models.declaration import Declaration, Declared
+from opbuild.report import Clock
 from opbuild.runtime.endpoint import Endpoint, common
 from opbuild.text.plural import counted
 
 if TYPE_CHECKING:
-    from opbuild.frontend.portable import PortableModel
     from opbuild.models.sizes import Shapes, Sizes
 
 COMPARED, TRIED = 3, 24
@@ -80,12 +80,12 @@ def outputs_of(
     declaration: Declaration,
     inputs: Sequence[Endpoint],
     bound: Sequence[Endpoint],
-    portable: Callable[[], PortableModel],
+    bind: Callable[[Shapes, Clock], Graph],
 ) -> tuple[Endpoint, ...]:
     """Return the outputs as declared, -1 where they are open, given those of a signature that was bound, if one was.
 
     Of inputs that are not what the model declares they may be anything: then they are told from some sizes of the
-    model, which ``portable`` reads.
+    model, for which ``bind`` returns its graph.
     """
     if bound and not any(_is_open(endpoint.shape) for endpoint in inputs):
         return tuple(bound)
@@ -97,30 +97,29 @@ def outputs_of(
 
         with contextlib.suppress(OpbuildError):  # a model that has operators without rules, say
             sizes = make_sizes([endpoint.name for endpoint in inputs], [endpoint.shape for endpoint in inputs])
-            return outputs_of_any(portable(), sizes)
+            return outputs_of_any(bind, sizes)
     examples = bound or (None,) * len(declaration.outputs)
     return tuple(_output(each, one, as_declared) for each, one in zip(declaration.outputs, examples, strict=True))
 
 
-def outputs_of_any(model: PortableModel, sizes: Sizes, known: Sequence[Shapes] = ()) -> tuple[Endpoint, ...]:
+def outputs_of_any(
+    bind: Callable[[Shapes, Clock], Graph], sizes: Sizes, known: Sequence[Shapes] = ()
+) -> tuple[Endpoint, ...]:
     """Return a network's outputs; an extent that differs between sizes is -1, and so is any if one size alone is taken.
 
     Args:
-        model: The network.
+        bind: Returns the network's graph for a size.
         sizes: The ranges of its inputs.
         known: Sizes that it surely takes.
 
     Raises:
         ShapeError: If the network takes none of the sizes that were tried.
-        UnsupportedOperatorError: If a type can not be told without the ``onnx`` package.
     """
-    from opbuild.backend.host.evaluate import evaluate_native
-
     graphs, problem = list[Graph](), ShapeError("there is no size in the ranges")
     tried = dict.fromkeys((*sizes.samples()[:TRIED], *known))
     for shapes in tried:
         try:
-            graphs.append(model.bind(shapes, evaluate_native))
+            graphs.append(bind(shapes, Clock()))
         except ShapeError as error:  # a size that the network itself does not take
             problem = error.with_traceback(None)
         if len(graphs) == COMPARED:

@@ -24,7 +24,6 @@ from opbuild.runtime.binding import Shapes
 if TYPE_CHECKING:
     from opbuild.files.held import HeldFile
     from opbuild.frontend.onnx_model import OnnxModel
-    from opbuild.frontend.portable import PortableModel
     from opbuild.frontend.rest import Rest
     from opbuild.frontend.walk import Walked
 
@@ -144,17 +143,6 @@ class ModelSource:
         with clock("read"):
             self._loaded = self._loaded or self._load()
             return self._loaded.go_on(rest, evaluate)
-
-    def portable(self) -> PortableModel:
-        """Read the model and return the network in a form that binds to any shapes without onnx.
-
-        Raises:
-            ModelError: If the model is not valid, or some of its nodes need onnx.
-        """
-        from opbuild.backend.host.evaluate import is_native
-
-        model, self._loaded = self._loaded or self._load(), None
-        return model.portable(is_native)
 
     def release(self) -> None:
         """Let others write to the file; who needs more of it than is kept reads it again."""

@@ -10,7 +10,6 @@ from opbuild.config import Config
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.events import Observer
 from opbuild.frontend.onnx_inspect import NodeCheck, check_nodes
-from opbuild.frontend.portable import NotPortableError
 from opbuild.offline.plan import RangeMap, ShapeMap, plan_file, set_up_file
 from opbuild.pipeline.stages import HostNode
 from opbuild.platform.records import dataclass
@@ -85,9 +84,6 @@ def check(
     try:
         plan = plan_file(model, Session(setup), input_shapes=input_shapes, variants=variants, ranges=ranges)
         remarked.update((name, _checked(each)) for name, each in plan.needed.host.items())
-    except NotPortableError as error:
-        types = {node.name: node.op_type for node in nodes}
-        remarked.update((name, NodeCheck(name, types.get(name, ""), False, why)) for name, why in error.nodes.items())
     except UnsupportedOperatorError as error:
         blamed = next((node for node in nodes if node.name == error.node), None)
         if blamed is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.config import Config
@@ -27,9 +27,6 @@ from opbuild.runtime.binding import Shapes
 from opbuild.runtime.endpoint import Endpoint, common
 from opbuild.session import Session
 from opbuild.text.plural import counted
-
-if TYPE_CHECKING:
-    from opbuild.frontend.portable import PortableModel
 
 ShapeMap = Mapping[str, Sequence[int]]
 RangeMap = Mapping[str, Sequence[int | tuple[int, int]]]
@@ -140,7 +137,8 @@ def _plan_segments(
         ShapeError: If the network takes none of the sizes that were tried.
         UnsupportedOperatorError: If the file can not hold the network.
     """
-    portable, samples, clock = _portable(source), sizes.samples() if sizes else signatures, Clock()
+    _require_tensors(source)
+    samples, clock = sizes.samples() if sizes else signatures, Clock()
     source.keeps = True
     first = _first(source, samples)
     met = rehearse(source, first, samples, evaluate, REHEARSED if sizes else len(samples))
@@ -160,7 +158,7 @@ def _plan_segments(
         model=source.digest,
         declared=first.declaration.inputs,
         sizes=sizes,
-        outputs=outputs_of_any(portable, sizes, stored) if sizes and not cuts else _declared(source),
+        outputs=outputs_of_any(source.graph, sizes, stored) if sizes and not cuts else _declared(source),
         segments=tuple(segments),
         cuts=tuple(each.cut for each in walked),
         waits=tuple(waits_at(cuts).values()),
@@ -192,11 +190,11 @@ def _declared(source: ModelSource) -> tuple[Endpoint, ...]:
     return tuple(Endpoint(name, TensorType(dtype, cast("Any", shape))) for name, dtype, shape in outputs)
 
 
-def _portable(source: ModelSource) -> PortableModel:
-    """Return the network as a file holds it.
+def _require_tensors(source: ModelSource) -> None:
+    """Refuse a network with other inputs than tensors.
 
     Raises:
-        ModelError: If the file can not hold it.
+        UnsupportedOperatorError: Then.
     """
     other = next((each.name for each in source.declaration.inputs if each.dtype not in DTYPES), None)
     if other is not None:
@@ -205,7 +203,6 @@ def _portable(source: ModelSource) -> PortableModel:
             "use opbuild.compile",
             command="use opbuild run or build",
         )
-    return source.portable()
 
 
 def _sizes(source: ModelSource, input_shapes: ShapeMap, ranges: RangeMap) -> Sizes:
