@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from math import inf
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,6 +20,7 @@ from opbuild.cli.tables import output_console, plain_table, say
 from opbuild.cli.terminal import Terminal
 from opbuild.config import Config
 from opbuild.errors import OptionError
+from opbuild.platform.paths import Path
 from opbuild.text.plural import counted, first_of
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ import ctypes
 import mmap
 import os
 import weakref
-from pathlib import Path
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from opbuild.files.digested import forget
 from opbuild.files.mapping import Array, read_file
 from opbuild.files.writers import give_back_lease, has_lease, take_lease
 from opbuild.platform.libc import libc
+from opbuild.platform.paths import Path
 
 LEAST = 2**20
 """Bytes from which a file is mapped."""

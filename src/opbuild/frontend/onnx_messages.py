@@ -12,8 +12,9 @@ from contextlib import suppress
 from importlib import import_module
 from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from opbuild.platform.paths import Path
 
 if TYPE_CHECKING:
     from onnx import (

@@ -6,12 +6,12 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.checkpoint import Choice, load_checkpoint, save_checkpoint
 from opbuild.mindspore.checkpoint_file import CheckpointError
+from opbuild.platform.paths import Path
 
 
 class ParamDictFuture:
