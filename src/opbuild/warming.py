@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from opbuild.api import compile_model
@@ -31,7 +30,7 @@ from opbuild.pipeline.stores import Stores
 from opbuild.pipeline.templates import kernels_of_any_size
 from opbuild.platform.behind import BEHIND
 from opbuild.platform.limits import names_limits
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import dataclass, replace
 from opbuild.report import Clock, Report
 from opbuild.runtime.reports import make_report
 from opbuild.session import Session

@@ -12,11 +12,11 @@ import signal
 import struct
 import time
 from collections.abc import Collection, Mapping
-from pathlib import Path
 
 from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import sha256
+from opbuild.platform.paths import Path
 
 
 class FakeCompiler:

@@ -16,13 +16,13 @@ import statistics
 import sys
 import time
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import TextIO
 
 import numpy as np
 
 from opbuild.bench.job import Call, Job
 from opbuild.bench.runtimes import COLUMNS, RUNTIMES
+from opbuild.platform.paths import Path
 
 LEAST_CALLS = 3
 """Calls in a turn, however long one takes."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from opbuild.bench.job import Array, Call, Job
+from opbuild.platform.paths import Path
 
 MNN_CONVERT = (sys.executable, "-c", "import sys, MNN, _tools; _tools.mnnconvert(sys.argv)")
 """MNN's converter without its command, which installs a package and reports each conversion to a service."""

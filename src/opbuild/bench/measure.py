@@ -10,8 +10,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import field
-from pathlib import Path
 from typing import IO, Any, cast
 
 import numpy as np
@@ -19,7 +17,8 @@ import numpy as np
 from opbuild.bench.job import Array
 from opbuild.bench.runtimes import COLUMNS, RUNTIMES
 from opbuild.errors import RunError
-from opbuild.platform.records import dataclass
+from opbuild.platform.paths import Path
+from opbuild.platform.records import dataclass, field
 from opbuild.runtime.accuracy import relative_error
 
 SETTLE = 0.05

@@ -6,14 +6,13 @@ All compute float32 models in float32: OpenVINO would take bfloat16 by itself wh
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from importlib.util import find_spec
 
 import numpy as np
 
 from opbuild.bench import converted
 from opbuild.bench.job import Array, Call, Job
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import dataclass, field
 
 
 @dataclass(frozen=True)

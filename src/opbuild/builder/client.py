@@ -10,7 +10,6 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import IO, Any, cast
 
 from opbuild.builder.wire import Unpacker, check_answer, pack
@@ -18,6 +17,7 @@ from opbuild.config import compiler_environment
 from opbuild.errors import BuildError
 from opbuild.kernel.identity import FilesState
 from opbuild.platform.limits import hint_for, hint_for_signal, suspected
+from opbuild.platform.paths import Path
 from opbuild.platform.slots import LOW, URGENT
 
 LOW_PRIORITY = 10

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from typing import Literal
 
 from opbuild.kernel.entry import UNCHANGED, Entry
@@ -11,7 +10,7 @@ from opbuild.kernel.interfaces import Claim, Found, Store, origins
 from opbuild.kernel.key import Key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import dataclass, field
 
 FORCED = Reason("forced", "a rebuild was asked for")
 _REUSED = Reason("stored", "in the store")

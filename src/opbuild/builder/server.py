@@ -35,9 +35,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
-from dataclasses import field
 from importlib import import_module
-from pathlib import Path
 from typing import Any, NoReturn
 
 from opbuild.builder.wire import Unpacker, check_answer, pack, write_all
@@ -48,7 +46,8 @@ from opbuild.kernel.level import BY_NAME
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.libc import libc
 from opbuild.platform.limits import hint_for, hint_for_signal, suspected
-from opbuild.platform.records import dataclass
+from opbuild.platform.paths import Path
+from opbuild.platform.records import dataclass, field
 from opbuild.platform.slots import UNLIMITED, Slots
 
 _CHUNK = 1 << 16

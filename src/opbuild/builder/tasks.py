@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from opbuild.builder.client import CompileServer, ServerEndedError
@@ -27,6 +26,7 @@ from opbuild.kernel.identity import FilesState, files_digest, files_state
 from opbuild.kernel.interfaces import Compiler
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import sha256
+from opbuild.platform.paths import Path
 
 
 class RefusedError(Exception):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,7 +32,8 @@ from opbuild.models.source import ModelSource, open_model
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import deciding_builder
 from opbuild.platform.digest import blake3_of
-from opbuild.platform.records import dataclass
+from opbuild.platform.paths import Path
+from opbuild.platform.records import dataclass, field, replace
 from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
 from opbuild.session import Session

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import cache
 from itertools import count
-from pathlib import Path
 
 from opbuild.cache.remembered import problem_of_remembered, remembered_items, weights_sizes
 from opbuild.config import Config
@@ -16,6 +15,7 @@ from opbuild.files.mapping import digest_file
 from opbuild.files.trust import PRIVATE, Trust, make_trust
 from opbuild.graph.types import TensorType
 from opbuild.kernel.reason import Reason
+from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.runtime.record_json import from_json
 from opbuild.store import inspect, prune

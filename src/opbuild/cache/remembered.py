@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 from opbuild.files.trust import Trust
 from opbuild.kernel.reason import Reason
 from opbuild.models.declaration import read_declaration
+from opbuild.platform.paths import Path
 from opbuild.store.counters import FILE, OLD_FILE, check_counters
 from opbuild.store.items import REFUSED, Item, reason_of
 from opbuild.store.measured import FILE as SIZE_FILE

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from itertools import count
-from pathlib import Path
 
 from opbuild.cache.bundling import compiler_of, entries_of, networks_of, note_compilers, target_of, trust_of
 from opbuild.config import Config
@@ -24,7 +22,8 @@ from opbuild.pipeline.remote import Remote, remote_for_transfer
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stages import Planned
 from opbuild.pipeline.stores import Stores, deciding_builder
-from opbuild.platform.records import dataclass
+from opbuild.platform.paths import Path
+from opbuild.platform.records import dataclass, replace
 from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
 from opbuild.runtime.record_json import from_json

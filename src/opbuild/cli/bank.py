@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +10,7 @@ from opbuild.cli.cache_options import json_option, print_json
 from opbuild.cli.option_values import OnePath, new_file
 from opbuild.cli.options import cache_path_option
 from opbuild.config import Config
+from opbuild.platform.paths import Path
 from opbuild.text.plural import counted
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ def bank() -> None:
 @json_option
 def ls(cache_path: Path | None, as_json: bool) -> None:
     """List the records, and which count here."""
-    from dataclasses import asdict
-
     from rich.text import Text
 
     from opbuild.cli.tables import output_console, plain_table, say
@@ -41,7 +39,7 @@ def ls(cache_path: Path | None, as_json: bool) -> None:
 
     found = listed(Config.from_environment(cache_path=cache_path))
     if as_json:
-        print_json([{**asdict(each.record), "state": each.state} for each in found.rows])
+        print_json([{**vars(each.record), "state": each.state} for each in found.rows])
         return
     table = plain_table("family", "asked", "choice", "level", "threads", "machine", "us", "tuned us", "date", "")
     for each in found.rows:

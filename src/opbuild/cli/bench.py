@@ -8,7 +8,6 @@ import os
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +18,7 @@ from opbuild.cli.option_values import Choice, OnePath, Whole, new_file
 from opbuild.cli.options import model_arguments, model_of, option_group, shapes_option
 from opbuild.cli.terminal import Terminal
 from opbuild.errors import OptionError
+from opbuild.platform.paths import Path
 from opbuild.text.plural import counted
 from opbuild.version import __version__
 

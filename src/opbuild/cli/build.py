@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,6 +12,7 @@ from opbuild.cli.picture import Picture, picture_options
 from opbuild.cli.strict import StorageWatch, stored_in
 from opbuild.cli.terminal import Terminal
 from opbuild.config import Config
+from opbuild.platform.paths import Path
 from opbuild.text.plural import counted
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
@@ -16,6 +15,7 @@ from opbuild.config import Config
 from opbuild.events import CompileFinished, CompileStarted, Event, Observer, Taken, Warned
 from opbuild.files.trust import make_trust
 from opbuild.offline.file import read_offline
+from opbuild.platform.paths import Path
 from opbuild.report import OperatorReport, Report
 from opbuild.text.plural import counted
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -15,6 +14,7 @@ from opbuild.errors import OptionError
 from opbuild.files.writing import same_file, unwritable
 from opbuild.frontend.input_shape import parse_input_shape
 from opbuild.kernel.host import compared
+from opbuild.platform.paths import Path
 from opbuild.text.plural import counted, size
 
 

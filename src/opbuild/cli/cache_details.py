@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opbuild.cli.echoing import echo
 from opbuild.kernel.reason import Reason
+from opbuild.platform.paths import Path
 from opbuild.text.canonical import canonical_json
 from opbuild.text.plural import counted, size
 

@@ -8,8 +8,6 @@ import shlex
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +17,8 @@ from opbuild.cli.option_values import FOLDER, OnePath
 from opbuild.cli.options import cache_path_option, option_group
 from opbuild.errors import OptionError
 from opbuild.files.writing import same_file
+from opbuild.platform.paths import Path
+from opbuild.platform.records import replace
 
 if TYPE_CHECKING:
     from opbuild.config import Config

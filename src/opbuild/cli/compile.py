@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any, cast
 
 import click
@@ -16,6 +15,7 @@ from opbuild.cli.strict import StorageWatch, stored_in
 from opbuild.config import Config
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.frontend.input_shape import split_shapes
+from opbuild.platform.paths import Path
 from opbuild.text.plural import counted
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -28,6 +27,7 @@ from opbuild.files.kinds import OFFLINE, ONNX, kind_of, require_kind
 from opbuild.files.writing import same_file
 from opbuild.frontend.input_shape import Shape, parse_open_shape
 from opbuild.kernel.soc_version import BUILDABLE, resolve_soc_version
+from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 
 BUILD, TO_JSON, CHECK, SHOW = 0, 1, 3, 6

@@ -14,6 +14,7 @@ from opbuild.cli.interrupt import INTERRUPTS
 from opbuild.cli.progress import PATIENCE, QUIET_SECONDS, duration, ticking
 from opbuild.cli.tables import say
 from opbuild.cli.terminal import Terminal
+from opbuild.platform.background import begin
 
 _REDRAW_SECONDS = 0.1
 
@@ -131,14 +132,12 @@ def count_progress(doing: str, past: str, rest: str, console: Console | None = N
     count = Count(doing, past, rest)
     shown = (_Bar if console.is_terminal else _Lines)(console, count)
     stop = threading.Event()
-    thread = threading.Thread(
-        target=ticking, args=(stop, shown.first, shown.interval, shown.show), name="opbuild-progress", daemon=True
-    )
-    thread.start()
+    thread = begin(lambda: ticking(stop, shown.first, shown.interval, shown.show), "opbuild-progress")
     try:
         with INTERRUPTS.described(lambda: count.interrupted):
             yield count
     finally:
         stop.set()
-        thread.join()
+        if thread:
+            thread.join()
         shown.close()

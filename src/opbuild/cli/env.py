@@ -8,7 +8,6 @@ import platform
 import sys
 from collections.abc import Callable
 from importlib import metadata
-from pathlib import Path
 
 import click
 
@@ -20,6 +19,7 @@ from opbuild.files.private import private_path
 from opbuild.files.trust import make_trust, trusted
 from opbuild.files.writing import write_new
 from opbuild.kernel.host import here, host_flags, host_level
+from opbuild.platform.paths import Path
 from opbuild.runtime.link import find_linker
 from opbuild.store.machine_class import machine_file, read_measured, system_class, write_measured
 from opbuild.text.plural import counted, size

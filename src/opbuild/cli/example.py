@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from opbuild.cli.echoing import echo
 from opbuild.cli.option_values import OnePath, Whole
 from opbuild.errors import OptionError
+from opbuild.platform.paths import Path
 from opbuild.text.names import close_to
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -10,6 +9,7 @@ import click
 from opbuild.cli.cache_options import json_option, locate, print_json, target_options
 from opbuild.cli.options import model_arguments, model_of, num_threads_option, remote_option
 from opbuild.frontend.input_shape import parse_open_shape, split_shapes
+from opbuild.platform.paths import Path
 from opbuild.text.plural import counted
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from opbuild.cli.option_values import OnePath, Whole
+from opbuild.platform.paths import Path
 
 MOST_RANKS = 1024
 

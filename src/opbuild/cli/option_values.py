@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field
-from pathlib import Path
 from typing import Any
 
 import click
@@ -15,7 +13,8 @@ from opbuild.cli.usage import name_of
 from opbuild.errors import OptionError
 from opbuild.files.kinds import require_kind
 from opbuild.files.writing import unwritable
-from opbuild.platform.records import dataclass
+from opbuild.platform.paths import Path
+from opbuild.platform.records import dataclass, field
 
 FOLDER = "a folder, which is made if it is missing"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -12,6 +11,7 @@ from opbuild.cli.option_values import FOLDER, OnePath, Whole, remote_url
 from opbuild.cli.usage import name_of
 from opbuild.errors import OptionError
 from opbuild.frontend.input_shape import parse_input_shape
+from opbuild.platform.paths import Path
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -15,6 +14,7 @@ from opbuild.errors import OptionError
 from opbuild.events import Observer
 from opbuild.files.private import private_path
 from opbuild.files.writing import same_file, unwritable, write_new
+from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 
 if TYPE_CHECKING:

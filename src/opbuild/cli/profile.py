@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -12,6 +11,7 @@ from opbuild.cli.option_values import Choice
 from opbuild.cli.options import model_arguments, model_of, model_options
 from opbuild.cli.picture import Picture, nominal_peak, picture_options
 from opbuild.cli.timed_model import built_and_timed, data_options
+from opbuild.platform.paths import Path
 from opbuild.text.plural import counted, first_of, size
 
 if TYPE_CHECKING:

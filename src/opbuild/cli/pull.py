@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +12,7 @@ from opbuild.cli.echoing import echo
 from opbuild.cli.option_values import OnePath
 from opbuild.cli.options import shapes_option
 from opbuild.errors import BuildError
+from opbuild.platform.paths import Path
 from opbuild.text.plural import counted, size, verb
 
 if TYPE_CHECKING:

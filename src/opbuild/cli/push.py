@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -11,6 +10,7 @@ from opbuild.cli.cache_options import json_option, locate, print_json, target_op
 from opbuild.cli.echoing import echo
 from opbuild.cli.option_values import OnePath
 from opbuild.cli.options import shapes_option
+from opbuild.platform.paths import Path
 from opbuild.text.plural import counted, size, verb
 
 

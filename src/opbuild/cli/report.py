@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -11,6 +10,7 @@ from opbuild.cli.option_values import OnePath
 from opbuild.cli.options import model_arguments, model_of, model_options
 from opbuild.cli.picture import Picture, trace_option
 from opbuild.cli.timed_model import built_and_timed, data_options
+from opbuild.platform.paths import Path
 
 
 @click.command()

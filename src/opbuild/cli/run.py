@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,6 +12,7 @@ from opbuild.cli.options import model_arguments, model_of, model_options
 from opbuild.cli.picture import picture_options
 from opbuild.errors import OptionError
 from opbuild.files.kinds import OFFLINE, ONNX, SCRIPT, kind_of, require_kind
+from opbuild.platform.paths import Path
 
 SCRIPT_ENDING, OFFLINE_ENDING = ".py", ".om"
 BUILD_OPTIONS = ("cache_path", "workers", "forbid_compile", "remote")

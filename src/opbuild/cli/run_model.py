@@ -7,7 +7,6 @@ import re
 import statistics
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from opbuild.files.kinds import ARRAY, require_kind
 from opbuild.files.writing import unwritable_folder
 from opbuild.graph.types import TensorType
 from opbuild.kernel.opdesc import FREE
+from opbuild.platform.paths import Path
 from opbuild.runtime.profile import random_input
 from opbuild.text.plural import counted
 

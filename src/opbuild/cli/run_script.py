@@ -10,7 +10,6 @@ import traceback
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
-from pathlib import Path
 from types import ModuleType, TracebackType
 
 from opbuild.cli.interrupt import INTERRUPTS, is_interrupt
@@ -18,6 +17,7 @@ from opbuild.config import Config
 from opbuild.errors import OpbuildError, OptionError
 from opbuild.files.kinds import SCRIPT, require_kind
 from opbuild.platform.aliases import AliasFinder
+from opbuild.platform.paths import Path
 
 _FACE = "opbuild.mindspore"
 _SKIPPED = (str(Path(__file__).resolve().parents[1]), "<frozen ", runpy.__file__)

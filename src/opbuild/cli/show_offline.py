@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from rich.text import Text
@@ -16,6 +15,7 @@ from opbuild.files.trust import make_trust
 from opbuild.kernel.host import compared
 from opbuild.offline.file import OfflineModel, read_offline
 from opbuild.offline.format import GRAPH, LIBRARY, PLAN, PROGRAM, WEIGHTS
+from opbuild.platform.paths import Path
 from opbuild.runtime.record_json import to_json
 
 SHOWN_SIGNATURES = 8

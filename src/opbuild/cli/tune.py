@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from math import inf
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,6 +20,8 @@ from opbuild.cli.tables import output_console, plain_table, say
 from opbuild.cli.terminal import Terminal
 from opbuild.config import Config
 from opbuild.errors import OptionError
+from opbuild.platform.background import begin
+from opbuild.platform.paths import Path
 from opbuild.text.plural import counted, first_of
 
 if TYPE_CHECKING:
@@ -129,16 +130,14 @@ def _shown(name: str) -> Iterator[Callable[[Progress], None]]:
             show, interval = (lambda: status.update(_line(name, told))), _REDRAW_SECONDS
         else:
             show, interval = (lambda: say(_line(name, told), console, soft_wrap=True)), QUIET_SECONDS
-        thread = threading.Thread(
-            target=ticking, args=(stop, interval, interval, show), name="opbuild-progress", daemon=True
-        )
-        thread.start()
+        thread = begin(lambda: ticking(stop, interval, interval, show), "opbuild-progress")
         try:
             with INTERRUPTS.described(lambda: _kept(told)):
                 yield lambda progress: told.__setitem__(slice(None), [progress])
         finally:
             stop.set()
-            thread.join()
+            if thread:
+                thread.join()
 
 
 def _line(name: str, told: Sequence[Progress]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import click
@@ -17,6 +16,7 @@ from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.events import CompileFinished, Event
 from opbuild.frontend.input_shape import parse_input_shape
+from opbuild.platform.paths import Path
 from opbuild.text.plural import counted
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from opbuild.platform.paths import Path
 
 if TYPE_CHECKING:
     from opbuild.families.family import Family

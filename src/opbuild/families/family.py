@@ -7,14 +7,13 @@ A family computes one thing in several *variants*. ``choose`` returns the varian
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
 from math import log2, prod
 from typing import Any
 
 from opbuild.dtypes import itemsize
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, Dim, OpDesc, Operand
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import dataclass, field, replace
 
 Variant = dict[str, Any]
 """How a kernel computes: what ``OpDesc.variant`` holds."""

@@ -15,21 +15,21 @@ import ctypes
 import mmap
 import os
 import weakref
-from pathlib import Path
 
 import numpy as np
 
 from opbuild.files.digested import forget
 from opbuild.files.mapping import Array, read_file
+from opbuild.files.pages import remap
 from opbuild.files.writers import give_back_lease, has_lease, take_lease
 from opbuild.platform.libc import libc
+from opbuild.platform.paths import Path
 
 LEAST = 2**20
 """Bytes from which a file is mapped."""
 
-_MAY_MOVE, _FIXED = 1, 2
 _FAILED = ctypes.c_void_p(-1).value
-"""``MREMAP_MAYMOVE``, ``MREMAP_FIXED`` and ``MAP_FAILED``."""
+"""``MAP_FAILED``."""
 
 
 class HeldFile:
@@ -139,15 +139,14 @@ def _replace(mapped: mmap.mmap) -> None:
         MemoryError: If there is no memory for it.
     """
     c = libc()
-    c.mmap.restype = c.mremap.restype = ctypes.c_void_p
+    c.mmap.restype = ctypes.c_void_p
     c.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
-    c.mremap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
     place, nbytes = np.frombuffer(mapped, np.uint8).ctypes.data, len(mapped)
     protection, kind = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     copy = c.mmap(None, nbytes, protection, kind, -1, 0)
     if copy == _FAILED:
         raise MemoryError(f"{nbytes} bytes for a copy of a file")
     ctypes.memmove(copy, place, nbytes)
-    if c.mremap(copy, nbytes, nbytes, _MAY_MOVE | _FIXED, place) == _FAILED:
+    if not remap(copy, nbytes, nbytes, place):
         c.munmap(ctypes.c_void_p(copy), ctypes.c_size_t(nbytes))
         raise MemoryError(f"a copy of a file of {nbytes} bytes can not take its place")

@@ -20,6 +20,9 @@ LEAST = 2**16
 """Bytes below which memory is the allocator's."""
 
 _MAY_MOVE, _FIXED = 1, 2
+_FAILED = ctypes.c_void_p(-1).value
+"""``MREMAP_MAYMOVE``, ``MREMAP_FIXED`` and ``MAP_FAILED``."""
+
 _own: dict[int, weakref.ref[Array]] = {}
 """Memory on pages of its own, by its address."""
 
@@ -53,11 +56,23 @@ def exchange_pages(array: Array, mapped: Array) -> None:
         array: Has its own pages.
         mapped: A shared map of the file, from its beginning.
     """
+    # Nothing of a shared map is moved, so the same pages are mapped a second time.
+    remap(mapped.ctypes.data, 0, array.nbytes, array.ctypes.data)
+
+
+def remap(source: int, moved: int, nbytes: int, place: int) -> bool:
+    """Put pages in the place of others, at once for all threads; return whether that could be.
+
+    Args:
+        source: Address of the pages.
+        moved: Bytes that are there no longer; 0: a shared map, which stays where it is too.
+        nbytes: Bytes that are replaced.
+        place: Address of these.
+    """
     mremap = libc().mremap
     mremap.restype = ctypes.c_void_p
     mremap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
-    # Nothing of a shared map is moved, so the same pages are mapped a second time.
-    mremap(mapped.ctypes.data, 0, array.nbytes, _MAY_MOVE | _FIXED, array.ctypes.data)
+    return bool(mremap(source, moved, nbytes, _MAY_MOVE | _FIXED, place) != _FAILED)
 
 
 def _forget(address: int, gone: weakref.ref[Array]) -> None:

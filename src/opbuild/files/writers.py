@@ -14,9 +14,9 @@ import fcntl
 import os
 import signal
 import stat
-from pathlib import Path
 
 from opbuild.platform.libc import libc
+from opbuild.platform.paths import Path
 
 _DISKS = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010})
 """ext2 to ext4, XFS, Btrfs, F2FS: what is written there through a map comes from this machine, by their own code, which

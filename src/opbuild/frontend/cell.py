@@ -13,15 +13,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field
 from itertools import chain, count, groupby
-from pathlib import Path
 from types import FrameType
 
 from opbuild.errors import InvalidModelError
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.types import Array, Attribute, Graph, Node, TensorType
-from opbuild.platform.records import dataclass
+from opbuild.platform.paths import Path
+from opbuild.platform.records import dataclass, field
 
 Infer = Callable[[Node, Sequence["TensorType | None"], Sequence["Array | None"]], tuple[TensorType, ...]]
 """Returns the types of a node's outputs, from the type of each input and its value where that is known."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +16,7 @@ import onnx
 from onnx import numpy_helper
 
 from opbuild.errors import InvalidModelError
+from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 
 PRODUCER = "opbuild example"

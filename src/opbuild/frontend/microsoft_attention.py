@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
 from math import sqrt
 
 import numpy as np
 
 from opbuild.frontend.rewriting import Rewriting, writes
 from opbuild.graph.types import Node
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import dataclass, field
 
 
 @dataclass

@@ -6,10 +6,9 @@ It has what a network does not need and programs ask for: names of open extents,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
 
 from opbuild.frontend.wire import BYTES, Field, fields, read_varint
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import dataclass, field
 
 # Numbers of fields, from onnx.proto
 _MODEL = {2: "producer_name", 4: "domain", 6: "description"}

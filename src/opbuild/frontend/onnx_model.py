@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple
 from typing import cast
 
 from opbuild.dtypes import is_float
@@ -195,7 +194,7 @@ def _declared(value: ValueInfoProto) -> DeclaredValue:
     if kind is None:
         raise DTypeError(f"input {value.name!r} is a value of no type", "declare its type and export again")
     if kind != "tensor_type" or tensor.elem_type == TensorProto.STRING:
-        return DeclaredValue(*astuple(HOST_VALUE))
+        return DeclaredValue(HOST_VALUE.dtype, ())
     dtype = dtype_name(tensor.elem_type, f"input {value.name!r}")
     return DeclaredValue(dtype, tuple(map(_extent, tensor.shape.dim)) if tensor.HasField("shape") else None)
 

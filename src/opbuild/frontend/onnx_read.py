@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from math import prod
-from pathlib import Path
 
 import numpy as np
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -19,6 +18,7 @@ from opbuild.frontend.onnx_schemas import newest_opset
 from opbuild.frontend.onnx_wire import PLACE, without_large_tensors
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import Array
+from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 
 

@@ -11,10 +11,10 @@ import json
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 from opbuild.platform.installed import release_of
+from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 
 TABLE = Path(__file__).parent / "onnx_schemas.json"

@@ -7,7 +7,6 @@ from, once it is known what the cut waits for.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from opbuild.frontend.block import Block
 from opbuild.frontend.known import Known, Names, decided
@@ -15,7 +14,7 @@ from opbuild.graph.cut import Answer
 from opbuild.graph.expressions import DerivedValue
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.platform.digest import blake3_of
-from opbuild.platform.records import NamedTuple, dataclass, field
+from opbuild.platform.records import NamedTuple, dataclass, field, replace
 from opbuild.text.canonical import canonical_json
 
 

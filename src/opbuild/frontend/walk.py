@@ -6,7 +6,6 @@ What came before that node is the part's graph. The cut says what must be known 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -23,7 +22,7 @@ from opbuild.graph.extents import Extent
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.shape_rules import NoTensorError, UnknownTypeError, UnknownValueError
 from opbuild.graph.types import Array, Graph, Node
-from opbuild.platform.records import NamedTuple, dataclass
+from opbuild.platform.records import NamedTuple, dataclass, replace
 
 MOST_DECIDING = 1024
 """Elements of a value that becomes a constant once it is known; a node that waits for more is evaluated on the host."""

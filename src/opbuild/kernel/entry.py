@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from opbuild.files.trust import SignatureError, Trust
@@ -24,7 +23,7 @@ from opbuild.kernel.key import Key, file_op_type, kernel_symbols
 from opbuild.kernel.opdesc import FREE, OpDesc, Operand
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import sha256
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import dataclass, replace
 from opbuild.text.canonical import canonical_json
 
 SUFFIXES = (".o", ".info", ".json")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from opbuild.kernel.entry import Entry
@@ -13,6 +12,7 @@ from opbuild.kernel.level import Level
 from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork, Weight
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
+from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 
 if TYPE_CHECKING:

@@ -5,8 +5,6 @@ Constant right operands are packed when the network is built, others by copies b
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from opbuild.families.conv_integer.family import in_halves
@@ -20,6 +18,7 @@ from opbuild.lowering.matrix import Product, as_rows, batches_of, dense_copy, ep
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.strided import constant_step, viewed_as, with_inner_stride
 from opbuild.operations.expression import canonical, operations
+from opbuild.platform.records import replace
 
 
 def emit_integer_product(lowering: Lowering, product: Product) -> None:

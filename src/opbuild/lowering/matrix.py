@@ -9,7 +9,6 @@ rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Any
@@ -30,7 +29,7 @@ from opbuild.lowering.operands import Plain
 from opbuild.lowering.strided import broadcast, constant_step, merge, padded, viewed_as, with_inner_stride
 from opbuild.operations.expression import Expression, canonical, operations
 from opbuild.platform.arrange import arrange
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import dataclass, replace
 
 MOST_SUMMED = 32
 """Products of a sum from which on a constant column is better multiplied by itself than as one of a panel."""

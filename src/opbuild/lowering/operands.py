@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Hashable
-from dataclasses import field
 from functools import partial
 from math import prod
 from typing import Any
@@ -25,7 +24,7 @@ from opbuild.families.blocked import BLOCK
 from opbuild.graph.extents import Extent, always_equal, is_open, same_shape
 from opbuild.graph.tables import Table
 from opbuild.graph.types import Array, TensorType
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import dataclass, field
 from opbuild.program import BufferKind, View
 
 ZEROS = "0"

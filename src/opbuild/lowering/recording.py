@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from opbuild.graph.extents import Extent, at_example, at_hand
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.lowering.available import Call, Kernels
+from opbuild.platform.records import replace
 from opbuild.program import Question, View
 
 V = TypeVar("V")

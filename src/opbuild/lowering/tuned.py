@@ -7,7 +7,6 @@ legal; what it can not do is make a network wrong. The variant that was taken is
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,6 +17,7 @@ from opbuild.kernel.answers import Answered
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.available import Call, Kernels
 from opbuild.platform.lazily import lazily
+from opbuild.platform.records import dataclass, field
 from opbuild.program import Program, View
 from opbuild.text.canonical import canonical_json
 

@@ -11,8 +11,8 @@ not fail: a run that fails or is interrupted before has changed nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
+from opbuild.platform.records import replace
 from opbuild.program import Buffer, Call, KernelCall, Program, View
 
 Copy = Callable[[View, View, str], KernelCall]

@@ -6,7 +6,6 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -18,6 +17,7 @@ from opbuild.mindspore.loading import load_param_into_net
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
+from opbuild.platform.paths import Path
 
 __all__ = ["load_checkpoint", "load_param_into_net", "save_checkpoint"]
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.checkpoint import Choice, load_checkpoint, save_checkpoint
 from opbuild.mindspore.checkpoint_file import CheckpointError
+from opbuild.platform.background import Background
+from opbuild.platform.paths import Path
 
 
 class ParamDictFuture:
     """Parameters that a thread is loading."""
 
-    def __init__(self, future: Future[dict[str, Any]]) -> None:
+    def __init__(self, future: Background[dict[str, Any]]) -> None:
         self._future = future
 
     def result(self) -> dict[str, Any]:
@@ -30,10 +31,10 @@ def load_checkpoint_async(ckpt_file_name: str, net: Any = None, strict_load: boo
                           choice_func: Choice | None = None) -> ParamDictFuture:  # fmt: skip
     """Begin ``load_checkpoint`` in a thread; ``result()`` of what is returned waits for it."""
     format = "safetensors" if str(ckpt_file_name).endswith(".safetensors") else "ckpt"
-    pool = ThreadPoolExecutor(1, "load_checkpoint")
-    future = pool.submit(load_checkpoint, ckpt_file_name, net, strict_load, filter_prefix, dec_key, dec_mode,
-                         specify_prefix, choice_func, format=format)  # fmt: skip
-    pool.shutdown(wait=False)
+    work = partial(load_checkpoint, ckpt_file_name, net, strict_load, filter_prefix, dec_key, dec_mode,
+                   specify_prefix, choice_func, format=format)  # fmt: skip
+    future = Background(work, "load_checkpoint")
+    future.start()
     return ParamDictFuture(future)
 
 

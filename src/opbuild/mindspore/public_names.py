@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
+
+from opbuild.platform.paths import Path
 
 _FILE = Path(__file__).with_suffix(".json")
 

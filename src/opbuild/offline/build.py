@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 
 from opbuild.arguments import RangesGiven, ShapesGiven, as_ranges, as_shapes, as_variants, checks_arguments
 from opbuild.config import Config
@@ -20,6 +18,8 @@ from opbuild.offline.ranges import range_sections
 from opbuild.pipeline.setup import Setup
 from opbuild.pipeline.stages import Assembled, require_portable
 from opbuild.platform.limits import hint_for, names_limits
+from opbuild.platform.paths import Path
+from opbuild.platform.records import replace
 from opbuild.report import Clock
 from opbuild.runtime.weights import Packer
 from opbuild.session import Session

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from opbuild.config import Config
@@ -12,6 +11,7 @@ from opbuild.events import Observer
 from opbuild.frontend.onnx_inspect import NodeCheck, check_nodes
 from opbuild.offline.plan import RangeMap, ShapeMap, plan_file, set_up_file
 from opbuild.pipeline.stages import HostNode
+from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.session import Session
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
-from pathlib import Path
 from typing import Any
 
 from opbuild.errors import InvalidModelError, OpbuildError
@@ -34,7 +32,8 @@ from opbuild.offline.format import (
 )
 from opbuild.offline.program_json import tables
 from opbuild.platform.digest import blake3_of
-from opbuild.platform.records import dataclass
+from opbuild.platform.paths import Path
+from opbuild.platform.records import dataclass, field
 from opbuild.runtime.binding import Shapes
 from opbuild.runtime.endpoint import Endpoint, common
 from opbuild.runtime.record import ALIGNMENT, Constant, Pieces, Places, Record

@@ -21,7 +21,6 @@ import mmap
 import os
 import struct
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -33,6 +32,7 @@ from opbuild.files.trust import PRIVATE, SignatureError, Trust, UntrustedError
 from opbuild.files.writing import create
 from opbuild.graph.types import Array
 from opbuild.platform.digest import blake3_of, blake3_of_parts
+from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.text.plural import counted
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from opbuild.arguments import checks_arguments
 from opbuild.backend.evaluate import evaluate
@@ -15,6 +14,7 @@ from opbuild.offline.file import UNSOUND, OfflineModel, read_offline
 from opbuild.offline.format import GRAPH
 from opbuild.offline.range_binder import RangeBinder
 from opbuild.platform.limits import names_limits
+from opbuild.platform.paths import Path
 from opbuild.report import Clock
 from opbuild.runtime.binding import Binding, Bound, Shapes
 from opbuild.runtime.blocks import Blocks

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -30,6 +29,7 @@ from opbuild.onnxruntime.status import (
     failure,
 )
 from opbuild.platform.locks import Lock
+from opbuild.platform.paths import Path
 
 _Key = tuple[str, tuple[tuple[str, tuple[int, ...]], ...], int]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from pathlib import Path
 from typing import Any
 
 from opbuild.onnxruntime.notices import warn_once
 from opbuild.onnxruntime.status import Fail, NotImplemented, failure
+from opbuild.platform.paths import Path
 
 
 class GraphOptimizationLevel(IntEnum):

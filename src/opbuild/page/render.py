@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opbuild.page.contents import Contents
 from opbuild.page.recording import STEPS
+from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 from opbuild.text.plural import counted, first_of, size
 from opbuild.text.visible import visible

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from opbuild.families.catalogue import find
@@ -12,6 +11,7 @@ from opbuild.graph.types import Array
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.available import meaning
+from opbuild.platform.records import replace
 from opbuild.runtime.dynamic import Chosen, Decision, Kernel
 from opbuild.runtime.library import Library
 from opbuild.runtime.record import CHOICES, Record

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -18,6 +17,7 @@ from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.setup import Setup
 from opbuild.platform.lazily import lazily
+from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.store.networks import DiskNetworks
 from opbuild.store.remote.address import Address, parse_address

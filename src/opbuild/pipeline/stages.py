@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.graph.cut import Cut
 from opbuild.graph.types import Graph, Node
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import dataclass, field, replace
 from opbuild.program import HostCall, Program
 from opbuild.report import OperatorReport
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from opbuild.backend.evaluate import evaluate
@@ -19,6 +18,7 @@ from opbuild.lowering.lower import lower
 from opbuild.lowering.tuned import Nothing, Tuned
 from opbuild.pipeline.setup import Setup
 from opbuild.pipeline.stages import Assembled, Built, Packed
+from opbuild.platform.records import replace
 from opbuild.program import Program
 from opbuild.report import Clock, OperatorReport
 from opbuild.runtime.assembly import make_record

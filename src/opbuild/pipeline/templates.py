@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from opbuild.families.catalogue import find
 from opbuild.graph.extents import Extents, at_hand
@@ -18,6 +17,7 @@ from opbuild.lowering.lower import lower
 from opbuild.lowering.recording import Recording
 from opbuild.lowering.tuned import Nothing, Tuned
 from opbuild.pipeline.loaded import with_rank
+from opbuild.platform.records import NamedTuple, replace
 from opbuild.program import KernelCall, Program, Symbols
 from opbuild.runtime.binding import Shapes
 

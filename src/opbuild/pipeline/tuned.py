@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from itertools import chain
 from math import log2
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opbuild.errors import OptionError
@@ -26,6 +25,7 @@ from opbuild.kernel.answers import Answered, Answers, digest_of
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.pipeline.setup import Setup
 from opbuild.platform.lazily import lazily
+from opbuild.platform.paths import Path
 from opbuild.store.bank import Bank, Record, parse_bank, read_bank
 from opbuild.store.machine_class import read_measured, system_class
 from opbuild.store.origins import remembered_pipeline

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from opbuild.families.knowledge import Question, Variant
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.pipeline.setup import Setup, release_pack
 from opbuild.pipeline.tuned import bank_problem, knowledge
+from opbuild.platform.records import replace
 from opbuild.store.bank import Record
 from opbuild.store.pack import Pack
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 import platform
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from opbuild.platform.paths import Path
 
 Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 

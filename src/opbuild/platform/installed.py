@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from importlib.util import find_spec
-from pathlib import Path
+
+from opbuild.platform.paths import Path
 
 
 def release_of(package: str) -> str:

@@ -19,7 +19,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 else:
 
-    class Path:
+    class _Kind(type):
+        def __getattr__(cls, name: str) -> Any:
+            """Return what ``pathlib.Path`` has beside this, as ``cwd``."""
+            if name.startswith("__"):
+                raise AttributeError(name)
+            import pathlib
+
+            return getattr(pathlib.Path, name)
+
+        def __instancecheck__(cls, other: object) -> bool:
+            loaded = sys.modules.get("pathlib")
+            return type(other) is cls or (loaded is not None and isinstance(other, loaded.Path))
+
+    class Path(metaclass=_Kind):
         """A path, as ``pathlib.Path`` on POSIX systems."""
 
         __slots__ = ("_text",)
@@ -42,7 +55,7 @@ else:
             return hash(self._text)
 
         def __eq__(self, other: object) -> bool:
-            return self._text == str(other) if _is_path(other) else NotImplemented
+            return self._text == str(other) if isinstance(other, Path) else NotImplemented
 
         def __lt__(self, other: object) -> bool:
             return self._standard() < other
@@ -166,10 +179,6 @@ def _normal(text: str) -> str:
         return text
     root = text[: len(text) - len(text.lstrip("/"))]
     return ("/" if len(root) > 2 else root) + "/".join(part for part in text.split("/") if part not in ("", ".")) or "."
-
-
-def _is_path(other: object) -> bool:
-    return isinstance(other, Path) or (type(other).__module__.startswith("pathlib") and isinstance(other, os.PathLike))
 
 
 def _names(text: str, test: Callable[[int], bool]) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+
+from opbuild.platform.paths import Path
 
 _CPUINFO = Path("/proc/cpuinfo")
 _FREQUENCY = Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")

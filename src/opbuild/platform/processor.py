@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import platform
-from pathlib import Path
+
+from opbuild.platform.paths import Path
 
 _CPUINFO = Path("/proc/cpuinfo")
 

@@ -11,7 +11,6 @@ loaded before. Fields are what has an annotation; pseudo-fields (``ClassVar``, `
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from types import MappingProxyType
@@ -117,12 +116,8 @@ else:
 
     def replace(one, /, **changes):
         """Return a copy of an object of a data class with some fields changed, as ``dataclasses.replace`` does."""
-        fields = getattr(type(one), _ALL, None)
-        if fields is None:  # it is of a standard one
-            import dataclasses
-
-            return dataclasses.replace(one, **changes)
-        kept = {name: getattr(one, name) for name, each in fields.items() if each.init and name not in changes}
+        fields = fields_of(type(one)).items()
+        kept = {name: getattr(one, name) for name, each in fields if each.init and name not in changes}
         return type(one)(**kept, **changes)
 
 
@@ -147,8 +142,6 @@ def _note_fields(cls: type) -> None:
     own: dict[str, _Field] = {}
     for name in cls.__dict__.get("__annotations__", ()):  # noqa: RUF063  inspect takes long to load
         default = cls.__dict__.get(name, _MISSING)
-        if type(default).__module__ == "dataclasses":
-            default = _from_standard(default)
         if not isinstance(default, _Field):
             own[name] = _Field(default)
             continue
@@ -162,12 +155,6 @@ def _note_fields(cls: type) -> None:
         every |= base.__dict__.get(_OWN, {})
     setattr(cls, _OWN, own)
     setattr(cls, _ALL, every | own)
-
-
-def _from_standard(given: Any) -> _Field:
-    missing = sys.modules["dataclasses"].MISSING
-    said = {name: getattr(given, name) for name in _Field.__slots__}
-    return _Field(**{name: value for name, value in said.items() if value is not missing})
 
 
 class _LateFields:

@@ -16,7 +16,8 @@ import fcntl
 import os
 import stat
 import tempfile
-from pathlib import Path
+
+from opbuild.platform.paths import Path
 
 URGENT, LOW = "compile", "background"
 """Kinds of slots: what nobody waits for never takes the place of what somebody waits for."""

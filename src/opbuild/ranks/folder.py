@@ -14,10 +14,10 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from opbuild.errors import RankError
 from opbuild.files.meeting import open_met
+from opbuild.platform.paths import Path
 
 PREFIX = "opbuild-job-"
 LOCK = "lock"

@@ -19,11 +19,10 @@ import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import field
-from pathlib import Path
 
 from opbuild.platform.background import begin
-from opbuild.platform.records import dataclass
+from opbuild.platform.paths import Path
+from opbuild.platform.records import dataclass, field
 
 SOCKET = "hub"
 CHUNK = 1 << 16

@@ -11,16 +11,15 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field, replace
-from pathlib import Path
 from typing import IO, cast
 
 from opbuild.config import available_cores
 from opbuild.errors import OptionError, RankError
 from opbuild.files.kinds import SCRIPT, require_kind
 from opbuild.platform.limits import hint_for, named
+from opbuild.platform.paths import Path
 from opbuild.platform.places import STARTERS
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import dataclass, field, replace
 from opbuild.ranks.folder import Guard, JobFolder
 from opbuild.ranks.hub import Hub
 from opbuild.ranks.progress import Snapshot, read_snapshot, write_snapshot

@@ -38,7 +38,7 @@ class Line:
         self._transport = transport
         self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._thread: threading.Thread | None = None  # noqa: TID251  its type alone
         self._latest: Future[Array] | None = None
 
     def start(self, collective: Collective, array: Array) -> Future[Array]:

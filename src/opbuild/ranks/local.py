@@ -13,7 +13,6 @@ import mmap
 import os
 import select
 import threading
-from pathlib import Path
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from opbuild.config import Config
 from opbuild.errors import RankError
 from opbuild.files.meeting import open_met, planted_in
 from opbuild.graph.types import Array
+from opbuild.platform.paths import Path
 from opbuild.ranks.collective import SAME_EVERYWHERE, Collective, combine
 from opbuild.ranks.hub import CHUNK, GO, LOST, NO, connect
 from opbuild.ranks.patience import Waiter

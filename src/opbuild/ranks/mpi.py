@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from opbuild.config import Config
 from opbuild.errors import RankError
 from opbuild.files.meeting import publish_met, read_met
 from opbuild.graph.types import Array
+from opbuild.platform.paths import Path
 from opbuild.ranks.collective import SAME_EVERYWHERE, Collective, combine, widened_dtype
 from opbuild.ranks.folder import JobFolder, remove_folder
 from opbuild.ranks.hub import difference

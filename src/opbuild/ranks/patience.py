@@ -10,12 +10,11 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import field
-from pathlib import Path
 
 from opbuild.config import Config
 from opbuild.errors import RankError
-from opbuild.platform.records import dataclass
+from opbuild.platform.paths import Path
+from opbuild.platform.records import dataclass, field
 from opbuild.ranks.progress import NOT_WAITING, Snapshot, progress_of, read_snapshot
 from opbuild.text.plural import counted
 from opbuild.text.visible import visible

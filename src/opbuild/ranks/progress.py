@@ -6,16 +6,15 @@ import contextlib
 import json
 import os
 import threading
-from dataclasses import field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from opbuild.config import Config
 from opbuild.events import BuildFinished, BuildStarted, CompileFinished, CompileStarted, Event, Observer, Taken, Waiting
 from opbuild.files.meeting import publish_met, read_met
 from opbuild.files.trust import MEMO, parse_json
-from opbuild.platform.records import dataclass
+from opbuild.platform.paths import Path
+from opbuild.platform.records import dataclass, field
 
 FOLDER = "progress"
 NOT_WAITING = -1

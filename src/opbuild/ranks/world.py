@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from opbuild.config import Config
 from opbuild.errors import RankError
 from opbuild.graph.types import START, WAIT, Array, Node
+from opbuild.platform.paths import Path
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

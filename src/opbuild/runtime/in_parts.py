@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from opbuild.errors import BuildError
 from opbuild.graph.cut import HOST_VALUE, Cut, type_of_value
 from opbuild.graph.types import Array, TensorType
+from opbuild.platform.records import replace
 from opbuild.program import Port
 from opbuild.report import Report
 from opbuild.runtime.blocks import Blocks

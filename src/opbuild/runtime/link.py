@@ -18,7 +18,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import TypeVar
 
 from opbuild.config import linker_environment
@@ -26,6 +25,7 @@ from opbuild.errors import LinkError
 from opbuild.files.private import private_stem, sweep
 from opbuild.kernel.elf import read_symbols
 from opbuild.platform.limits import hint_for
+from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.runtime.run_program import run_program
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from opbuild.dtypes import numpy_dtype
 from opbuild.errors import InputError
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.kernel.opdesc import FREE
-from opbuild.platform.records import NamedTuple, dataclass
+from opbuild.platform.records import NamedTuple, dataclass, field
 from opbuild.runtime.calls import Call, node_call
 from opbuild.runtime.timing import Timed, timing
 

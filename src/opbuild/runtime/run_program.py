@@ -15,10 +15,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import IO, cast
 
 from opbuild.platform.limits import hint_for_signal, suspected
+from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 
 _CHUNK = 1 << 16

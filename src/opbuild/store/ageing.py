@@ -16,12 +16,12 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from time import perf_counter
 
 from opbuild.files.private import is_rubbish
 from opbuild.files.trust import PRIVATE, Trust
 from opbuild.files.writing import written
+from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.store.inventory import LOOKED_AT, Inventory, survey, tidy
 from opbuild.store.items import Item, is_used_here, remove_files

@@ -10,8 +10,6 @@ A line is ``<16 hexadecimal digits> <JSON object>``, the digits of the object's 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
-from pathlib import Path
 from typing import Any
 
 from opbuild.errors import OptionError
@@ -19,7 +17,8 @@ from opbuild.families.knowledge import Variant
 from opbuild.files.trust import SignatureError, Trust, parse_json
 from opbuild.files.writing import append, make_folder
 from opbuild.platform.digest import blake3_of
-from opbuild.platform.records import NamedTuple, dataclass, field
+from opbuild.platform.paths import Path
+from opbuild.platform.records import NamedTuple, dataclass, field, fields_of
 from opbuild.store.shipped import LARGEST
 from opbuild.text.canonical import canonical_json
 
@@ -161,7 +160,7 @@ def merged(own: Bank, others: Sequence[Bank]) -> list[Record]:
 
 def line_of(record: Record, trust: Trust) -> bytes:
     """Return the line of a record, without its end."""
-    text = canonical_json(trust.signed(_NAME, {"format": FORMAT, **asdict(record)})).encode()
+    text = canonical_json(trust.signed(_NAME, {"format": FORMAT, **vars(record)})).encode()
     return blake3_of(text)[:_DIGITS].encode() + b" " + text
 
 
@@ -185,7 +184,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("default", "choice"), (dict, type(None))),
     **dict.fromkeys(("before", "after", "bound", "spread"), (int, float)),
 }
-_FIELDS = {field.name: _TYPES.get(field.name, (str,)) for field in fields(Record)}
+_FIELDS = {name: _TYPES.get(name, (str,)) for name in fields_of(Record)}
 
 
 def _record(content: Mapping[str, Any]) -> Record:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import IO, Any
 
 from opbuild.errors import BuildError, OptionError
@@ -23,6 +22,7 @@ from opbuild.files.trust import LISTING, PRIVATE, SignatureError, Trust, parse_j
 from opbuild.files.writing import create
 from opbuild.kernel.key import CompilerIdentity
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.store import networks
 from opbuild.store.disk import ENTRIES

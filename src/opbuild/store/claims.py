@@ -18,13 +18,13 @@ import math
 import os
 import stat
 from functools import lru_cache
-from pathlib import Path
 
 from opbuild.files.meeting import open_met, opened_folder, planted_in, unlink_met
 from opbuild.files.trust import parse_json
 from opbuild.files.writing import make_folder
 from opbuild.kernel.interfaces import UNCLAIMED, Claim, Holder
 from opbuild.kernel.key import Key
+from opbuild.platform.paths import Path
 
 SUFFIX = ".claim"
 

@@ -14,14 +14,13 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import field
-from pathlib import Path
 from typing import Any
 
 from opbuild.files.private import publish
 from opbuild.files.trust import Trust, parse_json
 from opbuild.files.writing import append, make_folder
-from opbuild.platform.records import dataclass
+from opbuild.platform.paths import Path
+from opbuild.platform.records import dataclass, field
 
 FILE, OLD_FILE = "counters.jsonl", "counters.old.jsonl"
 LARGEST = 1024 * 1024

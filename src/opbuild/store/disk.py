@@ -17,7 +17,6 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from opbuild.files.private import PREFIX, remove_rubbish
@@ -27,6 +26,7 @@ from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
 from opbuild.platform.lazily import lazily
+from opbuild.platform.paths import Path
 from opbuild.store.inspect import read
 from opbuild.store.items import Form, mark_used, remove_files
 from opbuild.store.origins import known_origins, note_origin

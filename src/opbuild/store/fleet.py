@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import replace
 
 from opbuild.kernel.interfaces import Claim, Claims, Holder
 from opbuild.kernel.key import Key
+from opbuild.platform.records import replace
 from opbuild.store.at_once import at_once
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from opbuild.files.trust import ENTRY, PRIVATE, RECORD, SignatureError, Trust, parse_json
 from opbuild.kernel.entry import MILLISECONDS, SUFFIXES, Entry, check_entry_signature, read_entry
 from opbuild.kernel.key import KEY_FORMAT, Key, key_digest
 from opbuild.kernel.reason import Reason
+from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.store.items import REFUSED, read_quietly, reason_of
 

@@ -12,11 +12,11 @@ import re
 import stat
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 from opbuild.config import COMPILER_MEMO
 from opbuild.files.private import PREFIX, is_private, remove_rubbish
 from opbuild.platform.behind import BEHIND
+from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.store import counters, measured
 from opbuild.store.answers import ANSWERS

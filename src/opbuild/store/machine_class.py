@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import asdict, field
 from math import log2
-from pathlib import Path
 
 from opbuild.config import Config
 from opbuild.files.private import publish
 from opbuild.files.trust import Trust
 from opbuild.kernel.host import here, host_level
 from opbuild.kernel.level import Level
-from opbuild.platform.records import dataclass, replace
+from opbuild.platform.paths import Path
+from opbuild.platform.records import dataclass, field, replace
 from opbuild.store.shipped import MACHINE, caches
 
 _STEPS = 2
@@ -112,6 +111,6 @@ def write_measured(config: Config, trust: Trust, measured: Measured) -> bool:
     """Keep what was measured; return whether the folder can be written."""
     path = machine_file(config)
     with contextlib.suppress(OSError):
-        publish(path, trust.write_memo(path, asdict(measured)))
+        publish(path, trust.write_memo(path, vars(measured)))
         return True
     return False

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from opbuild.files.private import publish
 from opbuild.files.trust import Trust, parse_json
 from opbuild.files.writing import append
+from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 
 FILE = "size.jsonl"
@@ -78,7 +77,7 @@ def read_measured(path: Path, trust: Trust) -> Measured:
 def remember(network_meta: Path, measured: Measured) -> None:
     """Write a measurement down; a folder that refuses is measured by the next build too."""
     with contextlib.suppress(OSError):
-        publish(network_meta / FILE, json.dumps(asdict(measured)).encode() + b"\n")
+        publish(network_meta / FILE, json.dumps(vars(measured)).encode() + b"\n")
 
 
 def forget(network_meta: Path) -> None:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from opbuild.files.private import publish
 from opbuild.files.trust import Trust
 from opbuild.kernel.key import Key
+from opbuild.platform.paths import Path
 from opbuild.store.items import REFUSED, Form
 
 SUFFIX = ".origins"

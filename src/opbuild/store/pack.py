@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 
 from opbuild.families.catalogue import find
 from opbuild.kernel.elf import NotAnObjectError
@@ -21,6 +20,7 @@ from opbuild.kernel.key import CompilerIdentity, Key, make_key
 from opbuild.kernel.level import BY_NAME
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
+from opbuild.platform.paths import Path
 from opbuild.store.pack_file import SUFFIX, PackFile, read_pack
 
 PACKS = Path(__file__).parents[1] / "packs"

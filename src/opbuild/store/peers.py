@@ -15,12 +15,12 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from opbuild.config import Config
 from opbuild.files.meeting import planted_in, publish_met, read_met
 from opbuild.files.trust import MEMO, parse_json
+from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 
 CLAIMS = ".opbuild_claims"

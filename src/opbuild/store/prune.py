@@ -10,10 +10,10 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from itertools import count, groupby
-from pathlib import Path
 
 from opbuild.events import Watch, unwatched
 from opbuild.files.private import is_rubbish
+from opbuild.platform.paths import Path
 from opbuild.store.ageing import PROTECTED_SECONDS, choose
 from opbuild.store.at_once import at_once
 from opbuild.store.inventory import survey, tidy

@@ -7,10 +7,10 @@ import errno
 import os
 import stat
 from collections.abc import Sequence
-from pathlib import Path
 
 from opbuild.files.private import private_stem, replace, sweep
 from opbuild.files.writing import count_written, make_folder, write_new
+from opbuild.platform.paths import Path
 from opbuild.store.items import remove_files
 
 _TRIES = 4

@@ -12,7 +12,6 @@ import os
 import re
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 from opbuild.config import Config
 from opbuild.files.private import private_path, replace
@@ -23,6 +22,7 @@ from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import Key
 from opbuild.kernel.networks import ImageKey, StoredNetwork
 from opbuild.kernel.reason import Reason
+from opbuild.platform.paths import Path
 from opbuild.store.disk import DiskStore
 from opbuild.store.networks import DiskNetworks
 from opbuild.store.peers import Peers

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import Found, Missing, Store, look_up, note_origin, origins
 from opbuild.kernel.key import Key
+from opbuild.platform.records import replace
 
 
 class Tier(Protocol):

@@ -12,8 +12,8 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
+from opbuild.platform.paths import Path
 from opbuild.store.claims import SUFFIX, close_claim, give_up, is_claim, lock_claim, open_claim
 
 PATIENCE = 10.0

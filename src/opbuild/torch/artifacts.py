@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torch.compiler._cache import CacheArtifact, CacheArtifactFactory, CacheArtifactManager
 
 from opbuild.errors import BuildError
+from opbuild.platform.paths import Path
 
 if TYPE_CHECKING:
     from opbuild.config import Config

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from opbuild.dtypes import numpy_dtype
 from opbuild.errors import InputError, InvalidModelError
 from opbuild.files.trust import make_trust
 from opbuild.graph.types import DTYPES
+from opbuild.platform.paths import Path
 from opbuild.torch.flat import Runner
 from opbuild.torch.memory import to_tensor
 from opbuild.torch.overloads import TORCHS

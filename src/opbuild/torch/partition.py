@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -19,6 +18,7 @@ from opbuild.errors import ModelError
 from opbuild.frontend.torch.builder import build_graph
 from opbuild.frontend.torch.capture import capture, target_of, why_not
 from opbuild.frontend.torch.program import Program, floats_in_doubles, size_shape
+from opbuild.platform.records import replace
 
 MOVEMENT = frozenset(
     f"aten.{name}"

@@ -5,13 +5,12 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import field
 from typing import Any, Protocol
 
 import torch
 
 from opbuild.platform.locks import Lock
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import dataclass, field
 from opbuild.report import Report as BuildReport
 from opbuild.text.plural import counted
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec,
 from opbuild.errors import InvalidModelError, UnsupportedOperatorError
 from opbuild.files.trust import make_trust
 from opbuild.frontend.torch.capture import DTYPES
+from opbuild.platform.paths import Path
 from opbuild.torch.decompositions import decompositions
 from opbuild.torch.flat import flat_of
 from opbuild.torch.loading import Loaded

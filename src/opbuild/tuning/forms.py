@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from itertools import chain
 from typing import cast
 
@@ -22,6 +21,7 @@ from opbuild.lowering.tuned import Asked, Chosen, Tuned, kernels_of
 from opbuild.pipeline.setup import Setup
 from opbuild.pipeline.stages import planned
 from opbuild.pipeline.steps import lowering_options
+from opbuild.platform.records import replace
 from opbuild.program import Program
 from opbuild.report import Clock
 from opbuild.runtime.arena import storage

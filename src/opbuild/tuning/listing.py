@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
 
 from opbuild.config import Config
 from opbuild.errors import OptionError
@@ -15,7 +13,8 @@ from opbuild.kernel.host import host_level, runs_here
 from opbuild.kernel.level import BY_NAME
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.tuned import applying, is_current
-from opbuild.platform.records import NamedTuple
+from opbuild.platform.paths import Path
+from opbuild.platform.records import NamedTuple, dataclass, replace
 from opbuild.store.bank import Record, append_records, line_of, merged, read_bank
 from opbuild.text.plural import counted
 

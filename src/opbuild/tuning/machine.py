@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.host import host_level
 from opbuild.kernel.level import Level
 from opbuild.pipeline.setup import Setup
+from opbuild.platform.records import replace
 from opbuild.store.machine_class import Measured, read_measured, system_class
 from opbuild.tuning.forms import Forms
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,7 @@ from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.steps import optimize_graph
 from opbuild.pipeline.stores import Stores
 from opbuild.pipeline.tuned import applying, family_sources, is_current
-from opbuild.platform.records import NamedTuple
+from opbuild.platform.records import NamedTuple, dataclass, field
 from opbuild.report import Clock
 from opbuild.runtime.profile import random_inputs
 from opbuild.store.bank import Record, append_records, read_bank

@@ -38,6 +38,22 @@ def test_a_count_says_how_far_it_is_and_how_long_it_goes_on() -> None:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
+def test_where_there_can_be_no_thread_the_command_goes_on_without_a_word(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    """A limit on processes or memory ends no command that only shows how far it is."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=120)
+    with count_progress("checking", "checked", "", console) as count:
+        count(9, 9)
+    assert count.line.startswith("checking: 9 of 9")
+
+
+@pytest.mark.parametrize("terminal", [True, False])
 def test_something_is_shown_while_it_goes_on_and_nothing_afterwards(
     monkeypatch: pytest.MonkeyPatch, terminal: bool
 ) -> None:

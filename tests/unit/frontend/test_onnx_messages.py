@@ -58,34 +58,7 @@ def test_the_messages_alone_load_neither_onnx_nor_what_it_imports() -> None:
     assert said(program) == "[]"
 
 
-UNREADABLE = """
-from importlib.machinery import SourceFileLoader
-read, asked = SourceFileLoader.get_code, []
-def get_code(self, name):
-    if name == "onnx.onnx_ml_pb2" and not asked:
-        asked.append(name)
-        return compile("declared = b'of another form'", name, "exec")
-    return read(self, name)
-SourceFileLoader.get_code = get_code
-"""
-
-
-def test_the_messages_alone_load_nothing_of_protobuf_that_only_other_implementations_need() -> None:
-    """Where protobuf's compiled part serves, neither its own parser nor its text format is loaded."""
-    program = (
-        OURS
-        + "import sys\nprint([name for name in ('python_message', 'decoder') if f'{AROUND}.{name}' in sys.modules])"
-    )
-    assert said(f"AROUND = 'google.protobuf.internal'\n{program}", PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION="upb") == "[]"
-
-
-def test_a_declaration_of_another_form_is_run() -> None:
-    """Another release may generate other code: then the classes are those that running it makes."""
-    checked = "assert asked and 'google.protobuf.internal.python_message' in sys.modules\n"
-    assert said(UNREADABLE + OURS + "import sys\n" + checked + SAME) == "same"
-
-
 def test_where_the_package_is_laid_out_otherwise_it_is_imported_whole() -> None:
     """Without the module that declares the messages beside it, the package itself is asked for them."""
-    program = "import pathlib\npathlib.Path.is_file = lambda self: False\n" + OURS
+    program = "from opbuild.platform.paths import Path\nPath.is_file = lambda self: False\n" + OURS
     assert said(program + "import sys\nprint('onnx.helper' in sys.modules)\n") == "True"

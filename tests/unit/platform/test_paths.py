@@ -85,6 +85,16 @@ def test_a_path_is_one_of_pathlib_to_who_asks() -> None:
     assert isinstance(Path("a"), pathlib.Path)
     assert isinstance(Path("a"), pathlib.PurePath)
     assert not isinstance(Path("a"), str)
+    assert isinstance(Standard("a"), Path)
+    assert not isinstance("a", Path)
+
+
+def test_what_pathlibs_class_has_the_light_one_has() -> None:
+    """What makes paths without one is asked of the class, and what it lacks is an error as there."""
+    assert Path.cwd() == Standard.cwd()
+    assert Path.home() == Standard.home()
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = Path.nothing  # type: ignore[attr-defined]
 
 
 def test_a_path_of_a_start_loads_no_pathlib() -> None:

@@ -17,8 +17,11 @@ from opbuild.platform import records
 from opbuild.platform.lazily import lazily
 from opbuild.platform.records import NamedTuple, dataclass
 
+Decorator = Callable[[type], type]
+Field = Callable[..., Any]
 
-def _plain(decorate: Callable[[type], type]) -> type:
+
+def _plain(decorate: Decorator, field: Field) -> type:
     @decorate
     class Example:
         """An example."""
@@ -34,21 +37,21 @@ def _plain(decorate: Callable[[type], type]) -> type:
     return Example
 
 
-def _many(decorate: Callable[[type], type]) -> type:
+def _many(decorate: Decorator, field: Field) -> type:
     @decorate
     class Example:
         """An example of all that a field can be."""
 
         first: int
-        made: list[int] = dataclasses.field(default_factory=list)
-        hidden: int = dataclasses.field(default=1, repr=False)
-        ignored: int = dataclasses.field(default=2, compare=False)
-        unhashed: Any = dataclasses.field(default=3, hash=False)
+        made: list[int] = field(default_factory=list)
+        hidden: int = field(default=1, repr=False)
+        ignored: int = field(default=2, compare=False)
+        unhashed: Any = field(default=3, hash=False)
 
     return Example
 
 
-def _following(decorate: Callable[[type], type]) -> type:
+def _following(decorate: Decorator, field: Field) -> type:
     @decorate
     class Base:
         """An example."""
@@ -60,7 +63,7 @@ def _following(decorate: Callable[[type], type]) -> type:
         """An example that follows another, and does something when it is made."""
 
         second: int = 4
-        kept: dict[str, int] = dataclasses.field(default_factory=dict, init=False)
+        kept: dict[str, int] = field(default_factory=dict, init=False)
 
         def __post_init__(self) -> None:
             self.kept["first"] = self.first
@@ -68,7 +71,7 @@ def _following(decorate: Callable[[type], type]) -> type:
     return Example
 
 
-def _own(decorate: Callable[[type], type]) -> type:
+def _own(decorate: Decorator, field: Field) -> type:
     @decorate
     class Example:
         """An example with methods of its own, which stay."""
@@ -87,7 +90,7 @@ def _own(decorate: Callable[[type], type]) -> type:
     return Example
 
 
-def _compared(decorate: Callable[[type], type]) -> type:
+def _compared(decorate: Decorator, field: Field) -> type:
     @decorate
     class Example:  # noqa: PLW1641  what it can be digested by is asked
         """An example with a comparison of its own alone."""
@@ -100,7 +103,7 @@ def _compared(decorate: Callable[[type], type]) -> type:
     return Example
 
 
-def _empty(decorate: Callable[[type], type]) -> type:
+def _empty(decorate: Decorator, field: Field) -> type:
     @decorate
     class Example:
         """An example without fields."""
@@ -136,7 +139,7 @@ def _delete(made: Any, name: str) -> object:
     return hasattr(made, name)
 
 
-def _behaviour(of: type) -> list[object]:
+def _behaviour(of: type, replace: Callable[..., Any]) -> list[object]:
     said: list[object] = [[field.name for field in dataclasses.fields(of)], of.__match_args__]  # type: ignore[attr-defined]
     objects: list[Any] = []
     for args, kwargs in CALLS:
@@ -150,7 +153,7 @@ def _behaviour(of: type) -> list[object]:
         said += [one == other for other in objects] + [one != other for other in objects] + [one == 1]
         said += [vars(copy.copy(one)) == vars(one), copy.deepcopy(one) == one]
         said.append(_said(lambda one=one: vars(dataclasses.replace(one, first=8))))
-        said.append(_said(lambda one=one: vars(records.replace(one, first=8))))
+        said.append(_said(lambda one=one: vars(replace(one, first=8))))
         said.append(getattr(one, "third", None))
         changed = copy.copy(one)
         said += [_said(lambda one=changed, name=name: _set(one, name)) for name in ("first", "other", "third")]
@@ -162,7 +165,7 @@ def _behaviour(of: type) -> list[object]:
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_record_does_all_that_a_standard_data_class_does(
-    form: Callable[[Callable[[type], type]], type],
+    form: Callable[[Decorator, Field], type],
     options: dict[str, bool],
     few: int,
     monkeypatch: pytest.MonkeyPatch,
@@ -172,14 +175,15 @@ def test_a_record_does_all_that_a_standard_data_class_does(
     So they are before the constructor is compiled, when it is, and after that.
     """
     monkeypatch.setattr(records, "_FEW", few)
-    ours, standard = form(dataclass(**options)), form(dataclasses.dataclass(**options))
-    assert _behaviour(ours) == _behaviour(standard)
+    ours = form(dataclass(**options), records.field)
+    standard = form(dataclasses.dataclass(**options), dataclasses.field)
+    assert _behaviour(ours, records.replace) == _behaviour(standard, dataclasses.replace)
 
 
 @pytest.mark.parametrize("decorate", [dataclass(frozen=True), dataclasses.dataclass(frozen=True)])
 def test_an_object_that_no_constructor_made_is_one_of_its_class(decorate: Callable[[type], type]) -> None:
     """Unpickling and copying call no constructor; comparison, digest, text and freezing hold all the same."""
-    cls = _plain(decorate)
+    cls = _plain(decorate, dataclasses.field)
     one, other = object.__new__(cls), object.__new__(cls)
     for each in (one, other):
         vars(each).update(first=1, second="c")

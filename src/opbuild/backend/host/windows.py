@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import product
 from math import prod
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 from opbuild.graph.shape_rules import Call
 from opbuild.graph.shape_rules_window import slide, window_pads
 from opbuild.graph.types import Array, Node, TensorType
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import dataclass, replace
 
 
 @dataclass(frozen=True)

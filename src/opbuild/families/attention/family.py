@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import inf, prod
 from typing import Any
 
@@ -15,6 +14,7 @@ from opbuild.graph.extents import is_at_least
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.operations.expression import Expression, arg, operations, substitute
+from opbuild.platform.records import replace
 
 BATCH_RANK = 3
 """Batch dimensions: groups of heads, heads of a group, batches."""

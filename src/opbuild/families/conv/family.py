@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
@@ -24,6 +23,7 @@ from opbuild.families.tiles import (
 )
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
+from opbuild.platform.records import replace
 
 TILES: Mapping[int, Tiles] = {
     1: (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from math import prod
 
 from opbuild.families.blocked import BLOCK, CHANNEL_DIMS, LANE, blocks, result
@@ -13,6 +12,7 @@ from opbuild.families.family import Dims, Family, Part, Variant
 from opbuild.families.tiles import Pair, Tiles, accumulating, fitting, ranked
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
+from opbuild.platform.records import replace
 
 _SPLIT: Tiles = (
     (6, 1, 1.0),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -13,6 +12,7 @@ from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes
 from opbuild.families.tiles import RATE, Pair
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.platform.records import replace
 
 REGISTER_TILES: Mapping[int, tuple[Pair, ...]] = {
     1: ((1, 16), (4, 4), (2, 8), (3, 4), (2, 4), (1, 8), (1, 4), (1, 2)),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
 
 from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes
 from opbuild.families.matmul.family import epilogue_work, tiles
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.platform.records import replace
 
 VECTORS = 2
 """Vectors of columns in a panel of the right operand."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from opbuild.families.blocked import IMAGE
 from opbuild.families.family import Dims, Family, elements
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc
+from opbuild.platform.records import replace
 
 MOST_TAPS = 169
 """Pools of more taps are left to the host: every tap is a piece of code."""

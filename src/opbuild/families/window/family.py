@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
 
 from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Part, Variant, elements
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
+from opbuild.platform.records import replace
 
 SPATIAL = 3
 """Spatial dimensions that all kernels have; those that a pool lacks have one position and one tap."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
@@ -13,6 +12,7 @@ from opbuild.families.family import BYTES, Dims, Family, Part, Variant
 from opbuild.families.tiles import Pair, Tiles, cheapest, fitting, ranked, round_up
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.platform.records import replace
 
 KERNEL = (3, 3)
 

@@ -15,7 +15,6 @@ operators one by one do:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field
 
 from opbuild.graph.elementwise import Elementwise, elementwise_of, rounding_of, squared
 from opbuild.graph.extents import always_equal, is_one, same_shape
@@ -25,7 +24,7 @@ from opbuild.graph.types import DTYPES, Graph, Node, broadcast_shapes
 from opbuild.operations.expression import ACC, Expression, arg, canonical, cost, substitute
 from opbuild.operations.parts import count_operations, parts_of
 from opbuild.operations.record import Cost
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import dataclass, field
 
 MAX_OPERANDS = 6
 """Operands of a fused chain, but for constants of one element: more streams than that are slower than a temporary that

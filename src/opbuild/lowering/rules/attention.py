@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from opbuild.families.attention import family as attentions
@@ -16,7 +15,7 @@ from opbuild.lowering.operands import Plain
 from opbuild.lowering.rules import find_rule
 from opbuild.lowering.strided import broadcast, merge, padded, transposed, viewed_as, with_inner_stride
 from opbuild.operations.expression import from_json
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import dataclass, replace
 
 LONG = 1024
 """Keys from which on rows of one head are copied together first: apart, they share few of a cache's sets. At 2048 keys

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from math import prod
 
@@ -31,7 +30,7 @@ from opbuild.lowering.gates import PRODUCT
 from opbuild.lowering.operands import Blocked, BlockedTaps, Gate, OperandRef, Plain
 from opbuild.lowering.strided import dense_as, viewed_as, with_inner_stride
 from opbuild.lowering.windows import Window, image_shape, window_of
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import dataclass, replace
 
 
 @dataclass(frozen=True)

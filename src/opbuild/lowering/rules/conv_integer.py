@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -25,7 +24,7 @@ from opbuild.lowering.operands import Blocked, BlockedTaps, OperandRef, Plain
 from opbuild.lowering.windows import Pair, Window, image_shape, window_of
 from opbuild.operations.evaluation import evaluate_scalar
 from opbuild.operations.expression import ACC, Expression, arg, canonical, substitute, walk
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import dataclass, replace
 
 _SUMS = ""
 """Stands for the name of an operand: the sums of each channel's weights."""

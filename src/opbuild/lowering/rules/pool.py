@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from opbuild.families.blocked import BLOCK, blocks
@@ -17,6 +16,7 @@ from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Blocked, OperandRef, Plain
 from opbuild.lowering.rules.window import plain_pool
 from opbuild.lowering.windows import Window, image_shape, window_of
+from opbuild.platform.records import replace
 from opbuild.program import View
 
 BLOCKED_READERS = ("Conv", "ConvTranspose", "MaxPool", "AveragePool")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.checkpoint import save_checkpoint
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.train.callback import Callback, RunContext
+from opbuild.platform.paths import Path
 
 __all__ = ["CheckpointConfig", "ModelCheckpoint"]
 

@@ -6,11 +6,10 @@ two who write at once the one that was overwritten writes again.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from opbuild.errors import OptionError
 from opbuild.files.trust import Trust
 from opbuild.kernel.reason import Reason
+from opbuild.platform.paths import Path
 from opbuild.store.bank import Bank, append_records, line_of, merged, parse_bank, read_bank
 from opbuild.store.remote.failures import ABSENT
 from opbuild.store.remote.objects import BANK, Objects

@@ -10,7 +10,6 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 from opbuild.files.mapping import map_file
@@ -19,6 +18,7 @@ from opbuild.files.trust import Trust
 from opbuild.files.writing import make_folder
 from opbuild.kernel.networks import Bytes
 from opbuild.platform.digest import blake3_of
+from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
 from opbuild.store.remote.objects import sha256_of
 

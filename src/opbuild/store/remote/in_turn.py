@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from opbuild.kernel.interfaces import Found, Missing, Store
 from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
+from opbuild.platform.records import replace
 from opbuild.store.remote.failures import ABSENT
 from opbuild.store.remote.operators import RemoteStore, missing
 from opbuild.store.turns import Turns

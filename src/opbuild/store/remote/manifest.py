@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from opbuild.files.trust import parse_json
 from opbuild.kernel.networks import ImageKey, StoredNetwork
+from opbuild.platform.records import NamedTuple
 from opbuild.store.items import REFUSED
 from opbuild.store.remote.contents import PIECE, Contents
 from opbuild.store.remote.objects import sha256_of

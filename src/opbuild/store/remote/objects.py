@@ -24,13 +24,13 @@ import os
 import re
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 from opbuild.files.trust import SignatureError, Trust, UntrustedError
 from opbuild.kernel.key import KEY_FORMAT
 from opbuild.kernel.networks import FORMAT as NETWORK_FORMAT
 from opbuild.kernel.reason import Reason
 from opbuild.platform.background import begin
+from opbuild.platform.paths import Path
 from opbuild.store.items import reason_of
 from opbuild.store.remote.failures import SLOW
 from opbuild.store.remote.service import SECONDS, Service
