@@ -19,9 +19,8 @@ from opbuild.frontend.onnx_model import OnnxModel, load_model
 from opbuild.graph.types import Array, Graph
 from opbuild.kernel.level import LEVELS
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.lowering.available import meaning
 from opbuild.lowering.context import Options
-from opbuild.pipeline.loaded import with_rank
+from opbuild.pipeline.loaded import meaning, with_rank
 from opbuild.pipeline.steps import optimize_graph
 from opbuild.pipeline.templates import kernels_of_any_size
 from opbuild.program import KernelCall, Program

@@ -50,7 +50,7 @@ def lower_tuned(graph: Graph, setup: Setup, opened: OpenShapes | None = None) ->
 
         return lower_with_bank(graph, setup, options, opened)
     asked = Tuned(Nothing())
-    options = replace(options, kernels=asked)
+    options = replace(options, chooser=asked)
     program = lower(graph, setup.level, options) if opened is None else opened.lower(graph, setup.level, options)
     return replace(program, answers=asked.answers())
 

@@ -43,8 +43,8 @@ class OpenShapes(NamedTuple):
             level: The level that it is for.
             options: How it is lowered.
         """
-        recording = Recording(options.kernels or Tuned(Nothing()))
-        program = lower(graph, level, replace(options, kernels=recording))
+        recording = Recording(options.chooser or Tuned(Nothing()))
+        program = lower(graph, level, replace(options, chooser=recording))
         values = self.shapes[len(program.inputs) :]
         return replace(program, symbols=Symbols(self.extents, self.places, values, recording.questions))
 

@@ -45,7 +45,7 @@ def lower_with_bank(graph: Graph, setup: Setup, options: Options, opened: OpenSh
     bank = knowledge(setup)
     while True:
         chosen = Tuned(bank or Nothing(), withheld)
-        program = _lowered(graph, setup.level, replace(options, kernels=chosen), opened)
+        program = _lowered(graph, setup.level, replace(options, chooser=chosen), opened)
         lacking = set[str]() if pack is None else _lacking(program, pack)
         found = [
             (question, each.answer)
@@ -91,7 +91,7 @@ def _found_out(
     from opbuild.lowering.tuned import Chosen, Tuned, kernels_of
 
     tables = Tuned(Chosen({question: record.default for question, record in records.items()}))
-    both = lowered, (tables.asked, _lowered(graph, setup.level, replace(options, kernels=tables), opened))
+    both = lowered, (tables.asked, _lowered(graph, setup.level, replace(options, chooser=tables), opened))
     kernels = {
         question: [desc for asked, program in both for desc in kernels_of(program, asked, question)]
         for question in records
