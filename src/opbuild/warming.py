@@ -18,7 +18,7 @@ from opbuild.arguments import ShapesGiven, as_variants, checks_arguments
 from opbuild.config import Config, options_in
 from opbuild.errors import BuildError, CompileError, OpbuildError, OptionError, ShapeError, TargetError
 from opbuild.events import Observer
-from opbuild.graph.cut import is_tensor
+from opbuild.graph.breaks import is_tensor
 from opbuild.kernel.host import runs_here
 from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
@@ -266,7 +266,7 @@ def _built_for_others(wanted: _Wanted) -> Report:
     with session.builder() as builder:
         packer = session.stores.packer()
         (network,) = session.build(session.plan([walked.graph], clock), builder, packer, clock)
-    session.keep(opened.key, source, network.followed_by(walked.cut), packer, clock)
+    session.keep(opened.key, source, network.followed_by(walked.follows), packer, clock)
     source.remember()
     return make_report(network.record, network.operators, clock, setup.level_text, "it is for other machines")
 

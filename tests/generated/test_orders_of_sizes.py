@@ -40,7 +40,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "lowering": (templates.OpenShapes, "lower"),
     "checking": (DynamicNetwork, "__init__"),
     "storing": (Images, "keep"),
-    "improving": (Programs, "_better"),
+    "improving": (Programs, "better"),
 }
 """Where something may fail, and what does."""
 

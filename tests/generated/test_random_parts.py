@@ -17,7 +17,7 @@ import opbuild
 from generated.random_parts import Array, RandomParts
 from opbuild.config import Config
 from support.fuzzing import CAMPAIGN, check_seeds
-from support.parts_runner import PartsRunner
+from support.walk_runner import WalkRunner
 
 NETWORKS, CALLS, COMPILED = CAMPAIGN or 40, 3, CAMPAIGN // 20 or 2
 
@@ -53,14 +53,14 @@ def test_networks_cut_anywhere_compute_what_onnx_runtime_does() -> None:
 
     def one(seed: int) -> None:
         network = RandomParts(seed)
-        runner = PartsRunner(network.model)
+        runner = WalkRunner(network.model)
         for call in range(CALLS):
             feeds = network.feeds(seed * CALLS + call)
             wanted = expected(network, feeds)
             if wanted is not None:
                 compare(runner(**feeds), wanted, f"network {seed}, call {call}")
                 compared[seed] += 1
-        cuts.update(runner.cuts)
+        cuts.update(runner.breaks)
 
     check_seeds("networks in parts", one, NETWORKS, processes=0)
     assert compared.total() > 0.8 * NETWORKS * CALLS

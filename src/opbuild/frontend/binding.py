@@ -21,7 +21,7 @@ from opbuild.frontend.onnx_upgrade import upgrade
 from opbuild.frontend.open_binder import OpenBinder
 from opbuild.frontend.open_values import evaluate_open, is_open_value
 from opbuild.frontend.rewritten import rewrites
-from opbuild.graph.cut import HOST_VALUE
+from opbuild.graph.breaks import HOST_VALUE
 from opbuild.graph.extents import is_open
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.bounded import Bounded

@@ -28,7 +28,7 @@ class Known(NamedTuple):
 
 
 def decided(array: Array, dtype: str) -> Known:
-    """Return a constant that is what a cut waited for; one of open extents stays open, and has no origin."""
+    """Return a constant that is what a break waited for; one of open extents stays open, and has no origin."""
     return Known("", lambda: array, dtype) if is_open_value(array) else computed(array)
 
 

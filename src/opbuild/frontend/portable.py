@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.frontend.binding import NodeBinder
 from opbuild.frontend.block import Block
-from opbuild.frontend.rest import begin
+from opbuild.frontend.remainder import begin
 from opbuild.frontend.walk import Walked, walk
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.types import Graph, TensorType
@@ -69,15 +69,15 @@ class PortableModel:
 
         Raises:
             ShapeError: If the shapes do not fit the network; the message names the node.
-            UnsupportedOperatorError: If the network can only be bound in parts.
+            UnsupportedOperatorError: If the network can only be bound in segments.
         """
         walked = self.walk(shapes, evaluate)
-        if walked.cut is not None:
-            raise UnsupportedOperatorError(walked.cut.why, "bind the network in parts")
+        if walked.follows is not None:
+            raise UnsupportedOperatorError(walked.follows.why, "bind the network in segments")
         return walked.graph
 
     def walk(self, shapes: Sequence[tuple[int, ...]], evaluate: Evaluate) -> Walked:
-        """Return the graph for inputs of these shapes, or the first part of a network in parts.
+        """Return the graph for inputs of these shapes, or the first segment of a network in segments.
 
         Raises:
             ModelError: If the shapes do not fit the network, or a node is not valid; the message names it.

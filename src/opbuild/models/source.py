@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from opbuild.files.held import HeldFile
     from opbuild.frontend.onnx_model import OnnxModel
     from opbuild.frontend.portable import PortableModel
-    from opbuild.frontend.rest import Rest
+    from opbuild.frontend.remainder import Remainder
     from opbuild.frontend.walk import Walked
 
 Model = str | os.PathLike[str] | bytes | Any
@@ -123,7 +123,7 @@ class ModelSource:
             return model.bind(dict(zip(names, shapes, strict=True)), evaluate)
 
     def walk(self, shapes: Shapes, clock: Clock) -> Walked:
-        """Read the model and return its graph as ``graph`` does, or the first part of a network in parts.
+        """Read the model and return its graph as ``graph`` does, or the first segment of a network in segments.
 
         Raises:
             ModelError: As ``graph``.
@@ -132,18 +132,18 @@ class ModelSource:
         with clock("read"):
             model = self._loaded or self._load()
             walked = model.walk(dict(zip(names, shapes, strict=True)), evaluate)
-            self._loaded = None if walked.cut is None and not self.keeps else model
+            self._loaded = None if walked.follows is None and not self.keeps else model
             return walked
 
-    def go_on(self, rest: Rest, clock: Clock) -> Walked:
-        """Return the next part of a network in parts, whose model is kept in memory from the first one on.
+    def go_on(self, remainder: Remainder, clock: Clock) -> Walked:
+        """Return the next segment of a network in segments, whose model is kept in memory from the first one on.
 
         Raises:
             ModelError: As ``graph``.
         """
         with clock("read"):
             self._loaded = self._loaded or self._load()
-            return self._loaded.go_on(rest, evaluate)
+            return self._loaded.go_on(remainder, evaluate)
 
     def portable(self) -> PortableModel:
         """Read the model and return the network in a form that binds to any shapes without onnx.

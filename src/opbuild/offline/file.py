@@ -207,9 +207,9 @@ class OfflineModel:
         ports = tuple((port.name, port.type.dtype) for port in record.inputs)
         if ports != self.inputs or tuple(port.type.shape for port in record.inputs) != self.signatures[index]:
             raise self._invalid(f"plan {index} has other inputs than the file says")
-        if record.cut is not None and not self.container.section(GRAPH).size:
+        if record.follows is not None and not self.container.section(GRAPH).size:
             raise self._invalid(f"plan {index} is a part of a network that the file does not hold")
-        if record.cut is None and tuple(port.name for port in record.outputs) != self.outputs:
+        if record.follows is None and tuple(port.name for port in record.outputs) != self.outputs:
             raise self._invalid(f"plan {index} has other outputs than the file says")
         return record
 

@@ -381,4 +381,4 @@ def _graph(model: Model, setup: Setup, shapes: Mapping[str, Sequence[int]]) -> t
         open_ = next(name for name, _, shape in source.declaration.inputs if shape is None or min(shape, default=0) < 0)
         raise ShapeError(f"input {open_!r} has an open shape", f'give it: --input_shape "{open_}:..."')
     walked = source.walk(signature, Clock())
-    return optimize_graph(walked.graph, float32=setup.config.forces_float32), walked.cut is not None
+    return optimize_graph(walked.graph, float32=setup.config.forces_float32), walked.follows is not None

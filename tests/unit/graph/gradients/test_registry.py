@@ -52,7 +52,7 @@ WITHOUT_RULES = {
 def _graph(example: Example) -> Graph | None:
     """Return the graph of an example, None where a network would be cut."""
     walked = load_model(example.model).walk({}, evaluate)
-    return walked.graph if walked.cut is None else None
+    return walked.graph if walked.follows is None else None
 
 
 def _is_zero(graph: Graph) -> bool:
