@@ -152,11 +152,13 @@ class Programs:
             suits: Whether the kernels that suit the size are built, and not only taken where they are there.
         """
         from opbuild.pipeline.stages import planned
-        from opbuild.pipeline.templates import kernels_of_any_size
+        from opbuild.pipeline.symbolic_lowering import kernels_for_all_sizes
 
         graph, program = session.lower(self._source, self._declared, shapes, clock)
         with self._lock:
-            of_any = kernels_of_any_size(program, lambda desc: [*self._kernels.alike(desc), *([desc] if suits else [])])
+            of_any = kernels_for_all_sizes(
+                program, lambda desc: [*self._kernels.alike(desc), *([desc] if suits else [])]
+            )
             loaded = dict.fromkeys(self._kernels.descriptors, ()) if suits else {}
         with session.builder() as builder:
             own = program.descriptors()

@@ -188,9 +188,9 @@ class Session:
             Exception: Any, from what does not know symbolic extents.
         """
         from opbuild.pipeline.steps import lower_tuned, optimize_graph
-        from opbuild.pipeline.templates import open_shapes
+        from opbuild.pipeline.symbolic_lowering import symbolic_shapes
 
-        opened = open_shapes(declared, shapes)
+        opened = symbolic_shapes(declared, shapes)
         graph = source.graph(opened.shapes, clock)
         working(self.setup.observer, PREPARING)
         with clock("optimize"):

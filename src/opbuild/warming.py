@@ -28,7 +28,7 @@ from opbuild.models.source import Model, open_model
 from opbuild.pipeline.segments import FirstSegment
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stores import Stores
-from opbuild.pipeline.templates import kernels_of_any_size
+from opbuild.pipeline.symbolic_lowering import kernels_for_all_sizes
 from opbuild.platform.behind import BEHIND
 from opbuild.platform.limits import names_limits
 from opbuild.platform.records import dataclass
@@ -236,7 +236,7 @@ def _kernels(opened: _Opened) -> Mapping[OpDesc, tuple[str, ...]]:
                 first.tensors(opened.signature),
                 Clock(),
             )
-            needed |= kernels_of_any_size(program, lambda desc: [desc])
+            needed |= kernels_for_all_sizes(program, lambda desc: [desc])
     return needed
 
 

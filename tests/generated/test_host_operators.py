@@ -44,7 +44,7 @@ ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit"),
                     "unit/backend/host/test_strings.py"),
     "TreeEnsemble": "generated/test_random_trees.py",
-    **dict.fromkeys(("If", "Loop"), "graphs: unit/graph/test_cut.py, and onnx's own cases"),
+    **dict.fromkeys(("If", "Loop"), "graphs: unit/graph/test_breaks.py, and onnx's own cases"),
     **dict.fromkeys(("Scan", "SequenceMap"), "graphs: generated/test_random_scans.py, generated/test_sequence_maps.py"),
     **dict.fromkeys(("Adagrad", "Adam", "Momentum"), "functions: unit/frontend/test_training.py"),
     **dict.fromkeys(("CausalConvWithState", "FlexAttention", "LinearAttention"),

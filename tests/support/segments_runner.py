@@ -21,7 +21,7 @@ from opbuild.models.declaration import Declaration, Declared
 from opbuild.pipeline.segmented import Segments
 from opbuild.pipeline.segments import FirstSegment
 from opbuild.pipeline.source import Source
-from opbuild.pipeline.templates import open_shapes
+from opbuild.pipeline.symbolic_lowering import symbolic_shapes
 from opbuild.report import Clock, Report
 from opbuild.runtime.binding import Binding, Shapes
 from opbuild.runtime.executor import Executor
@@ -71,7 +71,7 @@ class _Programs:
 
     def bind(self, shapes: Shapes) -> Binding:
         """Return the network for some shapes; a program that is for them ends as walking at them does."""
-        extents, opened, places = open_shapes(self._declared, shapes)
+        extents, opened, places = symbolic_shapes(self._declared, shapes)
         graph = self._source.graph(opened, Clock())
         follows = None if graph.follows is None else break_from_json(break_to_json(graph.follows))
         for variables, formulas, known in self._known:

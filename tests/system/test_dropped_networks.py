@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import opbuild
 import opbuild.onnxruntime as ort
-from generated.random_parts import RandomParts
+from generated.random_segments import RandomSegments
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import OpbuildError
 from opbuild.frontend.onnx_model import load_model
@@ -215,7 +215,7 @@ def test_a_build_that_may_compile_nothing_leaves_nothing(tmp_path: Path, monkeyp
 @pytest.mark.parametrize("seed", range(SEED, SEED + (CAMPAIGN // 20 or 2)))
 def test_random_networks_in_parts_are_freed_at_once(seed: int, tmp_path: Path) -> None:
     """Branches, loops and what depends on data: nothing of what was bound for them is part of a cycle."""
-    found = RandomParts(seed)
+    found = RandomSegments(seed)
 
     def run() -> None:
         network = opbuild.compile(found.model)

@@ -176,7 +176,7 @@ class Search:
 
     def _look(self, segment: FileSegment, source: Source, shapes: Shapes) -> bool:
         """Look at a size; return whether it needs a program or a kernel that others do not."""
-        from opbuild.pipeline.templates import kernels_of_any_size
+        from opbuild.pipeline.symbolic_lowering import kernels_for_all_sizes
 
         found, known = self._lowered(source, segment.inputs, shapes), len(self.kernels)
         self.add(found.program.descriptors(), host_nodes(found.program))
@@ -184,7 +184,7 @@ class Search:
             return len(self.kernels) > known
         segment.programs.append(found)
         if found.shapes is None:
-            self.add(kernels_of_any_size(found.program, lambda desc: [desc]), {})
+            self.add(kernels_for_all_sizes(found.program, lambda desc: [desc]), {})
         return True
 
     def add(self, kernels: Mapping[OpDesc, tuple[str, ...]], host: Mapping[str, HostNode]) -> None:

@@ -23,7 +23,7 @@ from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.pipeline.segmented import BoundSegment, Segments
 from opbuild.pipeline.segments import FirstSegment, Segment, Walk
 from opbuild.pipeline.source import Source
-from opbuild.pipeline.templates import open_shapes
+from opbuild.pipeline.symbolic_lowering import symbolic_shapes
 from opbuild.platform.records import dataclass, field
 from opbuild.program import Port
 from opbuild.report import Clock, Report
@@ -66,7 +66,7 @@ class Met:
         clock = Clock()
         declared = [each.shape or () for each in self.source.declaration.inputs]
         try:
-            graph = self.source.graph(open_shapes(declared, shapes).shapes, clock)
+            graph = self.source.graph(symbolic_shapes(declared, shapes).shapes, clock)
         except OpbuildError:
             raise
         except Exception:  # from what does not know symbolic extents

@@ -132,7 +132,7 @@ class Images:
         inputs = source.declaration.inputs
         declared = {name: TensorType(dtype, (FREE,) * len(shape or ())) for name, dtype, shape in inputs}
         key = self.key(source.declaration.name, source.digest or "", declared)
-        return key._replace(components={**key.components, "template": number})
+        return key._replace(components={**key.components, "program": number})
 
     def is_stored(self, key: ImageKey) -> bool:
         """Return whether a network of this very key is stored."""

@@ -185,11 +185,11 @@ class Walk:
         return self._found
 
     def _open(self, clock: Clock) -> Walked | None:
-        from opbuild.pipeline.templates import open_shapes  # a stored start needs none of it
+        from opbuild.pipeline.symbolic_lowering import symbolic_shapes  # a stored start needs none of it
 
         declared = [each.shape or () for each in self._segment.declaration.inputs]
         with suppress(Exception):  # from what does not know open extents: then it was not bound so
-            return self._as_bound(open_shapes(declared, self._shapes).shapes, clock)
+            return self._as_bound(symbolic_shapes(declared, self._shapes).shapes, clock)
         return None
 
     def _as_bound(self, shapes: Shapes, clock: Clock) -> Walked | None:

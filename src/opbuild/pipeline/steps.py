@@ -28,7 +28,7 @@ from opbuild.runtime.reports import record_notes
 from opbuild.runtime.weights import Packer, pack_constants
 
 if TYPE_CHECKING:
-    from opbuild.pipeline.templates import OpenShapes
+    from opbuild.pipeline.symbolic_lowering import SymbolicShapes
 
 
 def optimize_graph(graph: Graph, evaluate_node: Evaluate = evaluate, *, float32: bool = False) -> Graph:
@@ -36,7 +36,7 @@ def optimize_graph(graph: Graph, evaluate_node: Evaluate = evaluate, *, float32:
     return optimize(force_float32(graph) if float32 else graph, evaluate_node)
 
 
-def lower_tuned(graph: Graph, setup: Setup, opened: OpenShapes | None = None) -> Program:
+def lower_tuned(graph: Graph, setup: Setup, opened: SymbolicShapes | None = None) -> Program:
     """Return a graph lowered for a build, its variants those that tuning found where it found any.
 
     Args:

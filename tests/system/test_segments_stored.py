@@ -171,7 +171,7 @@ def test_outputs_are_declared_before_and_after_a_call(stored: tuple[Path, Path])
 
 
 def test_a_network_in_parts_takes_any_size_without_a_word(tmp_path: Path) -> None:
-    """It has no template before a second size was built: that is no failure, of which somebody is told."""
+    """It has no program before a second size was built: that is no failure, of which somebody is told."""
     text = """<ir_version: 10, opset_import: ["" : 21]> g (float[a,b] x) => (float[] y) <float zero = {0}> {
         n = NonZero(x)  t = Transpose(n)  v = GatherND(x, t)  y = Neg(v) }"""
     told: list[str] = []
@@ -241,7 +241,7 @@ g (float[2,3] x, int64 turns) => (float[] y, float[] t) <float[3,3] w = {1, 0, 2
 
 @pytest.mark.slow
 def test_what_follows_growing_values_is_bound_by_numbers(tmp_path: Path) -> None:
-    """Two sizes are built; further ones need next to no compile, also in a process that finds a template stored."""
+    """Two sizes are built; further ones need next to no compile, also in a process that finds a program stored."""
     path = tmp_path / "g.onnx"
     onnx.save(parser.parse_model(GROWING), path)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])

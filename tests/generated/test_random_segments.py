@@ -14,7 +14,7 @@ import pytest
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, RuntimeException
 
 import opbuild
-from generated.random_parts import Array, RandomParts
+from generated.random_segments import Array, RandomSegments
 from opbuild.config import Config
 from support.fuzzing import CAMPAIGN, check_seeds
 from support.walk_runner import WalkRunner
@@ -24,7 +24,7 @@ NETWORKS, CALLS, COMPILED = CAMPAIGN or 40, 3, CAMPAIGN // 20 or 2
 pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
 
 
-def expected(network: RandomParts, feeds: dict[str, Array]) -> list[Array] | None:
+def expected(network: RandomSegments, feeds: dict[str, Array]) -> list[Array] | None:
     """Return what ONNX Runtime gives; None if it refuses what a random shape asks of it."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
@@ -52,7 +52,7 @@ def test_networks_cut_anywhere_compute_what_onnx_runtime_does() -> None:
     compared: Counter[int] = Counter()
 
     def one(seed: int) -> None:
-        network = RandomParts(seed)
+        network = RandomSegments(seed)
         runner = WalkRunner(network.model)
         for call in range(CALLS):
             feeds = network.feeds(seed * CALLS + call)
@@ -73,7 +73,7 @@ def test_networks_cut_anywhere_compute_what_onnx_runtime_does() -> None:
 @pytest.mark.parametrize("seed", range(COMPILED))
 def test_networks_in_parts_with_kernels_compute_what_onnx_runtime_does(seed: int, tmp_path: Path) -> None:
     """Built, and started from the images again."""
-    network = RandomParts(1003 + seed)
+    network = RandomSegments(1003 + seed)
     for _ in range(2):
         net = opbuild.compile(network.model, cache_path=tmp_path)
         for call in range(2):
@@ -86,7 +86,7 @@ def test_networks_in_parts_with_kernels_compute_what_onnx_runtime_does(seed: int
 @pytest.mark.parametrize("seed", range(COMPILED))
 def test_offline_models_in_parts_compute_what_onnx_runtime_does(seed: int, shared_store: Path, tmp_path: Path) -> None:
     """With the kernels that made-up values led to: only what stands at cuts is evaluated on the host."""
-    network = RandomParts(seed + 8)
+    network = RandomSegments(seed + 8)
     first = network.feeds(seed * CALLS)
     shapes = {name: array.shape for name, array in first.items()}
     config = Config(cache_path=shared_store, workers=1, num_threads=1)
