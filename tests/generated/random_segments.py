@@ -44,7 +44,7 @@ class RandomSegments:
         matrix = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", "columns"])
         numbers = helper.make_tensor_value_info("s", TensorProto.INT64, [4])
         graph = helper.make_graph(
-            block.nodes, "parts", [matrix, numbers], [_any(name) for name in outputs], block.tensors
+            block.nodes, "segments", [matrix, numbers], [_any(name) for name in outputs], block.tensors
         )
         self.model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
 

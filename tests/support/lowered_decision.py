@@ -16,12 +16,11 @@ from opbuild.errors import ModelError, RunError
 from opbuild.frontend.binding import Call
 from opbuild.frontend.block import Declared
 from opbuild.frontend.expansion import function_of, has_body
-from opbuild.frontend.known import Known, computed
 from opbuild.frontend.onnx_bind import Binder
 from opbuild.frontend.onnx_messages import FunctionProto
 from opbuild.frontend.onnx_model import OnnxModel, load_model
 from opbuild.frontend.open_values import is_open_value, type_at_hand, value_at_hand
-from opbuild.frontend.remainder import Frame, Remainder, begin
+from opbuild.frontend.remainder import Frame, Known, Remainder, begin, computed
 from opbuild.frontend.walk import walk
 from opbuild.graph.breaks import is_tensor
 from opbuild.graph.passes.pipeline import optimize
@@ -128,7 +127,7 @@ class LoweringBinder(Binder):
             if body is None:
                 binder.restore(inputs, known)
                 binder._add(node)
-                graph = binder.part("node", tuple(inputs), tuple(each.name for each in outputs))
+                graph = binder.segment("node", tuple(inputs), tuple(each.name for each in outputs))
             else:
                 call = self._call(node, body)
                 frame = Frame(call.block, "", 0, call.scope, call.opset)

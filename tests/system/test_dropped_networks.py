@@ -52,7 +52,7 @@ def _model(nodes: list[onnx.NodeProto], extent: str | int, **constants: np.ndarr
 
 
 def _selecting() -> bytes:
-    """Return a network in parts: how many elements there are depends on data."""
+    """Return a network in segments: how many elements there are depends on data."""
     return _model(
         [
             helper.make_node("NonZero", ["x"], ["places"]),
@@ -156,7 +156,7 @@ def _training(folder: Path) -> None:
 WAYS: dict[str, Make] = {
     "one size": _one_size,
     "open sizes": _open_sizes,
-    "in parts": _parts,
+    "in segments": _parts,
     "session": _session,
     "graph": _graph,
     "offline model": _offline,
@@ -213,7 +213,7 @@ def test_a_build_that_may_compile_nothing_leaves_nothing(tmp_path: Path, monkeyp
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEED, SEED + (CAMPAIGN // 20 or 2)))
-def test_random_networks_in_parts_are_freed_at_once(seed: int, tmp_path: Path) -> None:
+def test_random_networks_in_segments_are_freed_at_once(seed: int, tmp_path: Path) -> None:
     """Branches, loops and what depends on data: nothing of what was bound for them is part of a cycle."""
     found = RandomSegments(seed)
 

@@ -6,17 +6,47 @@ segment is bound from, once it is known what the break waits for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from opbuild.frontend.block import Block
-from opbuild.frontend.known import Known, Names, decided
+from opbuild.frontend.open_values import fixed, is_open_value
 from opbuild.graph.breaks import Answer
+from opbuild.graph.constants import array_digest
 from opbuild.graph.expressions import DerivedValue
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.records import NamedTuple, dataclass, field
 from opbuild.text.canonical import canonical_json
+
+Names = dict[str, str]
+"""What each name of the model is called in the graph that is made."""
+
+
+class Known(NamedTuple):
+    """A constant.
+
+    Attributes:
+        origin: Says exactly what it is: where the model has it, or a digest of what was computed.
+        read: Returns it.
+        dtype: If it follows from open extents, the element type that it stands for.
+    """
+
+    origin: str
+    read: Callable[[], Array]
+    dtype: str = ""
+
+
+def decided(array: Array, dtype: str) -> Known:
+    """Return a constant that is what a break waited for; one of open extents stays open, and has no origin."""
+    return Known("", lambda: array, dtype) if is_open_value(array) else computed(array)
+
+
+def computed(array: Array, dtype: str = "int64") -> Known:
+    """Return a constant that was computed; one that follows from open extents is that of the size at hand."""
+    if is_open_value(array):
+        array = fixed(array, dtype)
+    return Known(array_digest(array), lambda: array)
 
 
 class Frame(NamedTuple):

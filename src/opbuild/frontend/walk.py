@@ -15,9 +15,8 @@ import numpy as np
 from opbuild.errors import InvalidModelError, ModelError, RunError, UnsupportedOperatorError
 from opbuild.frontend.binding import Call, NodeBinder
 from opbuild.frontend.block import Block, Declared, blocks, captures, reads
-from opbuild.frontend.known import Known
 from opbuild.frontend.open_values import is_open_value
-from opbuild.frontend.remainder import Frame, Remainder
+from opbuild.frontend.remainder import Frame, Known, Remainder
 from opbuild.graph.breaks import HOST_VALUE, Body, Dimension, GraphBreak, Kind, is_tensor
 from opbuild.graph.expressions import DerivedValue, derived
 from opbuild.graph.extents import Extent
@@ -425,7 +424,7 @@ class _Walk:
         types = self._begun.types
         wanted = tuple(dict.fromkeys(name for name in outputs if name and name not in types))
         inputs = [name for name, each in types.items() if is_tensor(each)]
-        return self._binder.part(self._name, inputs, wanted)
+        return self._binder.segment(self._name, inputs, wanted)
 
 
 class _Symbols:

@@ -63,13 +63,11 @@ class Options:
         impl_mode: ``high_performance`` or ``high_precision``; see ``Lowering.impl_mode``.
         impl_types: Operator types for which ``impl_mode`` counts; empty for all.
         chooser: Chooses variants; None lets each family choose its own.
-        on_host: Names of nodes that the host backend takes.
     """
 
     impl_mode: str = HIGH_PERFORMANCE
     impl_types: tuple[str, ...] = ()
     chooser: Chooser | None = None
-    on_host: frozenset[str] = frozenset()
 
 
 class NotServedError(Exception):

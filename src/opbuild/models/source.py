@@ -109,8 +109,8 @@ class ModelSource:
         inputs = zip(self.declaration.inputs, shapes, strict=True)
         return {name: TensorType(dtype, shape) for (name, dtype, _), shape in inputs}
 
-    def graph(self, shapes: Shapes, clock: Clock, *, keep: bool = False) -> Graph:
-        """Read the model and return its graph for the shapes of its inputs; ``keep`` keeps it for the next graph.
+    def graph(self, shapes: Shapes, clock: Clock) -> Graph:
+        """Read the model and return its graph for the shapes of its inputs.
 
         Raises:
             ModelError: If the model is not valid, or does not fit the shapes.
@@ -119,7 +119,7 @@ class ModelSource:
         names = [name for name, _, _ in self.declaration.inputs]
         with clock("read"):
             model = self._loaded or self._load()
-            self._loaded = model if keep or self.keeps else None
+            self._loaded = model if self.keeps else None
             return model.bind(dict(zip(names, shapes, strict=True)), evaluate)
 
     def walk(self, shapes: Shapes, clock: Clock) -> Walked:

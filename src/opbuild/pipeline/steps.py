@@ -10,7 +10,6 @@ from opbuild.builder.result import BuildResult
 from opbuild.config import Config
 from opbuild.events import Watch, unwatched
 from opbuild.graph.passes.float32 import force_float32
-from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph
 from opbuild.kernel.level import Level
@@ -31,9 +30,9 @@ if TYPE_CHECKING:
     from opbuild.pipeline.symbolic_lowering import SymbolicShapes
 
 
-def optimize_graph(graph: Graph, evaluate_node: Evaluate = evaluate, *, float32: bool = False) -> Graph:
+def optimize_graph(graph: Graph, *, float32: bool = False) -> Graph:
     """Return the graph that is lowered; ``float32`` computes other floating-point types in float32."""
-    return optimize(force_float32(graph) if float32 else graph, evaluate_node)
+    return optimize(force_float32(graph) if float32 else graph, evaluate)
 
 
 def lower_tuned(graph: Graph, setup: Setup, opened: SymbolicShapes | None = None) -> Program:

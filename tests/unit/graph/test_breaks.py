@@ -1,4 +1,4 @@
-"""Networks in parts: where they are cut, what each cut awaits, and that the parts compute what the network does."""
+"""Networks in segments: where they break, what each break awaits, and that segments compute what the network does."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def floats(*shape: int) -> NDArray[Any]:
 
 
 def same(proto: onnx.ModelProto, runner: WalkRunner, **feeds: Any) -> list[Any]:
-    """Run a model in parts and by ONNX Runtime; both must agree."""
+    """Run a model in segments and by ONNX Runtime; both must agree."""
     session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     got, wanted = runner(**feeds), session.run(None, feeds)
     for one, other in zip(got, wanted, strict=True):
@@ -60,7 +60,7 @@ def test_an_input_that_decides_a_shape_is_a_constant_of_the_network_for_its_valu
     assert runner.breaks == ["values ReduceSum", "end"] * 2
 
 
-def test_a_computed_value_that_decides_a_shape_cuts_the_network_before_the_node() -> None:
+def test_a_computed_value_that_decides_a_shape_breaks_the_network_before_the_node() -> None:
     """What comes before runs once; the rest is bound for each value."""
     proto = model("""g (float[2,6] x, int64[2] s) => (float[] y, float[2,6] a) <int64[2] one = {1, 1}> {
         a = Abs(x)  t = Mul(s, one)  r = Reshape(a, t)  y = Exp(r) }""")
@@ -195,7 +195,7 @@ def test_results_are_arrays_of_their_own() -> None:
             one[:] = 7
 
 
-def test_a_stored_cut_that_names_what_nothing_assigns_is_refused() -> None:
+def test_a_stored_break_that_names_what_nothing_assigns_is_refused() -> None:
     """A damaged record must not end in a KeyError in the middle of a run."""
     assert GraphBreak("end", ("y",)).problem(frozenset(("y",))) == ""
     assert GraphBreak("end", ("y",)).problem(frozenset(("x",)))
