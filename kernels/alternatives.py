@@ -17,7 +17,8 @@ from opbuild.families.catalogue import find
 from opbuild.families.family import for_machine
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.lowering.available import Call, Kernels
+from opbuild.lowering.context import Chooser
+from opbuild.lowering.pending import Made
 from opbuild.lowering.transfer import copy, from_blocked, to_blocked
 from opbuild.program import View
 
@@ -30,8 +31,8 @@ MOST = 4096
 """Combinations of extents that a family is asked about, at most, for one question."""
 
 
-class Alternatives(Kernels):
-    """Stands for kernels of every variant; remembers which were asked for.
+class Alternatives(Chooser):
+    """Chooses what families would at sizes in a range; remembers which kernels were asked for.
 
     Attributes:
         wanted: Descriptors that were asked for.
@@ -58,11 +59,7 @@ class Alternatives(Kernels):
         self._turn = None
         self._times.clear()
 
-    def has(self, desc: OpDesc) -> bool:
-        """Return that there is this kernel, so that rules ask for the fastest algorithm."""
-        return True
-
-    def serve(self, desc: OpDesc, views: tuple[View, ...]) -> Call:
+    def serve(self, desc: OpDesc, views: tuple[View, ...]) -> Made:
         """Return the very call; in a turn it may be one that this size does not allow, and nobody runs it."""
         self.wanted[desc] = None
         return desc, views

@@ -62,7 +62,7 @@ def descriptors(graphs: list[Graph], level: Level, *, between: bool = True) -> d
     """
     found: dict[OpDesc, None] = {}
     alternatives = Questions()
-    options = Options(kernels=alternatives)
+    options = Options(chooser=alternatives)
     asked = []
     for graph in graphs:
         alternatives.begin()
@@ -75,7 +75,7 @@ def descriptors(graphs: list[Graph], level: Level, *, between: bool = True) -> d
     for tuned in map(Tuned, shipped_knowledge(level)):
         for graph, questions in zip(graphs, asked, strict=True):
             if any(tuned.choose((), *question) != answer for question, answer in questions.items()):
-                found |= dict.fromkeys(lower(graph, level, Options(kernels=tuned)).descriptors())
+                found |= dict.fromkeys(lower(graph, level, Options(chooser=tuned)).descriptors())
     found |= dict.fromkeys(_hiding(desc) for desc in tuple(found) if _attends(desc))
     found |= dict.fromkeys(find(desc.family).without_limits(desc) for desc in tuple(found))
     return found

@@ -61,7 +61,7 @@ class Pass(GraphBuilder):
 
     def written(self) -> Graph:
         """Return the graph."""
-        return self.part("training", tuple(self._inputs), tuple(self._outputs))
+        return self.segment("training", tuple(self._inputs), tuple(self._outputs))
 
     def _writing(self, target: str, dtype: str) -> Writing:
         self._count += 1

@@ -22,7 +22,7 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.errors import BuildError, OpbuildError
 from opbuild.events import Warned
 from opbuild.kernel.free import FREE
-from opbuild.pipeline.segments import FirstSegment, SegmentBinder
+from opbuild.pipeline.segments import FirstSegment
 from opbuild.platform.background import without_frames
 from opbuild.platform.lazily import lazily
 from opbuild.platform.locks import Lock, RLock
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from opbuild.kernel.opdesc import OpDesc
     from opbuild.models.source import ModelSource
     from opbuild.pipeline.loaded import LoadedKernels
+    from opbuild.pipeline.segmented import Segments
     from opbuild.pipeline.source import Source
     from opbuild.runtime.dynamic import Decision, DynamicNetwork, Sized
     from opbuild.runtime.endpoint import Endpoint
@@ -151,11 +152,13 @@ class Programs:
             suits: Whether the kernels that suit the size are built, and not only taken where they are there.
         """
         from opbuild.pipeline.stages import planned
-        from opbuild.pipeline.templates import kernels_of_any_size
+        from opbuild.pipeline.symbolic_lowering import kernels_for_all_sizes
 
         graph, program = session.lower(self._source, self._declared, shapes, clock)
         with self._lock:
-            of_any = kernels_of_any_size(program, lambda desc: [*self._kernels.alike(desc), *([desc] if suits else [])])
+            of_any = kernels_for_all_sizes(
+                program, lambda desc: [*self._kernels.alike(desc), *([desc] if suits else [])]
+            )
             loaded = dict.fromkeys(self._kernels.descriptors, ()) if suits else {}
         with session.builder() as builder:
             own = program.descriptors()
@@ -227,7 +230,7 @@ class Programs:
         improves = (decision.replaced or not decision.suits) and not setup.why_not_compiled
         operators = self._operators(executor.record, decision, made)
         report = make_report(executor.record, operators, clock, setup.level_text, None if is_stored else why)
-        return Binding(executor, report, (lambda: self._better(shapes)) if improves else None)
+        return Binding(executor, report, _Better(self, shapes) if improves else None)
 
     def _fitting(self, shapes: Shapes) -> tuple[Sized, bool] | None:
         """Return a size bound by a program, by one that suits it if any does, and whether that was stored."""
@@ -268,7 +271,7 @@ class Programs:
         """Return the name of an entry, given its kernel's symbol."""
         return f"{symbol.removesuffix('__kernel0')}_{self._session.setup.config.device_id}"
 
-    def _better(self, shapes: Shapes) -> Binding | None:
+    def better(self, shapes: Shapes) -> Binding | None:
         """Return a size bound again with kernels that suit it, built behind the calls; None if that is not possible.
 
         What goes wrong is told, and stops nothing.
@@ -308,6 +311,17 @@ class Programs:
         self._session.setup.observer(Warned(f"{message}: {told}"))
 
 
+class _Better(NamedTuple):
+    """A size of which the kernels do not suit it."""
+
+    programs: Programs
+    shapes: Shapes
+
+    def bind(self) -> Binding | None:
+        """Return it bound to kernels that do, or None."""
+        return self.programs.better(self.shapes)
+
+
 class ModelPrograms:
     """The programs of a model's segments; where inputs may have any number of dimensions, for each that was met.
 
@@ -340,7 +354,7 @@ class ModelPrograms:
             self._source.remember()  # also what was stored before: that build may have been killed
         finally:
             self._source.release()
-        return own.segments.bind(first, shapes)
+        return first if first.executor.follows is None else own.segments.bind(first, shapes)
 
     def _of_rank(self, shapes: Shapes) -> _OfRank:
         ranks = tuple(map(len, shapes))
@@ -352,26 +366,30 @@ class ModelPrograms:
             first = FirstSegment(self._source, declared)
             tensors = [each.shape or () for each in first.declaration.inputs]
             programs = Programs(self._session, first, tensors, is_open=self._is_open)
-            segments = SegmentBinder(self._source, first, _SegmentPrograms(self._session))
-            self._of_ranks[ranks] = _OfRank(first, programs, segments)
+            self._of_ranks[ranks] = _OfRank(self._session, self._source, first, programs)
         return self._of_ranks[ranks]
 
 
-class _OfRank(NamedTuple):
-    """The first segment of a model at some numbers of dimensions, its programs, and what binds those behind it."""
+class _OfRank:
+    """The first segment of a model at some numbers of dimensions, its programs, and the segments behind it."""
 
-    first: FirstSegment
-    programs: Programs
-    segments: SegmentBinder
+    def __init__(self, session: Session, source: ModelSource, first: FirstSegment, programs: Programs) -> None:
+        self._session, self._source = session, source
+        self.first, self.programs = first, programs
+
+    @lazily
+    def segments(self) -> Segments:
+        from opbuild.pipeline.segmented import Segments  # most networks are whole
+
+        return Segments(self._source, self.first, _SegmentPrograms(self._session))
 
 
-class _SegmentPrograms:
+class _SegmentPrograms(NamedTuple):
     """Makes the programs of segments behind graph breaks; it knows nobody who asks."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    session: Session
 
     def programs(self, source: Source) -> Programs:
         """Return the programs of a segment, of which there is no other."""
         declared = [each.shape or () for each in source.declaration.inputs]
-        return Programs(self._session, source, declared, is_open=any(FREE in shape for shape in declared))
+        return Programs(self.session, source, declared, is_open=any(FREE in shape for shape in declared))

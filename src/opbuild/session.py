@@ -29,8 +29,6 @@ from opbuild.runtime.binding import Binding, Shapes
 from opbuild.runtime.reports import make_report
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     from opbuild.builder.build import Builder
     from opbuild.builder.job import Job
     from opbuild.builder.work import Work
@@ -83,12 +81,12 @@ class Session:
         self.stores = Stores(setup) if stores is None else stores
         self._early: Background[Builder] | None = None
 
-    def in_background(self, executor: Executor | None = None) -> Session:
+    def in_background(self) -> Session:
         """Return the session for what nobody waits for: it shares stores and memory, and tells warnings alone.
 
-        An executor compiles for it only if that is still there then.
+        The executor that compiles for this one may be gone by then.
         """
-        setup = replace(self.setup, observer=only_warnings(self.setup.observer), executor=executor)
+        setup = replace(self.setup, observer=only_warnings(self.setup.observer), executor=None)
         return Session(setup, Stores(setup, self.stores), is_urgent=False)
 
     def lower_sessions(self) -> Iterator[Session]:
@@ -188,9 +186,9 @@ class Session:
             Exception: Any, from what does not know symbolic extents.
         """
         from opbuild.pipeline.steps import lower_tuned, optimize_graph
-        from opbuild.pipeline.templates import open_shapes
+        from opbuild.pipeline.symbolic_lowering import symbolic_shapes
 
-        opened = open_shapes(declared, shapes)
+        opened = symbolic_shapes(declared, shapes)
         graph = source.graph(opened.shapes, clock)
         working(self.setup.observer, PREPARING)
         with clock("optimize"):

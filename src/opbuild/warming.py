@@ -17,7 +17,7 @@ from opbuild.arguments import ShapesGiven, as_variants, checks_arguments
 from opbuild.config import Config, options_in
 from opbuild.errors import BuildError, CompileError, OpbuildError, OptionError, ShapeError, TargetError
 from opbuild.events import Observer
-from opbuild.graph.cut import is_tensor
+from opbuild.graph.breaks import is_tensor
 from opbuild.kernel.host import runs_here
 from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
@@ -27,7 +27,7 @@ from opbuild.models.source import Model, open_model
 from opbuild.pipeline.segments import FirstSegment
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stores import Stores
-from opbuild.pipeline.templates import kernels_of_any_size
+from opbuild.pipeline.symbolic_lowering import kernels_for_all_sizes
 from opbuild.platform.behind import BEHIND
 from opbuild.platform.limits import names_limits
 from opbuild.platform.records import dataclass, replace
@@ -235,7 +235,7 @@ def _kernels(opened: _Opened) -> Mapping[OpDesc, tuple[str, ...]]:
                 first.tensors(opened.signature),
                 Clock(),
             )
-            needed |= kernels_of_any_size(program, lambda desc: [desc])
+            needed |= kernels_for_all_sizes(program, lambda desc: [desc])
     return needed
 
 
@@ -265,7 +265,7 @@ def _built_for_others(wanted: _Wanted) -> Report:
     with session.builder() as builder:
         packer = session.stores.packer()
         (network,) = session.build(session.plan([walked.graph], clock), builder, packer, clock)
-    session.keep(opened.key, source, network.followed_by(walked.cut), packer, clock)
+    session.keep(opened.key, source, network.followed_by(walked.follows), packer, clock)
     source.remember()
     return make_report(network.record, network.operators, clock, setup.level_text, "it is for other machines")
 

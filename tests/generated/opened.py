@@ -1,4 +1,4 @@
-"""Random networks of one operator, one of whose extents is opened, and what templates are made for its sizes."""
+"""Random networks of one operator, one of whose extents is opened, and what programs are made for its sizes."""
 
 from __future__ import annotations
 

@@ -11,14 +11,14 @@ import pytest
 
 from generated.opened import record_of, views_at_hand
 from generated.random_open import WIDTH, make_open_model, sizes
-from generated.test_open_templates import opened
+from generated.test_symbolic_programs import opened
 from opbuild.errors import ModelError
 from opbuild.frontend.onnx_model import load_model
 from opbuild.kernel.level import LEVELS
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.pipeline.loaded import LoadedKernels
-from opbuild.pipeline.templates import kernels_of_any_size
+from opbuild.pipeline.symbolic_lowering import kernels_for_all_sizes
 from opbuild.program import Program
 from opbuild.runtime.dynamic import DynamicNetwork, Sized
 from opbuild.runtime.memory_plan import views_of
@@ -92,7 +92,7 @@ def test_in_any_order_a_size_is_bound_to_what_is_lowered_there(seeds: range) -> 
             except ModelError:  # a size that the network does not take
                 found["refused"] += 1
         kernels, known = loaded({each: None for program in programs.values()
-                                 for each in kernels_of_any_size(program, lambda desc: [desc])})  # fmt: skip
+                                 for each in kernels_for_all_sizes(program, lambda desc: [desc])})  # fmt: skip
         networks = [
             DynamicNetwork(record_of(program), pack_constants(program, Packer()).arrays, None)
             for program in [*programs.values()][:2]

@@ -26,7 +26,7 @@ from opbuild.program import KernelCall
 from support.fuzzing import CAMPAIGN, SEED
 from support.graph_runner import run_graph
 from support.operator_claims import feeds_of
-from support.parts_runner import operators_kept
+from support.walk_runner import operators_kept
 
 PART = 1 if CAMPAIGN else 9
 """Which fraction of the pairs is tried."""

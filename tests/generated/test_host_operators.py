@@ -24,8 +24,8 @@ from generated.host_cases import MAKERS, Case, cases
 from opbuild.errors import ModelError, RunError
 from support.fuzzing import CAMPAIGN
 from support.known_differences import known_difference
-from support.parts_runner import PartsRunner
 from support.tiers import few
+from support.walk_runner import WalkRunner
 
 MODULES = (host_arrays, host_learned, host_moves, host_schema, host_windows)
 """Importing a module registers its makers."""
@@ -44,7 +44,7 @@ ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit"),
                     "unit/backend/host/test_strings.py"),
     "TreeEnsemble": "generated/test_random_trees.py",
-    **dict.fromkeys(("If", "Loop"), "graphs: unit/graph/test_cut.py, and onnx's own cases"),
+    **dict.fromkeys(("If", "Loop"), "graphs: unit/graph/test_breaks.py, and onnx's own cases"),
     **dict.fromkeys(("Scan", "SequenceMap"), "graphs: generated/test_random_scans.py, generated/test_sequence_maps.py"),
     **dict.fromkeys(("Adagrad", "Adam", "Momentum"), "functions: unit/frontend/test_training.py"),
     **dict.fromkeys(("CausalConvWithState", "FlexAttention", "LinearAttention"),
@@ -116,7 +116,7 @@ def outcome(case: Case) -> str:
     """Return ``same``, ``both refuse``, ``known``, ``not run`` by ONNX Runtime, or how a call failed."""
     wanted = expected(host_learned.as_run(case)) or host_learned.by_text(case)
     try:
-        got = PartsRunner(case.model())(**case.feeds())
+        got = WalkRunner(case.model())(**case.feeds())
     except (ModelError, RunError) as error:
         if wanted is None:
             return "both refuse"

@@ -27,7 +27,7 @@ from opbuild.graph.passes.pipeline import simplify
 from opbuild.graph.reals import Real, bits_of
 from opbuild.graph.tables import TABLES
 from opbuild.graph.types import TABLE, Array, Graph, Node, TensorType
-from opbuild.pipeline.templates import open_shapes
+from opbuild.pipeline.symbolic_lowering import symbolic_shapes
 from opbuild.runtime.binding import Shapes
 from opbuild.runtime.symbolic import numbers_of
 from support.comparison import onnxruntime_outputs
@@ -104,7 +104,7 @@ def bound(model: OnnxModel, shapes: Shapes) -> Graph:
 
 def opened(model: OnnxModel, size: tuple[int, ...]) -> Filled:
     """A network bound with open extents at a size."""
-    extents, shapes, variables = open_shapes(list(DECLARED.values()), shapes_of(size))
+    extents, shapes, variables = symbolic_shapes(list(DECLARED.values()), shapes_of(size))
     graph, numbers, places, kept = bound(model, shapes), Numbers(extents), {}, []
 
     def collect(value: Any) -> None:
@@ -197,9 +197,9 @@ def test_networks_are_lowered_once(seeds: range) -> None:
     lowered: dict[str, Counter[int]] = {}
 
     def one(seed: int) -> None:
-        assert templates(seed, ONCE) <= 1
+        assert programs(seed, ONCE) <= 1
         step = STEPS[seed % len(STEPS)]
-        lowered.setdefault(step.__name__, Counter())[templates(seed, (step,))] += 1
+        lowered.setdefault(step.__name__, Counter())[programs(seed, (step,))] += 1
 
     check_seeds("open values, lowered", one, seeds, processes=0)
     for step, counts in sorted(lowered.items() if CAMPAIGN else ()):
@@ -208,8 +208,8 @@ def test_networks_are_lowered_once(seeds: range) -> None:
     assert counts[1] > (counts.total() - counts[0]) / 2, lowered
 
 
-def templates(seed: int, steps: Sequence[Step]) -> int:
-    """Return how many templates a network of some steps needs for the sizes that it takes."""
+def programs(seed: int, steps: Sequence[Step]) -> int:
+    """Return how many programs a network of some steps needs for the sizes that it takes."""
     served = Sizes(load_model(ValueMaker(seed, steps).model().SerializeToString()), DECLARED)
     shapes = [shapes_of(size) for size in sizes(seed, SIZES)]
     return len(served.records([each for each in shapes if is_taken(served, each)]))

@@ -1,4 +1,4 @@
-"""Every operator that has a kernel, at any size: one template serves all, and gives what ONNX Runtime gives.
+"""Every operator that has a kernel, at any size: one program serves all, and gives what ONNX Runtime gives.
 
 A rule that does not know open extents makes nothing wrong, only slow: each size is lowered again, or built. So it is
 looked for here. ``OPBUILD_FUZZ=200`` tries so many networks of each operator.
@@ -56,8 +56,8 @@ def takes(sizes: Sizes, network: Opened, size: int) -> bool:
 
 
 @pytest.mark.parametrize("name", few(EACH, 4))
-def test_one_template_serves_all_sizes_of_an_operator(name: str) -> None:
-    """What is lowered at the first size is right for others: no network has a template for each size."""
+def test_one_program_serves_all_sizes_of_an_operator(name: str) -> None:
+    """What is lowered at the first size is right for others: no network has a program for each size."""
     found, narrow = 0, []
     for seed in range(SEEDS):
         case = sized(EACH[name], seed)
@@ -73,7 +73,7 @@ def test_one_template_serves_all_sizes_of_an_operator(name: str) -> None:
 
 
 def served(case: Case) -> Record | None:
-    """Return the template that serves all sizes; None if there are several, or the host computes something."""
+    """Return the program that serves all sizes; None if there are several, or the host computes something."""
     network, sizes, taken = case
     shapes = [network.shapes(size) for size in taken]
     if any(isinstance(each, HostCall) for each in sizes.closed(shapes[0]).calls):
@@ -84,14 +84,14 @@ def served(case: Case) -> Record | None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", few(EACH, 4))
-def test_a_template_gives_what_onnx_runtime_gives(name: str, shared_store: Path) -> None:
+def test_a_program_gives_what_onnx_runtime_gives(name: str, shared_store: Path) -> None:
     """The second size and those behind it are bound by numbers, build nothing, and are right.
 
     A network in which something is repeated is preferred.
     """
     cases = [case for seed in range(SEEDS) if (case := sized(EACH[name], seed))]
-    known = [(case, template) for case in cases if (template := served(case))]
-    assert known, f"all networks of {name} have a node on the host, or several templates: try more seeds"
+    known = [(case, program) for case in cases if (program := served(case))]
+    assert known, f"all networks of {name} have a node on the host, or several programs: try more seeds"
     (network, _, taken), _ = max(known, key=lambda each: len(symbolic_of(each[1]).repetitions))
     called = opbuild.compile(network.model, cache_path=shared_store, workers=2)
     for number, size in enumerate(taken):

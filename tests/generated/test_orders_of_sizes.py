@@ -22,7 +22,7 @@ import opbuild
 from opbuild.builder.client import server_environment
 from opbuild.errors import BuildError, CompileForbiddenError
 from opbuild.events import Event, Warned
-from opbuild.pipeline import templates
+from opbuild.pipeline import symbolic_lowering
 from opbuild.pipeline.images import Images
 from opbuild.programs import Programs
 from opbuild.runtime.dynamic import DynamicNetwork
@@ -37,10 +37,10 @@ VECTOR = 16
 SIZES = (0, 1, 2, 3, 5, 8, 11, 15, 16, 17, 20, 33, 64, 100)
 
 PLACES: dict[str, tuple[Any, str]] = {
-    "lowering": (templates.OpenShapes, "lower"),
+    "lowering": (symbolic_lowering.SymbolicShapes, "lower"),
     "checking": (DynamicNetwork, "__init__"),
     "storing": (Images, "keep"),
-    "improving": (Programs, "_better"),
+    "improving": (Programs, "better"),
 }
 """Where something may fail, and what does."""
 
@@ -106,7 +106,7 @@ class Order:
             return
         is_new = bool(self._asked) and rows not in self._asked
         self._asked.append(rows)
-        if is_new and min(rows, self._asked[0]) >= VECTOR and not self.failed:  # one template is for all of these
+        if is_new and min(rows, self._asked[0]) >= VECTOR and not self.failed:  # one program is for all of these
             assert is_by_numbers(self._network, rows), rows
             self.found["at once"] += 1
 

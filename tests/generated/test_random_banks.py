@@ -61,7 +61,7 @@ def askable() -> dict[Question, Asked]:
 def lowered(known: Any, withheld: Sequence[Lacking] = ()) -> Tuned:
     """Return what lowering asked, and was answered."""
     found = Tuned(known, withheld)
-    lower(network(), LEVEL, Options(kernels=found))
+    lower(network(), LEVEL, Options(chooser=found))
     return found
 
 

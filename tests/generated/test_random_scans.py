@@ -15,8 +15,8 @@ import opbuild
 from generated.random_scans import OPSETS, Array, RandomScan
 from opbuild.config import Config
 from support.fuzzing import CAMPAIGN, check_seeds
-from support.parts_runner import PartsRunner
 from support.tiers import spans
+from support.walk_runner import WalkRunner
 
 COMPILED = CAMPAIGN // 20 or 2
 LENGTHS = (3, 1, 6)
@@ -45,11 +45,11 @@ def test_scans_compute_what_onnx_runtime_does(seeds: range) -> None:
 
     def one(seed: int) -> str:
         scan = RandomScan(seed)
-        runner = PartsRunner(scan.model)
+        runner = WalkRunner(scan.model)
         for length in LENGTHS:
             feeds = scan.feeds(seed + length, length)
             compare(runner(**feeds), expected(scan, feeds), f"scan {seed}, length {length}")
-        assert runner.cuts[0] == "repeat Scan"
+        assert runner.breaks[0] == "repeat Scan"
         return f"right in operator set {scan.opset}"
 
     assert len(check_seeds("scans", one, seeds).outcomes) == len({*OPSETS})

@@ -16,8 +16,8 @@ from opbuild.config import Config
 from opbuild.errors import OpbuildError
 from support.comparison import onnxruntime_outputs
 from support.fuzzing import CAMPAIGN, SEED, check_seeds
-from support.parts_runner import PartsRunner
 from support.tiers import spans
+from support.walk_runner import WalkRunner
 
 pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
 
@@ -51,7 +51,7 @@ def compared(seed: int) -> tuple[str, str]:
     search = random_search(seed)
     wanted = onnxruntime_outputs(search.model, search.feeds)
     try:
-        said = difference(search, PartsRunner(search.model)(**search.feeds), wanted)
+        said = difference(search, WalkRunner(search.model)(**search.feeds), wanted)
     except OpbuildError as error:
         return "foreign", f"{type(error).__name__}: {error}"
     return ("wrong", said) if said else ("right", "")

@@ -17,8 +17,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from support.fuzzing import check_seeds
-from support.parts_runner import PartsRunner
 from support.tiers import spans
+from support.walk_runner import WalkRunner
 
 ML = "ai.onnx.ml"
 ROWS = (3, 5)
@@ -126,7 +126,7 @@ def test_text_between_numbers_is_right(seeds: range) -> None:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
         session = onnxruntime.InferenceSession(made.model.SerializeToString(), options, ["CPUExecutionProvider"])
-        runner = PartsRunner(made.model)
+        runner = WalkRunner(made.model)
         for rows in ROWS:
             feeds = made.feeds(rows)
             for found, wanted in zip(runner(**feeds), session.run(None, feeds), strict=True):

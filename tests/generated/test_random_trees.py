@@ -11,8 +11,8 @@ from generated.random_trees import Case, expected, random_case, scores
 from kernels.one_operator import Array, on_kernels
 from support.comparison import onnxruntime_outputs
 from support.fuzzing import CAMPAIGN, check_seeds
-from support.parts_runner import PartsRunner
 from support.tiers import spans
+from support.walk_runner import WalkRunner
 
 
 def close(found: Array, wanted: Array) -> bool:
@@ -29,7 +29,7 @@ def one(seed: int) -> tuple[str, str]:
     is_kernel = "classlabels_strings" not in case.attrs  # names are the host's
     if is_kernel and (len(case.x) or case.transform != "SOFTMAX"):  # of which there is no kernel for nothing
         fault = _fault(case, on_kernels(case.model(), {"x": case.x}), wanted, labels, "kernels")
-    host = tuple(PartsRunner(case.model())(x=case.x))
+    host = tuple(WalkRunner(case.model())(x=case.x))
     fault = fault or _fault(case, host, wanted, labels, "the host")
     return "wrong" if fault else case.op_type, fault
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from generated.random_parts import RandomParts
-from generated.test_random_parts import compare, expected
+from generated.random_segments import RandomSegments
+from generated.test_random_segments import compare, expected
 from support.fuzzing import CAMPAIGN, check_seeds
 from support.segments_runner import SegmentsRunner
 
@@ -23,7 +23,7 @@ def test_segments_compute_what_onnx_runtime_does_whatever_data_come() -> None:
 
     def one(seed: int) -> None:
         nonlocal compared, calls, made, segments
-        network = RandomParts(seed)
+        network = RandomSegments(seed)
         runner = SegmentsRunner(network.model)
         for call in range(CALLS):
             feeds = network.feeds(seed * CALLS + call)

@@ -18,8 +18,8 @@ from onnx import helper
 
 import opbuild
 from support.fuzzing import CAMPAIGN, check_seeds
-from support.parts_runner import PartsRunner
 from support.tiers import spans
+from support.walk_runner import WalkRunner
 
 Array = npt.NDArray[Any]
 
@@ -103,11 +103,11 @@ def test_maps_compute_what_onnx_runtime_does(seeds: range) -> None:
 
     def one(seed: int) -> None:
         network = RandomMap(seed)
-        runner = PartsRunner(network.model)
+        runner = WalkRunner(network.model)
         for call in range(CALLS):
             feeds = network.feeds(seed + call, (seed + 2 * call) % 4)
             compare(runner(**feeds), expected(network.model, feeds), f"map {seed}, call {call}")
-        assert runner.cuts[0] == "repeat SequenceMap"
+        assert runner.breaks[0] == "repeat SequenceMap"
 
     check_seeds("sequence maps", one, seeds)
 

@@ -22,11 +22,9 @@ from opbuild.graph.weight_layout import block_shape
 from opbuild.graph.weight_layout import plain as plain_weights
 from opbuild.kernel.host import host_level
 from opbuild.kernel.level import LEVELS
-from opbuild.kernel.opdesc import OpDesc
-from opbuild.lowering.available import Kernels
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
-from opbuild.program import KernelCall, View
+from opbuild.program import KernelCall
 from support.fuzzing import CAMPAIGN, SEED
 from support.machines import choose_here
 from support.tiers import halved, thinned
@@ -218,16 +216,16 @@ def test_every_variant_for_single_channels_gives_the_same_sums(kernel: tuple[int
 
 @pytest.mark.slow
 def test_few_kernels_serve_every_extent_without_limits() -> None:
-    """What was built for some extents serves others where no other kernel may be built."""
+    """What is asked for at some extents serves others."""
     asked = WithoutLimits()
     for inputs, channels in ((32, 64), (20, 17)):
         x, dy = made((2, inputs, 8, 8), channels, (3, 3), PLAIN)
-        lower(graph_of(x, dy, (3, 3), *PLAIN), host_level(), Options(kernels=asked))
+        lower(graph_of(x, dy, (3, 3), *PLAIN), host_level(), Options(chooser=asked))
     assert sum(desc.family == "conv_weight_gradient" for desc in asked.descs) == 1
     known = {*asked.descs}
     for shape, channels in (((1, 17, 3, 3), 1), ((3, 40, 4, 9), 33), ((4, 48, 5, 5), 48)):
         x, dy = made(shape, channels, (3, 3), PLAIN)
-        program = lower(graph_of(x, dy, (3, 3), *PLAIN), host_level(), Options(kernels=asked))
+        program = lower(graph_of(x, dy, (3, 3), *PLAIN), host_level(), Options(chooser=asked))
         assert_close(run_program(program, {"x": x, "dy": dy})["dw"], expected(x, dy, (3, 3), *PLAIN))
     assert {desc for desc in asked.descs if desc.family == "conv_weight_gradient"} <= known
 
@@ -271,24 +269,11 @@ def test_what_is_no_number_spoils_only_its_own_tap_of_single_channels() -> None:
     assert np.isfinite(found[19, 0].ravel()[:8]).all()
 
 
-class WithoutBlocks(Kernels):
-    """All kernels but those that write blocks."""
-
-    def has(self, desc: OpDesc) -> bool:
-        """Return whether it writes none."""
-        return not desc.attrs.get("blocked")
-
-    def serve(self, desc: OpDesc, views: tuple[View, ...]) -> tuple[OpDesc, tuple[View, ...]]:
-        """Return the call."""
-        return desc, views
-
-
 @pytest.mark.slow
 @halved
-@pytest.mark.parametrize("given", [True, False])
 @pytest.mark.parametrize("kernel", [(3, 3), (1, 1), (3, 2)])
-def test_gradients_in_blocks_have_the_same_bits(kernel: Sequence[int], given: bool) -> None:
-    """Written there by the kernel, or where there is none, by a copy."""
+def test_gradients_in_blocks_have_the_same_bits(kernel: Sequence[int]) -> None:
+    """Written there by the kernel."""
     geometry = ((1, 1), (1, 1, 0, 0), (1, 1))
     x, dy = made((3, 32, 8, 7), 64, kernel, geometry)
     graph = graph_of(x, dy, kernel, *geometry)
@@ -299,8 +284,8 @@ def test_gradients_in_blocks_have_the_same_bits(kernel: Sequence[int], given: bo
         nodes=(node.with_(attrs={**node.attrs, "block": 16}),),
         types={**graph.types, "dw": TensorType("float32", shape)},
     )
-    program = lower(blocked, host_level(), Options(kernels=None if given else WithoutBlocks()))
-    assert given == any(call.desc.attrs.get("blocked") for call in program.calls if isinstance(call, KernelCall))
+    program = lower(blocked, host_level())
+    assert any(call.desc.attrs.get("blocked") for call in program.calls if isinstance(call, KernelCall))
     found = run_program(program, {"x": x, "dy": dy})["dw"]
     np.testing.assert_array_equal(
         plain_weights(found, lambda shape: np.empty(shape, np.float32)), run_program(plain, {"x": x, "dy": dy})["dw"]

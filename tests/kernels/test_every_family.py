@@ -28,8 +28,7 @@ from opbuild.graph.types import Graph
 from opbuild.kernel.host import host_level
 from opbuild.kernel.level import LEVELS, Level
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.lowering.available import Kernels
-from opbuild.lowering.context import Options
+from opbuild.lowering.context import Chooser, Options
 from opbuild.lowering.lower import lower
 from opbuild.program import KernelCall, Program
 from support.comparison import onnxruntime_output
@@ -164,7 +163,7 @@ def test_every_family_has_a_case() -> None:
 def _check(
     case: Case,
     extent: int,
-    kernels: Kernels | None = None,
+    chooser: Chooser | None = None,
     counts: Sequence[int] = harness.TASKS,
     level: Level | None = None,
 ) -> set[str]:
@@ -172,7 +171,7 @@ def _check(
     graph, model, x = graph_of(case, extent)
     result = graph.types["y"]
     expected = onnxruntime_output(model, {"x": x}) if result.size else np.zeros(result.shape, result.dtype)
-    program = _lower(graph, kernels, level)
+    program = _lower(graph, chooser, level)
     families = {call.desc.family for call in program.calls if isinstance(call, KernelCall)}
     if _on_host(program):
         assert extent == 0, f"no kernel serves an extent of {extent}"
@@ -184,8 +183,8 @@ def _check(
     return families
 
 
-def _lower(graph: Graph, kernels: Kernels | None, level: Level | None = None) -> Program:
-    return lower(graph, level or host_level(), Options(kernels=kernels))
+def _lower(graph: Graph, chooser: Chooser | None, level: Level | None = None) -> Program:
+    return lower(graph, level or host_level(), Options(chooser=chooser))
 
 
 def graph_of(case: Case, extent: int) -> tuple[Graph, onnx.ModelProto, np.ndarray]:

@@ -20,7 +20,7 @@ from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.types import Graph
 from opbuild.kernel.level import LEVELS
 from opbuild.lowering.context import Options
-from opbuild.pipeline.segments import SegmentBinder
+from opbuild.pipeline.segmented import Segments
 from opbuild.pipeline.steps import optimize_graph
 from opbuild.runtime.symbolic import numbers_of
 from support.comparison import onnxruntime_outputs
@@ -282,8 +282,10 @@ def test_tokens_after_each_other_are_one_binding(cache: Path, monkeypatch: pytes
     versions = [helper.make_opsetid("", 13), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(graph, opset_imports=versions, ir_version=10)
     bound: list[str] = []
-    bind = SegmentBinder.bind_next
-    monkeypatch.setattr(SegmentBinder, "bind_next", lambda self, *more: bound.append("") or bind(self, *more))
+    bind = Segments._bind_next
+    monkeypatch.setattr(
+        Segments, "_bind_next", lambda self, *more, **given: bound.append("") or bind(self, *more, **given)
+    )
     network = opbuild.compile(model, cache_path=cache)
     held = {name: np.zeros(floats[name], np.float32) for name in caches}
     for token in range(tokens):

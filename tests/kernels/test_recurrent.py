@@ -23,7 +23,6 @@ from opbuild.lowering.lower import lower
 from opbuild.program import HostCall, KernelCall, Program
 from support.fuzzing import CAMPAIGN, SEED
 from support.tiers import halved
-from support.without_limits import WithoutLimits
 
 Array = npt.NDArray[Any]
 
@@ -246,16 +245,6 @@ def test_a_gru_that_resets_products_has_its_inputs_multiplied_before() -> None:
 def _families(layer: Layer) -> set[str]:
     program = layer.program(layer.values())
     return {call.desc.family for call in program.calls if isinstance(call, KernelCall)}
-
-
-def test_a_network_without_the_fused_kernel_multiplies_inputs_before() -> None:
-    """The kernel for any number of sequences serves all of them."""
-    layer = Layer("LSTM", batch=9, given=ALL)
-    values = layer.values()
-    program = lower(layer.graph(values), host_level(), Options(kernels=WithoutLimits()))
-    found = run_program(program, values)
-    assert {call.desc.family for call in program.calls if isinstance(call, KernelCall)} >= {"matmul", "recurrent"}
-    np.testing.assert_allclose(found["Y"], expected(layer, values)[0], rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize("wanted", [("Y",), ("Y_h",), ("Y_c",)])

@@ -502,7 +502,7 @@ g (float[n,8] x) => (float[n,4] y) <float[8,4] w = {%s}, float[4] b = {1, 2, 3, 
 def test_fields_of_networks_of_open_sizes(
     seeds: range, tmp_path: Path, kept_objects: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Formulas, buffers and kernels of a stored template and of an offline model with ranges, bound to two sizes."""
+    """Formulas, buffers and kernels of a stored program and of an offline model with ranges, bound to two sizes."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     model = parser.parse_model(OPEN % ", ".join(str(number / 16) for number in range(32)))
     folder = tmp_path / "open"
@@ -514,7 +514,7 @@ def test_fields_of_networks_of_open_sizes(
     right = [network(each) for each in inputs]
     sound, path = folder / "sound.om", folder / "model.om"
     opbuild.build_offline(model, sound, ranges={"x": ((1, 9), 8)}, config=Config(**options))
-    marks = [each for each in folder.rglob("*.json") if b'"template"' in each.read_bytes()]
+    marks = [each for each in folder.rglob("*.json") if b'"program"' in each.read_bytes()]
     container = open_container(sound)
     sections = {place: container.section(*place).tobytes() for place in container.places}
 

@@ -38,12 +38,12 @@ def graph_of(op_type: str, shapes: list[tuple[int, ...]], constants: list[np.nda
 def lower_all(graph: Graph, level: Level) -> int:
     """Lower a graph with each candidate of each question; lowering asserts that every variant is legal."""
     first = Tuned(Chosen({}))
-    lower(graph, level, Options(kernels=first))
+    lower(graph, level, Options(chooser=first))
     count = 0
     for question, asked in first.asked.items():
         for candidate in asked.candidates:
             found = Tuned(Chosen({question: candidate}))
-            lower(graph, level, Options(kernels=found))
+            lower(graph, level, Options(chooser=found))
             assert found.asked[question].answer == candidate
             count += 1
     return count

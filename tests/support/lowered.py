@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from opbuild.graph.types import Graph
 from opbuild.kernel.level import Level
 from opbuild.lowering.context import Options
-from opbuild.pipeline import templates
+from opbuild.pipeline import symbolic_lowering
 from opbuild.program import Program
 from opbuild.runtime.binding import Shapes
 
@@ -24,5 +24,5 @@ def lower_open(
         level: The level that it is for.
         options: How it is lowered.
     """
-    opened = templates.open_shapes(declared, shapes)
+    opened = symbolic_lowering.symbolic_shapes(declared, shapes)
     return opened.lower(graph(opened.shapes), level, options)

@@ -16,14 +16,13 @@ from opbuild.errors import ModelError, RunError
 from opbuild.frontend.binding import Call
 from opbuild.frontend.block import Declared
 from opbuild.frontend.expansion import function_of, has_body
-from opbuild.frontend.known import Known, computed
 from opbuild.frontend.onnx_bind import Binder
 from opbuild.frontend.onnx_messages import FunctionProto
 from opbuild.frontend.onnx_model import OnnxModel, load_model
 from opbuild.frontend.open_values import is_open_value, type_at_hand, value_at_hand
-from opbuild.frontend.rest import Frame, Rest, begin
+from opbuild.frontend.remainder import Frame, Known, Remainder, begin, computed
 from opbuild.frontend.walk import walk
-from opbuild.graph.cut import is_tensor
+from opbuild.graph.breaks import is_tensor
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.level import LEVELS
@@ -128,12 +127,12 @@ class LoweringBinder(Binder):
             if body is None:
                 binder.restore(inputs, known)
                 binder._add(node)
-                graph = binder.part("node", tuple(inputs), tuple(each.name for each in outputs))
+                graph = binder.segment("node", tuple(inputs), tuple(each.name for each in outputs))
             else:
                 call = self._call(node, body)
                 frame = Frame(call.block, "", 0, call.scope, call.opset)
-                walked = walk(Rest((frame,), inputs, known), binder, "node", whole=False)
-                if walked.cut is None or walked.cut.kind not in (("end", "repeat") if repeats else ("end",)):
+                walked = walk(Remainder((frame,), inputs, known), binder, "node", whole=False)
+                if walked.follows is None or walked.follows.kind not in (("end", "repeat") if repeats else ("end",)):
                     return None
                 graph = walked.graph
             return host_calls(graph)

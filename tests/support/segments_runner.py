@@ -11,20 +11,21 @@ import onnx
 from opbuild.backend.evaluate import evaluate
 from opbuild.frontend.onnx_model import OnnxModel, load_model
 from opbuild.frontend.open_values import type_at_hand, value_at_hand
-from opbuild.frontend.rest import Rest
+from opbuild.frontend.remainder import Remainder
 from opbuild.frontend.walk import Walked
-from opbuild.graph.cut import Cut, cut_from_json, cut_to_json, is_tensor
+from opbuild.graph.breaks import GraphBreak, break_from_json, break_to_json, is_tensor
 from opbuild.graph.formulas import Formulas, Numbers
 from opbuild.graph.tables import Table
 from opbuild.graph.types import TABLE, Graph, TensorType
 from opbuild.models.declaration import Declaration, Declared
-from opbuild.pipeline.segments import FirstSegment, SegmentBinder
+from opbuild.pipeline.segmented import Segments
+from opbuild.pipeline.segments import FirstSegment
 from opbuild.pipeline.source import Source
-from opbuild.pipeline.templates import open_shapes
+from opbuild.pipeline.symbolic_lowering import symbolic_shapes
 from opbuild.report import Clock, Report
 from opbuild.runtime.binding import Binding, Shapes
 from opbuild.runtime.executor import Executor
-from support.parts_runner import HostExecutor
+from support.walk_runner import HostExecutor
 
 
 class SegmentsRunner:
@@ -39,7 +40,7 @@ class SegmentsRunner:
         source = cast("Any", self._model)
         declared = [each.shape or () for each in self._model.declaration.inputs]
         self._first = FirstSegment(source, declared)
-        self._binder = SegmentBinder(source, self._first, self)
+        self._segments = Segments(source, self._first, self)
         self._programs = self.programs(self._first)
         self.programs_made: Counter[str] = self._made
 
@@ -47,7 +48,7 @@ class SegmentsRunner:
         """Return the outputs for inputs by name."""
         values = [feeds[each.name] for each in self._model.declaration.inputs]
         shapes = tuple(value.shape for value in values)
-        bound = self._binder.bind(self._programs.bind(self._first.tensors(shapes)), shapes)
+        bound = self._segments.bind(self._programs.bind(self._first.tensors(shapes)), shapes)
         return list(bound.executor.run(values))
 
     def programs(self, source: Source) -> _Programs:
@@ -66,13 +67,13 @@ class _Programs:
     def __init__(self, source: Source, made: Counter[str]) -> None:
         self._source, self._made = source, made
         self._declared = [each.shape or () for each in source.declaration.inputs]
-        self._known: list[tuple[list[tuple[int, int]], Formulas, Cut | None]] = []
+        self._known: list[tuple[list[tuple[int, int]], Formulas, GraphBreak | None]] = []
 
     def bind(self, shapes: Shapes) -> Binding:
         """Return the network for some shapes; a program that is for them ends as walking at them does."""
-        extents, opened, places = open_shapes(self._declared, shapes)
+        extents, opened, places = symbolic_shapes(self._declared, shapes)
         graph = self._source.graph(opened, Clock())
-        follows = None if graph.follows is None else cut_from_json(cut_to_json(graph.follows))
+        follows = None if graph.follows is None else break_from_json(break_to_json(graph.follows))
         for variables, formulas, known in self._known:
             if formulas([shapes[index][axis] for index, axis in variables]) is not None:
                 assert _shown(known) == _shown(follows), "what comes after a segment differs where its conditions hold"
@@ -83,7 +84,7 @@ class _Programs:
 
 
 class _Executor(HostExecutor):
-    def __init__(self, graph: Graph, follows: Cut | None) -> None:
+    def __init__(self, graph: Graph, follows: GraphBreak | None) -> None:
         super().__init__(graph)
         self.follows = follows
 
@@ -105,11 +106,11 @@ class _Model:
     def walk(self, shapes: Shapes, _: Clock) -> Walked:
         return self._model.walk(dict(zip(self._model.inputs, shapes, strict=True)), evaluate)
 
-    def go_on(self, rest: Rest, _: Clock) -> Walked:
-        return self._model.go_on(rest, evaluate)
+    def go_on(self, remainder: Remainder, _: Clock) -> Walked:
+        return self._model.go_on(remainder, evaluate)
 
 
-def _executor(graph: Graph, follows: Cut | None) -> Executor:
+def _executor(graph: Graph, follows: GraphBreak | None) -> Executor:
     types = {name: type_at_hand(each) for name, each in graph.types.items()}
     made = [node for node in graph.nodes if (node.domain, node.op_type) == ("opbuild", TABLE)]
     constants = {name: _value(value, types[name]) for name, value in graph.constants.items()}
@@ -125,5 +126,5 @@ def _value(value: Any, kind: TensorType) -> Any:
     return np.asarray(value_at_hand(value, kind.dtype), kind.dtype) if is_tensor(kind) else value
 
 
-def _shown(cut: Cut | None) -> Any:
-    return None if cut is None else {**cut_to_json(cut), "why": ""}
+def _shown(follows: GraphBreak | None) -> Any:
+    return None if follows is None else {**break_to_json(follows), "why": ""}

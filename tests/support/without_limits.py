@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from opbuild.families.catalogue import find
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.lowering.available import Call, Kernels
+from opbuild.lowering.context import Chooser
+from opbuild.lowering.pending import Made
 from opbuild.program import View
 
 
-class WithoutLimits(Kernels):
-    """Stands for kernels that are legal at any extent; remembers which were asked for."""
+class WithoutLimits(Chooser):
+    """Takes kernels that are legal at any extent; remembers which."""
 
     def __init__(self) -> None:
         self.descs: dict[OpDesc, None] = {}
 
-    def has(self, desc: OpDesc) -> bool:
-        """Return that there is no other, so that no rule picks an algorithm that has limits."""
-        return False
-
-    def serve(self, desc: OpDesc, views: tuple[View, ...]) -> Call:
+    def serve(self, desc: OpDesc, views: tuple[View, ...]) -> Made:
         """Return the call of the variant without limits."""
         found = find(desc.family).without_limits(desc)
         self.descs[found] = None

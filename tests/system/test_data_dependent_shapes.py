@@ -87,7 +87,7 @@ def nothing_lowered(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 @pytest.mark.slow
 def test_tokens_with_a_growing_cache_are_bound_by_numbers(tmp_path: Path, nothing_lowered: Callable[[], None]) -> None:
-    """The number of all keys is an extent: two tokens are built, then one template serves; another process finds it."""
+    """The number of all keys is an extent: two tokens are built, then one program serves; another process finds it."""
     path = tmp_path / "growing.onnx"
     model = growing()
     onnx.save(model, path)

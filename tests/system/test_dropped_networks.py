@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import opbuild
 import opbuild.onnxruntime as ort
-from generated.random_parts import RandomParts
+from generated.random_segments import RandomSegments
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import OpbuildError
 from opbuild.frontend.onnx_model import load_model
@@ -52,7 +52,7 @@ def _model(nodes: list[onnx.NodeProto], extent: str | int, **constants: np.ndarr
 
 
 def _selecting() -> bytes:
-    """Return a network in parts: how many elements there are depends on data."""
+    """Return a network in segments: how many elements there are depends on data."""
     return _model(
         [
             helper.make_node("NonZero", ["x"], ["places"]),
@@ -156,7 +156,7 @@ def _training(folder: Path) -> None:
 WAYS: dict[str, Make] = {
     "one size": _one_size,
     "open sizes": _open_sizes,
-    "in parts": _parts,
+    "in segments": _parts,
     "session": _session,
     "graph": _graph,
     "offline model": _offline,
@@ -213,9 +213,9 @@ def test_a_build_that_may_compile_nothing_leaves_nothing(tmp_path: Path, monkeyp
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEED, SEED + (CAMPAIGN // 20 or 2)))
-def test_random_networks_in_parts_are_freed_at_once(seed: int, tmp_path: Path) -> None:
+def test_random_networks_in_segments_are_freed_at_once(seed: int, tmp_path: Path) -> None:
     """Branches, loops and what depends on data: nothing of what was bound for them is part of a cycle."""
-    found = RandomParts(seed)
+    found = RandomSegments(seed)
 
     def run() -> None:
         network = opbuild.compile(found.model)

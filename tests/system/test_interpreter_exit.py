@@ -1,6 +1,6 @@
 """Programs that end while opbuild works behind them: however they end, and whenever, nothing is said about it.
 
-A program compiles a network of open sizes and calls it at some, so that kernels, templates and weights are made behind
+A script compiles a network of open sizes and calls it at some, so that kernels, programs and weights are made behind
 the calls; then it ends in one of many ways, at a random moment.
 """
 

@@ -259,9 +259,9 @@ def test_a_constant_if_is_inlined_and_another_cuts_the_network() -> None:
     free = model(node)
     free.graph.input.append(helper.make_tensor_value_info("c", TensorProto.BOOL, ()))
     fails(UnsupportedOperatorError, free, "If node 'choice'", "run time")
-    cut = load_model(free).walk({}, evaluate).cut
-    assert cut is not None
-    assert (cut.kind, cut.reads) == ("values", ("c",))
+    follows = load_model(free).walk({}, evaluate).follows
+    assert follows is not None
+    assert (follows.kind, follows.reads) == ("values", ("c",))
 
 
 def test_functions_of_a_model_are_inlined() -> None:

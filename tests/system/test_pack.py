@@ -103,7 +103,7 @@ NEEDLESS = {
     *("opbuild.families.user.family", "opbuild.families.matmul_integer.family", "opbuild.lowering.rules.conv_product"),
     *("opbuild.frontend.microsoft", "opbuild.frontend.onnx_single"),
     *("opbuild.runtime.symbolic", "opbuild.runtime.symbols", "opbuild.runtime.dynamic", "opbuild.runtime.numbering"),
-    *("opbuild.runtime.in_parts", "opbuild.backend.host.trees"),
+    *("opbuild.pipeline.segmented", "opbuild.backend.host.trees"),
     *(f"opbuild.graph.passes.composite.{name}" for name in ("axes", "einsum", "images", "signal")),
     *("opbuild.families.conv.definition", "opbuild.families.conv.schedule", "opbuild.backend.halide.emission"),
 }

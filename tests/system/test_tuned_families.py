@@ -78,7 +78,7 @@ def test_each_candidate_computes_what_the_default_does(case: str, tmp_path: Path
     usual, expected = built(tmp_path / "cache")
     setup = set_up(Config.from_environment(op_compiler_cache_mode="disable"), None, None)
     asked = Tuned(Chosen({}))
-    lower(tuner._graph(model.SerializeToString(), setup, {})[0], host_level(), Options(kernels=asked))
+    lower(tuner._graph(model.SerializeToString(), setup, {})[0], host_level(), Options(chooser=asked))
     tried = 0
     for question, found in asked.asked.items():
         if question.family != FAMILIES[case]:

@@ -231,7 +231,7 @@ def test_threads_that_build_the_same_at_once_all_get_it(built: Path, cache: Path
     assert opbuild.compile(built / "model.onnx", cache_path=cache).report.image
 
 
-def test_a_template_is_stored_behind_its_network(cache: Path) -> None:
+def test_a_program_is_stored_behind_its_network(cache: Path) -> None:
     """Sizes that come in another process are bound to it: nothing is compiled or packed for them."""
     opbuild.warm([model("rows").SerializeToString()], shapes={"x": (4, WIDTH)}, cache_path=cache)
     net = opbuild.compile(

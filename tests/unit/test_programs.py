@@ -44,7 +44,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_a_store_serves_new_sizes_where_nothing_can_be_compiled(store: Path) -> None:
-    """The template and its kernels are stored: sizes that no process met need neither compiler nor model."""
+    """The program and its kernels are stored: sizes that no process met need neither compiler nor model."""
     events: list[Event] = []
     network = opbuild.compile(model(), cache_path=store, forbid_compile=True, observer=events.append)
     for rows in (33, 20, 5, 100, 33, 12):
@@ -86,7 +86,7 @@ def test_after_the_first_size_of_a_cold_store_no_other_is_built(tmp_path: Path, 
 
 
 @pytest.mark.slow
-def test_a_process_that_finds_a_template_reads_no_model(store: Path) -> None:
+def test_a_process_that_finds_a_program_reads_no_model(store: Path) -> None:
     """Neither its calls nor what is behind them load onnx or a compiler; new sizes are bound all the same."""
     code = (
         "import sys, numpy as np, opbuild\n"
@@ -136,7 +136,7 @@ def test_sizes_that_decide_something_are_right(store: Path, rows: int, made: lis
         assert network(np.zeros((0, 24), np.float32)).shape == (0, 8)
 
 
-def test_a_damaged_template_is_not_used(store: Path, tmp_path: Path) -> None:
+def test_a_damaged_program_is_not_used(store: Path, tmp_path: Path) -> None:
     """What is not what was written is a miss: the size is built."""
     folder = tmp_path / "store"
     shutil.copytree(store, folder)

@@ -175,7 +175,7 @@ class LineProgress:
         self._write(before + ", ".join(filter(None, (done, state.step_text, duration(state.elapsed), left, doing))))
 
     def close(self) -> None:
-        """End the lines in between, also those of builds to come: a part of a network may be built as it runs."""
+        """End the lines in between, also those of builds to come: a segment of a network may be built as it runs."""
         self._closed = True
         self._stop.set()
 

@@ -75,6 +75,6 @@ def built_and_timed(
     data = None
     if timed or not network.bound_inputs or network.report.cuts:
         data = complete_inputs(ports_of(network), given, seed, input_shapes, served)
-        network.run(data)  # builds what is not bound until values are there: sizes that are open, and later parts
+        network.run(data)  # builds what is not bound until values are there: sizes that are open, and later segments
     picture.built()
     return network, config, network.profile(data, runs=runs) if timed else None

@@ -16,12 +16,12 @@ from opbuild.dtypes import numpy_dtype
 from opbuild.errors import InvalidModelError, ModelError, RunError, UnsupportedOperatorError
 from opbuild.frontend.block import Block
 from opbuild.frontend.indices import checked
-from opbuild.frontend.known import Known, Names, computed
 from opbuild.frontend.onnx_upgrade import upgrade
 from opbuild.frontend.open_binder import OpenBinder
 from opbuild.frontend.open_values import decides, evaluate_open, is_open_value
+from opbuild.frontend.remainder import Known, Names, computed
 from opbuild.frontend.rewritten import rewrites
-from opbuild.graph.cut import HOST_VALUE
+from opbuild.graph.breaks import HOST_VALUE
 from opbuild.graph.extents import is_open
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.bounded import Bounded
@@ -114,7 +114,7 @@ class NodeBinder(OpenBinder):
         return tuple(self._resolve(each, scope, node.op_type, node.name) if each else "" for each in names)
 
     def restore(self, types: Mapping[str, TensorType], known: Mapping[str, Known]) -> None:
-        """Declare the values with which a part begins: those that are given when it runs, and constants."""
+        """Declare the values with which a segment begins: those that are given when it runs, and constants."""
         self._types.update(types)
         self._bounds = tuple(name for name in known if ">=" in name)
         for name, each in known.items():
@@ -124,7 +124,7 @@ class NodeBinder(OpenBinder):
                 self._tensors[name], self._origins[name] = each.read, each.origin
 
     def known(self, name: str) -> Known:
-        """Return a constant as another part reads it."""
+        """Return a constant as another segment reads it."""
         origin = self._origins.get(name)
         if origin is None:
             return computed(self.value(name), self._types[name].dtype)
@@ -398,7 +398,7 @@ class NodeBinder(OpenBinder):
 
     # The end
 
-    def part(self, name: str, inputs: Sequence[str], outputs: tuple[str, ...]) -> Graph:
+    def segment(self, name: str, inputs: Sequence[str], outputs: tuple[str, ...]) -> Graph:
         """Return the nodes so far as a graph that gives some of its values."""
         for output in outputs:
             self._load(output)

@@ -14,7 +14,7 @@ from opbuild.frontend.learned_vectors import support_classifier, support_regress
 from opbuild.frontend.learned_writing import FLOAT, Learned, classified, of_two, transformed
 from opbuild.frontend.rewriting import Rewriting, writes
 from opbuild.frontend.rewritten import LEARNED
-from opbuild.graph.cut import HOST_VALUE
+from opbuild.graph.breaks import HOST_VALUE
 from opbuild.graph.label_tables import label_table
 from opbuild.graph.passes.infer import is_text
 from opbuild.graph.types import IN_RANGE, Array, Node

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from opbuild.frontend.rewriting import Rewriting, writes
-from opbuild.graph.cut import HOST_VALUE
+from opbuild.graph.breaks import HOST_VALUE
 from opbuild.graph.types import Node
 
 

@@ -21,7 +21,7 @@ from opbuild.frontend.onnx_messages import FunctionProto, GraphProto, ModelProto
 from opbuild.frontend.onnx_read import DataFiles, opsets, to_array
 from opbuild.frontend.open_values import is_open_value, type_at_hand, value_at_hand
 from opbuild.frontend.rewritten import rewrites
-from opbuild.graph.cut import is_tensor
+from opbuild.graph.breaks import is_tensor
 from opbuild.graph.label_tables import MAPPED
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.passes.infer import check_sizes, has_rule, infer_node
@@ -33,7 +33,7 @@ MOST_TURNS = 1000
 
 
 class Binder(NodeBinder):
-    """Builds the graph of one part of a model.
+    """Builds the graph of one segment of a model.
 
     Args:
         model: The model.

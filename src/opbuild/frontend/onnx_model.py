@@ -14,9 +14,9 @@ from opbuild.frontend.onnx_messages import GraphProto, ModelProto, TensorProto, 
 from opbuild.frontend.onnx_order import in_order
 from opbuild.frontend.onnx_read import DataFiles, Source, dtype_name, external_tensors, opsets, read_model
 from opbuild.frontend.onnx_schemas import newest_opset
-from opbuild.frontend.rest import Rest, begin
+from opbuild.frontend.remainder import Remainder, begin
 from opbuild.frontend.walk import BY_DATA, Walked, walk
-from opbuild.graph.cut import HOST_VALUE
+from opbuild.graph.breaks import HOST_VALUE
 from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.opdesc import FREE
@@ -86,30 +86,30 @@ class OnnxModel:
         Raises:
             ShapeError: If a shape is missing or a node's inputs do not fit; the message names the input or the node.
             DTypeError: If an element type is not supported.
-            UnsupportedOperatorError: If an operator is unknown, or the network can only be bound in parts.
+            UnsupportedOperatorError: If an operator is unknown, or the network can only be bound in segments.
             InvalidModelError: If the graph is not valid.
         """
         walked = self.walk(input_shapes, evaluate)
-        if walked.cut is not None:
+        if walked.follows is not None:
             hint = "opbuild.compile binds such networks as they run"
-            raise UnsupportedOperatorError(walked.cut.why, hint).at(walked.cut.node)
+            raise UnsupportedOperatorError(walked.follows.why, hint).at(walked.follows.node)
         return walked.graph
 
     def walk(self, input_shapes: Mapping[str, tuple[int, ...]], evaluate: Evaluate) -> Walked:
-        """Return the first part of the model's network for inputs of given shapes; arguments and errors as ``bind``."""
+        """Return the first segment of the network for inputs of given shapes; arguments and errors as ``bind``."""
         with only_own_errors():
             opset = opsets(self._proto).get("", newest_opset())
-            rest = begin(self.block, self._input_types(input_shapes), opset)
-            return walk(rest, self._binder(evaluate), self.name, whole=True)
+            remainder = begin(self.block, self._input_types(input_shapes), opset)
+            return walk(remainder, self._binder(evaluate), self.name, whole=True)
 
-    def go_on(self, rest: Rest, evaluate: Evaluate) -> Walked:
-        """Return the next part of the model's network.
+    def go_on(self, remainder: Remainder, evaluate: Evaluate) -> Walked:
+        """Return the next segment of the model's network.
 
         Raises:
             ModelError: If a node is not valid.
         """
         with only_own_errors():
-            return walk(rest, self._binder(evaluate), self.name, whole=False)
+            return walk(remainder, self._binder(evaluate), self.name, whole=False)
 
     @lazily
     def block(self) -> Block:

@@ -12,7 +12,7 @@ import numpy as np
 from opbuild.errors import ModelError, RunError
 from opbuild.frontend.block import blocks
 from opbuild.frontend.open_values import fixed, is_data, is_open_value
-from opbuild.graph.cut import bound_of
+from opbuild.graph.breaks import bound_of
 from opbuild.graph.extents import as_extent, is_open
 from opbuild.graph.indices import UNCHECKED, bounds_of
 from opbuild.graph.passes.fold import RANDOM
@@ -45,7 +45,7 @@ class OpenBinder:
         """Return a constant."""
 
     def bounded_value(self, name: str, least: int) -> int | None:
-        """Return the greater of a value and an extent, if that is known alone; see ``Cut.least``."""
+        """Return the greater of a value and an extent, if that is known alone; see ``GraphBreak.least``."""
         for known in self._bounds:
             bound = bound_of(known, name)
             if bound is not None and (self._types[bound[0]].shape[bound[1]] if bound[0] else 0) <= least:

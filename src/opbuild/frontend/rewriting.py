@@ -35,7 +35,7 @@ class Scope(Protocol):
         """Return whether a value is a constant."""
 
     def bounded_value(self, name: str, least: int) -> int | None:
-        """Return the greater of a value and an extent, if that is known alone; see ``Cut.least``."""
+        """Return the greater of a value and an extent, if that is known alone; see ``GraphBreak.least``."""
 
 
 class Rewriting:

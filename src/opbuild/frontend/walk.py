@@ -1,6 +1,7 @@
-"""Binding one part of a network: its nodes are taken in order, up to the end or to one whose type can not be told yet.
+"""Binding one segment of a network: nodes are taken in order, up to the end or to one whose type cannot be told yet.
 
-What came before that node is the part's graph. The cut says what must be known before the rest is bound.
+What came before that node is the segment's graph. The graph break says what must be known before the remainder is
+bound.
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ import numpy as np
 from opbuild.errors import InvalidModelError, ModelError, RunError, UnsupportedOperatorError
 from opbuild.frontend.binding import Call, NodeBinder
 from opbuild.frontend.block import Block, Declared, blocks, captures, reads
-from opbuild.frontend.known import Known
 from opbuild.frontend.open_values import is_open_value
-from opbuild.frontend.rest import Frame, Rest
-from opbuild.graph.cut import HOST_VALUE, Body, Cut, Dimension, Kind, is_tensor
+from opbuild.frontend.remainder import Frame, Known, Remainder
+from opbuild.graph.breaks import HOST_VALUE, Body, Dimension, GraphBreak, Kind, is_tensor
 from opbuild.graph.expressions import DerivedValue, derived
 from opbuild.graph.extents import Extent
 from opbuild.graph.passes.blame import blaming
@@ -31,7 +31,7 @@ MOST_BESIDE = 64
 """Elements of the integers beside a value that decides, which are taken to decide too: axes beside starts and ends."""
 
 MOST_EMBEDDED = 4096
-"""Bytes of a constant that a cut holds; larger ones are results of the part before it."""
+"""Bytes of a constant that a break holds; larger ones are results of the segment before it."""
 
 REPEATED = ("Loop", "Scan", "SequenceMap")
 
@@ -47,19 +47,19 @@ MOVING = frozenset(
 
 @dataclass(frozen=True, eq=False)
 class Walked:
-    """One part of a network, bound.
+    """One segment of a network, bound.
 
     Attributes:
         graph: The part.
-        cut: What comes after it; None: the part is a whole network.
-        rest: What is to be bound behind the cut, as far as it is known; None at the end.
-        body: The body of the cut's Loop, Scan or SequenceMap, whose own inputs have no types yet.
+        follows: What comes after it; None: the segment is a whole network.
+        remainder: What is to be bound behind the break, as far as it is known; None at the end.
+        body: The body of the break's Loop, Scan or SequenceMap, whose own inputs have no types yet.
     """
 
     graph: Graph
-    cut: Cut | None = None
-    rest: Rest | None = None
-    body: Rest | None = None
+    follows: GraphBreak | None = None
+    remainder: Remainder | None = None
+    body: Remainder | None = None
 
     def without_graph(self) -> Walked:
         """Return what comes after it alone, once it was built: the graph holds constants."""
@@ -70,13 +70,13 @@ class _Stop(NamedTuple):
     """Why a walk ends before a node.
 
     Attributes:
-        kind: As a cut's.
+        kind: As a break's.
         reads: What is awaited, or what ``nodes`` read.
         nodes: What is to be evaluated.
         why: Why the node can not be typed.
         body: Of a Loop, Scan or SequenceMap.
         outer: What the body reads from outside.
-        least: As a cut's, by the part's names.
+        least: As a break's, by the segment's names.
         is_of_host: Whether the node reads or makes what is no tensor: its own results are all that waits for it.
     """
 
@@ -84,38 +84,38 @@ class _Stop(NamedTuple):
     reads: tuple[str, ...]
     nodes: tuple[Node, ...]
     why: str
-    body: Rest | None = None
+    body: Remainder | None = None
     outer: tuple[tuple[str, str], ...] = ()
     least: Dimension | None = None
     is_of_host: bool = False
 
 
-def walk(rest: Rest, binder: NodeBinder, name: str, *, whole: bool) -> Walked:
-    """Bind the first part of a rest.
+def walk(remainder: Remainder, binder: NodeBinder, name: str, *, whole: bool) -> Walked:
+    """Bind the first segment of a remainder.
 
     Args:
-        rest: What is to be bound.
+        remainder: What is to be bound.
         binder: Takes its nodes; new.
         name: The network's name.
-        whole: Whether a part that needs no cut is a network like any other, without one at its end.
+        whole: Whether a segment that needs no break is a network like any other, without one at its end.
 
     Raises:
         ModelError: If a node is not valid; the message names it.
     """
-    return _Walk(rest, binder, name).run(whole=whole)
+    return _Walk(remainder, binder, name).run(whole=whole)
 
 
 class _Walk:
-    def __init__(self, rest: Rest, binder: NodeBinder, name: str) -> None:
-        self._begun = rest
+    def __init__(self, remainder: Remainder, binder: NodeBinder, name: str) -> None:
+        self._begun = remainder
         self._binder = binder
         self._name = name
-        self._frames = [frame._replace(scope=dict(frame.scope)) for frame in rest.frames]
+        self._frames = [frame._replace(scope=dict(frame.scope)) for frame in remainder.frames]
         self._late: list[tuple[int, _Stop]] = []
         self._left: list[int] = []
         self._awaited: set[str] = set()
-        self._symbols = _Symbols(rest)
-        binder.restore(rest.types, rest.constants)
+        self._symbols = _Symbols(remainder)
+        binder.restore(remainder.types, remainder.constants)
         if self._frames[0].position == 0:
             self._open(self._frames[0])
 
@@ -123,9 +123,9 @@ class _Walk:
         while self._frames[-1].computes is not None or not self._frames[-1].is_done:
             stop = self._step()
             if stop is not None and not self._postpones(stop):
-                return self._cut_late() if self._late else self._cut(stop)
+                return self._break_late() if self._late else self._break(stop)
         if self._late:
-            return self._cut_late()
+            return self._break_late()
         outputs, scope = [output.name for output in self._frames[0].block.outputs], self._frames[0].scope
         others = [name for name, each in self._begun.types.items() if not is_tensor(each)]
         if whole and not others:
@@ -135,7 +135,7 @@ class _Walk:
         why = f"input {others[0]!r} is no tensor" if whole else ""
         symbols = tuple(self._symbols.places)
         return Walked(
-            self._graph(given), Cut("end", results, constants=held, why=why, symbols=symbols, derived=derived)
+            self._graph(given), GraphBreak("end", results, constants=held, why=why, symbols=symbols, derived=derived)
         )
 
     # Taking nodes
@@ -208,7 +208,7 @@ class _Walk:
     def _call(self, call: Call | None, node: Node, frame: Frame) -> None:
         """Go on with the function of a node, if it is to be taken in its place."""
         if call is not None:
-            for name in node.outputs:  # a cut inside the function knows nothing of them
+            for name in node.outputs:  # a break inside the function knows nothing of them
                 frame.scope.pop(name, None)
             within = f"{frame.within}{node.name}/"
             self._push(Frame(call.block, f"{frame.place}.function", 0, call.scope, call.opset, node, within))
@@ -269,7 +269,7 @@ class _Walk:
         first = {value: name for name, value in reversed(captured.items())}
         scope = {name: first[value] for name, value in captured.items()} | own
         known, derived = self._constants(first)
-        body = Rest((Frame(block, f"{frame.place}.body", 0, scope, frame.opset),), {}, known, derived=derived)
+        body = Remainder((Frame(block, f"{frame.place}.body", 0, scope, frame.opset),), {}, known, derived=derived)
         outer = tuple((name, value) for value, name in first.items() if name not in {*known, *derived})
         outputs = self._binder.declare(node.outputs, frame.scope)
         formal = inputs[: len(node.inputs)]
@@ -287,10 +287,10 @@ class _Walk:
         self._binder.assign(self._binder.declare(node.outputs, frame.scope), found)
         return True
 
-    # What only the host can do comes last, so that it cuts nothing in two that kernels compute
+    # What only the host can do comes last, so that it breaks nothing in two that kernels compute
 
     def _postpones(self, stop: _Stop) -> bool:
-        """Go on behind a node of the host; what reads numbers that it makes is left for the next part."""
+        """Go on behind a node of the host; what reads numbers that it makes is left for the next segment."""
         if not stop.is_of_host or len(self._frames) > 1:
             return False
         frame = self._frames[0]
@@ -304,8 +304,8 @@ class _Walk:
         self._frames[0] = frame._replace(position=frame.position + 1)
         return True
 
-    def _cut_late(self) -> Walked:
-        """Return the part that ends with what was postponed, in front of what was left and of what is not yet taken."""
+    def _break_late(self) -> Walked:
+        """Return the segment that ends with what was postponed, before what was left and what is not yet taken."""
         frame = self._frames[0]
         is_inside = len(self._frames) > 1  # a branch or a function, which is taken again
         left = [*self._left, *range(frame.position - is_inside, len(frame.block.nodes))]
@@ -319,16 +319,18 @@ class _Walk:
             Frame(replace(frame.block, nodes=nodes), path, len(taken), scope, frame.opset, None, frame.within)
         ]
         evaluated = tuple(each for _, stop in self._late for each in stop.nodes)
-        return self._cut(_Stop("data", _read_by(evaluated), evaluated, self._late[0][1].why))
+        return self._break(_Stop("data", _read_by(evaluated), evaluated, self._late[0][1].why))
 
-    # Cutting
+    # Breaking
 
-    def _cut(self, stop: _Stop) -> Walked:
-        """Return the part that ends here."""
+    def _break(self, stop: _Stop) -> Walked:
+        """Return the segment that ends here."""
         frame = self._frames[-1]
         node = frame.block.nodes[frame.position]
         opset = self._binder.opset
-        cut = Cut(stop.kind, path=frame.place, node=node.name, op_type=node.op_type, why=stop.why, opset=opset)
+        follows = GraphBreak(
+            stop.kind, path=frame.place, node=node.name, op_type=node.op_type, why=stop.why, opset=opset
+        )
         first = tuple(name for name in stop.reads if name in self._begun.types)
         if stop.kind == "values" and first:
             alone = self._begun.before is None or stop.least is not None or node.op_type == "If"
@@ -337,9 +339,11 @@ class _Walk:
             live = {name: name for name in begun.types}
             kept = tuple(name for name, each in begun.types.items() if not is_tensor(each))
             least = _least(stop.least, live)
-            cut = replace(cut, reads=(*asked, *first), live=live, kept=kept, state=begun.digest, least=least)
-            cut = replace(cut, symbols=tuple(("", index) for index in range(len(begun.numbers))), shapes=_shapes(begun))
-            return Walked(self._graph(()), cut, begun)
+            follows = replace(follows, reads=(*asked, *first), live=live, kept=kept, state=begun.digest, least=least)
+            follows = replace(
+                follows, symbols=tuple(("", index) for index in range(len(begun.numbers))), shapes=_shapes(begun)
+            )
+            return Walked(self._graph(()), follows, begun)
         if stop.kind != "values":
             self._frames[-1] = frame._replace(position=frame.position + 1)
         own = {name for each in stop.nodes for name in each.outputs}
@@ -353,37 +357,41 @@ class _Walk:
             for name, value in sorted(live.items())
             if value not in made or name not in used
         }
-        rest = Rest(frames, types, known, self._begun.on_host, derived=derived)
+        remainder = Remainder(frames, types, known, self._begun.on_host, derived=derived)
         wanted = [value for value in live.values() if value not in made]
-        cut = replace(cut, live=live, kept=tuple(name for name in live if name not in used), state=rest.digest)
-        cut = replace(cut, symbols=tuple(self._symbols.places), shapes=_shapes(rest))
+        follows = replace(
+            follows, live=live, kept=tuple(name for name in live if name not in used), state=remainder.digest
+        )
+        follows = replace(follows, symbols=tuple(self._symbols.places), shapes=_shapes(remainder))
         if stop.kind == "values":
             least = _least(stop.least, {value: name for name, value in live.items()})
-            cut = replace(cut, reads=tuple(named[name] for name in stop.reads), least=least)
-            return Walked(self._graph(wanted), cut, rest)
-        given, held, follows = self._split(stop.reads)
+            follows = replace(follows, reads=tuple(named[name] for name in stop.reads), least=least)
+            return Walked(self._graph(wanted), follows, remainder)
+        given, held, worked_out = self._split(stop.reads)
         results = [frames[0].scope[output.name] for output in frames[0].block.outputs] if _is_over(frames) else []
-        cut = replace(
-            cut,
+        follows = replace(
+            follows,
             results=tuple(results) if live.keys() >= {*results} else (),
             reads=tuple(name for name in stop.reads if name not in held),
             symbols=tuple(self._symbols.places),
-            derived=follows,
+            derived=worked_out,
             made=tuple(named[value] for value in made if named.get(value) in used),
             nodes=stop.nodes,
             constants=held,
             body=Body(stop.body.digest, stop.body.own_inputs, dict(stop.outer)) if stop.body else None,
         )
-        return Walked(self._graph((*wanted, *given, *(value for _, value in stop.outer))), cut, rest, stop.body)
+        return Walked(
+            self._graph((*wanted, *given, *(value for _, value in stop.outer))), follows, remainder, stop.body
+        )
 
     def _constants(self, named: Mapping[str, str]) -> tuple[dict[str, Known], dict[str, DerivedValue]]:
-        """Return what is constant of some values, by the names that the rest has for them, and what of it is open."""
+        """Return what is constant of some values, by their names in the remainder, and what of it is open."""
         found = self._derived(named)
-        rest = ((value, name) for value, name in named.items() if name not in found)
-        return {name: self._binder.known(value) for value, name in rest if self._binder.is_known(value)}, found
+        others = ((value, name) for value, name in named.items() if name not in found)
+        return {name: self._binder.known(value) for value, name in others if self._binder.is_known(value)}, found
 
     def _derived(self, named: Mapping[str, str]) -> dict[str, DerivedValue]:
-        """Return what of some values follows from open extents, by the names that the rest has for them."""
+        """Return what of some values follows from open extents, by the names that the remainder has for them."""
         opened = {value: self._binder.open_value(value) for value in named}
         return {
             named[value]: derived(each, self._binder.type_of(value).dtype, self._symbols.of)
@@ -391,8 +399,8 @@ class _Walk:
             if each is not None
         }
 
-    def _again(self) -> Rest:
-        """Return what this began with, its open values apart from this lowering; see ``Rest.numbers``."""
+    def _again(self) -> Remainder:
+        """Return what this began with, its open values apart from this lowering; see ``Remainder.numbers``."""
         begun = self._begun
         opened = {name: each for name, each in begun.known.items() if each.dtype}
         symbols = _Symbols(replace(begun, types={}))
@@ -402,7 +410,7 @@ class _Walk:
         return replace(begun, known=known, derived={**begun.derived, **more})
 
     def _split(self, names: Iterable[str]) -> tuple[tuple[str, ...], dict[str, Array], dict[str, DerivedValue]]:
-        """Return the values that the part's graph gives, and the small constants that the cut holds, or works out."""
+        """Return the values that the segment's graph gives, and small constants that the break holds or works out."""
         constants = {name: self._binder.value(name) for name in names if name and self._binder.is_known(name)}
         held = {name: np.array(value, order="C") for name, value in constants.items() if _is_held(value)}
         follows = self._derived({name: name for name, value in constants.items() if is_open_value(value)})
@@ -411,21 +419,21 @@ class _Walk:
         return tuple(name for name in names if name and name not in {*held, *follows}), held, follows
 
     def _graph(self, outputs: Collection[str]) -> Graph:
-        """Return the part's graph; its inputs are all tensors that the rest begins with."""
+        """Return the segment's graph; its inputs are all tensors that the remainder begins with."""
         types = self._begun.types
         wanted = tuple(dict.fromkeys(name for name in outputs if name and name not in types))
         inputs = [name for name, each in types.items() if is_tensor(each)]
-        return self._binder.part(self._name, inputs, wanted)
+        return self._binder.segment(self._name, inputs, wanted)
 
 
 class _Symbols:
-    """The numbers with which a part begins, as far as what comes after it follows from them.
+    """The numbers with which a segment begins, as far as what comes after it follows from them.
 
     Attributes:
-        places: Where the part has each of them; see ``Cut.symbols``.
+        places: Where the segment has each of them; see ``GraphBreak.symbols``.
     """
 
-    def __init__(self, begun: Rest) -> None:
+    def __init__(self, begun: Remainder) -> None:
         self.places: list[Dimension] = []
         self._known: dict[int, Dimension] = {}
         for name, each in begun.types.items():
@@ -446,11 +454,11 @@ class _Symbols:
         return self.places.index(place)
 
 
-def _shapes(rest: Rest) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the tensors with which a rest begins, -1 where an extent is open."""
+def _shapes(remainder: Remainder) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the tensors with which a remainder begins, -1 where an extent is open."""
     return {
         name: tuple(-1 if isinstance(extent, Extent) else extent for extent in each.shape)
-        for name, each in rest.types.items()
+        for name, each in remainder.types.items()
         if is_tensor(each)
     }
 
@@ -478,7 +486,7 @@ def _renamed(frames: Sequence[Frame]) -> tuple[tuple[Frame, ...], dict[str, str]
 
 
 def _least(least: Dimension | None, named: Mapping[str, str]) -> Dimension | None:
-    """Return what a value counts from as the rest calls it; from 0 if the rest does not read it."""
+    """Return what a value counts from as the remainder calls it; from 0 if the remainder does not read it."""
     if least is None:
         return None
     return (named[least[0]], least[1]) if least[0] in named else ("", 0)
@@ -495,7 +503,7 @@ def _is_over(frames: Sequence[Frame]) -> bool:
 
 
 def _is_held(value: Array) -> bool:
-    """Return whether a cut holds a constant: it is small, or text, which no part gives."""
+    """Return whether a break holds a constant: it is small, or text, which no segment gives."""
     return not is_open_value(value) and (value.nbytes <= MOST_EMBEDDED or value.dtype == object)
 
 

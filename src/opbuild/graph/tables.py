@@ -1,7 +1,7 @@
 """Tables that are constants of one size: worked out for each, from numbers that may be open extents.
 
 A kernel that looks something up (which neighbours a position has, how many elements a window averages) reads a table.
-Where its extents are open, a template holds the table's name and arguments, and each size has its own. So have numbers
+Where its extents are open, a program holds the table's name and arguments, and each size has its own. So have numbers
 that follow from extents and are data of an operator.
 """
 

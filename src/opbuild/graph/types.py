@@ -164,7 +164,7 @@ class Graph:
         opset: The version of ONNX's operator set that ``nodes`` speak.
         updates: Outputs that replace inputs, as pairs of positions, an output's and an input's, of equal types: when
             the network has run, the caller's array of the input holds the output, and is what is returned.
-        follows: The graph break behind it (``graph.cut``), if it is a segment of a network; no pass keeps it.
+        follows: The graph break behind it (``graph.breaks``), if it is a segment of a network; no pass keeps it.
     """
 
     name: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from opbuild.errors import ShapeError
 from opbuild.families.blocked import blocks
@@ -18,9 +18,8 @@ from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.kernel.level import Level
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc
-from opbuild.lowering.available import Kernels
 from opbuild.lowering.operands import Blocked, Gate, OperandRef, Plain, Storage, dense_strides, new_dense
-from opbuild.lowering.pending import MakeCall, Pending, PendingHost
+from opbuild.lowering.pending import Made, MakeCall, Pending, PendingHost
 from opbuild.lowering.repetition import Repetitions
 from opbuild.lowering.strided import dense_as, transposed
 from opbuild.lowering.transfer import channel_table, copy, from_blocked, in_order, is_large, to_blocked
@@ -32,6 +31,30 @@ from opbuild.program import Buffer, BufferKind, Call, HostCall, KernelCall, Port
 V = TypeVar("V")
 
 
+class Chooser(Protocol):
+    """Chooses the variants of kernels.
+
+    Attributes:
+        is_elsewhere: Whether what is asked for is run at other sizes than that at hand.
+    """
+
+    is_elsewhere: bool = False
+
+    def choose(self, site: tuple[str, ...], function: Callable[..., V], arguments: tuple[Any, ...]) -> V:
+        """Return the variant that lowering is to ask for: that of ``function``, a family's, or another of its own.
+
+        Args:
+            site: The nodes that are lowered.
+            function: A family's ``choose``.
+            arguments: What it is called with.
+        """
+        return function(*arguments)
+
+    def serve(self, desc: OpDesc, views: tuple[View, ...]) -> Made:
+        """Return a call that computes what ``desc`` on ``views`` would; by default that very one."""
+        return desc, views
+
+
 @dataclass(frozen=True)
 class Options:
     """What a user may decide about lowering; all of it reaches the keys through descriptors.
@@ -39,14 +62,12 @@ class Options:
     Attributes:
         impl_mode: ``high_performance`` or ``high_precision``; see ``Lowering.impl_mode``.
         impl_types: Operator types for which ``impl_mode`` counts; empty for all.
-        kernels: The kernels that may be called; None lets lowering ask for any.
-        on_host: Names of nodes that the host backend takes.
+        chooser: Chooses variants; None lets each family choose its own.
     """
 
     impl_mode: str = HIGH_PERFORMANCE
     impl_types: tuple[str, ...] = ()
-    kernels: Kernels | None = None
-    on_host: frozenset[str] = frozenset()
+    chooser: Chooser | None = None
 
 
 class NotServedError(Exception):
@@ -245,16 +266,12 @@ class Lowering:
 
     def choose(self, function: Callable[..., V], *extents: Any) -> V:
         """Return what a family's ``choose`` returns for these extents on machines of the level."""
-        kernels, arguments = self.options.kernels, (*extents, self.machine)
-        if kernels is None:
+        chooser, arguments = self.options.chooser, (*extents, self.machine)
+        if chooser is None:
             return function(*arguments)
-        if kernels.is_elsewhere != self._repetitions.is_elsewhere:
-            kernels.is_elsewhere = self._repetitions.is_elsewhere
-        return kernels.choose(self.site, function, arguments)
-
-    def may_call(self, desc: OpDesc) -> bool:
-        """Return whether there may be this very kernel: where kernels are given, whether it is one of them."""
-        return self.options.kernels is None or self.options.kernels.has(desc)
+        if chooser.is_elsewhere != self._repetitions.is_elsewhere:
+            chooser.is_elsewhere = self._repetitions.is_elsewhere
+        return chooser.choose(self.site, function, arguments)
 
     # -- calls --------------------------------------------------------------------------------------------------------
 
@@ -355,8 +372,8 @@ class Lowering:
         self.site = call.nodes
         self._repetitions.is_elsewhere = repeated is not None and not at_hand(repeated.count)
         desc, views = (call.make, views) if isinstance(call.make, OpDesc) else call.make(views)
-        if self.options.kernels is not None:
-            desc, views = self.options.kernels.serve(desc, views)
+        if self.options.chooser is not None:
+            desc, views = self.options.chooser.serve(desc, views)
         if self._repetitions.is_elsewhere:
             return KernelCall(desc, views, call.nodes, 0, repeated)
         dims = tuple(tuple((at_hand(extent), at_hand(stride)) for extent, stride in view.dims) for view in views)
@@ -431,7 +448,7 @@ class Lowering:
         return value
 
     def _write_plain(self, name: str, source: Blocked, value: Plain, *, transposes: bool) -> None:
-        chosen = partial(from_blocked, choose=self.choose, may_call=self.may_call, transposes=transposes)
+        chosen = partial(from_blocked, choose=self.choose, transposes=transposes)
         make = partial(chosen, dtype=value.storage.dtype)
         for n in self.images(value.shape[0]):
             self.emit(make, (source.window(n), value.image(n)), (name,))

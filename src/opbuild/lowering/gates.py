@@ -78,7 +78,7 @@ def _serves(lowering: Lowering, product: str) -> bool:
     if conv.inputs.count(product) != 1 or conv.inputs[0] != product or not lowering.is_constant(weights):
         return False
     outputs, inputs, *kernel = lowering.type(weights).shape
-    if kernel != [1, 1] or lowering.type(product).shape[1] != inputs or conv.name in lowering.options.on_host:
+    if kernel != [1, 1] or lowering.type(product).shape[1] != inputs:
         return False
     if numbers_of(lowering.graph.constants, weights) == "bfloat16" or lowering.impl_mode(conv) == HIGH_PRECISION:
         return False

@@ -5,7 +5,6 @@ from __future__ import annotations
 from opbuild.errors import ShapeError
 from opbuild.graph.attention import split_attention
 from opbuild.graph.elementwise import split_epilogue
-from opbuild.graph.indices import is_check
 from opbuild.graph.types import Graph, Node
 from opbuild.graph.user_operators import find
 from opbuild.kernel.level import Level
@@ -53,8 +52,6 @@ def _lower_node(lowering: Lowering, node: Node) -> None:
     try:
         if serve is None:
             raise NotServedError(f"no kernel for {node.op_type}")
-        if node.name in lowering.options.on_host and not is_check(node):
-            raise NotServedError("none of the kernels that there are serves it")
         lowering.site = (node.name,)
         serve(lowering, node)
     except NotServedError as reason:

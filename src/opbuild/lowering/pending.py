@@ -10,7 +10,10 @@ from opbuild.lowering.operands import OperandRef, Plain
 from opbuild.platform.records import dataclass
 from opbuild.program import View
 
-MakeCall = Callable[[tuple[View, ...]], tuple[OpDesc, tuple[View, ...]]]
+Made = tuple[OpDesc, tuple[View, ...]]
+"""A call of a kernel."""
+
+MakeCall = Callable[[tuple[View, ...]], Made]
 """Makes the descriptor once the views are known; it may collapse or reorder dimensions of the views."""
 
 

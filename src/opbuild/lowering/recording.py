@@ -8,15 +8,16 @@ from typing import Any, TypeVar
 
 from opbuild.graph.extents import Extent, at_example, at_hand
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
-from opbuild.lowering.available import Call, Kernels
+from opbuild.lowering.context import Chooser
+from opbuild.lowering.pending import Made
 from opbuild.platform.records import replace
 from opbuild.program import Question, View
 
 V = TypeVar("V")
 
 
-class Recording(Kernels):
-    """Stands for kernels of every variant; families, and what tuning found, answer for the size at hand.
+class Recording(Chooser):
+    """Chooses what families, and what tuning found, answer for the size at hand, and keeps what was asked.
 
     Args:
         chosen: Answers for that size.
@@ -25,15 +26,11 @@ class Recording(Kernels):
         questions: What was asked.
     """
 
-    def __init__(self, chosen: Kernels) -> None:
+    def __init__(self, chosen: Chooser) -> None:
         self._chosen = chosen
         self.questions: list[Question] = []
 
-    def has(self, desc: OpDesc) -> bool:
-        """Return that there is this kernel, so that rules ask for the fastest algorithm."""
-        return True
-
-    def serve(self, desc: OpDesc, views: tuple[View, ...]) -> Call:
+    def serve(self, desc: OpDesc, views: tuple[View, ...]) -> Made:
         """Return the very call; what a descriptor holds of open extents, it holds of this size alone."""
         inputs, outputs = (tuple(map(_fixed_operand, side)) for side in (desc.inputs, desc.outputs))
         return replace(desc, inputs=inputs, outputs=outputs, attrs=_fixed(desc.attrs)), views

@@ -74,8 +74,6 @@ def in_blocks(lowering: Lowering, name: str, node: str, *, turned: bool = False,
     if turned and taps == 1 and not tile:
         return None  # rows of 16 elements that are copied as they lie
     desc = weight_blocks.describe(taps, turned, tile, blocked=own is not None)
-    if not lowering.may_call(desc):
-        return None
     first, second = (inner, outer) if turned else (outer, inner)
     if tile:
         shape: tuple[int, ...] = ((tile + 2) ** 2, first // BLOCK, second, BLOCK)
@@ -103,8 +101,6 @@ def turned_blocks(
         across: Those of a row.
     """
     desc = weight_blocks.describe(0, True, blocked=True)
-    if not lowering.may_call(desc):
-        return None
     outer, inner = blocks_.shape[:2]
     target = lowering.temporary(TensorType("float32", (inner, outer, len(down), len(across), BLOCK, BLOCK)))
     source, written = blocks_, target

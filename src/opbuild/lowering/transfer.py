@@ -5,7 +5,7 @@ What concerns blocks takes one image a call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -20,15 +20,13 @@ from opbuild.families.shuffle import family as shuffle
 from opbuild.families.to_blocked import family as to_blocks
 from opbuild.graph.extents import always_equal, is_at_least, is_one, is_step, may_reach
 from opbuild.graph.types import Array
-from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.loops import Dims, Loops, collapse
+from opbuild.lowering.pending import Made
 from opbuild.lowering.strided import constant_step
 from opbuild.program import View
 
 LARGE = 512
 """Positions of a block's plane that fill the first-level cache, roughly."""
-
-Made = tuple[OpDesc, tuple[View, ...]]
 
 
 def copy(views: Sequence[View], dtype: str, choose: Choose) -> Made:
@@ -71,7 +69,6 @@ def from_blocked(
     views: tuple[View, ...],
     dtype: str,
     choose: Choose,
-    may_call: Callable[[OpDesc], bool] = lambda _: True,
     *,
     transposes: bool = True,
 ) -> Made:
@@ -83,7 +80,6 @@ def from_blocked(
         views: The blocks, and the image.
         dtype: The type of the elements.
         choose: Chooses variants.
-        may_call: Says whether there may be a kernel.
         transposes: Whether planes are large (``is_large``).
     """
     source, target = views
@@ -94,11 +90,9 @@ def from_blocked(
     if is_whole and transposes and may_reach(row[0], BLOCK):
         lane, *places, block = blocked
         rows, lanes = (places[0], lane, places[1], block), (row, (BLOCK, plane), column, (block[0], BLOCK * plane))
-        made = copy(
+        return copy(
             (View(source.buffer, source.offset, rows), View(target.buffer, target.offset, lanes)), dtype, choose
         )
-        if may_call(made[0]):
-            return made
     desc = from_blocks.describe(dtype, step, choose(from_blocks.choose, plain[0][0], step == 1))
     return desc, (View(source.buffer, source.offset, blocked), View(target.buffer, target.offset, plain))
 

@@ -15,10 +15,10 @@ from opbuild.families.family import Family, Variant
 from opbuild.families.knowledge import Answer, Knowledge, Question
 from opbuild.kernel.answers import Answered
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.lowering.available import Call, Kernels
+from opbuild.lowering.context import Chooser
 from opbuild.platform.lazily import lazily
 from opbuild.platform.records import dataclass, field
-from opbuild.program import Program, View
+from opbuild.program import Program
 from opbuild.text.canonical import canonical_json
 
 V = TypeVar("V")
@@ -61,8 +61,8 @@ class Nothing(Knowledge):
 
 
 @dataclass
-class Tuned(Kernels):
-    """Stands for kernels of every variant, of which a bank may choose.
+class Tuned(Chooser):
+    """Lets a bank choose among the variants that families name.
 
     Attributes:
         knowledge: The bank.
@@ -73,14 +73,6 @@ class Tuned(Kernels):
     knowledge: Knowledge
     withheld: Collection[tuple[Question, Variant | None]] = ()
     asked: dict[Question, Asked] = field(default_factory=dict)
-
-    def has(self, desc: OpDesc) -> bool:
-        """Return that there is this kernel, so that rules ask for the fastest algorithm."""
-        return True
-
-    def serve(self, desc: OpDesc, views: tuple[View, ...]) -> Call:
-        """Return the very call."""
-        return desc, views
 
     def choose(self, site: tuple[str, ...], function: Callable[..., V], arguments: tuple[Any, ...]) -> V:
         """Return the bank's answer if it has one that the family names a candidate, else the family's own."""

@@ -66,16 +66,6 @@ def _is_open(shape: tuple[int, ...] | None) -> bool:
     return shape is None or FREE in shape
 
 
-def of_ranks(inputs: Sequence[Endpoint], shapes: Sequence[tuple[int, ...]]) -> tuple[Endpoint, ...]:
-    """Return inputs of which those that may have any number of dimensions have that of a call's, all of them open."""
-    if not shapes:
-        return tuple(inputs)
-    return tuple(
-        Endpoint(each.name, TensorType(each.type.dtype, (FREE,) * len(shape))) if each.shape is None else each
-        for each, shape in zip(inputs, shapes, strict=True)
-    )
-
-
 def outputs_of(
     declaration: Declaration,
     inputs: Sequence[Endpoint],

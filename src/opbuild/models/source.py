@@ -24,7 +24,7 @@ from opbuild.runtime.binding import Shapes
 if TYPE_CHECKING:
     from opbuild.files.held import HeldFile
     from opbuild.frontend.onnx_model import OnnxModel
-    from opbuild.frontend.rest import Rest
+    from opbuild.frontend.remainder import Remainder
     from opbuild.frontend.walk import Walked
 
 Model = str | os.PathLike[str] | bytes | Any
@@ -108,8 +108,8 @@ class ModelSource:
         inputs = zip(self.declaration.inputs, shapes, strict=True)
         return {name: TensorType(dtype, shape) for (name, dtype, _), shape in inputs}
 
-    def graph(self, shapes: Shapes, clock: Clock, *, keep: bool = False) -> Graph:
-        """Read the model and return its graph for the shapes of its inputs; ``keep`` keeps it for the next graph.
+    def graph(self, shapes: Shapes, clock: Clock) -> Graph:
+        """Read the model and return its graph for the shapes of its inputs.
 
         Raises:
             ModelError: If the model is not valid, or does not fit the shapes.
@@ -118,11 +118,11 @@ class ModelSource:
         names = [name for name, _, _ in self.declaration.inputs]
         with clock("read"):
             model = self._loaded or self._load()
-            self._loaded = model if keep or self.keeps else None
+            self._loaded = model if self.keeps else None
             return model.bind(dict(zip(names, shapes, strict=True)), evaluate)
 
     def walk(self, shapes: Shapes, clock: Clock) -> Walked:
-        """Read the model and return its graph as ``graph`` does, or the first part of a network in parts.
+        """Read the model and return its graph as ``graph`` does, or the first segment of a network in segments.
 
         Raises:
             ModelError: As ``graph``.
@@ -131,18 +131,18 @@ class ModelSource:
         with clock("read"):
             model = self._loaded or self._load()
             walked = model.walk(dict(zip(names, shapes, strict=True)), evaluate)
-            self._loaded = None if walked.cut is None and not self.keeps else model
+            self._loaded = None if walked.follows is None and not self.keeps else model
             return walked
 
-    def go_on(self, rest: Rest, clock: Clock) -> Walked:
-        """Return the next part of a network in parts, whose model is kept in memory from the first one on.
+    def go_on(self, remainder: Remainder, clock: Clock) -> Walked:
+        """Return the next segment of a network in segments, whose model is kept in memory from the first one on.
 
         Raises:
             ModelError: As ``graph``.
         """
         with clock("read"):
             self._loaded = self._loaded or self._load()
-            return self._loaded.go_on(rest, evaluate)
+            return self._loaded.go_on(remainder, evaluate)
 
     def release(self) -> None:
         """Let others write to the file; who needs more of it than is kept reads it again."""

@@ -118,12 +118,12 @@ def _check_output(path: Path, model: Model | Graph) -> None:
 def _write(path: Path, plan: FilePlan, networks: Sequence[Assembled], setup: Setup) -> None:
     """Write networks that share their kernels; equal weights once."""
     built, weights, ranges = networks[0].built, PackedWeights(), plan.ranges
-    cuts = ranges.cuts if ranges else (None,) * len(networks)
+    breaks = ranges.breaks if ranges else (None,) * len(networks)
     records = [
-        replace(each.record, constants=weights.place(each.constants.arrays), cut=cut)
-        for each, cut in zip(networks, cuts, strict=False)
+        replace(each.record, constants=weights.place(each.constants.arrays), follows=follows)
+        for each, follows in zip(networks, breaks, strict=False)
     ]
-    more = [*range_sections(ranges, networks[len(cuts) :], plan.needed.kernels, weights)] if ranges else []
+    more = [*range_sections(ranges, networks[len(breaks) :], plan.needed.kernels, weights)] if ranges else []
     write_offline(
         path,
         name=plan.needed.name,

@@ -93,7 +93,7 @@ def write_offline(
         library: The linked kernels of all of them; empty if there are none.
         weights: The constants that the records refer to.
         build: What the build did, as JSON values.
-        outputs: The network's outputs, if its records are first parts of it, which have others.
+        outputs: The network's outputs, if its records are first segments of it, which have others.
         more: Further sections.
         trust: What it is signed with.
         watch: Told how many bytes of the weights are written.
@@ -182,17 +182,6 @@ class OfflineModel:
             raise self._invalid("its library is cut")
         return library
 
-    def plan(self, index: int) -> Any:
-        """Return the JSON of how a signature runs, of which only ``record`` says that it is sound.
-
-        Raises:
-            InvalidModelError: If it is no JSON.
-        """
-        try:
-            return parse_json(self.container.section(PLAN, index).tobytes())
-        except ValueError as error:
-            raise self._invalid(str(error)) from error
-
     def record(self, index: int) -> Record:
         """Return how a signature runs.
 
@@ -200,15 +189,15 @@ class OfflineModel:
             InvalidModelError: If the file's record can not be run safely.
         """
         try:
-            record = from_json(self.plan(index))
+            record = from_json(parse_json(self.container.section(PLAN, index).tobytes()))
         except ValueError as error:
             raise self._invalid(str(error)) from error
         ports = tuple((port.name, port.type.dtype) for port in record.inputs)
         if ports != self.inputs or tuple(port.type.shape for port in record.inputs) != self.signatures[index]:
             raise self._invalid(f"plan {index} has other inputs than the file says")
-        if record.cut is not None and not self.container.section(GRAPH).size:
-            raise self._invalid(f"plan {index} is a part of a network that the file does not hold")
-        if record.cut is None and tuple(port.name for port in record.outputs) != self.outputs:
+        if record.follows is not None and not self.container.section(GRAPH).size:
+            raise self._invalid(f"plan {index} is a segment of a network that the file does not hold")
+        if record.follows is None and tuple(port.name for port in record.outputs) != self.outputs:
             raise self._invalid(f"plan {index} has other outputs than the file says")
         return record
 

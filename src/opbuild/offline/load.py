@@ -106,7 +106,7 @@ class _Loaded:
         clock = Clock()
         with clock("load"):
             record = self._model.record(self._model.signatures.index(shapes))
-            if self.ranges and record.cut:  # what is stored whole ends before a graph break
+            if self.ranges and record.follows:  # what is stored whole ends before a graph break
                 return self.ranges.bind(shapes)
             constants = self._model.constants(record)
         try:

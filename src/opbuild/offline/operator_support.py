@@ -20,7 +20,7 @@ from opbuild.backend.host.evaluate import is_native
 from opbuild.config import Config
 from opbuild.errors import ModelError, OptionError, RunError
 from opbuild.events import ignore
-from opbuild.graph.cut import Cut, type_of_value
+from opbuild.graph.breaks import GraphBreak, type_of_value
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.kernel.host import host_level
 from opbuild.pipeline.setup import Setup
@@ -144,8 +144,8 @@ def outcome(example: Example) -> _Outcome:
     try:
         setup = Setup(Config(), host_level(), ignore)
         walked = load_model(example.model).walk({}, evaluate)
-        if walked.cut is not None:
-            return _outcome_of_cut(walked.graph, walked.cut)
+        if walked.follows is not None:
+            return _outcome_at_break(walked.graph, walked.follows)
         needed = Session(setup).plan([walked.graph], Clock())
     except ModelError as error:
         return _Outcome("refused", False, error.message.partition("node 'node'")[2].lstrip(": ") or error.message)
@@ -161,16 +161,16 @@ def outcome(example: Example) -> _Outcome:
     return _Outcome("host", not foreign, next(each.why for each in needed.host.values()))
 
 
-def _outcome_of_cut(graph: Graph, cut: Cut) -> _Outcome:
-    """Return what becomes of an operator for which a network is cut: the host computes it, or only chooses kernels."""
-    if cut.kind != "data":
+def _outcome_at_break(graph: Graph, follows: GraphBreak) -> _Outcome:
+    """Return what becomes of an operator at which a network breaks: the host computes it, or only chooses kernels."""
+    if follows.kind != "data":
         return _Outcome("kernel")
-    types = {**graph.types, **{name: type_of_value(value) for name, value in cut.constants.items()}}
-    constants = {**graph.constants, **cut.constants}
-    for node in cut.nodes:
-        if _results(node, [types[name] if name else None for name in node.inputs], constants, cut.opset) is None:
+    types = {**graph.types, **{name: type_of_value(value) for name, value in follows.constants.items()}}
+    constants = {**graph.constants, **follows.constants}
+    for node in follows.nodes:
+        if _results(node, [types[name] if name else None for name in node.inputs], constants, follows.opset) is None:
             return _Outcome("refused", False, "the onnx package does not evaluate it")
-    return _Outcome("host", all(map(is_native, cut.nodes)), "what it gives decides the shapes behind it")
+    return _Outcome("host", all(map(is_native, follows.nodes)), "what it gives decides the shapes behind it")
 
 
 def _evaluates(call: HostCall, graph: Graph) -> bool:

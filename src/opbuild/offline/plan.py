@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from opbuild.backend.evaluate import evaluate
 from opbuild.config import Config
 from opbuild.errors import OptionError, ShapeError, UnsupportedOperatorError
 from opbuild.events import Observer
@@ -16,7 +15,7 @@ from opbuild.kernel.soc_version import resolve_soc_version
 from opbuild.models.endpoints import inputs_of, outputs_of_any
 from opbuild.models.sizes import Sizes, make_sizes
 from opbuild.models.source import Model, ModelSource, open_model
-from opbuild.offline.ranges import RangePlan, Search, at_cut, waits_at
+from opbuild.offline.ranges import RangePlan, Search, at_break, waits_at
 from opbuild.offline.rehearsal import rehearse
 from opbuild.pipeline.segments import FirstSegment
 from opbuild.pipeline.setup import Setup, set_up
@@ -44,9 +43,9 @@ class FilePlan:
         needed: Programs and kernels.
         outputs: Names of the network's outputs.
         source: The model; None for a graph.
-        ranges: What serves every size in the ranges, or what comes behind the cuts of a network in parts; None if there
+        ranges: What serves every size in the ranges, or what comes behind the graph breaks of a network; None if there
             are only signatures, each of which is bound whole.
-        waits: The nodes at which parts of the network are bound when it is called.
+        waits: The nodes at which segments of the network are bound when it is called.
     """
 
     needed: Planned
@@ -87,7 +86,7 @@ def plan_file(
 ) -> FilePlan:
     """Return what an offline model needs; arguments as for ``build_offline``.
 
-    Of a network in parts without ``portable`` only what is sure to be needed before it is called with data.
+    Of a network in segments without ``portable`` only what is sure to be needed before it is called with data.
 
     Raises:
         ModelError: If the model is at fault, or a shape is open.
@@ -108,13 +107,13 @@ def plan_file(
     signatures = _signatures(source, input_shapes, variants)
     source.keeps = True
     walked = [source.walk(shapes, clock) for shapes in signatures]
-    if all(each.cut is None for each in walked):
+    if all(each.follows is None for each in walked):
         return FilePlan(session.plan([each.graph for each in walked], clock), _outputs(source), source)
     if portable:
         return _plan_segments(source, session, signatures)
-    met = rehearse(source, _first(source, signatures), signatures, evaluate)
+    met = rehearse(source, _first(source, signatures), signatures)
     certain = [each.source.graph(shapes, clock) for each in met for shapes in each.certain]
-    waits = waits_at(cut for each in met for cut in each.cuts.values())
+    waits = waits_at(found for each in met for found in each.breaks.values())
     return FilePlan(session.plan(certain, clock), _outputs(source), source, waits=tuple(waits.values()))
 
 
@@ -141,8 +140,8 @@ def _plan_segments(
     samples, clock = sizes.samples() if sizes else signatures, Clock()
     source.keeps = True
     first = _first(source, samples)
-    met = rehearse(source, first, samples, evaluate, REHEARSED if sizes else len(samples))
-    cuts = [cut for each in met for cut in each.cuts.values() if cut is not None]
+    met = rehearse(source, first, samples, REHEARSED if sizes else len(samples))
+    breaks = [found for each in met for found in each.breaks.values() if found is not None]
     stored = [*met[0].certain][:1] if sizes else signatures
     walked = [source.walk(shapes, clock) for shapes in stored]
     whole = session.plan([each.graph for each in walked], clock)
@@ -150,18 +149,18 @@ def _plan_segments(
     search.add(whole.kernels, whole.host)
     segments = [
         search.segment(first, samples, sizes.drawn() if sizes else ()),
-        *(search.segment(each.source, [*each.cuts]) for each in met[1:] if each.cuts),
+        *(search.segment(each.source, [*each.breaks]) for each in met[1:] if each.breaks),
     ]
-    for cut in cuts:
-        search.add({}, at_cut(cut))
+    for each in breaks:
+        search.add({}, at_break(each))
     plan = RangePlan(
         model=source.digest,
         declared=first.declaration.inputs,
         sizes=sizes,
-        outputs=outputs_of_any(source.graph, sizes, stored) if sizes and not cuts else _declared(source),
+        outputs=outputs_of_any(source.graph, sizes, stored) if sizes and not breaks else _declared(source),
         segments=tuple(segments),
-        cuts=tuple(each.cut for each in walked),
-        waits=tuple(waits_at(cuts).values()),
+        breaks=tuple(each.follows for each in walked),
+        waits=tuple(waits_at(breaks).values()),
     )
     return FilePlan(search.planned(whole, segments), _outputs(source), source, plan, plan.waits)
 

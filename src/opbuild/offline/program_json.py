@@ -86,8 +86,10 @@ def tables(record: Record) -> bytes:
 
 def why_not_in_c(record: Record) -> str:
     """Return why a record can not be run from C, or the empty text."""
-    if record.cut is not None:
-        return f"shapes depend on data or values ({record.cut.op_type} {record.cut.node}): it runs in Python only"
+    if record.follows is not None:
+        return (
+            f"shapes depend on data or values ({record.follows.op_type} {record.follows.node}): it runs in Python only"
+        )
     host = sorted({f"{step.node.op_type} ({step.node.name})" for step in record.steps.hosts})
     if host:
         return f"these operators have no kernel and run in Python only: {', '.join(host)}"

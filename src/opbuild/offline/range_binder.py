@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from opbuild.backend.evaluate import evaluate
-from opbuild.errors import BuildError, InvalidModelError, ModelError
+from opbuild.errors import BuildError, InvalidModelError, ModelError, ShapeError
 from opbuild.files.trust import parse_json
 from opbuild.graph.types import TensorType
 from opbuild.kernel.host import compared
@@ -19,18 +19,18 @@ from opbuild.models.sizes import Sizes, make_sizes
 from opbuild.offline.file import UNSOUND, OfflineModel
 from opbuild.offline.format import GRAPH
 from opbuild.pipeline.loaded import LoadedKernels
-from opbuild.pipeline.segments import FirstSegment, SegmentBinder
+from opbuild.pipeline.segmented import Segments
+from opbuild.pipeline.segments import FirstSegment
 from opbuild.platform.locks import Lock
 from opbuild.platform.records import NamedTuple
 from opbuild.platform.sources import own_sources
 from opbuild.report import Clock, OperatorReport, Report
-from opbuild.runtime.binding import Binding, Bound, Shapes
+from opbuild.runtime.binding import Binding, Bound, Shapes, Unserved
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.dynamic import DynamicNetwork, Sized
 from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.executor import Arena, Executor
 from opbuild.runtime.library import Library
-from opbuild.runtime.parts import NoProgramError
 from opbuild.runtime.record_json import from_json
 from opbuild.runtime.reports import make_report
 
@@ -74,7 +74,7 @@ class RangeBinder:
             model = _Model(str(content["model"]), Declaration(offline.name, inputs, outputs, ()))
             first = FirstSegment(cast("ModelSource", model), [each.shape or () for each in inputs])
             made = _Segments(file, segments)
-            self._binder = SegmentBinder(cast("ModelSource", model), first, made)
+            self._segments = Segments(cast("ModelSource", model), first, made)
             self._programs = made.programs(first)
 
     @property
@@ -101,14 +101,17 @@ class RangeBinder:
         if self.sizes is not None:
             self.sizes.check(shapes)
         self._require_same_version()
+        first = self._programs.bind(shapes)
+        if isinstance(first, Unserved):
+            raise ShapeError(*first)
         with self._file.sound():
-            return self._binder.bind(self._programs.bind(shapes), shapes)
+            return self._segments.bind(first, shapes)
 
     def _require_same_version(self) -> None:
         if self._sources == own_sources():
             return
-        in_parts = self._offline.record(0).cut is not None
-        served = "runs none of it" if in_parts else f"runs only {self._offline.served[0]}"
+        is_segment = self._offline.record(0).follows is not None
+        served = "runs none of it" if is_segment else f"runs only {self._offline.served[0]}"
         raise BuildError(
             f"{str(self._offline.container.path)!r} was written by another version of opbuild, which may choose "
             f"kernels otherwise; this one {served}",
@@ -136,8 +139,6 @@ class _File:
         """Turn what a network raises that is none, though its file is sealed, into an error of opbuild."""
         try:
             yield
-        except NoProgramError:
-            raise
         except (OSError, ModelError, BuildError, *UNSOUND) as error:
             where = repr(str(self.offline.container.path))
             raise InvalidModelError(f"{where} is no sound offline model: {error!r}", "write it again") from error
@@ -169,18 +170,17 @@ class _Programs:
         self._programs = [(int(number), _shapes(shapes)) for number, shapes in programs]
         self._networks: dict[int, DynamicNetwork] = {}
 
-    def bind(self, shapes: Shapes) -> Binding:
-        """Return the segment, ready for a size.
+    def bind(self, shapes: Shapes) -> Binding | Unserved:
+        """Return the segment, ready for a size; or why it is not, if no program is for it.
 
         Raises:
-            NoProgramError: If no program is for it.
             InvalidModelError: If the file is not sound.
         """
         file, clock = self._file, Clock()
         with clock("bind"), file.lock, file.sound():
             bound = self._bound(shapes)
         if bound is None:
-            raise NoProgramError(
+            return Unserved(
                 f"{str(file.offline.container.path)!r} has no program for {self._told(shapes)}",
                 "build it again with this size among the ranges' ends, or with fixed shapes",
             )
@@ -221,7 +221,7 @@ class _Programs:
         record = from_json(parse_json(offline.container.section(GRAPH, number).tobytes()))
         if [(port.name, port.type.dtype) for port in record.inputs] != [each[:2] for each in self._inputs if each.name]:
             raise ValueError(f"program {number} has other inputs than its segment")
-        if record.cut is None and tuple(port.name for port in record.outputs) != offline.outputs:
+        if record.follows is None and tuple(port.name for port in record.outputs) != offline.outputs:
             raise ValueError(f"program {number} has other outputs than the file says")
         return record
 

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from opbuild.errors import OpbuildError, ShapeError
-from opbuild.graph.cut import Cut
+from opbuild.graph.breaks import GraphBreak
 from opbuild.graph.formulas import Formulas, Numbers
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.models.declaration import Declared
@@ -104,7 +104,7 @@ class RangePlan:
         sizes: The ranges; None: the file's signatures are all sizes.
         outputs: The network's outputs, -1 where they differ between sizes.
         segments: Its segments, the first one first.
-        cuts: What comes after each program that is stored whole; None after a whole network.
+        breaks: What comes after each program that is stored whole; None after a whole network.
         waits: The nodes at which segments are bound when the network is called.
     """
 
@@ -113,7 +113,7 @@ class RangePlan:
     sizes: Sizes | None
     outputs: tuple[Endpoint, ...]
     segments: tuple[FileSegment, ...]
-    cuts: tuple[Cut | None, ...]
+    breaks: tuple[GraphBreak | None, ...]
     waits: tuple[str, ...] = ()
 
     @property
@@ -176,7 +176,7 @@ class Search:
 
     def _look(self, segment: FileSegment, source: Source, shapes: Shapes) -> bool:
         """Look at a size; return whether it needs a program or a kernel that others do not."""
-        from opbuild.pipeline.templates import kernels_of_any_size
+        from opbuild.pipeline.symbolic_lowering import kernels_for_all_sizes
 
         found, known = self._lowered(source, segment.inputs, shapes), len(self.kernels)
         self.add(found.program.descriptors(), host_nodes(found.program))
@@ -184,7 +184,7 @@ class Search:
             return len(self.kernels) > known
         segment.programs.append(found)
         if found.shapes is None:
-            self.add(kernels_of_any_size(found.program, lambda desc: [desc]), {})
+            self.add(kernels_for_all_sizes(found.program, lambda desc: [desc]), {})
         return True
 
     def add(self, kernels: Mapping[OpDesc, tuple[str, ...]], host: Mapping[str, HostNode]) -> None:
@@ -211,19 +211,19 @@ class Search:
         return Planned((*whole.graphs, *graphs), (*whole.programs, *programs), self.kernels, self.host)
 
 
-def at_cut(cut: Cut) -> dict[str, HostNode]:
-    """Return the nodes that are evaluated at a cut, by name."""
-    nodes = cut.nodes if cut.kind == "data" else ()
+def at_break(follows: GraphBreak) -> dict[str, HostNode]:
+    """Return the nodes that are evaluated at a graph break, by name."""
+    nodes = follows.nodes if follows.kind == "data" else ()
     return {node.name: HostNode(node, "what it computes decides the shapes behind it") for node in nodes}
 
 
-def waits_at(cuts: Iterable[Cut | None]) -> dict[str, str]:
+def waits_at(breaks: Iterable[GraphBreak | None]) -> dict[str, str]:
     """Return the nodes behind which segments are bound when a network is called, by place.
 
     Both branches of an If are known before.
     """
-    kinds = [cut for cut in cuts if cut is not None and cut.kind != "end" and cut.op_type != "If"]
-    return {cut.path: f"{cut.op_type} {cut.node}" for cut in kinds}
+    waits = [each for each in breaks if each is not None and each.kind != "end" and each.op_type != "If"]
+    return {each.path: f"{each.op_type} {each.node}" for each in waits}
 
 
 # -- the sections of the file -----------------------------------------------------------------------------------------

@@ -17,19 +17,19 @@ import numpy as np
 
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import ModelError, OpbuildError, ShapeError
-from opbuild.graph.cut import Answer, Cut
+from opbuild.graph.breaks import Answer, GraphBreak
 from opbuild.graph.extents import at_hand
 from opbuild.graph.types import Array, Graph, Node, TensorType
-from opbuild.pipeline.segments import FirstSegment, Segment, SegmentBinder, Walk
+from opbuild.pipeline.segmented import BoundSegment, Segments
+from opbuild.pipeline.segments import FirstSegment, Segment, Walk
 from opbuild.pipeline.source import Source
-from opbuild.pipeline.templates import open_shapes
+from opbuild.pipeline.symbolic_lowering import symbolic_shapes
 from opbuild.platform.records import dataclass, field
 from opbuild.program import Port
 from opbuild.report import Clock, Report
-from opbuild.runtime.binding import Binding, Shapes
+from opbuild.runtime.binding import Binding, Shapes, Unserved
 from opbuild.runtime.blocks import Blocks
-from opbuild.runtime.executor import Evaluate, Executor
-from opbuild.runtime.parts import BindNext, KnownParts, Part, Parts
+from opbuild.runtime.executor import Executor
 
 if TYPE_CHECKING:
     from opbuild.models.source import ModelSource
@@ -53,12 +53,12 @@ class Met:
 
     Attributes:
         source: The segment.
-        cuts: What came after it, for each of the sizes at which it was met.
+        breaks: What came after it, for each of the sizes at which it was met.
         certain: The sizes that calls surely have if they come here: no data decided them.
     """
 
     source: FirstSegment | Segment
-    cuts: dict[Shapes, Cut | None] = field(default_factory=dict)
+    breaks: dict[Shapes, GraphBreak | None] = field(default_factory=dict)
     certain: dict[Shapes, None] = field(default_factory=dict)
 
     def bind(self, shapes: Shapes) -> Binding:
@@ -66,12 +66,12 @@ class Met:
         clock = Clock()
         declared = [each.shape or () for each in self.source.declaration.inputs]
         try:
-            graph = self.source.graph(open_shapes(declared, shapes).shapes, clock)
+            graph = self.source.graph(symbolic_shapes(declared, shapes).shapes, clock)
         except OpbuildError:
             raise
         except Exception:  # from what does not know symbolic extents
             graph = self.source.graph(shapes, clock)
-        self.cuts[shapes] = graph.follows
+        self.breaks[shapes] = graph.follows
         return Binding(cast("Executor", _Stand(self, shapes, graph)), Report(graph.name), is_new=True)
 
 
@@ -87,22 +87,19 @@ class _MetSegments:
         return self.found.setdefault(key, Met(cast("Segment", source)))
 
 
-def rehearse(
-    model: ModelSource, first: FirstSegment, sizes: Iterable[Shapes], evaluate: Evaluate, most: int = 1
-) -> list[Met]:
+def rehearse(model: ModelSource, first: FirstSegment, sizes: Iterable[Shapes], most: int = 1) -> list[Met]:
     """Return segments that a network may have, its first one first.
 
     Args:
         model: The model.
         first: Its first segment.
         sizes: Shapes of the model's inputs.
-        evaluate: The host backend.
         most: For how many of them it is run.
 
     Raises:
         ShapeError: If the network takes none of the sizes.
     """
-    rehearsal, problem = _Rehearsal(model, first, evaluate), ShapeError("there is no size in the ranges")
+    rehearsal, problem = _Rehearsal(model, first), ShapeError("there is no size in the ranges")
     for shapes in sizes:
         try:
             most -= rehearsal.run_at(shapes)
@@ -111,11 +108,10 @@ def rehearse(
         if not most:
             break
     try:
-        if not rehearsal.met or not rehearsal.met[0].cuts:
+        if not rehearsal.met or not rehearsal.met[0].breaks:
             raise problem
         return rehearsal.met
     finally:
-        rehearsal.end()
         del problem  # its traceback has this frame: a cycle
 
 
@@ -123,82 +119,93 @@ class _Enough(Exception):  # noqa: N818 - it ends a run, and is no error
     """A run met enough segments."""
 
 
-class _Rehearsal:
-    def __init__(self, model: ModelSource, first: FirstSegment, evaluate: Evaluate) -> None:
-        self._segments = _MetSegments()
-        self._model, self._first = model, first
-        self._binder = SegmentBinder(model, first, self._segments)
-        self._evaluate = evaluate
-        self._parts = _Parts(self._next, self._evaluated)
+class _Rehearsal(Segments):
+    """Segments of which what a break may wait for is taken in turn: either branch of an If, values, or none."""
+
+    def __init__(self, model: ModelSource, first: FirstSegment) -> None:
+        self._sources = _MetSegments()
+        super().__init__(model, first, self._sources)
         self._maker = _Maker()
-        self._has_body: set[Part] = set()
-        self._certain: set[Part] = set()
+        self._has_body: set[BoundSegment] = set()
+        self._certain: set[BoundSegment] = set()
+        self._taken: Counter[str] = Counter()
 
     @property
     def met(self) -> list[Met]:
         """The segments that were met."""
-        return [*self._segments.found.values()]
+        return [*self._sources.found.values()]
 
     @property
-    def _known(self) -> int:
-        return sum(len(each.cuts) for each in self.met)
+    def _count(self) -> int:
+        return sum(len(each.breaks) for each in self.met)
 
     def run_at(self, shapes: Shapes) -> bool:
         """Run the network at one size until nothing new is met; return that it takes the size."""
-        met, given = self._segments.programs(self._first), self._first.tensors(shapes)
+        met, given = self._sources.programs(self._first), self._first.tensors(shapes)
         bound = met.bind(given)
         met.certain[given] = None
-        cut, quiet = met.cuts[given], 0
-        if cut is None:
+        follows, quiet = met.breaks[given], 0
+        if follows is None:
             return True
-        part = self._made(Part(bound.executor, cut, bound.report, Walk(self._first, given, cut)), is_certain=True)
+        walked = Walk(self._first, given, follows)
+        segment = self._made(BoundSegment(bound.executor, follows, bound.report, walked), is_certain=True)
         for number in range(MOST_RUNS):
-            known = self._known
-            self._run(part, number)
-            quiet = quiet + 1 if self._known == known else 0
+            count = self._count
+            self._run_once(segment, number)
+            quiet = quiet + 1 if self._count == count else 0
             if quiet == QUIET_RUNS and number >= len(CHANCES):
                 break
         return True
 
-    def end(self) -> None:
-        """Let go of what calls back: a cycle."""
-        del self._parts
-
-    def _run(self, part: Part, number: int) -> None:
+    def _run_once(self, segment: BoundSegment, number: int) -> None:
         """Run the network once, as far as made-up values lead."""
         self._maker.begin(number)
-        inputs = {port.name: self._maker.made(port.type) for port in part.executor.inputs}
+        inputs = {port.name: self._maker.made(port.type) for port in segment.executor.inputs}
         try:
-            self._parts.run(part, inputs)
+            self.run(segment, inputs)
         except (OpbuildError, _Enough):  # values that do not go together, as made-up ones may not
             return
 
-    def _next(self, part: Part, answer: Answer, types: Mapping[str, TensorType], body: bool) -> Part:
+    def _bind_next(
+        self, segment: BoundSegment, answer: Answer, types: Mapping[str, TensorType], *, is_body: bool
+    ) -> BoundSegment | Unserved:
         for guess in _guesses(answer):
             try:
-                found = self._binder.bind_next(part, guess, types, body)
+                found = super()._bind_next(segment, guess, types, is_body=is_body)
             except ModelError as error:
                 problem = error.with_traceback(None)
             else:
-                is_first_turn = body and part not in self._has_body
-                self._has_body.update([part] if body else [])
-                follows = is_first_turn or (part.cut.kind == "values" and part.cut.op_type == "If")
-                return self._made(found, is_certain=part in self._certain and follows)
+                is_first_turn = is_body and segment not in self._has_body
+                self._has_body.update([segment] if is_body else [])
+                is_sure = is_first_turn or (segment.follows.kind == "values" and segment.follows.op_type == "If")
+                return self._made(cast("BoundSegment", found), is_certain=segment in self._certain and is_sure)
         try:
             raise problem
         finally:
             del problem  # its traceback has this frame: a cycle
 
-    def _made(self, part: Part, *, is_certain: bool) -> Part:
-        """Return a part that makes up its results."""
-        stand = cast("_Stand", part.executor)
+    def _made(self, segment: BoundSegment, *, is_certain: bool) -> BoundSegment:
+        """Return a segment that makes up its results."""
+        stand = cast("_Stand", segment.executor)
         stand.make = self._maker.results
         if is_certain:
-            self._certain.add(part)
+            self._certain.add(segment)
             stand.met.certain[stand.shapes] = None
-        return part
+        return segment
 
-    def _evaluated(self, node: Node, inputs: Sequence[Any], opset: int) -> Sequence[Any]:
+    def _decided(
+        self, segment: BoundSegment, decided: Mapping[str, Array], symbols: tuple[int, ...], values: Mapping[str, Any]
+    ) -> BoundSegment:
+        follows = segment.follows
+        turn = self._taken[follows.state]
+        self._taken[follows.state] += 1
+        if follows.op_type == "If":
+            decided = {name: np.full_like(value, turn % 2 == 0) for name, value in decided.items()}
+        elif follows.can_wait and turn % 4 == 3:
+            return cast("BoundSegment", self._on_host(segment, symbols, values))
+        return super()._decided(segment, decided, symbols, values)
+
+    def _evaluate(self, node: Node, inputs: Sequence[Any], opset: int) -> Sequence[Any]:
         """Evaluate a node on made-up values, or on other lists of sizes and places if it does not take those."""
         extents = [extent for value in inputs[:1] for extent in np.shape(value)]
         places = [place for place, value in enumerate(inputs) if _is_list(value)]
@@ -206,7 +213,7 @@ class _Rehearsal:
         for lists in islice(_combined([inputs[place] for place in places], extents), MOST_GUESSES):
             tried = dict(zip(places, lists, strict=True))
             try:
-                return self._evaluate(node, [tried.get(place, value) for place, value in enumerate(inputs)], opset)
+                return super()._evaluate(node, [tried.get(place, value) for place, value in enumerate(inputs)], opset)
             except OpbuildError as error:
                 problem = problem or error.with_traceback(None)
         try:
@@ -247,25 +254,6 @@ class _Maker:
         if self._count > LONGEST:
             raise _Enough
         return [self.made(each) for each in types]
-
-
-class _Parts(Parts):
-    """Parts in which what a break may wait for is taken in turn: either branch of an If, values, or none."""
-
-    def __init__(self, bind: BindNext, evaluate: Evaluate) -> None:
-        super().__init__(bind, evaluate, KnownParts())
-        self._taken: Counter[str] = Counter()
-
-    def _decided(
-        self, part: Part, decided: Mapping[str, Array], symbols: tuple[int, ...], values: Mapping[str, Any]
-    ) -> Part:
-        turn = self._taken[part.cut.state]
-        self._taken[part.cut.state] += 1
-        if part.cut.op_type == "If":
-            decided = {name: np.full_like(value, turn % 2 == 0) for name, value in decided.items()}
-        elif part.cut.can_wait and turn % 4 == 3:
-            return self._on_host(part, symbols, values)
-        return super()._decided(part, decided, symbols, values)
 
 
 class _Stand:

@@ -58,11 +58,8 @@ class Images:
         self._store = store
         self.blocks: Blocks[Arena] = Blocks() if blocks is None else blocks
 
-    def key(self, network: str, model: str, inputs: Mapping[str, TensorType], part: str = "") -> ImageKey:
-        """Return the key of a network of the model with this digest, for one input signature, as it is without tuning.
-
-        ``part`` is a digest of what else decides, if it is a part of a network that is bound in parts.
-        """
+    def key(self, network: str, model: str, inputs: Mapping[str, TensorType]) -> ImageKey:
+        """Return the key of a network of the model with this digest, for one input signature, before tuning."""
         config = self._setup.config
         components = {
             "model": model,
@@ -73,7 +70,7 @@ class Images:
             "user_operators": user_operators.digest(),
             "target": self._setup.level.name,
         }
-        return ImageKey(network, components | ({"part": part} if part else {}), lambda: self._compiler_digest)
+        return ImageKey(network, components, lambda: self._compiler_digest)
 
     def start(self, key: ImageKey | None, clock: Clock) -> Binding | str:
         """Return a network started from what is stored, or why it can not be; what can not be stored has no key."""
@@ -132,7 +129,7 @@ class Images:
         inputs = source.declaration.inputs
         declared = {name: TensorType(dtype, (FREE,) * len(shape or ())) for name, dtype, shape in inputs}
         key = self.key(source.declaration.name, source.digest or "", declared)
-        return key._replace(components={**key.components, "template": number})
+        return key._replace(components={**key.components, "program": number})
 
     def is_stored(self, key: ImageKey) -> bool:
         """Return whether a network of this very key is stored."""

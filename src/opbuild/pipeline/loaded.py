@@ -10,7 +10,6 @@ from opbuild.families.catalogue import find
 from opbuild.graph.types import Array
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.lowering.available import meaning
 from opbuild.platform.records import replace
 from opbuild.runtime.dynamic import Chosen, Decision, Kernel
 from opbuild.runtime.library import Library
@@ -109,6 +108,14 @@ class LoadedKernels:
         if found is None:
             found = self._meanings[desc.canonical()] = meaning(desc)
         return found
+
+
+def meaning(desc: OpDesc) -> str:
+    """Return what a descriptor computes, whatever its variant: equal for kernels that may stand for each other."""
+    parts, any_rank = desc.components(), find(desc.family).any_rank
+    ranks = [None if any_rank else len(operand.dims) for operand in desc.operands]
+    operands = [[o.name, o.dtype, o.format, rank] for o, rank in zip(desc.operands, ranks, strict=True)]
+    return canonical_json([parts["op_types"], desc.family, parts["attrs"], operands, desc.impl_mode, desc.source])
 
 
 def with_rank(desc: OpDesc, dims: Dims) -> Dims:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from opbuild.errors import UnsupportedOperatorError
-from opbuild.graph.cut import Cut
+from opbuild.graph.breaks import GraphBreak
 from opbuild.graph.types import Graph, Node
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.records import dataclass, field, replace
@@ -125,9 +125,9 @@ class Assembled:
     operators: tuple[OperatorReport, ...]
     answers: Answers = ()
 
-    def followed_by(self, cut: Cut | None) -> Assembled:
-        """Return it as a part of a network, with what comes after it; itself if that is nothing."""
-        return self if cut is None else replace(self, record=replace(self.record, cut=cut))
+    def followed_by(self, follows: GraphBreak | None) -> Assembled:
+        """Return it as a segment of a network, with what comes after it; itself if that is nothing."""
+        return self if follows is None else replace(self, record=replace(self.record, follows=follows))
 
 
 def planned(graphs: Sequence[Graph], programs: Sequence[Program]) -> Planned:

@@ -9,7 +9,6 @@ from opbuild.builder.result import BuildResult
 from opbuild.config import Config
 from opbuild.events import Watch, unwatched
 from opbuild.graph.passes.float32 import force_float32
-from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph
 from opbuild.kernel.level import Level
@@ -28,15 +27,15 @@ from opbuild.runtime.reports import record_notes
 from opbuild.runtime.weights import Packer, pack_constants
 
 if TYPE_CHECKING:
-    from opbuild.pipeline.templates import OpenShapes
+    from opbuild.pipeline.symbolic_lowering import SymbolicShapes
 
 
-def optimize_graph(graph: Graph, evaluate_node: Evaluate = evaluate, *, float32: bool = False) -> Graph:
+def optimize_graph(graph: Graph, *, float32: bool = False) -> Graph:
     """Return the graph that is lowered; ``float32`` computes other floating-point types in float32."""
-    return optimize(force_float32(graph) if float32 else graph, evaluate_node)
+    return optimize(force_float32(graph) if float32 else graph, evaluate)
 
 
-def lower_tuned(graph: Graph, setup: Setup, opened: OpenShapes | None = None) -> Program:
+def lower_tuned(graph: Graph, setup: Setup, opened: SymbolicShapes | None = None) -> Program:
     """Return a graph lowered for a build, its variants those that tuning found where it found any.
 
     Args:
@@ -50,7 +49,7 @@ def lower_tuned(graph: Graph, setup: Setup, opened: OpenShapes | None = None) ->
 
         return lower_with_bank(graph, setup, options, opened)
     asked = Tuned(Nothing())
-    options = replace(options, kernels=asked)
+    options = replace(options, chooser=asked)
     program = lower(graph, setup.level, options) if opened is None else opened.lower(graph, setup.level, options)
     return replace(program, answers=asked.answers())
 

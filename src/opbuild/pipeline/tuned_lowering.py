@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from opbuild.kernel.level import Level
     from opbuild.lowering.context import Options
     from opbuild.lowering.tuned import Asked
-    from opbuild.pipeline.templates import OpenShapes
+    from opbuild.pipeline.symbolic_lowering import SymbolicShapes
     from opbuild.program import Program
 
 
-def lower_with_bank(graph: Graph, setup: Setup, options: Options, opened: OpenShapes | None = None) -> Program:
+def lower_with_bank(graph: Graph, setup: Setup, options: Options, opened: SymbolicShapes | None = None) -> Program:
     """Return a graph lowered with the variants that tuning found, and what is said of them.
 
     What the release's bank chooses is taken where its kernels come with the release, so that a first start that
@@ -45,7 +45,7 @@ def lower_with_bank(graph: Graph, setup: Setup, options: Options, opened: OpenSh
     bank = knowledge(setup)
     while True:
         chosen = Tuned(bank or Nothing(), withheld)
-        program = _lowered(graph, setup.level, replace(options, kernels=chosen), opened)
+        program = _lowered(graph, setup.level, replace(options, chooser=chosen), opened)
         lacking = set[str]() if pack is None else _lacking(program, pack)
         found = [
             (question, each.answer)
@@ -60,7 +60,7 @@ def lower_with_bank(graph: Graph, setup: Setup, options: Options, opened: OpenSh
             bank.settle(_found_out(graph, setup, options, opened, bank.open, (chosen.asked, program)))
 
 
-def _lowered(graph: Graph, level: Level, options: Options, opened: OpenShapes | None) -> Program:
+def _lowered(graph: Graph, level: Level, options: Options, opened: SymbolicShapes | None) -> Program:
     from opbuild.lowering.lower import lower
 
     return lower(graph, level, options) if opened is None else opened.lower(graph, level, options)
@@ -74,7 +74,7 @@ def _found_out(
     graph: Graph,
     setup: Setup,
     options: Options,
-    opened: OpenShapes | None,
+    opened: SymbolicShapes | None,
     records: Mapping[Question, Record],
     lowered: Lowered,
 ) -> dict[Question, bool]:
@@ -91,7 +91,7 @@ def _found_out(
     from opbuild.lowering.tuned import Chosen, Tuned, kernels_of
 
     tables = Tuned(Chosen({question: record.default for question, record in records.items()}))
-    both = lowered, (tables.asked, _lowered(graph, setup.level, replace(options, kernels=tables), opened))
+    both = lowered, (tables.asked, _lowered(graph, setup.level, replace(options, chooser=tables), opened))
     kernels = {
         question: [desc for asked, program in both for desc in kernels_of(program, asked, question)]
         for question in records

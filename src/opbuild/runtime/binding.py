@@ -22,14 +22,28 @@ class Binding(NamedTuple):
     Attributes:
         executor: Runs it.
         report: What the build did.
-        better: Returns one that is faster, or None; asked for in the background when this one is called again.
+        better: What gives a faster one; asked in the background when this one is called again.
         is_new: Whether it was lowered for this, not bound to what was lowered before.
     """
 
     executor: Executor
     report: Report
-    better: Callable[[], Bound | None] | None = None
+    better: Improvement | None = None
     is_new: bool = False
+
+
+class Improvement(Protocol):
+    """How the binding of an input signature gets faster."""
+
+    def bind(self) -> Bound | None:
+        """Return a faster one, or None."""
+
+
+class Unserved(NamedTuple):
+    """Why a network cannot be bound to some shapes, and what to do about it."""
+
+    problem: str
+    hint: str
 
 
 class Runs(Protocol):
@@ -53,14 +67,14 @@ class Runs(Protocol):
 
     @property
     def runners(self) -> Sequence[Executor]:
-        """What runs, whole or in parts."""
+        """What runs: the network, or each of its segments."""
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """Run the network; see ``Executor.run``."""
 
 
 class Bound(Protocol):
-    """A network that is ready for one input signature, whole or in parts."""
+    """A network that is ready for one input signature, whole or in segments."""
 
     @property
     def executor(self) -> Runs:
@@ -71,8 +85,8 @@ class Bound(Protocol):
         """What its build did."""
 
     @property
-    def better(self) -> Callable[[], Bound | None] | None:
-        """Returns a faster one, or None; see ``Binding``."""
+    def better(self) -> Improvement | None:
+        """What gives a faster one, if anything does; see ``Binding``."""
 
 
 Binder = Callable[[Shapes], Bound]

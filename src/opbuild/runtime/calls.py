@@ -80,5 +80,5 @@ def _nbytes(type_: TensorType) -> int:
 
 
 def node_call(node: Node) -> Call:
-    """Describe what is evaluated between the parts of a network."""
+    """Describe what is evaluated between the segments of a network."""
     return Call("", (node.name,), node.op_type, {}, (), 0, 0)

@@ -273,7 +273,7 @@ class _Bucket:
             arena,
             _with_tables(record.constants, [each.nbytes for each in tables]),
             same.notes,
-            record.cut,
+            record.follows,
             zeroed,
         )
         wrong = same.soundness.numbers(own)

@@ -26,7 +26,7 @@ from opbuild.runtime.reused import Wanted, wanted
 from opbuild.runtime.timing import TIMER
 
 if TYPE_CHECKING:
-    from opbuild.graph.cut import Cut
+    from opbuild.graph.breaks import GraphBreak
     from opbuild.runtime.calls import Call
 
 __all__ = ["Arena", "Evaluate", "Executor"]
@@ -86,9 +86,9 @@ class Executor:
         return self.record.zeroed
 
     @property
-    def follows(self) -> Cut | None:
+    def follows(self) -> GraphBreak | None:
         """The graph break behind it, if it is a segment of a network."""
-        return self.record.cut
+        return self.record.follows
 
     @property
     def runners(self) -> tuple[Executor, ...]:

@@ -29,7 +29,7 @@ class Image(NamedTuple):
 
 
 class OpenImage(NamedTuple):
-    """A stored template, verified, its constants mapped or copied.
+    """A stored program, verified, its constants mapped or copied.
 
     Attributes:
         record: The record, for several signatures.
@@ -114,7 +114,7 @@ class ImageStore:
         return constants
 
     def load_open(self, key: ImageKey) -> OpenImage | Reason:
-        """Return the template of ``key``, or why there is none that may be used."""
+        """Return the program of ``key``, or why there is none that may be used."""
         stored = self._lookup(key)
         if isinstance(stored, Reason):
             return stored

@@ -17,7 +17,7 @@ from opbuild.platform.lazily import lazily
 from opbuild.platform.limits import hint_for, named
 from opbuild.platform.locks import Lock
 from opbuild.report import Report
-from opbuild.runtime.binding import Binder, Binding, Bound, Shapes
+from opbuild.runtime.binding import Binder, Binding, Bound, Improvement, Shapes
 from opbuild.runtime.endpoint import Endpoint, as_input, is_dense, shape_text
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.reused import ReusedMemory, wanted
@@ -86,7 +86,7 @@ class Network:
         self._bindings: dict[Shapes, Bound] = {}
         self._own: dict[Shapes, None] = {}
         self._copies = ReusedMemory()
-        self._improving: dict[Shapes, Callable[[], Bound | None]] = {}
+        self._improving: dict[Shapes, Improvement] = {}
         self._lock = Lock()
         self._latest: Bound | None = None
         self._built = 0
@@ -216,7 +216,7 @@ class Network:
 
     @property
     def runners(self) -> tuple[Executor, ...]:
-        """What runs the signature that was bound last, whole or in parts; nothing before any was."""
+        """What runs the signature that was bound last, whole or in segments; nothing before any was."""
         return tuple(self._latest.executor.runners) if self._latest is not None else ()
 
     def _output(self, name: Any) -> int:
@@ -294,7 +294,7 @@ class Network:
         return arrays
 
     def _tensor_shapes(self, values: Sequence[Any]) -> Shapes:
-        """Return the shapes of inputs of which some are no tensors; see ``graph.cut.HOST_VALUE``."""
+        """Return the shapes of inputs of which some are no tensors; see ``graph.breaks.HOST_VALUE``."""
         return tuple(() if dtype.hasobject else each.shape for each, dtype in zip(values, self._dtypes, strict=True))
 
     def _collect(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
@@ -369,7 +369,7 @@ class Network:
         """Exchange bindings for faster ones, one after the other."""
         while self._improving:
             shapes, better = next(iter(self._improving.items()))
-            found = better()
+            found = better.bind()
             with self._lock:
                 del self._improving[shapes]
                 self._built += found.report.built if found is not None else 0

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
 import numpy as np
 
 from opbuild import dtypes
-from opbuild.graph.cut import Cut
+from opbuild.graph.breaks import GraphBreak
 from opbuild.graph.types import Array, TensorType
 from opbuild.platform.lazily import lazily
 from opbuild.platform.records import NamedTuple, dataclass, field
@@ -510,7 +510,7 @@ class Record:
         arena_size: Bytes of the arena that holds the temporaries.
         constants: Where constants are; buffers refer to them by index.
         notes: JSON values for the report.
-        cut: What comes after it, if it is a part of a network; None: it is a whole one.
+        follows: The graph break behind it, if it is a segment of a network; None: it is a whole one.
         zeroed: Bytes at the beginning of the arena that hold padding, which must be zero before the first call.
         symbolic: What it has besides if it is for several signatures.
     """
@@ -523,7 +523,7 @@ class Record:
     arena_size: int
     constants: Places
     notes: Mapping[str, Any] = field(default_factory=dict)
-    cut: Cut | None = None
+    follows: GraphBreak | None = None
     zeroed: int = 0
     symbolic: Symbolic | None = None
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.graph.cut import cut_from_json, cut_to_json
+from opbuild.graph.breaks import break_from_json, break_to_json
 from opbuild.graph.types import DTYPES, Array, TensorType
 from opbuild.platform.digest import is_digest
 from opbuild.program import HostCall, Port, View
@@ -67,7 +67,7 @@ def to_json(record: Record) -> dict[str, Any]:
         "outputs": [_port_to_json(port) for port in record.outputs],
         "constants": {"digests": [*constants.digests]} | _columns_to_json(constants, _OF_CONSTANTS),
         "notes": dict(record.notes),
-        **({} if record.cut is None else {"cut": cut_to_json(record.cut)}),
+        **({} if record.follows is None else {"cut": break_to_json(record.follows)}),
         **({} if record.symbolic is None else {"symbolic": _symbolic().to_json(record.symbolic)}),
     }
 
@@ -90,7 +90,7 @@ def from_json(parts: Any) -> Record:
             arena_size=int(parts["arena_size"]),
             constants=_places(constants) if isinstance(constants, dict) else Places.of(starmap(_constant, constants)),
             notes=dict(parts["notes"]),
-            cut=cut_from_json(parts["cut"]) if "cut" in parts else None,
+            follows=break_from_json(parts["cut"]) if "cut" in parts else None,
             zeroed=int(parts.get("zeroed", parts["arena_size"])),
             symbolic=_symbolic().from_json(parts["symbolic"]) if "symbolic" in parts else None,
         )

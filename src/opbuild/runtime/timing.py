@@ -41,7 +41,7 @@ class Timer:
         return [(self._timing(runner, index, function), operands) for index, (function, operands) in enumerate(steps)]
 
     def node(self, node: Node, evaluate: Callable[[], Any]) -> Any:
-        """Evaluate a node between parts."""
+        """Evaluate a node between segments."""
         return self._timing(node, 0, evaluate)()
 
     def _timing(self, what: Described | Node, step: int, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,7 +6,7 @@ Constants below ``SMALL`` travel in the image of their network instead, one file
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +59,6 @@ class Packer:
         salt: What else decides how sources are packed: a digest of opbuild's own code that does.
         reuse: Whether the store is asked for what was packed before.
         copies: Whether networks get copies of the bytes instead of mappings.
-        known: What sources, as canonical JSON, were packed to before.
 
     Attributes:
         problem: Why something could not be stored, or empty; then the network has no stored image.
@@ -68,16 +67,10 @@ class Packer:
     """
 
     def __init__(
-        self,
-        store: WeightStore | None = None,
-        salt: str = "",
-        *,
-        reuse: bool = True,
-        copies: bool = False,
-        known: Mapping[str, Array] | None = None,
+        self, store: WeightStore | None = None, salt: str = "", *, reuse: bool = True, copies: bool = False
     ) -> None:
         self._store, self._salt, self._reuse, self._copies = store, salt, reuse, copies
-        self._known = {source: Weight(source, array) for source, array in (known or {}).items()}
+        self._known: dict[str, Weight] = {}
         self._unwritten: dict[str, Weight] = {}
         self._waiting: dict[str, str] = {}
         self._waiting_bytes = 0

@@ -147,7 +147,7 @@ class Forms:
 
     def _lowered(self, choices: Choices) -> tuple[dict[Question, Asked], Program]:
         found = Tuned(Chosen(choices))
-        program = lower(self._graph, self._setup.level, replace(self._options, kernels=found))
+        program = lower(self._graph, self._setup.level, replace(self._options, chooser=found))
         return found.asked, program
 
 

@@ -99,7 +99,7 @@ class TunedNetwork:
         ended: Why it ended before all was searched; empty if it did not.
         refused: Candidates that could not be built or computed something else, each with the reason.
         seconds: How long it took.
-        cut: Whether only its first part was tuned, what follows being bound when it is called.
+        cut: Whether only its first segment was tuned, what follows being bound when it is called.
     """
 
     network: str
@@ -373,11 +373,11 @@ def _machine(setup: Setup) -> str:
 
 
 def _graph(model: Model, setup: Setup, shapes: Mapping[str, Sequence[int]]) -> tuple[Graph, bool]:
-    """Return the optimized graph of a model, and whether it is only the network's first part."""
+    """Return the optimized graph of a model, and whether it is only the network's first segment."""
     source = open_model(model, Stores(setup).models)
     _, signature = inputs_of(source.declaration, shapes)
     if signature is None:
         open_ = next(name for name, _, shape in source.declaration.inputs if shape is None or min(shape, default=0) < 0)
         raise ShapeError(f"input {open_!r} has an open shape", f'give it: --input_shape "{open_}:..."')
     walked = source.walk(signature, Clock())
-    return optimize_graph(walked.graph, float32=setup.config.forces_float32), walked.cut is not None
+    return optimize_graph(walked.graph, float32=setup.config.forces_float32), walked.follows is not None

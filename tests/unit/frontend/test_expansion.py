@@ -236,9 +236,9 @@ def test_a_function_may_end_a_part_of_the_network() -> None:
     }"""
     model = load_model(parser.parse_model(f'<ir_version: 10, opset_import: ["" : 27]> {text}'))
     walked = model.walk({}, evaluate)
-    assert walked.cut is not None
-    assert (walked.cut.kind, walked.cut.op_type) == ("repeat", "Scan")
-    assert walked.cut.node.startswith("attend/")
+    assert walked.follows is not None
+    assert (walked.follows.kind, walked.follows.op_type) == ("repeat", "Scan")
+    assert walked.follows.node.startswith("attend/")
     assert host_calls(walked.graph) == NO_CALLS
 
 

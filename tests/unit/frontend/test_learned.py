@@ -19,7 +19,7 @@ from opbuild.errors import OpbuildError, RunError
 from opbuild.frontend.onnx_functions import with_common_versions
 from opbuild.frontend.rewritten import rewrites
 from opbuild.graph.types import Node
-from support.parts_runner import PartsRunner
+from support.walk_runner import WalkRunner
 
 ML = "ai.onnx.ml"
 RNG = np.random.default_rng(9)
@@ -67,7 +67,7 @@ def test_probabilities_of_several_classes_are_coupled_from_pairs(classes: int, r
     slopes = {"prob_a": np.linspace(-2, -0.5, pairs).tolist(), "prob_b": np.linspace(-0.2, 0.3, pairs).tolist()}
     model = support_classes({"classlabels_ints": [3 * each for each in range(classes)]}, classes, **slopes)
     x = RNG.standard_normal((rows, 3)).astype(np.float32)
-    (label, scores), wanted = PartsRunner(model)(x=x), of_runtime(model, {"x": x})
+    (label, scores), wanted = WalkRunner(model)(x=x), of_runtime(model, {"x": x})
     np.testing.assert_array_equal(label, wanted[0])
     np.testing.assert_allclose(scores, wanted[1], rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(scores.sum(1), 1, rtol=1e-6)
@@ -89,7 +89,7 @@ def test_two_classes_with_names_are_told_apart(names: tuple[str, str], with_prob
     slopes = {"prob_a": [-1.5], "prob_b": [0.1]} if with_probabilities else {}
     model = support_classes({"classlabels_strings": names}, 2, rho=[0.0], **slopes)
     x = RNG.standard_normal((40, 3)).astype(np.float32)
-    (label, scores), wanted = PartsRunner(model)(x=x), of_runtime(model, {"x": x})
+    (label, scores), wanted = WalkRunner(model)(x=x), of_runtime(model, {"x": x})
     assert {*label} == {*names}
     np.testing.assert_array_equal(label, wanted[0])
     np.testing.assert_allclose(scores, wanted[1], rtol=1e-5, atol=1e-6)
@@ -120,7 +120,7 @@ def test_labels_that_do_not_name_the_columns_are_an_error() -> None:
     model = model_of(learned_node("ZipMap", ["x"], ["maps"], classlabels_int64s=[0, 1]), inputs=[("x", [2, 3])],
                      outputs=["maps"])  # fmt: skip
     with pytest.raises(RunError, match=r"'the ZipMap'.*2 labels name rows of 3 numbers"):
-        PartsRunner(model)(x=np.zeros((2, 3), np.float32))
+        WalkRunner(model)(x=np.zeros((2, 3), np.float32))
 
 
 def _map(key: int, value: int) -> onnx.ValueInfoProto:
@@ -152,7 +152,7 @@ def test_elements_of_text_are_extracted() -> None:
     words = helper.make_tensor_value_info("w", TensorProto.STRING, [2, 3])
     places = helper.make_tensor_value_info("i", TensorProto.INT64, [2])
     model = model_of(learned_node("ArrayFeatureExtractor", ["w", "i"], ["y"]), inputs=[words, places], outputs=["y"])
-    (found,) = PartsRunner(model)(w=np.array([["a", "b", "c"], ["d", "e", "f"]], object), i=np.array([2, 0]))
+    (found,) = WalkRunner(model)(w=np.array([["a", "b", "c"], ["d", "e", "f"]], object), i=np.array([2, 0]))
     assert found.tolist() == [["c", "a"], ["f", "d"]]
 
 
@@ -174,7 +174,7 @@ def test_a_category_that_there_is_not_is_an_error_where_the_model_says_so(
     x = helper.make_tensor_value_info("x", kind, [1, 2])
     model = model_of(learned_node("OneHotEncoder", ["x"], ["y"], zeros=0, **attrs), inputs=[x], outputs=["y"])
     with pytest.raises(RunError, match=said):
-        PartsRunner(model)(x=np.array(rows, object if is_text else np.int64))
+        WalkRunner(model)(x=np.array(rows, object if is_text else np.int64))
 
 
 def test_names_and_dictionaries_cut_a_classifier_once_behind_its_numbers() -> None:
@@ -187,12 +187,12 @@ def test_names_and_dictionaries_cut_a_classifier_once_behind_its_numbers() -> No
         learned_node("Normalizer", ["scores"], ["shares"], norm="L1"),
         learned_node("ZipMap", ["shares"], ["map"], classlabels_strings=["a", "b"]),
     ]
-    runner = PartsRunner(model_of(*nodes, inputs=[x], outputs=["name", "map"]))
+    runner = WalkRunner(model_of(*nodes, inputs=[x], outputs=["name", "map"]))
     names, maps = runner(x=np.eye(2, dtype=np.float32))
     walked = runner.model.walk({"x": (2, 2)}, evaluate)
-    assert walked.cut is not None
-    assert [each.op_type for each in walked.cut.nodes] == ["ClassNames", "ZipMap"]
-    assert runner.cuts == ["data ZipMap"]
+    assert walked.follows is not None
+    assert [each.op_type for each in walked.follows.nodes] == ["ClassNames", "ZipMap"]
+    assert runner.breaks == ["data ZipMap"]
     assert names.tolist() == ["b", "b"]
     assert len(maps) == 2
 
@@ -205,7 +205,7 @@ def test_names_of_the_first_operator_set_count_from_zero() -> None:
         (np.array([1, 0, 5]), TensorProto.INT64, ["yes", "no", "_Unused"]),
     ):
         x = helper.make_tensor_value_info("x", kind, [3])
-        (found,) = PartsRunner(model_of(node, inputs=[x], outputs=["y"], ml=1))(x=given)
+        (found,) = WalkRunner(model_of(node, inputs=[x], outputs=["y"], ml=1))(x=given)
         assert found.tolist() == wanted
 
 
@@ -250,7 +250,7 @@ def test_an_imputer_by_neighbours_is_read_in_every_operator_set() -> None:
     imputer = impute.KNNImputer(n_neighbors=2).fit(x)
     for opset in (18, 20, 21):
         model = skl2onnx.to_onnx(imputer, x, target_opset={"": opset, ML: 3})
-        (found,) = PartsRunner(model)(X=x)
+        (found,) = WalkRunner(model)(X=x)
         np.testing.assert_allclose(found, imputer.transform(x), rtol=1e-6)
 
 
@@ -278,4 +278,4 @@ def test_attributes_that_mean_nothing_are_refused(op_type: str, attrs: dict[str,
     outputs = ["y", "z"] if op_type == "LinearClassifier" else ["y"]
     model = model_of(learned_node(op_type, ["x"], outputs, **attrs), inputs=[("x", [2, 1])], outputs=outputs)
     with pytest.raises(OpbuildError, match=f"'the {op_type}'"):
-        PartsRunner(model)(x=np.ones((2, 1), np.float32))
+        WalkRunner(model)(x=np.ones((2, 1), np.float32))

@@ -13,7 +13,7 @@ from onnx import helper
 import opbuild
 from generated.search_networks import Sizes, gpt_decoder, t5_decoder, t5_encoder
 from opbuild.errors import InvalidModelError, OpbuildError, RunError, UnsupportedOperatorError
-from support.parts_runner import PartsRunner
+from support.walk_runner import WalkRunner
 
 Array = npt.NDArray[Any]
 
@@ -45,7 +45,7 @@ def search(op_type: str, inputs: list[Array | None], outputs: int = 1, **attrs: 
     """Return what a search gives on the host."""
     decoder = gpt_decoder(SIZES, np.random.default_rng(0))
     made, feeds = model(op_type, inputs, {"decoder": decoder, "eos_token_id": 1, "pad_token_id": 0} | attrs, outputs)
-    return PartsRunner(made)(**feeds)
+    return WalkRunner(made)(**feeds)
 
 
 def test_tokens_that_are_present_are_less_likely_in_every_sequence() -> None:
@@ -132,7 +132,7 @@ def test_a_third_layer_of_experts_multiplies_the_first() -> None:
             None if each is None else each.astype(dtype) for each in (x, router, first, None, second, None, third)
         ]
         made, feeds = model("MoE", arrays, {"k": 2, "activation_type": "silu"})
-        (found,) = PartsRunner(made)(**feeds)
+        (found,) = WalkRunner(made)(**feeds)
         assert found.dtype == dtype
         np.testing.assert_allclose(found, wanted, rtol=close, atol=close)
 
@@ -147,7 +147,7 @@ def test_gates_may_lie_behind_one_another() -> None:
     results = []
     for fusion, weights in ((1, turned), (2, first)):
         made, feeds = model("MoE", [x, router, weights, None, second], attrs | {"swiglu_fusion": fusion})
-        results += PartsRunner(made)(**feeds)
+        results += WalkRunner(made)(**feeds)
     np.testing.assert_allclose(*results, rtol=1e-6)
 
 
@@ -164,7 +164,7 @@ def test_experts_of_other_forms_are_refused(op_type: str, attrs: dict[str, Any],
     inputs = [np.zeros(shape, np.float32) for shape in ((3, 4), (3, 2), (2, 6, 4))]
     made, feeds = model(op_type, [*inputs, None, np.zeros((2, 4, 6), np.float32)], attrs)
     with pytest.raises(UnsupportedOperatorError, match=f"{op_type} node 'node': {said}"):
-        PartsRunner(made)(**feeds)
+        WalkRunner(made)(**feeds)
 
 
 @pytest.mark.parametrize(

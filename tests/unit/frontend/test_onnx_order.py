@@ -15,7 +15,7 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.errors import InvalidModelError
 from opbuild.frontend.onnx_model import load_model
 from opbuild.frontend.onnx_order import in_order
-from support.parts_runner import PartsRunner
+from support.walk_runner import WalkRunner
 
 FLOAT = TensorProto.FLOAT
 node = helper.make_node
@@ -63,7 +63,7 @@ def test_branches_and_functions_are_put_in_order_too() -> None:
     both = {"then_branch": body, "else_branch": branch(node("Exp", ["later"], ["out"]))}
     late = [node("If", ["t"], ["y"], **both), node("Relu", ["x"], ["later"])]
     x = np.array([[-1, 2, 3], [4, -5, 6]], np.float32)
-    run = PartsRunner(model(late))
+    run = WalkRunner(model(late))
     np.testing.assert_array_equal(run(x=x, t=np.array(True))[0], np.maximum(x, 0))
     np.testing.assert_allclose(run(x=x, t=np.array(False))[0], np.exp(np.maximum(x, 0)), rtol=1e-6)
     function = helper.make_function(
@@ -75,7 +75,7 @@ def test_branches_and_functions_are_put_in_order_too() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_any_order_of_nodes_gives_the_same_network(seed: int) -> None:
     """Every small network that is bound whole, with its nodes shuffled, binds to as many nodes as before."""
-    whole = [base for base in small_networks() if load_model(base.model).walk({}, evaluate).cut is None]
+    whole = [base for base in small_networks() if load_model(base.model).walk({}, evaluate).follows is None]
     assert len(whole) >= 5
     for base in whole:
         shuffled = onnx.ModelProto()

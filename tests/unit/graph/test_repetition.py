@@ -36,12 +36,12 @@ def test_an_offset_is_where_it_begins_and_what_each_further_image_adds() -> None
      lambda index: parts(index * index)],
 )  # fmt: skip
 def test_the_number_of_an_image_decides_nothing(decide: Callable[[Any], Any]) -> None:
-    """What would be otherwise for another image is an error: the template is not made."""
+    """What would be otherwise for another image is an error: the program is not made."""
     with pytest.raises(ClosedError):
         decide(Extents().index())
 
 
-def test_a_number_that_each_image_has_of_its_own_is_no_number_of_a_template() -> None:
+def test_a_number_that_each_image_has_of_its_own_is_no_number_of_a_program() -> None:
     """Only where a view begins may differ; a size or a stride may not."""
     extents = Extents()
     with pytest.raises(ClosedError):

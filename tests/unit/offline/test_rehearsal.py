@@ -1,4 +1,4 @@
-"""Rehearsing a network in parts: which parts made-up values lead to."""
+"""Rehearsing a network in segments: which segments made-up values lead to."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from onnx import parser
 
 from opbuild.backend.host.evaluate import evaluate_native
 from opbuild.files.trust import PRIVATE
-from opbuild.graph.passes.fold import Evaluate
 from opbuild.graph.types import Array, Graph, Node
 from opbuild.models.memory import ModelMemory
 from opbuild.models.source import open_model
 from opbuild.offline.rehearsal import LONGEST, Met, rehearse
+from opbuild.pipeline import segmented
 from opbuild.pipeline.segments import FirstSegment
 from opbuild.report import Clock
 
 _HEAD = '<ir_version: 10, opset_import: ["" : 21]>\n'
 
 
-def met_by(text: str, evaluate: Evaluate = evaluate_native) -> list[Met]:
+def met_by(text: str) -> list[Met]:
     """Return the segments of a network whose inputs are static."""
     memory = ModelMemory(Path("meta"), PRIVATE, reads=False, writes=False, keeps_times=False)
     source = open_model(parser.parse_model(_HEAD + text), memory)
     source.keeps = True
     shapes = tuple(each.shape or () for each in source.declaration.inputs)
-    return rehearse(source, FirstSegment(source, shapes), [shapes], evaluate)
+    return rehearse(source, FirstSegment(source, shapes), [shapes])
 
 
 def graphs_of(segments: list[Met], *, certain: bool = False) -> list[Graph]:
     """Return the graphs of all segments at the sizes at which they were met, or those that are certain."""
     return [
-        each.source.graph(shapes, Clock()) for each in segments for shapes in (each.certain if certain else each.cuts)
+        each.source.graph(shapes, Clock()) for each in segments for shapes in (each.certain if certain else each.breaks)
     ]
 
 
@@ -44,46 +44,46 @@ def nodes_of(segments: list[Met], *, certain: bool) -> set[str]:
 
 def test_both_branches_are_met_however_deep_they_stand() -> None:
     """All of them are certain: a call that takes a branch has this very part."""
-    parts = met_by("""g (float[4] x, bool a, bool b) => (float[] y) {
+    met = met_by("""g (float[4] x, bool a, bool b) => (float[] y) {
         y = If <then_branch = t () => (float[] p) {
                     p = If <then_branch = tt () => (float[] q) { q = Relu(x) },
                             else_branch = te () => (float[] r) { r = Exp(x) }> (b) },
                 else_branch = e () => (float[] s) { s = Abs(x) }> (a) }""")
-    assert {"Relu", "Exp", "Abs"} <= nodes_of(parts, certain=True)
+    assert {"Relu", "Exp", "Abs"} <= nodes_of(met, certain=True)
 
 
 def test_what_follows_data_is_met_with_none_some_and_all_elements() -> None:
     """It is not certain: other data give other shapes."""
-    parts = met_by("""g (float[3,7] x) => (float[] y) <float zero = {0}> {
+    met = met_by("""g (float[3,7] x) => (float[] y) <float zero = {0}> {
         m = Greater(x, zero)  f = NonZero(m)  i = Transpose(f)  v = GatherND(x, i)  y = Neg(v) }""")
-    found = [graph for graph in graphs_of(parts) if any(node.op_type == "Neg" for node in graph.nodes)]
+    found = [graph for graph in graphs_of(met) if any(node.op_type == "Neg" for node in graph.nodes)]
     counts = {graph.types[graph.outputs[0]].shape[0] for graph in found}
     assert {0, 21} < counts
-    assert "Neg" not in nodes_of(parts, certain=True)
+    assert "Neg" not in nodes_of(met, certain=True)
 
 
 @pytest.mark.parametrize("turns", ["", "turns"])
 def test_a_loop_that_need_not_end_is_left(turns: str) -> None:
     """The condition is made up in each turn; what follows the loop is met too."""
-    parts = met_by(f"""g (float[4] x, bool go) => (float[4] y) <int64 turns = {{{LONGEST * 1000}}}> {{
+    met = met_by(f"""g (float[4] x, bool go) => (float[4] y) <int64 turns = {{{LONGEST * 1000}}}> {{
         h = Loop <body = b (int64 k, bool c, float[4] u) => (bool d, float[4] v) {{
             s = ReduceSum <keepdims = 0> (u)  d = Cast <to = 9> (s)  v = Sin(u) }}> ({turns}, go, x)
         y = Exp(h) }}""")
-    assert {"Sin", "Exp"} <= nodes_of(parts, certain=False)
-    assert "Sin" in nodes_of(parts, certain=True)
+    assert {"Sin", "Exp"} <= nodes_of(met, certain=False)
+    assert "Sin" in nodes_of(met, certain=True)
 
 
 def test_values_that_must_fit_are_guessed() -> None:
     """Lengths of a split must sum up, places must be inside, k must not be more than there are."""
-    parts = met_by("""g (float[6,4] x, int64[3] sizes, int64[2] shape, int64[1] k)
+    met = met_by("""g (float[6,4] x, int64[3] sizes, int64[2] shape, int64[1] k)
         => (float[] y, float[] z, float[] w) <int64 zero = {0}> {
         s = SplitToSequence <axis = 0> (x, sizes)  a = SequenceAt(s, zero)  y = Relu(a)
         t = Add(shape, shape)  r = Reshape(x, t)  z = Exp(r)
         kk = Add(k, k)  v, i = TopK(x, kk)  w = Sin(v) }""")
-    assert {"Relu", "Exp", "Sin"} <= nodes_of(parts, certain=False)
+    assert {"Relu", "Exp", "Sin"} <= nodes_of(met, certain=False)
 
 
-def test_a_rehearsal_computes_nothing_of_a_part() -> None:
+def test_a_rehearsal_computes_nothing_of_a_segment(monkeypatch: pytest.MonkeyPatch) -> None:
     """A product of matrices that takes a minute in numpy is only typed."""
     asked: list[str] = []
 
@@ -91,11 +91,11 @@ def test_a_rehearsal_computes_nothing_of_a_part() -> None:
         asked.append(node.op_type)
         return evaluate_native(node, inputs, opset)
 
-    parts = met_by(
+    monkeypatch.setattr(segmented, "evaluate", asking)
+    met = met_by(
         """g (float[512,9000] x) => (float[] y, int64[] f) <float zero = {0}> {
         t = Transpose(x)  p = MatMul(x, t)  s = ReduceSum <keepdims = 1> (p)  m = Greater(s, zero)  f = NonZero(m)
-        i = Transpose(f)  v = GatherND(s, i)  y = Exp(v) }""",
-        asking,
+        i = Transpose(f)  v = GatherND(s, i)  y = Exp(v) }"""
     )
     assert {*asked} == {"NonZero"}
-    assert "Exp" in nodes_of(parts, certain=False)
+    assert "Exp" in nodes_of(met, certain=False)

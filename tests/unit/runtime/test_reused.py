@@ -11,8 +11,8 @@ import pytest
 
 from opbuild.errors import RunError
 from opbuild.graph.types import Array
+from opbuild.pipeline.segmented import _fresh
 from opbuild.runtime.executor import Executor
-from opbuild.runtime.in_parts import _fresh
 from opbuild.runtime.library import Library
 from opbuild.runtime.reused import LEAST, ReusedMemory, Wanted, wanted
 from support.handmade import build, chain, expected_chain

@@ -494,7 +494,7 @@ def test_a_record_of_other_sources_is_looked_into_once_where_it_is_of_use(
     (plain,) = (each for each in default.descriptors() if each.family == "matmul")
     tuned = Tuned(Chosen({SMALL: OTHER}))
     (other,) = (
-        e for e in lower(product_graph(), setup.level, Options(kernels=tuned)).descriptors() if e.family == "matmul"
+        e for e in lower(product_graph(), setup.level, Options(chooser=tuned)).descriptors() if e.family == "matmul"
     )
     kernels = dict(pipelines(setup, [plain, other]).values())
     assert len(kernels) == 2

@@ -55,7 +55,7 @@ def graph() -> Graph:
 def product_asked(level: Level) -> tuple[Question, Asked]:
     """Return what the family of products is asked for the network."""
     found = Tuned(Chosen({}))
-    lower(graph(), level, Options(kernels=found))
+    lower(graph(), level, Options(chooser=found))
     return next((question, asked) for question, asked in found.asked.items() if question.family == "matmul")
 
 

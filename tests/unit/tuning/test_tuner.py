@@ -64,7 +64,7 @@ class MadeForms:
     def make(self, choices: Choices) -> MadeForm:
         """Lower the network with some answers."""
         found, options = Tuned(Chosen(choices)), lowering_options(self._setup.config)
-        lower(self._graph, self._setup.level, type(options)(kernels=found))
+        lower(self._graph, self._setup.level, type(options)(chooser=found))
         return MadeForm(found.asked)
 
     def compile(self, turns: Sequence[Choices]) -> None:

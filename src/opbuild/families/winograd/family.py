@@ -97,14 +97,6 @@ def candidates(out: Pair, inputs: int, outputs: int, precise: bool, machine: Mac
     return [each for place, each in enumerate(found) if each not in found[:place]]
 
 
-def others(variant: Variant, out: Pair, outputs: int, machine: Machine) -> list[Variant]:
-    """Return variants for the output that ``variant`` serves best, of its kind, the one that wastes least first."""
-    m = variant["tile"]
-    across = -(-out[0] // m)
-    chunks = sorted((*CHUNKS, *range(1, 7)), key=lambda chunk: (round_up(across, chunk), -chunk))
-    return [_variant(m, (chunk, 1), outputs, machine) for chunk in chunks]
-
-
 @lru_cache(maxsize=16)
 def tiles(machine: Machine) -> Tiles:
     """Return the register tiles that a machine may use, with their costs."""

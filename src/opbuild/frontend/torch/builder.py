@@ -136,7 +136,7 @@ class GraphBuilder(NodeBinder):
         updates = tuple(
             (program.tensors.index(output), program.given.index(given)) for output, given in program.updates
         )
-        return self.part(program.name, tuple(self._inputs), tuple(names)).with_(updates=updates)
+        return self.segment(program.name, tuple(self._inputs), tuple(names)).with_(updates=updates)
 
     def sizes(self) -> list[int]:
         """Return the integers among the outputs."""

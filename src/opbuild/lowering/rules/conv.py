@@ -108,13 +108,13 @@ def _in_pairs(lowering: Lowering, conv: Convolution, taps: int) -> bool:
 
     Weights that a pass made float32 are those of an operator whose input has bfloat16's numbers too.
     """
-    window, kernels = conv.window, lowering.options.kernels
+    window = conv.window
     if numbers_of(lowering.graph.constants, conv.weights) != "bfloat16":
+        return False
+    if lowering.impl_mode(conv.node) == HIGH_PRECISION:
         return False
     variant = lowering.choose(direct.choose, window.out, conv.inputs, conv.outputs, taps, True)
     desc = direct.describe(window.kernel, window.stride, window.dilation, conv.epilogue, variant, pairs=True)
-    if lowering.impl_mode(conv.node) == HIGH_PRECISION or (kernels is not None and not kernels.has(desc)):
-        return False
     shape = (blocks(conv.outputs), blocks(conv.inputs), *window.kernel[::-1], BLOCK // 2, 2 * BLOCK)
 
     def pack() -> Array:
@@ -254,14 +254,9 @@ def _are_ordinary(lowering: Lowering, weights: str) -> bool:
 
 
 def _winograd_variant(lowering: Lowering, conv: Convolution) -> Variant | None:
-    """Return Winograd's variant, or None where the direct convolution is faster, or is all that there is."""
-    out, kernels = conv.window.out, lowering.options.kernels
+    """Return Winograd's variant, or None where the direct convolution is faster."""
     precise = lowering.impl_mode(conv.node) == HIGH_PRECISION
-    best = lowering.choose(winograd.choose, out, conv.inputs, conv.outputs, precise)
-    if best is None or kernels is None or kernels.has(winograd.describe(conv.epilogue, best)):
-        return best
-    candidates = winograd.others(best, out, conv.outputs, lowering.machine)
-    return next((each for each in candidates if kernels.has(winograd.describe(conv.epilogue, each))), None)
+    return lowering.choose(winograd.choose, conv.window.out, conv.inputs, conv.outputs, precise)
 
 
 def _winograd(lowering: Lowering, conv: Convolution, variant: Variant, weights: Plain) -> None:

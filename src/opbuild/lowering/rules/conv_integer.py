@@ -181,15 +181,12 @@ def _dense(lowering: Lowering, conv: _Convolution, source: Blocked, padding: flo
 
 
 def _winograd_variant(lowering: Lowering, conv: _Convolution, groups: int) -> Variant | None:
-    """Return Winograd's variant, or None where the direct convolution is faster, or is all that there is."""
-    window, kernels = conv.window, lowering.options.kernels
+    """Return Winograd's variant, or None where the direct convolution is faster."""
+    window = conv.window
     geometry = (window.kernel, window.stride, window.dilation, groups)
     if geometry != (winograd_family.KERNEL, (1, 1), (1, 1), 1):
         return None
-    variant = lowering.choose(winograd.choose, window.out, conv.inputs, conv.outputs)
-    if variant is None or kernels is None:
-        return variant
-    return variant if kernels.has(winograd.describe(conv.epilogue, _result(lowering, conv), variant)) else None
+    return lowering.choose(winograd.choose, window.out, conv.inputs, conv.outputs)
 
 
 def _winograd(lowering: Lowering, conv: _Convolution, source: Blocked, padding: float, variant: Variant) -> None:

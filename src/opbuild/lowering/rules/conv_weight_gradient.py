@@ -14,7 +14,7 @@ from opbuild.graph.types import Node, TensorType
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Blocked, BlockedImageTaps, Plain
-from opbuild.lowering.strided import dense_as, narrowed, transposed
+from opbuild.lowering.strided import dense_as, narrowed
 from opbuild.lowering.windows import Window, window_of
 
 
@@ -38,12 +38,12 @@ def lower_conv_weight_gradient(lowering: Lowering, node: Node) -> None:
         _emit(lowering, node, window, depthwise.describe(window.kernel, variant), source, back, result, shape)
         return
     variant = lowering.choose(dense.choose, window.out, images, inner, outer)
+    if node.attrs.get("block"):
+        desc = dense.describe(window.kernel, inner, variant, blocked=True)
+        lowering.emit(desc, (back.planes(), _taps(window, source), result), node)
+        return
     desc, rounded = dense.describe(window.kernel, inner, variant), dense.rounded(inner, outer)
     shape = (rounded[1], rounded[0] * prod(window.kernel))
-    if node.attrs.get("block"):
-        blocked = dense.describe(window.kernel, inner, variant, blocked=True)
-        _emit_blocks(lowering, node, window, (blocked, desc), source, back, result)
-        return
     if groups == 1:
         _emit(lowering, node, window, desc, source, back, result, shape)
         return
@@ -69,28 +69,6 @@ def _emit(
     lowering.emit(desc, (back.planes(), _taps(window, source), target), node)
     if kept != shape:
         lowering.copy(narrowed(narrowed(target, 0, 0, kept[0]), 1, 0, kept[1]), dense_as(result, kept), node.name)
-
-
-def _emit_blocks(
-    lowering: Lowering,
-    node: Node,
-    window: Window,
-    descs: tuple[OpDesc, OpDesc],
-    source: Blocked,
-    back: Blocked,
-    result: Plain,
-) -> None:
-    """Emit a call of the first kernel, which writes blocks; else one of the second, which writes rows, and a copy."""
-    blocked, rows = descs
-    taps, block = _taps(window, source), int(node.attrs["block"])
-    if block == BLOCK and lowering.may_call(blocked):
-        lowering.emit(blocked, (back.planes(), taps, result), node)
-        return
-    outer, inner, *kernel = result.shape[:-2]
-    target = lowering.temporary(TensorType("float32", (outer * block, inner * block * prod(kernel))))
-    lowering.emit(rows, (back.planes(), taps, target), node)
-    split = dense_as(target, (outer, block, inner, block, *kernel))
-    lowering.copy(transposed(split, (0, 2, *range(4, len(split.shape)), 3, 1)), result, node.name)
 
 
 def _taps(window: Window, source: Blocked) -> BlockedImageTaps:

@@ -43,13 +43,10 @@ def softmax(lowering: Lowering, node: Node) -> None:
     lowering.either([(is_short(x.shape[-1]) if is_inner else 0, turned), (1, rows)])
 
 
-def _emit_turned(lowering: Lowering, node: Node, *rows: Plain) -> bool:
-    """Emit a softmax of short rows, side by side; return whether there is a kernel for that."""
+def _emit_turned(lowering: Lowering, node: Node, *rows: Plain) -> None:
+    """Emit a softmax of short rows, side by side."""
     turned = [transposed(each, (0, 2, 1)) for each in rows]
-    desc = _softmax(lowering, node, turned[0], is_inner=False, is_turned=True)
-    if lowering.may_call(desc):
-        lowering.emit(desc, turned, node)
-    return lowering.may_call(desc)
+    lowering.emit(_softmax(lowering, node, turned[0], is_inner=False, is_turned=True), turned, node)
 
 
 def _emit_softmax(lowering: Lowering, node: Node, x: Plain, out: Plain, *, is_inner: bool) -> None:

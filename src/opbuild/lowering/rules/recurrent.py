@@ -91,20 +91,19 @@ class _Layer:
     def _calls(self, fused: bool) -> list[tuple[int, int, OpDesc]]:
         """Return the first direction and the number of those that each kernel computes, and the kernel.
 
-        None where fused ones are slower or are not there, or would read weights at each step that are packed each time.
+        None where fused ones are slower, or would read weights at each step that are packed each time.
         """
-        lowering, kernels = self.lowering, self.lowering.options.kernels
+        lowering = self.lowering
         if fused and not lowering.is_constant(self.w):
             return []
         extents = (self.batch, self.size, -(-self.hidden // PANEL))
         variant = lowering.choose(recurrences.choose, self.node.op_type, self.linear, fused, *extents)
         if variant is None:
             return []
-        calls = [
+        return [
             (start, count, recurrences.describe(self._form(directions, start, fused), variant))
             for start, count, directions in self._parts()
         ]
-        return [] if fused and kernels is not None and not all(kernels.has(desc) for *_, desc in calls) else calls
 
     def _parts(self) -> list[tuple[int, int, str]]:
         """Return the first direction, the number and the name of those that one kernel computes."""

@@ -61,11 +61,8 @@ def reduce(lowering: Lowering, node: Node) -> None:
     if prod(out.shape) == 0:
         return
 
-    def emit(plan: _Plan) -> bool:
-        desc = _reduction(lowering, node, name, plan)
-        if lowering.may_call(desc) or not plan.is_turned:
-            lowering.emit(desc, (plan.x, dense_as(out, plan.kept)), node)
-        return lowering.may_call(desc)
+    def emit(plan: _Plan) -> None:
+        lowering.emit(_reduction(lowering, node, name, plan), (plan.x, dense_as(out, plan.kept)), node)
 
     is_rows = plan.layout == "inner" and not is_one(plan.x.shape[1])
     short = is_short(plan.x.shape[-1]) if is_rows else 0
@@ -165,12 +162,9 @@ def arg_reduce(lowering: Lowering, node: Node) -> None:
     x = dense_as(lowering.dense(node.inputs[0]), shape)
     out = dense_as(lowering.new_plain(node.outputs[0]), kept)
 
-    def emit_turned() -> bool:
+    def emit_turned() -> None:
         turned = transposed(x, (0, 2, 1))
-        desc = _position(lowering, node, "outer", turned, is_turned=True)
-        if lowering.may_call(desc):
-            lowering.emit(desc, (turned, out), node)
-        return lowering.may_call(desc)
+        lowering.emit(_position(lowering, node, "outer", turned, is_turned=True), (turned, out), node)
 
     short = is_short(shape[-1]) if is_one(inner) else 0
     rows = lambda: lowering.emit(_position(lowering, node, layout, x), (x, out), node)  # noqa: E731

@@ -23,7 +23,7 @@ from opbuild.operations.table import OPERATIONS
 
 STEP = "it is constant but for steps"
 SHAPE = "only its type, or what shape it says, counts"
-PARTS = "a network is cut in parts there, and no part that is differentiated has it"
+PARTS = "a network breaks there, and no segment that is differentiated has it"
 QUANTIZED = "it rounds to integers, for networks that do not train"
 
 WITHOUT: dict[tuple[str, str], str] = {
@@ -52,7 +52,7 @@ WITHOUT_RULES = {
 def _graph(example: Example) -> Graph | None:
     """Return the graph of an example, None where a network would be cut."""
     walked = load_model(example.model).walk({}, evaluate)
-    return walked.graph if walked.cut is None else None
+    return walked.graph if walked.follows is None else None
 
 
 def _is_zero(graph: Graph) -> bool:

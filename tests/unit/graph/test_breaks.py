@@ -1,4 +1,4 @@
-"""Networks in parts: where they are cut, what each cut awaits, and that the parts compute what the network does."""
+"""Networks in segments: where they break, what each break awaits, and that segments compute what the network does."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from onnx import parser
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import RunError
 from opbuild.frontend.onnx_model import load_model
-from opbuild.graph.cut import Cut
+from opbuild.graph.breaks import GraphBreak
 from opbuild.graph.types import Node
-from opbuild.runtime.parts import MOST_VALUES
-from support.parts_runner import PartsRunner
+from opbuild.pipeline.segmented import MOST_VALUES
+from support.walk_runner import WalkRunner
 
 RNG = np.random.default_rng(84)
 F = np.float32
@@ -38,8 +38,8 @@ def floats(*shape: int) -> NDArray[Any]:
     return RNG.standard_normal(shape).astype(F)
 
 
-def same(proto: onnx.ModelProto, runner: PartsRunner, **feeds: Any) -> list[Any]:
-    """Run a model in parts and by ONNX Runtime; both must agree."""
+def same(proto: onnx.ModelProto, runner: WalkRunner, **feeds: Any) -> list[Any]:
+    """Run a model in segments and by ONNX Runtime; both must agree."""
     session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     got, wanted = runner(**feeds), session.run(None, feeds)
     for one, other in zip(got, wanted, strict=True):
@@ -53,22 +53,22 @@ SUM = model("g (float[2,3,4] x, int64[n] axes) => (float[] y) { a = Abs(x) y = R
 
 def test_an_input_that_decides_a_shape_is_a_constant_of_the_network_for_its_value() -> None:
     """Each value is bound once, and nothing is computed twice."""
-    runner = PartsRunner(SUM)
+    runner = WalkRunner(SUM)
     x = floats(2, 3, 4)
     for axes in (ints(0), ints(1, 2), ints(0), ints()):
         same(SUM, runner, x=x, axes=axes)
-    assert runner.cuts == ["values ReduceSum", "end"] * 2
+    assert runner.breaks == ["values ReduceSum", "end"] * 2
 
 
-def test_a_computed_value_that_decides_a_shape_cuts_the_network_before_the_node() -> None:
+def test_a_computed_value_that_decides_a_shape_breaks_the_network_before_the_node() -> None:
     """What comes before runs once; the rest is bound for each value."""
     proto = model("""g (float[2,6] x, int64[2] s) => (float[] y, float[2,6] a) <int64[2] one = {1, 1}> {
         a = Abs(x)  t = Mul(s, one)  r = Reshape(a, t)  y = Exp(r) }""")
-    runner = PartsRunner(proto)
+    runner = WalkRunner(proto)
     x = floats(2, 6)
     for shape in (ints(3, 4), ints(12, 1), ints(3, 4), ints(-1, 2)):
         same(proto, runner, x=x, s=shape)
-    assert runner.cuts == ["values Reshape", "end", "end", "end"]
+    assert runner.breaks == ["values Reshape", "end", "end", "end"]
 
 
 def test_results_whose_shapes_the_data_decide_are_evaluated_on_the_host() -> None:
@@ -76,14 +76,14 @@ def test_results_whose_shapes_the_data_decide_are_evaluated_on_the_host() -> Non
     proto = model("""g (float[3,4] x) => (float[] y, int64[] n) <float zero = {0}, int64[1] back = {-1}> {
         m = Greater(x, zero)  n = NonZero(m)  i = Transpose(n)  v = GatherND(x, i)  w = Neg(v)
         y = Reshape(w, back) }""")
-    runner = PartsRunner(proto)
+    runner = WalkRunner(proto)
     same(proto, runner, x=floats(3, 4))
     one = np.full((3, 4), -1, F)
     for place in ((0, 0), (1, 2), (2, 3)):
         other = one.copy()
         other[place] = 1
         same(proto, runner, x=other)
-    assert runner.cuts == ["data NonZero", "end", "end"]
+    assert runner.breaks == ["data NonZero", "end", "end"]
     assert same(proto, runner, x=one)[0].shape == (0,)
 
 
@@ -97,25 +97,25 @@ def test_both_branches_of_an_if_lead_to_one_rest() -> None:
         value = f"v{index}"
     constants = ", ".join(f"int64 i{index} = {{{index}}}" for index in range(4))
     proto = model(f"g (float[2] x, bool[4] c) => (float[2] y) <{constants}> {{ {ifs} y = Exp({value}) }}")
-    runner = PartsRunner(proto)
+    runner = WalkRunner(proto)
     x = floats(2)
     for number in range(16):
         same(proto, runner, x=x, c=np.array([number >> bit & 1 for bit in range(4)], bool))
-    assert len(runner.cuts) == 1 + 2 * 4
+    assert len(runner.breaks) == 1 + 2 * 4
 
 
 def test_a_node_that_waits_for_ever_new_values_is_evaluated_on_the_host() -> None:
     """Then its results' shapes decide, of which there are fewer; nothing grows without end."""
     proto = model("""g (float[40] x, int64[1] s) => (float[] y) <int64[1] w = {2}> {
         e = Add(s, w)  p = Slice(x, s, e)  y = Neg(p) }""")
-    runner = PartsRunner(proto)
+    runner = WalkRunner(proto)
     x = floats(40)
     for start in range(20):
         same(proto, runner, x=x, s=ints(start))
-    bound = len(runner.cuts)
+    bound = len(runner.breaks)
     for start in range(20, 38):
         same(proto, runner, x=x, s=ints(start))
-    assert len(runner.cuts) == bound
+    assert len(runner.breaks) == bound
     assert bound <= 2 * MOST_VALUES + 4
 
 
@@ -129,13 +129,13 @@ LOOP = """g (float[2,3] x, int64 n, bool go) => (float[2,3] y, float[] all, int6
 def test_the_body_of_a_loop_is_bound_once_and_run_turn_by_turn() -> None:
     """Its turns end by number or condition; it reads values from outside; what the turns give is stacked."""
     proto = model(LOOP)
-    runner = PartsRunner(proto)
+    runner = WalkRunner(proto)
     x = np.abs(floats(2, 3))
     for turns, go in ((3, True), (0, True), (100, True), (2, False)):
         y, stacked, numbers = same(proto, runner, x=x, n=np.array(turns), go=np.array(go))
         assert stacked.shape == (len(numbers), 3)
         assert y.shape == (2, 3)
-    assert runner.cuts == ["repeat Loop", "end"]
+    assert runner.breaks == ["repeat Loop", "end"]
 
 
 def test_a_loop_may_carry_values_that_grow() -> None:
@@ -144,7 +144,7 @@ def test_a_loop_may_carry_values_that_grow() -> None:
         v = Loop <body = b (int64 i, bool c, float[k] a) => (bool d, float[m] e) {
             d = Identity(c)  e = Concat <axis = 0> (a, x) }> (n, , x)
         y = Neg(v) }""")
-    runner = PartsRunner(proto)
+    runner = WalkRunner(proto)
     for turns in (0, 1, 5):
         got = same(proto, runner, x=floats(2), n=np.array(turns))
         assert got[0].shape == (2 + 2 * turns,)
@@ -160,7 +160,7 @@ def test_loops_stand_in_loops_and_in_branches() -> None:
                 r = Loop <body = inner (int64 j, bool cc, float[2] g) => (bool dd, float[2] h) {
                     dd = Identity(cc)  jf = Cast <to = 1> (j)  s = Add(g, jf)  h = Add(s, x) }> (i, , a) }> (odd)
         }> (n, , x) }""")
-    runner = PartsRunner(proto)
+    runner = WalkRunner(proto)
     same(proto, runner, x=floats(2), n=np.array(7))
 
 
@@ -172,10 +172,10 @@ def test_a_scan_takes_slices_of_its_inputs(reverse: int) -> None:
             scan_input_directions = [{reverse}, 0], scan_output_directions = [{reverse}],
             body = b (float[3] a, float[3] p, float[3] q) => (float[3] r, float[3] o) {{
                 m = Mul(p, q)  r = Add(a, m)  o = Neg(r) }}> (s, x, z) }}""")
-    runner = PartsRunner(proto)
+    runner = WalkRunner(proto)
     got = same(proto, runner, s=floats(3), x=floats(3, 4), z=floats(4, 3))
     assert got[1].shape == (3, 4)
-    assert runner.cuts == ["repeat Scan", "end"]
+    assert runner.breaks == ["repeat Scan", "end"]
 
 
 def test_results_are_arrays_of_their_own() -> None:
@@ -186,7 +186,7 @@ def test_results_are_arrays_of_their_own() -> None:
         v = If <then_branch = t () => (float[3] q) { q = Neg(x) },
                 else_branch = f () => (float[3] r) { r = Exp(x) }> (c)
         w = Identity(v) }""")
-    runner = PartsRunner(proto)
+    runner = WalkRunner(proto)
     x = floats(3)
     for _ in range(2):
         got = same(proto, runner, x=x, c=np.array(True))
@@ -195,13 +195,13 @@ def test_results_are_arrays_of_their_own() -> None:
             one[:] = 7
 
 
-def test_a_stored_cut_that_names_what_nothing_assigns_is_refused() -> None:
+def test_a_stored_break_that_names_what_nothing_assigns_is_refused() -> None:
     """A damaged record must not end in a KeyError in the middle of a run."""
-    assert Cut("end", ("y",)).problem(frozenset(("y",))) == ""
-    assert Cut("end", ("y",)).problem(frozenset(("x",)))
-    assert Cut("values", ("s",), {"s": "t"}).problem(frozenset(("x",)))
+    assert GraphBreak("end", ("y",)).problem(frozenset(("y",))) == ""
+    assert GraphBreak("end", ("y",)).problem(frozenset(("x",)))
+    assert GraphBreak("values", ("s",), {"s": "t"}).problem(frozenset(("x",)))
     reader = Node("NonZero", ("z",), ("y",), name="reader")
-    assert "reader" in Cut("data", ("z",), {"y": "y"}, nodes=(reader,)).problem(frozenset(("x",)))
+    assert "reader" in GraphBreak("data", ("z",), {"y": "y"}, nodes=(reader,)).problem(frozenset(("x",)))
 
 
 def test_turns_that_collect_different_shapes_are_an_error() -> None:
@@ -210,7 +210,7 @@ def test_turns_that_collect_different_shapes_are_an_error() -> None:
         y, all = Loop <body = b (int64 i, bool c, float[k] a) => (bool d, float[m] e, float[l] f) {
             d = Identity(c)  e = Concat <axis = 0> (a, x)  f = Identity(e) }> (n, , x) }""")
     with pytest.raises(RunError, match="Loop"):
-        PartsRunner(proto)(x=floats(2), n=np.array(2))
+        WalkRunner(proto)(x=floats(2), n=np.array(2))
 
 
 def test_a_function_may_leave_outputs_out_that_nobody_asked_for() -> None:

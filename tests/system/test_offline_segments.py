@@ -1,4 +1,4 @@
-"""Offline models of networks in parts: shapes from data or values, branches, loops; without onnx and Halide."""
+"""Offline models of networks in segments: shapes from data or values, branches, loops; without onnx and Halide."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ NETWORKS = {
 """Networks, each with the numbers of a matrix left out."""
 
 ON_HOST = {"data": {"NonZero"}, "boxes": {"NonMaxSuppression"}, "sequence": {"SplitToSequence", "SequenceAt"}}
-"""What may be evaluated without a kernel: what stands at cuts."""
+"""What may be evaluated without a kernel: what stands at breaks."""
 
 
 def network(name: str) -> onnx.ModelProto:
@@ -117,7 +117,7 @@ def network(name: str) -> onnx.ModelProto:
 
 
 def feeds(name: str) -> Iterator[Feeds]:
-    """Yield inputs that lead to different parts."""
+    """Yield inputs that lead to different segments."""
     for seed in range(4):
         rng = np.random.default_rng(seed)
         if name == "boxes":
@@ -154,15 +154,15 @@ def config(shared_store: Path) -> Config:
 @pytest.fixture(scope="module")
 def files(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a file of each network."""
-    folder = tmp_path_factory.mktemp("parts")
+    folder = tmp_path_factory.mktemp("segments")
     for name in NETWORKS:
         build_offline(network(name), folder / name, config=config)
     return folder
 
 
 @pytest.mark.slow
-def test_networks_in_parts_run_from_their_files_without_halide_and_onnx(files: Path) -> None:
-    """Every part has kernels of the file: only what stands at cuts is evaluated in numpy."""
+def test_networks_in_segments_run_from_their_files_without_halide_and_onnx(files: Path) -> None:
+    """Every segment has kernels of the file: only what stands at breaks is evaluated in numpy."""
     for name in NETWORKS:
         given = {f"{i} {value}": each for i, one in enumerate(feeds(name)) for value, each in one.items()}
         np.savez(files / f"{name}.npz", **given)
@@ -179,8 +179,8 @@ def test_networks_in_parts_run_from_their_files_without_halide_and_onnx(files: P
 
 
 @pytest.mark.slow
-def test_a_file_of_ranges_may_hold_a_network_in_parts(config: Config, tmp_path: Path) -> None:
-    """Each size has parts of its own; outputs are as the model has them."""
+def test_a_file_of_ranges_may_hold_a_network_in_segments(config: Config, tmp_path: Path) -> None:
+    """Each size has segments of its own; outputs are as the model has them."""
     model = network("data")
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
     path = build_offline(model, tmp_path / "net", ranges={"x": [(1, 64), 8]}, config=config)
@@ -193,7 +193,7 @@ def test_a_file_of_ranges_may_hold_a_network_in_parts(config: Config, tmp_path: 
     assert net.report.host.keys() == {"NonZero"}
 
 
-def test_a_file_may_hold_a_network_in_parts_for_several_signatures(config: Config, tmp_path: Path) -> None:
+def test_a_file_may_hold_a_network_in_segments_for_several_signatures(config: Config, tmp_path: Path) -> None:
     """They share kernels; others are refused."""
     model = network("data")
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
@@ -207,14 +207,14 @@ def test_a_file_may_hold_a_network_in_parts_for_several_signatures(config: Confi
 
 
 @pytest.mark.slow
-def test_a_file_of_another_version_runs_no_part(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes behind a cut would be lowered otherwise than its kernels were chosen."""
+def test_a_file_of_another_version_runs_no_segment(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes behind a break would be lowered otherwise than its kernels were chosen."""
     monkeypatch.setattr("opbuild.offline.range_binder.own_sources", lambda: "other")
     with pytest.raises(BuildError, match=r"another version of opbuild.*runs none of it"):
         opbuild.load(files / "data.om")
 
 
-def test_nodes_at_cuts_that_need_onnx_are_refused_by_name(config: Config, tmp_path: Path) -> None:
+def test_nodes_at_breaks_that_need_onnx_are_refused_by_name(config: Config, tmp_path: Path) -> None:
     """So are inputs that are no tensors, and both are refused before anything is written."""
     model = network("data")
     model.graph.node.append(onnx.helper.make_node("CenterCropPad", ["y", "i"], ["c"], name="the_crop"))
@@ -227,8 +227,8 @@ def test_nodes_at_cuts_that_need_onnx_are_refused_by_name(config: Config, tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_preview_lists_what_a_file_of_parts_would_hold(config: Config, tmp_path: Path) -> None:
-    """After the build all of it would be reused; the cuts behind which parts are bound in calls are named."""
+def test_a_preview_lists_what_a_file_of_segments_would_hold(config: Config, tmp_path: Path) -> None:
+    """After the build all of it would be reused; the breaks behind which segments are bound in calls are named."""
     onnx.save(network("data"), tmp_path / "net.onnx")
     build_offline(tmp_path / "net.onnx", tmp_path / "net", config=config)
     report = preview(tmp_path / "net.onnx", config=config)
@@ -264,8 +264,8 @@ def test_explain_shows_what_is_known_before_a_call_and_names_what_is_not(
 
 
 @pytest.mark.slow
-def test_sealed_parts_that_are_not_sound_are_refused_or_run_safely(files: Path, tmp_path: Path) -> None:
-    """F58: nodes, names, types and cuts may be anything under digests that fit: an error of opbuild, or a result.
+def test_sealed_segments_that_are_not_sound_are_refused_or_run_safely(files: Path, tmp_path: Path) -> None:
+    """F58: nodes, names, types and breaks may be anything under digests that fit: an error of opbuild, or a result.
 
     What a kernel's limits are is believed, as its code is: both are under the signature.
     """
@@ -288,13 +288,13 @@ def test_sealed_parts_that_are_not_sound_are_refused_or_run_safely(files: Path, 
             return "refused"
         return "ran"
 
-    assert fuzz("offline models in parts", read)["refused"] > INPUTS // 4
+    assert fuzz("offline models in segments", read)["refused"] > INPUTS // 4
 
 
-def test_a_part_alone_is_no_network(files: Path, tmp_path: Path) -> None:
-    """A file whose plan is a first part, without the network that it is a part of."""
+def test_a_segment_alone_is_no_network(files: Path, tmp_path: Path) -> None:
+    """A file whose plan is a first segment, without the network that it is a segment of."""
     container = open_container(files / "data.om")
     sections = [Section(*place, [container.section(*place).tobytes()]) for place in container.places]
     write_container(tmp_path / "alone.om", [each for each in sections if each.kind != GRAPH])
-    with pytest.raises(InvalidModelError, match="a part of a network that the file does not hold"):
+    with pytest.raises(InvalidModelError, match="a segment of a network that the file does not hold"):
         opbuild.load(tmp_path / "alone.om")

@@ -1,4 +1,4 @@
-"""Real structures at many sizes: few templates serve them all, since none is of exactly one size."""
+"""Real structures at many sizes: few programs serve them all, since none is of exactly one size."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SIZES, MOST = 8, 3
 VERSIONS = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
 
 
-def templates(model: OnnxModel, declared: tuple[int, ...], sizes: list[tuple[int, ...]]) -> list[Record]:
+def programs(model: OnnxModel, declared: tuple[int, ...], sizes: list[tuple[int, ...]]) -> list[Record]:
     """Return the records that serve sizes that come in this order."""
     made: list[Record] = []
 
@@ -55,7 +55,7 @@ def network(nodes: list[onnx.NodeProto], shape: tuple[str | int, ...], **constan
 
 
 def weights(*shape: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    """Return weights, which no template depends on."""
+    """Return weights, which no program depends on."""
     return np.ones(shape, np.float32)
 
 
@@ -110,11 +110,11 @@ def causal() -> OnnxModel:
     [(causal, (1, -1, 64)), (strided, (1, 3, 48, -1)), (narrow_heads, (1, -1, 24)), (enlarged, (1, 3, 4, -1))],
     ids=lambda each: getattr(each, "__name__", ""),
 )
-def test_few_templates_serve_all_widths(make: Callable[[], OnnxModel], declared: tuple[int, ...]) -> None:
+def test_few_programs_serve_all_widths(make: Callable[[], OnnxModel], declared: tuple[int, ...]) -> None:
     """Random widths from 40 on: whether one is odd, or fills blocks, makes no program of its own."""
     chosen = random.Random(7)
     sizes = [tuple(chosen.randint(40, 900) if each < 0 else each for each in declared) for _ in range(SIZES)]
-    assert len(templates(make(), declared, sizes)) <= MOST
+    assert len(programs(make(), declared, sizes)) <= MOST
 
 
 REAL = {
@@ -127,7 +127,7 @@ REAL = {
 
 @pytest.mark.skipif(find_spec("rapidocr") is None, reason="the package rapidocr, whose networks these are, is missing")
 @pytest.mark.parametrize("name", REAL)
-def test_few_templates_serve_a_published_network(name: str) -> None:
+def test_few_programs_serve_a_published_network(name: str) -> None:
     """Lines of text are each of another width."""
     found = find_spec("rapidocr")
     assert found is not None
@@ -137,4 +137,4 @@ def test_few_templates_serve_a_published_network(name: str) -> None:
         pytest.skip(f"this version of rapidocr has no {name}")
     declared, size = REAL[name]
     chosen = random.Random(7)
-    assert len(templates(load_model(path), declared, [size(chosen) for _ in range(SIZES)])) <= MOST
+    assert len(programs(load_model(path), declared, [size(chosen) for _ in range(SIZES)])) <= MOST

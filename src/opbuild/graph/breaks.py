@@ -1,7 +1,7 @@
-"""Cut: where a network goes on that can not be bound whole, as plain data.
+"""Graph breaks: where a network goes on that cannot be bound whole, as plain data.
 
-The shapes of a network's values may depend on what is known only when it runs. Such a network is bound in parts: a part
-is a graph like any other, and the cut behind it says what must be known before the next part can be bound.
+The shapes of a network's values may depend on what is known only when it runs. Such a network is bound in segments:
+each is a graph like any other, and the break behind it says what must be known before the next one can be bound.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def type_of_value(value: Any) -> TensorType:
 
 
 class Body(NamedTuple):
-    """The body of a Loop, Scan or SequenceMap, as a cut knows it.
+    """The body of a Loop, Scan or SequenceMap, as a graph break knows it.
 
     Attributes:
         state: Digest of the body and of its constants; with the types of its inputs it says what is bound.
         inputs: Names of its own inputs, in order.
-        outer: Values that it reads from outside: what it calls each, and what the part before the cut does.
+        outer: Values that it reads from outside: what it calls each, and what the segment before the break does.
     """
 
     state: str
@@ -59,13 +59,13 @@ class Body(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a cut waited for.
+    """What a graph break waited for.
 
     Attributes:
-        values: The values that decide, as the rest calls them.
+        values: The values that decide, as the remainder calls them.
         types: The types of what was made, or of the inputs of a body.
         on_host: Whether the node is to be evaluated on the host instead of waiting for values.
-        symbols: The numbers of the cut's ``symbols``.
+        symbols: The numbers of the break's ``symbols``.
     """
 
     values: Mapping[str, Array] = {}
@@ -112,34 +112,35 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Cut:
-    """What comes after a part of a network.
+class GraphBreak:
+    """What comes after a segment of a network.
 
     Attributes:
-        kind: ``values``: the values ``reads`` decide, and are constants of the rest. ``data``: ``nodes`` are evaluated,
-            and the types of their results decide. ``repeat``: as ``data``, of a Loop or Scan, whose body is a network
-            in parts. ``end``: nothing comes after it; ``reads`` are the network's results.
-        reads: Values; for ``values`` as the rest calls them, otherwise as the part does.
-        live: The values that the rest reads: what it calls each, and what the part, or a node of ``nodes``, does.
+        kind: ``values``: the values ``reads`` decide, and are constants of the remainder. ``data``: ``nodes`` are
+            evaluated, and the types of their results decide. ``repeat``: as ``data``, of a Loop or Scan, whose body is
+            a network in segments. ``end``: nothing comes after it; ``reads`` are the network's results.
+        reads: Values; for ``values`` as the remainder calls them, otherwise as the segment does.
+        live: The values that the remainder reads: what it calls each, and what the segment, or a node of ``nodes``,
+            does.
         kept: Those among them that are only results of the network, so that their types decide nothing.
-        made: Those among them that ``nodes`` assign, as the rest calls them.
-        results: The network's results, as the rest calls them, if nothing is left to compute behind ``nodes``.
+        made: Those among them that ``nodes`` assign, as the remainder calls them.
+        results: The network's results, as the remainder calls them, if nothing is left to compute behind ``nodes``.
         nodes: What is evaluated, all of ``opset``: one node, but for some of older operator sets.
         constants: Constants that ``nodes`` read, by name.
         body: Of a Loop or Scan.
-        state: Digest of the rest and of what is known of it; with what is decided and the types of the values that it
-            reads it says what is bound next.
+        state: Digest of the remainder and of what is known of it; with what is decided and the types of the values
+            that it reads it says what is bound next.
         path: Where in the model the node stands that could not be typed.
         node: Its name.
         op_type: Its type.
         why: Why it could not be typed.
         opset: The operator set that ``nodes`` speak.
         least: Of the only one of ``reads`` all values count as one that are smaller than an extent of a live value:
-            what the rest calls that value, and the dimension; empty: smaller than 0. The rest goes on reading the
-            value, and knows the greater of both as a constant of another name (``bounded``).
-        symbols: The numbers from which constants of the rest follow: extents of values with which the part begins, or,
-            of no value, numbers that it was given itself, by index.
-        derived: Of what ``nodes`` or callers read, what follows from ``symbols``, by name, as the part calls it.
+            what the remainder calls that value, and the dimension; empty: smaller than 0. The remainder goes on reading
+            the value, and knows the greater of both as a constant of another name (``bounded``).
+        symbols: The numbers from which constants of the remainder follow: extents of values with which the segment
+            begins, or, of no value, numbers that it was given itself, by index.
+        derived: Of what ``nodes`` or callers read, what follows from ``symbols``, by name, as the segment calls it.
         shapes: Of those among ``live`` that are not made: their shapes, -1 where an extent follows from the inputs'.
     """
 
@@ -169,7 +170,7 @@ class Cut:
         return self.op_type != "If" and self.least is None
 
     def deciding(self, values: Mapping[str, Any]) -> dict[str, Array]:
-        """Return what decides, as the rest calls it, given all values as the part calls them."""
+        """Return what decides, as the remainder calls it, given all values as the segment calls them."""
         found = {name: values[self.live[name]] for name in self.reads}
         if self.least is None:
             return found
@@ -178,7 +179,7 @@ class Cut:
         return {bounded(name, self.least): np.maximum(each, least, dtype=np.int64) for name, each in found.items()}
 
     def symbols_of(self, values: Mapping[str, Any], numbers: Sequence[int]) -> tuple[int, ...]:
-        """Return the numbers of ``symbols``, given the values with which the part begins and its own numbers."""
+        """Return the numbers of ``symbols``, given the values with which the segment begins and its own numbers."""
         return tuple(values[name].shape[place] if name else numbers[place] for name, place in self.symbols)
 
     def problem(self, known: Iterable[str]) -> str:
@@ -212,39 +213,40 @@ def bound_of(known: str, name: str) -> Dimension | None:
     return (other, int(axis)) if axis.isdecimal() else None
 
 
-def cut_to_json(cut: Cut) -> dict[str, Any]:
-    """Return a cut as JSON values.
+def break_to_json(follows: GraphBreak) -> dict[str, Any]:
+    """Return a graph break as JSON values.
 
     Raises:
         ValueError: If a node has an attribute that JSON can not hold.
     """
     from opbuild.graph.node_json import array_to_json, node_to_json
 
+    body = follows.body
     return {
-        "kind": cut.kind,
-        "reads": list(cut.reads),
-        "live": dict(cut.live),
-        "kept": list(cut.kept),
-        "made": list(cut.made),
-        "results": list(cut.results),
-        "nodes": [node_to_json(node) for node in cut.nodes],
-        "constants": {name: array_to_json(array) for name, array in cut.constants.items()},
-        "body": None if cut.body is None else [cut.body.state, list(cut.body.inputs), dict(cut.body.outer)],
-        "state": cut.state,
-        "path": cut.path,
-        "node": cut.node,
-        "op_type": cut.op_type,
-        "why": cut.why,
-        "opset": cut.opset,
-        "least": None if cut.least is None else list(cut.least),
-        "symbols": [list(each) for each in cut.symbols],
-        "derived": {name: list(each) for name, each in cut.derived.items()},
-        "shapes": {name: list(shape) for name, shape in cut.shapes.items()},
+        "kind": follows.kind,
+        "reads": list(follows.reads),
+        "live": dict(follows.live),
+        "kept": list(follows.kept),
+        "made": list(follows.made),
+        "results": list(follows.results),
+        "nodes": [node_to_json(node) for node in follows.nodes],
+        "constants": {name: array_to_json(array) for name, array in follows.constants.items()},
+        "body": None if body is None else [body.state, list(body.inputs), dict(body.outer)],
+        "state": follows.state,
+        "path": follows.path,
+        "node": follows.node,
+        "op_type": follows.op_type,
+        "why": follows.why,
+        "opset": follows.opset,
+        "least": None if follows.least is None else list(follows.least),
+        "symbols": [list(each) for each in follows.symbols],
+        "derived": {name: list(each) for name, each in follows.derived.items()},
+        "shapes": {name: list(shape) for name, shape in follows.shapes.items()},
     }
 
 
-def cut_from_json(parts: Any) -> Cut:
-    """Return the cut that ``cut_to_json`` wrote.
+def break_from_json(parts: Any) -> GraphBreak:
+    """Return the graph break that ``break_to_json`` wrote.
 
     Raises:
         KeyError, TypeError, AttributeError, ValueError: If it is none.
@@ -252,8 +254,8 @@ def cut_from_json(parts: Any) -> Cut:
     from opbuild.graph.node_json import node_from_json
 
     if parts["kind"] not in get_args(Kind):
-        raise ValueError(f"a cut is of kind {parts['kind']!r}")
-    return Cut(
+        raise ValueError(f"a graph break is of kind {parts['kind']!r}")
+    return GraphBreak(
         kind=parts["kind"],
         reads=tuple(map(str, parts["reads"])),
         live=_names(parts["live"]),
@@ -277,7 +279,7 @@ def cut_from_json(parts: Any) -> Cut:
 
 
 def _derived(dtype: Any, shape: Any, elements: Any) -> DerivedValue:
-    from opbuild.graph.expressions import DerivedValue  # most networks have no cut
+    from opbuild.graph.expressions import DerivedValue  # most networks have no break
 
     return DerivedValue(str(dtype), tuple(map(int, shape)), tuple(elements))
 

@@ -22,7 +22,7 @@ DEEPEST = 2
 """How deep branches and bodies stand in one another."""
 
 
-class RandomParts:
+class RandomSegments:
     """Makes one network.
 
     Args:
@@ -44,7 +44,7 @@ class RandomParts:
         matrix = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", "columns"])
         numbers = helper.make_tensor_value_info("s", TensorProto.INT64, [4])
         graph = helper.make_graph(
-            block.nodes, "parts", [matrix, numbers], [_any(name) for name in outputs], block.tensors
+            block.nodes, "segments", [matrix, numbers], [_any(name) for name in outputs], block.tensors
         )
         self.model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
 
@@ -90,7 +90,7 @@ class RandomParts:
 class _Block:
     """The nodes of one graph."""
 
-    def __init__(self, owner: RandomParts) -> None:
+    def __init__(self, owner: RandomSegments) -> None:
         self._owner = owner
         self.nodes: list[onnx.NodeProto] = []
         self.tensors: list[onnx.TensorProto] = []
@@ -123,7 +123,7 @@ class _Block:
         return helper.make_graph(self.nodes, "inside", inputs, [_any(name) for name in outputs], self.tensors)
 
 
-Step = Callable[[RandomParts, _Block, str, Sequence[str], int], str]
+Step = Callable[[RandomSegments, _Block, str, Sequence[str], int], str]
 
 
 def _any(name: str) -> onnx.ValueInfoProto:
@@ -134,13 +134,13 @@ def _span(start: int) -> tuple[int, int]:
     return start, start + 1
 
 
-def _unary(net: RandomParts, block: _Block, x: str, values: Sequence[str], depth: int) -> str:
+def _unary(net: RandomSegments, block: _Block, x: str, values: Sequence[str], depth: int) -> str:
     op_type = net._random.choice(["Neg", "Abs", "Relu", "Sign", "Transpose"])
     found = block.add(op_type, [x])
     return block.add("Clip", [found, block.number(-9), block.number(9)])
 
 
-def _reshape(net: RandomParts, block: _Block, x: str, values: Sequence[str], depth: int) -> str:
+def _reshape(net: RandomSegments, block: _Block, x: str, values: Sequence[str], depth: int) -> str:
     """To a row, a column, or its own shape the other way round, all computed."""
     kind = net._random.randrange(3)
     if kind == 2:
@@ -152,13 +152,13 @@ def _reshape(net: RandomParts, block: _Block, x: str, values: Sequence[str], dep
     return block.add("Reshape", [x, block.add("Concat", order, axis=0)], allowzero=1)
 
 
-def _slice(net: RandomParts, block: _Block, x: str, values: Sequence[str], depth: int) -> str:
+def _slice(net: RandomSegments, block: _Block, x: str, values: Sequence[str], depth: int) -> str:
     start, length = net.number(block, x, 0, 1), net.number(block, net._random.choice(values), 0, 3)
     axis = block.ints(net._random.randrange(2))
     return block.add("Slice", [x, start, block.add("Add", [start, length]), axis])
 
 
-def _top_k(net: RandomParts, block: _Block, x: str, values: Sequence[str], depth: int) -> str:
+def _top_k(net: RandomSegments, block: _Block, x: str, values: Sequence[str], depth: int) -> str:
     """As many of each row as there are, or fewer."""
     columns = block.add("Slice", [block.add("Shape", [x]), block.ints(1), block.ints(2)])
     count = block.add("Min", [columns, net.number(block, net._random.choice(values), 1, 3)])
@@ -166,19 +166,19 @@ def _top_k(net: RandomParts, block: _Block, x: str, values: Sequence[str], depth
     return block.nodes[-1].output[0] if found else ""
 
 
-def _tile(net: RandomParts, block: _Block, x: str, values: Sequence[str], depth: int) -> str:
+def _tile(net: RandomSegments, block: _Block, x: str, values: Sequence[str], depth: int) -> str:
     small = block.add("Slice", [x, block.ints(0, 0), block.ints(2, 2)])
     repeats = block.add("Concat", [net.number(block, x, 1, 2), net.number(block, x, 0, 2)], axis=0)
     return block.add("Tile", [small, repeats])
 
 
-def _pad(net: RandomParts, block: _Block, x: str, values: Sequence[str], depth: int) -> str:
+def _pad(net: RandomSegments, block: _Block, x: str, values: Sequence[str], depth: int) -> str:
     small = block.add("Slice", [x, block.ints(0, 0), block.ints(3, 3)])
     pads = [net.number(block, x, 0, 2), block.ints(1), block.ints(0), net.number(block, x, 0, 1)]
     return block.add("Pad", [small, block.add("Concat", pads, axis=0)])
 
 
-def _filled(net: RandomParts, block: _Block, x: str, values: Sequence[str], depth: int) -> str:
+def _filled(net: RandomSegments, block: _Block, x: str, values: Sequence[str], depth: int) -> str:
     shape = block.add("Concat", [net.number(block, x, 0, 3), net.number(block, x, 1, 2)], axis=0)
     if net._random.randrange(2):
         return block.add("ConstantOfShape", [shape], value=numpy_helper.from_array(np.float32([2])))
@@ -186,21 +186,21 @@ def _filled(net: RandomParts, block: _Block, x: str, values: Sequence[str], dept
     return block.add("Expand", [total, shape])
 
 
-def _range(net: RandomParts, block: _Block, x: str, values: Sequence[str], depth: int) -> str:
+def _range(net: RandomSegments, block: _Block, x: str, values: Sequence[str], depth: int) -> str:
     limit = block.scalar(net.number(block, x, 0, 4))
     zero, one = block.scalar(block.ints(0)), block.scalar(block.ints(1))
     numbers = block.add("Cast", [block.add("Range", [zero, limit, one])], to=TensorProto.FLOAT)
     return block.add("Unsqueeze", [numbers, block.ints(0)])
 
 
-def _chosen(net: RandomParts, block: _Block, x: str, values: Sequence[str], depth: int) -> str:
+def _chosen(net: RandomSegments, block: _Block, x: str, values: Sequence[str], depth: int) -> str:
     """The rows, or the columns, with a positive sum."""
     axis = net._random.randrange(2)
     sums = block.add("ReduceSum", [x, block.ints(1 - axis)], keepdims=0)
     return block.add("Compress", [x, block.add("Greater", [sums, block.number(0)])], axis=axis)
 
 
-def _places(net: RandomParts, block: _Block, x: str, values: Sequence[str], depth: int) -> str:
+def _places(net: RandomSegments, block: _Block, x: str, values: Sequence[str], depth: int) -> str:
     """The elements that are not zero, or where they are, as a row."""
     places = block.add("NonZero", [x])
     if net._random.randrange(2):
@@ -209,11 +209,11 @@ def _places(net: RandomParts, block: _Block, x: str, values: Sequence[str], dept
     return block.add("Unsqueeze", [found, block.ints(0)])
 
 
-def _different(net: RandomParts, block: _Block, x: str, values: Sequence[str], depth: int) -> str:
+def _different(net: RandomSegments, block: _Block, x: str, values: Sequence[str], depth: int) -> str:
     return block.add("Unsqueeze", [block.add("Unique", [x]), block.ints(1)])
 
 
-def _branch(net: RandomParts, block: _Block, x: str, values: Sequence[str], depth: int) -> str:
+def _branch(net: RandomSegments, block: _Block, x: str, values: Sequence[str], depth: int) -> str:
     total = block.add("ReduceSum", [x], keepdims=0)
     condition = block.add("Greater", [total, block.number(0)])
     branches = {}
@@ -223,7 +223,7 @@ def _branch(net: RandomParts, block: _Block, x: str, values: Sequence[str], dept
     return block.add("If", [condition], **branches)
 
 
-def _loop(net: RandomParts, block: _Block, x: str, values: Sequence[str], depth: int) -> str:
+def _loop(net: RandomSegments, block: _Block, x: str, values: Sequence[str], depth: int) -> str:
     """Carry a matrix, whose shape may change, and collect a number of each turn."""
     turn, condition, carried = net.name(), net.name(), net.name()
     inner, result = net.inside(block, [*values, carried], depth)
@@ -242,7 +242,7 @@ def _loop(net: RandomParts, block: _Block, x: str, values: Sequence[str], depth:
     return last if net._random.randrange(2) else block.add("Unsqueeze", [collected, block.ints(0)])
 
 
-def _scan(net: RandomParts, block: _Block, x: str, values: Sequence[str], depth: int) -> str:
+def _scan(net: RandomSegments, block: _Block, x: str, values: Sequence[str], depth: int) -> str:
     """Add up the columns, and collect the sums; ONNX Runtime ends the process where there are none."""
     x = block.add("Pad", [x, block.ints(0, 0, 1, 1)])
     state, row = net.name(), net.name()

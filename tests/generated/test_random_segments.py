@@ -1,4 +1,4 @@
-"""Random networks in parts against ONNX Runtime: cut at any place, nested, with empty matrices on the way.
+"""Random networks in segments against ONNX Runtime: broken at any place, nested, with empty matrices on the way.
 
 ``OPBUILD_FUZZ=5000`` tries so many networks.
 """
@@ -14,17 +14,17 @@ import pytest
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, RuntimeException
 
 import opbuild
-from generated.random_parts import Array, RandomParts
+from generated.random_segments import Array, RandomSegments
 from opbuild.config import Config
 from support.fuzzing import CAMPAIGN, check_seeds
-from support.parts_runner import PartsRunner
+from support.walk_runner import WalkRunner
 
 NETWORKS, CALLS, COMPILED = CAMPAIGN or 40, 3, CAMPAIGN // 20 or 2
 
 pytestmark = [pytest.mark.timeout(14400)] if CAMPAIGN else []
 
 
-def expected(network: RandomParts, feeds: dict[str, Array]) -> list[Array] | None:
+def expected(network: RandomSegments, feeds: dict[str, Array]) -> list[Array] | None:
     """Return what ONNX Runtime gives; None if it refuses what a random shape asks of it."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
@@ -46,34 +46,34 @@ def compare(got: list[Array], wanted: list[Array], where: str) -> None:
 
 
 @pytest.mark.slow
-def test_networks_cut_anywhere_compute_what_onnx_runtime_does() -> None:
-    """On the host, node by node: the cuts and the driver are as where there are kernels."""
-    cuts: Counter[str] = Counter()
+def test_networks_broken_anywhere_compute_what_onnx_runtime_does() -> None:
+    """On the host, node by node: the breaks and the driver are as where there are kernels."""
+    breaks: Counter[str] = Counter()
     compared: Counter[int] = Counter()
 
     def one(seed: int) -> None:
-        network = RandomParts(seed)
-        runner = PartsRunner(network.model)
+        network = RandomSegments(seed)
+        runner = WalkRunner(network.model)
         for call in range(CALLS):
             feeds = network.feeds(seed * CALLS + call)
             wanted = expected(network, feeds)
             if wanted is not None:
                 compare(runner(**feeds), wanted, f"network {seed}, call {call}")
                 compared[seed] += 1
-        cuts.update(runner.cuts)
+        breaks.update(runner.breaks)
 
-    check_seeds("networks in parts", one, NETWORKS, processes=0)
+    check_seeds("networks in segments", one, NETWORKS, processes=0)
     assert compared.total() > 0.8 * NETWORKS * CALLS
     kinds = {"values", "data", "repeat", "end"}
-    assert {each.split()[0] for each in cuts} == kinds, cuts
-    assert {"values If", "values Slice", "data NonZero", "data Compress", "repeat Loop", "repeat Scan"} <= {*cuts}
+    assert {each.split()[0] for each in breaks} == kinds, breaks
+    assert {"values If", "values Slice", "data NonZero", "data Compress", "repeat Loop", "repeat Scan"} <= {*breaks}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(COMPILED))
-def test_networks_in_parts_with_kernels_compute_what_onnx_runtime_does(seed: int, tmp_path: Path) -> None:
+def test_networks_in_segments_with_kernels_compute_what_onnx_runtime_does(seed: int, tmp_path: Path) -> None:
     """Built, and started from the images again."""
-    network = RandomParts(1003 + seed)
+    network = RandomSegments(1003 + seed)
     for _ in range(2):
         net = opbuild.compile(network.model, cache_path=tmp_path)
         for call in range(2):
@@ -84,9 +84,11 @@ def test_networks_in_parts_with_kernels_compute_what_onnx_runtime_does(seed: int
 
 
 @pytest.mark.parametrize("seed", range(COMPILED))
-def test_offline_models_in_parts_compute_what_onnx_runtime_does(seed: int, shared_store: Path, tmp_path: Path) -> None:
-    """With the kernels that made-up values led to: only what stands at cuts is evaluated on the host."""
-    network = RandomParts(seed + 8)
+def test_offline_models_in_segments_compute_what_onnx_runtime_does(
+    seed: int, shared_store: Path, tmp_path: Path
+) -> None:
+    """With the kernels that made-up values led to: only what stands at breaks is evaluated on the host."""
+    network = RandomSegments(seed + 8)
     first = network.feeds(seed * CALLS)
     shapes = {name: array.shape for name, array in first.items()}
     config = Config(cache_path=shared_store, workers=1, num_threads=1)

@@ -1,4 +1,4 @@
-"""Networks in parts that are stored: another process goes from part to part without onnx, compiler and model reader."""
+"""Stored networks in segments: another process goes from one to the next without onnx, compiler and model reader."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def same(path: Path, given: dict[str, Any], got: dict[str, Any]) -> None:
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Return the model's file and a cache in which the network is stored for some values."""
-    folder = tmp_path_factory.mktemp("parts")
+    folder = tmp_path_factory.mktemp("segments")
     path = folder / "g.onnx"
     onnx.save(parser.parse_model(MODEL), path)
     net = opbuild.compile(path, cache_path=folder / "cache")
@@ -76,7 +76,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.mark.slow
 def test_another_process_needs_neither_onnx_nor_a_compiler(stored: tuple[Path, Path], tmp_path: Path) -> None:
-    """The cuts, with the nodes that the host evaluates and the names of values, are in the parts' records."""
+    """The breaks, with the nodes that the host evaluates and the names of values, are in the segments' records."""
     path, cache = stored
     given = feeds(0, 5, 1, go=True)  # another number of turns, and values that were met with others
     np.savez(tmp_path / "feeds.npz", **given)
@@ -97,7 +97,7 @@ def test_another_process_needs_neither_onnx_nor_a_compiler(stored: tuple[Path, P
 
 @pytest.mark.slow
 def test_what_is_new_is_bound_from_the_model(stored: tuple[Path, Path]) -> None:
-    """Also if the parts before it started from their images."""
+    """Also if the segments before it started from their images."""
     path, cache = stored
     net = opbuild.compile(path, cache_path=cache)
     assert net.report.image
@@ -128,8 +128,8 @@ def test_threads_may_call_at_once(stored: tuple[Path, Path]) -> None:
     assert problems == []
 
 
-def test_the_report_is_of_all_parts_that_were_met(stored: tuple[Path, Path]) -> None:
-    """Calls of the host between the parts count as those inside them do."""
+def test_the_report_is_of_all_segments_that_were_met(stored: tuple[Path, Path]) -> None:
+    """Calls of the host between the segments count as those inside them do."""
     path, cache = stored
     net = opbuild.compile(path, cache_path=cache)
     assert net.report.host == {}
@@ -143,8 +143,8 @@ def test_the_report_is_of_all_parts_that_were_met(stored: tuple[Path, Path]) -> 
 
 
 @pytest.mark.slow
-def test_where_nothing_may_be_compiled_a_new_part_says_what_it_lacks(tmp_path: Path) -> None:
-    """The first parts of a network may be there, and a later one not."""
+def test_where_nothing_may_be_compiled_a_new_segment_says_what_it_lacks(tmp_path: Path) -> None:
+    """The first segments of a network may be there, and a later one not."""
     text = """<ir_version: 10, opset_import: ["" : 21]> g (float[4,6] x, bool go) => (float[4,6] y) {
         y = If <then_branch = tb () => (float[4,6] p) { p = Relu(x) },
                 else_branch = eb () => (float[4,6] q) { q = Softmax(x) }> (go) }"""
@@ -170,8 +170,8 @@ def test_outputs_are_declared_before_and_after_a_call(stored: tuple[Path, Path])
     assert net.bound_outputs[0].shape == (4, 6)
 
 
-def test_a_network_in_parts_takes_any_size_without_a_word(tmp_path: Path) -> None:
-    """It has no template before a second size was built: that is no failure, of which somebody is told."""
+def test_a_network_in_segments_takes_any_size_without_a_word(tmp_path: Path) -> None:
+    """It has no program before a second size was built: that is no failure, of which somebody is told."""
     text = """<ir_version: 10, opset_import: ["" : 21]> g (float[a,b] x) => (float[] y) <float zero = {0}> {
         n = NonZero(x)  t = Transpose(n)  v = GatherND(x, t)  y = Neg(v) }"""
     told: list[str] = []
@@ -203,7 +203,9 @@ g (float[n,4,h,w] x) => (float[k,8] y, float[] planes) <
 
 
 @pytest.mark.slow
-def test_parts_before_and_between_cuts_are_bound_by_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segments_before_and_between_breaks_are_bound_by_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Once two sizes were built: a third one, of another batch too, neither compiles nor reads the model.
 
     All values are whole numbers and eighths, so that no rounding decides which are above the bound.
@@ -241,7 +243,7 @@ g (float[2,3] x, int64 turns) => (float[] y, float[] t) <float[3,3] w = {1, 0, 2
 
 @pytest.mark.slow
 def test_what_follows_growing_values_is_bound_by_numbers(tmp_path: Path) -> None:
-    """Two sizes are built; further ones need next to no compile, also in a process that finds a template stored."""
+    """Two sizes are built; further ones need next to no compile, also in a process that finds a program stored."""
     path = tmp_path / "g.onnx"
     onnx.save(parser.parse_model(GROWING), path)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])

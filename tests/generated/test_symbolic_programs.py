@@ -19,11 +19,10 @@ from opbuild.frontend.onnx_model import OnnxModel, load_model
 from opbuild.graph.types import Array, Graph
 from opbuild.kernel.level import LEVELS
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.lowering.available import meaning
 from opbuild.lowering.context import Options
-from opbuild.pipeline.loaded import with_rank
+from opbuild.pipeline.loaded import meaning, with_rank
 from opbuild.pipeline.steps import optimize_graph
-from opbuild.pipeline.templates import kernels_of_any_size
+from opbuild.pipeline.symbolic_lowering import kernels_for_all_sizes
 from opbuild.program import KernelCall, Program
 from opbuild.runtime import dynamic
 from opbuild.runtime.binding import Shapes
@@ -95,7 +94,7 @@ def assert_served(record: Record, numbers: Array, kernels: Collection[OpDesc]) -
 
 
 @pytest.mark.parametrize("seeds", spans(16, 5))
-def test_a_template_is_what_lowering_makes_at_each_size_for_which_it_is(seeds: range) -> None:
+def test_a_program_is_what_lowering_makes_at_each_size_for_which_it_is(seeds: range) -> None:
     """Where its conditions hold, its numbers are those of the network lowered at that size; extents 0 and 1 too.
 
     The kernels of one size, and those without limits where they are not enough, compute it there.
@@ -112,14 +111,14 @@ def test_a_template_is_what_lowering_makes_at_each_size_for_which_it_is(seeds: r
             except ModelError:  # a size that the network does not take
                 found["refused"] += 1
                 continue
-            kernels = kernels_of_any_size(program, lambda desc: [desc])
+            kernels = kernels_for_all_sizes(program, lambda desc: [desc])
             made.append((size, program, record_of(program)))
             enough[made[-1][2]] = kernels
         for _, _, record in made:
             for size, program, _ in made:
                 numbers = numbers_of(record, ((*size, WIDTH),))
                 if numbers is None:
-                    found["another template"] += 1
+                    found["another program"] += 1
                     continue
                 assert_served(record, numbers, enough[record])
                 alike = is_chosen_alike(record, program)
@@ -128,4 +127,4 @@ def test_a_template_is_what_lowering_makes_at_each_size_for_which_it_is(seeds: r
                     assert_same(record, numbers, program)
 
     check_seeds("open networks", one, seeds, processes=0)
-    assert found["compared"] > found["another template"] / 4, found
+    assert found["compared"] > found["another program"] / 4, found

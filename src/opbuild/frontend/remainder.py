@@ -1,21 +1,51 @@
-"""Rest: what is still to be bound of a network, and what is known of it by then.
+"""Remainder: what is still to be bound of a network, and what is known of it by then.
 
-A rest begins with a whole block (the network, the body of a loop) or behind a cut. It is what the next part is bound
-from, once it is known what the cut waits for.
+A remainder begins with a whole block (the network, the body of a loop) or behind a graph break. It is what the next
+segment is bound from, once it is known what the break waits for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from opbuild.frontend.block import Block
-from opbuild.frontend.known import Known, Names, decided
-from opbuild.graph.cut import Answer
+from opbuild.frontend.open_values import fixed, is_open_value
+from opbuild.graph.breaks import Answer
+from opbuild.graph.constants import array_digest
 from opbuild.graph.expressions import DerivedValue
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.records import NamedTuple, dataclass, field, replace
 from opbuild.text.canonical import canonical_json
+
+Names = dict[str, str]
+"""What each name of the model is called in the graph that is made."""
+
+
+class Known(NamedTuple):
+    """A constant.
+
+    Attributes:
+        origin: Says exactly what it is: where the model has it, or a digest of what was computed.
+        read: Returns it.
+        dtype: If it follows from open extents, the element type that it stands for.
+    """
+
+    origin: str
+    read: Callable[[], Array]
+    dtype: str = ""
+
+
+def decided(array: Array, dtype: str) -> Known:
+    """Return a constant that is what a break waited for; one of open extents stays open, and has no origin."""
+    return Known("", lambda: array, dtype) if is_open_value(array) else computed(array)
+
+
+def computed(array: Array, dtype: str = "int64") -> Known:
+    """Return a constant that was computed; one that follows from open extents is that of the size at hand."""
+    if is_open_value(array):
+        array = fixed(array, dtype)
+    return Known(array_digest(array), lambda: array)
 
 
 class Frame(NamedTuple):
@@ -60,7 +90,7 @@ class Frame(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Rest:
+class Remainder:
     """What is still to be bound.
 
     Attributes:
@@ -68,8 +98,8 @@ class Rest:
         types: The values that are given when it runs; sorted by name, but for a network's own inputs.
         known: The constants.
         on_host: Places of nodes that are evaluated on the host although values of their inputs would tell their types.
-        asked: The values that a cut waited for, with which it begins.
-        before: What it was before that, if a further cut may ask for all of them at once.
+        asked: The values that a break waited for, with which it begins.
+        before: What it was before that, if a further break may ask for all of them at once.
         derived: The constants that follow from symbols.
         numbers: Once they are given: the symbols, and the integers that decide, see ``Answer.numbers``.
     """
@@ -79,7 +109,7 @@ class Rest:
     known: Mapping[str, Known]
     on_host: frozenset[str] = frozenset()
     asked: tuple[str, ...] = ()
-    before: Rest | None = None
+    before: Remainder | None = None
     derived: Mapping[str, DerivedValue] = field(default_factory=dict)
     numbers: tuple[int, ...] = ()
 
@@ -106,8 +136,8 @@ class Rest:
         }
         return blake3_of(canonical_json(parts).encode())
 
-    def answered(self, answer: Answer, place: str) -> Rest:
-        """Return it with what the cut at a place waited for."""
+    def answered(self, answer: Answer, place: str) -> Remainder:
+        """Return it with what the break at a place waited for."""
         given = replace(self, numbers=answer.numbers)
         if answer.on_host:
             return replace(given, on_host=self.on_host | {place})
@@ -116,17 +146,17 @@ class Rest:
         before = replace(self, numbers=answer.symbols) if answer.values.keys() <= self.types.keys() else None
         return replace(given.with_values(answer.values), before=before, asked=tuple(answer.values))
 
-    def with_values(self, values: Mapping[str, Array]) -> Rest:
+    def with_values(self, values: Mapping[str, Array]) -> Remainder:
         """Return it with some values known."""
         types = {name: each for name, each in sorted(self.types.items()) if name not in values}
         found = {n: decided(array, self.types[n].dtype if n in self.types else "int64") for n, array in values.items()}
         return replace(self, types=types, known={**self.known, **found})
 
-    def with_types(self, types: Mapping[str, TensorType]) -> Rest:
+    def with_types(self, types: Mapping[str, TensorType]) -> Remainder:
         """Return it with the types of further values that are given when it runs."""
         return replace(self, types=dict(sorted({**self.types, **types}.items())))
 
 
-def begin(block: Block, types: Mapping[str, TensorType], opset: int) -> Rest:
-    """Return a whole network as a rest, for the types of its inputs and the operator set that it speaks."""
-    return Rest((Frame(block, "", 0, {name: name for name in types}, opset),), types, {})
+def begin(block: Block, types: Mapping[str, TensorType], opset: int) -> Remainder:
+    """Return a whole network as a remainder, for the types of its inputs and the operator set that it speaks."""
+    return Remainder((Frame(block, "", 0, {name: name for name in types}, opset),), types, {})

@@ -1,4 +1,4 @@
-"""Runs a model in parts on the host backend: what the front end cuts and the driver joins, without kernels."""
+"""Runs a model in segments on the host backend: what the front end breaks and the driver joins, without kernels."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from opbuild.frontend.binding import NodeBinder
 from opbuild.frontend.onnx_bind import Binder
 from opbuild.frontend.onnx_model import OnnxModel, load_model
 from opbuild.frontend.walk import Walked
-from opbuild.graph.cut import Answer, cut_from_json, cut_to_json, type_of_value
+from opbuild.graph.breaks import Answer, break_from_json, break_to_json, type_of_value
 from opbuild.graph.types import Graph, TensorType
+from opbuild.pipeline.segmented import BoundSegment, SegmentedNetwork, Segments
 from opbuild.program import Port
 from opbuild.report import Clock, Report
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.executor import Executor
-from opbuild.runtime.in_parts import InParts
-from opbuild.runtime.parts import KnownParts, Part, Parts
 from support.graph_runner import run_graph
 
 
@@ -32,18 +31,18 @@ def operators_kept() -> Iterator[None]:
         yield
 
 
-class PartsRunner:
-    """A model in parts that computes with numpy, each operator by its own implementation.
+class WalkRunner:
+    """A model in segments that computes with numpy, each operator by its own implementation.
 
     Attributes:
-        cuts: What came after each part that was bound, in the order in which they were bound.
+        breaks: What came after each segment that was bound, in the order in which they were bound.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self.model: OnnxModel = load_model(model)
-        self.cuts: list[str] = []
-        self._parts = Parts(self._next, evaluate, KnownParts())
-        self._first: dict[Any, InParts] = {}
+        self.breaks: list[str] = []
+        self._segments = _Walked(self)
+        self._first: dict[Any, SegmentedNetwork] = {}
 
     def __call__(self, **feeds: Any) -> list[Any]:
         """Return the outputs for inputs by name."""
@@ -53,24 +52,42 @@ class PartsRunner:
         if key not in self._first:
             with operators_kept():
                 walked = self.model.walk({name: each.shape for name, each in types.items()}, evaluate)
-            if walked.cut is None:
+            if walked.follows is None:
                 return run_graph(walked.graph, feeds)
-            self._first[key] = InParts(self._part(walked), self._parts, types, self.model.outputs)
+            self._first[key] = SegmentedNetwork(self.segment(walked), self._segments, types, self.model.outputs)
         return self._first[key].run(values)
 
-    def _next(self, part: Part, answer: Answer, types: Mapping[str, TensorType], body: bool) -> Part:
-        walked = part.walked(Clock())
-        rest = walked.body if body else walked.rest
+    def next(
+        self, segment: BoundSegment, answer: Answer, types: Mapping[str, TensorType], *, is_body: bool
+    ) -> BoundSegment:
+        """Return the segment behind another one."""
+        walked = segment.walked(Clock())
+        remainder = walked.body if is_body else walked.remainder
         with operators_kept():
-            found = self._part(self.model.go_on(rest.answered(answer, part.cut.path), evaluate))
+            found = self.segment(self.model.go_on(remainder.answered(answer, segment.follows.path), evaluate))
         assert {port.name: port.type for port in found.executor.inputs} == types
         return found
 
-    def _part(self, walked: Walked) -> Part:
-        assert walked.cut is not None
-        cut = cut_from_json(cut_to_json(walked.cut))  # as another process has it
-        self.cuts.append(f"{cut.kind} {cut.op_type}".strip())
-        return Part(cast("Executor", HostExecutor(walked.graph)), cut, Report("parts"), lambda _: walked)
+    def segment(self, walked: Walked) -> BoundSegment:
+        """Return a segment that numpy computes."""
+        assert walked.follows is not None
+        follows = break_from_json(break_to_json(walked.follows))  # as another process has it
+        self.breaks.append(f"{follows.kind} {follows.op_type}".strip())
+        executor = cast("Executor", HostExecutor(walked.graph))
+        return BoundSegment(executor, follows, Report("segments"), cast("Any", lambda _: walked))
+
+
+class _Walked(Segments):
+    """Segments that are walked at the sizes at hand, each time that they are met."""
+
+    def __init__(self, runner: WalkRunner) -> None:
+        super().__init__(*cast("tuple[Any, Any, Any]", (None, None, None)))
+        self._runner = runner
+
+    def _bind_next(
+        self, segment: BoundSegment, answer: Answer, types: Mapping[str, TensorType], *, is_body: bool
+    ) -> BoundSegment:
+        return self._runner.next(segment, answer, types, is_body=is_body)
 
 
 class HostExecutor:

@@ -22,7 +22,7 @@ from opbuild.program import KernelCall, Program, Symbols
 from opbuild.runtime.binding import Shapes
 
 
-class OpenShapes(NamedTuple):
+class SymbolicShapes(NamedTuple):
     """Shapes of inputs with symbolic extents.
 
     Attributes:
@@ -43,13 +43,13 @@ class OpenShapes(NamedTuple):
             level: The level that it is for.
             options: How it is lowered.
         """
-        recording = Recording(options.kernels or Tuned(Nothing()))
-        program = lower(graph, level, replace(options, kernels=recording))
+        recording = Recording(options.chooser or Tuned(Nothing()))
+        program = lower(graph, level, replace(options, chooser=recording))
         values = self.shapes[len(program.inputs) :]
         return replace(program, symbols=Symbols(self.extents, self.places, values, recording.questions))
 
 
-def open_shapes(declared: Sequence[Sequence[int]], shapes: Shapes) -> OpenShapes:
+def symbolic_shapes(declared: Sequence[Sequence[int]], shapes: Shapes) -> SymbolicShapes:
     """Return shapes whose open extents are symbolic.
 
     Each is one of its own: that some are equal, as batches and lengths are, is a condition where it has to be so.
@@ -69,10 +69,12 @@ def open_shapes(declared: Sequence[Sequence[int]], shapes: Shapes) -> OpenShapes
             row[axis] = extents.input(extent)
             places.append((index, axis))
         opened.append(tuple(row))
-    return OpenShapes(extents, tuple(opened), tuple(places))
+    return SymbolicShapes(extents, tuple(opened), tuple(places))
 
 
-def kernels_of_any_size(program: Program, alike: Callable[[OpDesc], Sequence[OpDesc]]) -> dict[OpDesc, tuple[str, ...]]:
+def kernels_for_all_sizes(
+    program: Program, alike: Callable[[OpDesc], Sequence[OpDesc]]
+) -> dict[OpDesc, tuple[str, ...]]:
     """Return kernels that compute a program at any size, with the nodes that need them.
 
     Args:

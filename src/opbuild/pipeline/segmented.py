@@ -1,0 +1,510 @@
+"""A network in segments: bound as they are met, and run one after the other, with values by name between them.
+
+Which segment comes next depends on what the graph break behind the last one waited for: some values, or the types of
+what was evaluated on the host. All that were met are remembered, in bounded memory.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from opbuild.backend.evaluate import evaluate
+from opbuild.errors import BuildError, OpbuildError, RunError, ShapeError
+from opbuild.graph.breaks import HOST_VALUE, Answer, GraphBreak, is_tensor, type_of_value
+from opbuild.graph.types import MOST_DIMENSIONS, Array, Node, TensorType
+from opbuild.pipeline.segments import FirstSegment, Segment, Walk
+from opbuild.platform.locks import Lock
+from opbuild.platform.records import dataclass, field, replace
+from opbuild.program import Port
+from opbuild.report import Report
+from opbuild.runtime.binding import Binding, Bound, Shapes, Unserved
+from opbuild.runtime.blocks import Blocks
+from opbuild.runtime.endpoint import dense
+from opbuild.runtime.executor import Arena, Executor
+from opbuild.runtime.reused import owns_memory
+from opbuild.runtime.timing import TIMER
+
+if TYPE_CHECKING:
+    from opbuild.models.declaration import Declared
+    from opbuild.models.source import ModelSource
+    from opbuild.pipeline.source import Source
+
+MOST_SEGMENTS = 64
+"""Segments of a network whose programs are kept."""
+
+MOST_BOUND = 256
+"""Segments that stay bound: of a loop whose values grow, each turn is one. They share the memory that they run in."""
+
+MOST_VALUES = 8
+"""Different values with which as constants the remainder of a network is built, or is bound by numbers to the same
+sizes. A node that waits for ever new ones is then evaluated on the host: what follows it depends on the types of its
+results alone, of which there are fewer."""
+
+MOST_STATES = 4096
+"""Graph breaks whose answers are counted."""
+
+
+class BindsShapes(Protocol):
+    """The programs of one source."""
+
+    def bind(self, shapes: Shapes, /) -> Binding | Unserved:
+        """Return the network for some shapes, or why there is none and none can be made."""
+
+
+class MakesPrograms(Protocol):
+    """What makes the programs of sources."""
+
+    def programs(self, source: Source, /) -> BindsShapes:
+        """Return the programs of a source, of which there is no other."""
+
+
+@dataclass(eq=False)
+class BoundSegment:
+    """A segment that is bound.
+
+    Attributes:
+        executor: Runs it.
+        follows: The graph break behind it.
+        report: What its build did.
+        walked: Returns it as the front end has it, from which the next one is bound.
+        by_numbers: Whether it was bound to what was lowered before.
+        numbers: The numbers that it was given; see ``Answer.numbers``.
+    """
+
+    executor: Executor
+    follows: GraphBreak
+    report: Report
+    walked: Walk
+    by_numbers: bool = False
+    numbers: tuple[int, ...] = ()
+    inputs: tuple[str, ...] = field(init=False)
+    outputs: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.inputs = tuple(port.name for port in self.executor.inputs)
+        self.outputs = tuple(port.name for port in self.executor.outputs)
+
+    @property
+    def sizes(self) -> Hashable:
+        """What differs between two that were bound by numbers for values that decide extents, not only places."""
+        return tuple(port.type for port in self.executor.outputs), self.executor.arena_size
+
+    def checked(self, known: Iterable[str]) -> BoundSegment:
+        """Return it, if all that it and the break behind it read is there where these values are known.
+
+        Raises:
+            BuildError: If something is not: its record is damaged.
+        """
+        found = {*known, *self.outputs}
+        problem = "" if found.issuperset(self.inputs) else f"nothing assigns {', '.join({*self.inputs} - found)}"
+        problem = problem or self.follows.problem(found)
+        if problem:
+            raise BuildError(
+                f"a segment of the network {self.report.network} cannot run: {problem}",
+                "remove its cache folder and build it again",
+            )
+        return self
+
+
+class Segments:
+    """The segments of one model. Any number of threads may use it.
+
+    Args:
+        model: The model.
+        first: What comes before the first break.
+        session: Makes the programs of each.
+    """
+
+    def __init__(self, model: ModelSource, first: FirstSegment, session: MakesPrograms) -> None:
+        self._model, self._first, self._session = model, first, session
+        self._programs: OrderedDict[tuple[str, tuple[Declared, ...]], tuple[Segment, BindsShapes]] = OrderedDict()
+        self._bound: OrderedDict[Hashable, BoundSegment] = OrderedDict()  # the one that was used last at the end
+        self._values: Counter[Hashable] = Counter()  # how many different ones decided what follows a break
+        self._lock, self._binding = Lock(), Lock()
+
+    def bind(self, first: Binding, shapes: Shapes) -> Bound:
+        """Return the network whose first segment was bound; or that, if nothing comes behind it."""
+        follows = first.executor.follows
+        if follows is None:
+            return first
+        walked = Walk(self._first, self._first.tensors(shapes), follows)
+        segment = BoundSegment(first.executor, follows, first.report, walked)
+        results = [output.name for output in self._model.declaration.outputs]
+        return SegmentedNetwork(segment, self, self._model.types(shapes), results)
+
+    @property
+    def known(self) -> list[BoundSegment]:
+        """Those that are remembered."""
+        with self._lock:
+            return list(self._bound.values())
+
+    def run(self, segment: BoundSegment, values: dict[str, Any]) -> list[Any]:
+        """Run a network from its first segment.
+
+        Args:
+            segment: The first one.
+            values: Its inputs by name, arrays dense. It is changed.
+
+        Returns:
+            The results in order; they may be inputs, or views of them.
+
+        Raises:
+            RunError: If it fails on these values.
+            ModelError, BuildError: If a segment cannot be bound.
+        """
+        while True:
+            if segment.outputs:
+                given = segment.executor.run([values[name] for name in segment.inputs])
+                values.update(zip(segment.outputs, given, strict=True))
+            follows = segment.follows
+            symbols = follows.symbols_of(values, segment.numbers)
+            values.update(follows.constants)
+            values.update((name, each.value(symbols)) for name, each in follows.derived.items())
+            if follows.kind == "end":
+                return [values[name] for name in follows.reads]
+            if follows.kind == "values":
+                decided = follows.deciding(values)
+                values = {name: values[value] for name, value in follows.live.items()}
+                segment = self._decided(segment, decided, symbols, values)
+                continue
+            if follows.kind == "data":
+                self._evaluate_nodes(follows, values)
+            else:
+                self._repeat(segment, follows.nodes[0], symbols, values)
+            values = {name: values[value] for name, value in follows.live.items()}
+            if follows.results:
+                return [values[name] for name in follows.results]
+            key = (follows.state, _signatures(follows, values), symbols)
+            types = partial(_types, values, follows.made, symbols)
+            segment = self._known(key) or _served(self._next(segment, key, types, values))
+
+    # What a graph break waits for
+
+    def _decided(
+        self, segment: BoundSegment, decided: Mapping[str, Array], symbols: tuple[int, ...], values: Mapping[str, Any]
+    ) -> BoundSegment:
+        """Return the segment behind one that some values decide."""
+        state, can_wait = segment.follows.state, segment.follows.can_wait
+        around = (state, _signatures(segment.follows, values), symbols)
+        shown = tuple((array.dtype.str, array.shape, array.tobytes()) for array in decided.values())
+        known = self._known((*around, shown))
+        if known is not None:
+            return known
+        if max(self._values[around], self._values[state]) >= MOST_VALUES and can_wait:
+            on_host = self._on_host(segment, symbols, values)
+            if isinstance(on_host, BoundSegment):
+                return on_host
+        found = self._next(segment, (*around, shown), lambda: Answer(decided, symbols=symbols), values)
+        if isinstance(found, Unserved):
+            return _served(self._on_host(segment, symbols, values) if can_wait else found)
+        if found.by_numbers and found.follows.kind != "end":
+            return found
+        with self._lock:
+            alike = (around, found.sizes)
+            self._values[alike if found.by_numbers else state] += 1
+            self._values[around] = max(self._values[around], self._values[alike])
+            if len(self._values) > MOST_STATES:
+                self._values.clear()
+        return found
+
+    def _on_host(
+        self, segment: BoundSegment, symbols: tuple[int, ...], values: Mapping[str, Any]
+    ) -> BoundSegment | Unserved:
+        """Return the segment behind one whose node is evaluated on the host instead of waiting for values."""
+        key = (segment.follows.state, _signatures(segment.follows, values), symbols, "on host")
+        return self._next(segment, key, lambda: Answer(on_host=True, symbols=symbols), values)
+
+    def _evaluate(self, node: Node, inputs: Sequence[Any], opset: int) -> Sequence[Any]:
+        return evaluate(node, inputs, opset)
+
+    def _evaluate_nodes(self, follows: GraphBreak, values: dict[str, Any]) -> None:
+        for node in follows.nodes:
+            inputs = [values[name] if name else None for name in node.inputs]
+            given = _evaluated(node, partial(self._evaluate, node, inputs, follows.opset))
+            values.update(zip(node.outputs, given, strict=False))
+
+    def _repeat(self, segment: BoundSegment, node: Node, symbols: tuple[int, ...], values: dict[str, Any]) -> None:
+        body = segment.follows.body
+        if body is None:
+            raise RunError(
+                f"{node.op_type} node {node.name!r} has no body", "this is an error in opbuild; please report it"
+            )
+        outer = {name: values[value] for name, value in body.outer.items()}
+        names, state = body.inputs, body.state
+        around = tuple([_signature(value) for value in outer.values()])
+
+        def bound(inputs: Sequence[Any]) -> tuple[BoundSegment, dict[str, Any]]:
+            given = {**dict(zip(names, inputs, strict=True)), **outer}
+            key = (state, tuple([_signature(value) for value in inputs]), around, symbols)
+            types = partial(_types, given, tuple(given), symbols)
+            first = self._known(key) or _served(self._next(segment, key, types, given, is_body=True))
+            return first, given
+
+        def turn(inputs: Sequence[Any]) -> list[Any]:
+            return self.run(*bound(inputs))
+
+        def types(inputs: Sequence[Any]) -> list[TensorType | None]:
+            first, _ = bound(inputs)
+            executor, follows = first.executor, first.follows
+            known = {port.name: port.type for port in (*executor.inputs, *executor.outputs)}
+            known.update((name, type_of_value(value)) for name, value in follows.constants.items())
+            return [known.get(name) for name in follows.reads] if follows.kind == "end" else []
+
+        from opbuild.runtime.repeat import Turn, repeat
+
+        results = repeat(node, [values[name] if name else None for name in node.inputs], Turn(turn, types))
+        values.update((name, result) for name, result in zip(node.outputs, results, strict=True) if name)
+
+    # Binding and remembering
+
+    def _next(
+        self,
+        segment: BoundSegment,
+        key: Hashable,
+        answer: Callable[[], Answer],
+        values: Mapping[str, Any],
+        *,
+        is_body: bool = False,
+    ) -> BoundSegment | Unserved:
+        """Return the segment of a key; if it is new, bind it behind another one, for the values that it begins with."""
+        known = self._known(key)
+        if known is not None:
+            return known
+        with self._binding:  # a segment is bound once, however many threads ask for it; others go on meanwhile
+            known = self._known(key)
+            if known is not None:
+                return known
+            given = answer()
+            left_out = () if is_body else (*given.values, *segment.follows.kept)
+            types = {name: type_of_value(value) for name, value in sorted(values.items()) if name not in left_out}
+            tensors = {name: each for name, each in types.items() if is_tensor(each)}
+            found = self._bind_next(segment, given, tensors, is_body=is_body)
+            if isinstance(found, BoundSegment):
+                self._keep(key, found.checked(values))
+            return found
+
+    def _bind_next(
+        self, segment: BoundSegment, answer: Answer, types: Mapping[str, TensorType], *, is_body: bool
+    ) -> BoundSegment | Unserved:
+        """Bind the segment behind another one, or the first one of the body of its loop.
+
+        Args:
+            segment: The one before it.
+            answer: What the break between them waited for.
+            types: The types of its inputs.
+            is_body: Whether it is of the body of the break's loop.
+        """
+        source, programs = self._programs_of(segment, answer, types, is_body=is_body)
+        shapes: Shapes = tuple(each.shape for each in types.values())
+        if answer.numbers:
+            shapes = (*shapes, (*(0,) * MOST_DIMENSIONS, *answer.numbers))
+        bound = programs.bind(shapes)
+        if isinstance(bound, Unserved):
+            return bound
+        follows = bound.executor.follows
+        if follows is None:
+            raise BuildError("a segment of a network lacks its end", "this is an error in opbuild; please report it")
+        walked = Walk(source, shapes, follows)
+        return BoundSegment(bound.executor, follows, bound.report, walked, not bound.is_new, answer.numbers)
+
+    def _programs_of(
+        self, segment: BoundSegment, answer: Answer, types: Mapping[str, TensorType], *, is_body: bool
+    ) -> tuple[Segment, BindsShapes]:
+        source = Segment(self._model, types, segment.follows, answer, is_body=is_body, before=segment.walked)
+        key = (source.digest, source.declaration.inputs)
+        if key not in self._programs:
+            self._programs[key] = source, self._session.programs(source)
+            if len(self._programs) > MOST_SEGMENTS:
+                self._programs.popitem(last=False)
+        self._programs.move_to_end(key)
+        return self._programs[key]
+
+    def _known(self, key: Hashable) -> BoundSegment | None:
+        with self._lock:
+            found = self._bound.get(key)
+            if found is not None:
+                self._bound.move_to_end(key)
+            return found
+
+    def _keep(self, key: Hashable, segment: BoundSegment) -> None:
+        """Remember a segment, and let go of those that were used longest ago; a call keeps what it uses."""
+        with self._lock:
+            self._bound[key] = segment
+            if len(self._bound) > MOST_BOUND:
+                _, gone = self._bound.popitem(last=False)
+                gone.executor.blocks.shrink(max(each.executor.arena_size for each in self._bound.values()))
+
+
+class SegmentedNetwork:
+    """A network in segments for one input signature; it is what ``Binding`` and ``Executor`` are for a whole one.
+
+    Args:
+        first: Its first segment.
+        segments: The others.
+        types: The types of its inputs, in order.
+        results: The names of its outputs.
+    """
+
+    better = None
+
+    def __init__(
+        self, first: BoundSegment, segments: Segments, types: Mapping[str, TensorType], results: Sequence[str]
+    ) -> None:
+        self._first = first.checked(types)
+        self._segments = segments
+        self._inputs = types
+        self._results = tuple(results)
+        self._latest: list[tuple[Any, tuple[int, ...]] | None] = []
+
+    @property
+    def executor(self) -> SegmentedNetwork:
+        """Runs it."""
+        return self
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        """The inputs in order."""
+        return tuple(Port(name, each, 0) for name, each in self._inputs.items())
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """The outputs in order, as they were in the last call."""
+        types = [
+            HOST_VALUE if each is None else type_of_value(np.broadcast_to(np.empty((), each[0]), each[1]))
+            for each in self._latest
+        ]
+        return tuple(Port(name, each, 0) for name, each in zip(self._results, types, strict=False))
+
+    @property
+    def arena_size(self) -> int:
+        """Bytes of the memory for the temporaries of its largest segment."""
+        return max(each.report.arena for each in self._met)
+
+    @property
+    def blocks(self) -> Blocks[Arena]:
+        """The memory in which all segments run."""
+        return self._first.executor.blocks
+
+    @property
+    def runners(self) -> tuple[Executor, ...]:
+        """What runs the segments that were met."""
+        return tuple(each.executor for each in self._met)
+
+    @property
+    def report(self) -> Report:
+        """What the builds of all segments did that were met."""
+        return merged(self._met)
+
+    @property
+    def _met(self) -> list[BoundSegment]:
+        return [self._first, *self._segments.known]
+
+    def run(self, inputs: Sequence[Any]) -> list[Any]:
+        """Run the network; see ``Executor.run``.
+
+        Raises:
+            RunError: If it fails on these values.
+            ModelError, BuildError: If a segment that is new cannot be bound.
+        """
+        values = dict(zip(self._inputs, inputs, strict=True))
+        taken = {id(each) for value in inputs for each in _arrays(value)}
+        results = [_fresh(value, taken) for value in self._segments.run(self._first, values)]
+        if len(results) != len(self._results):
+            raise BuildError(f"a segment of the network ends with {len(results)} results, not {len(self._results)}",
+                             "remove its cache folder and build it again")  # fmt: skip
+        self._latest = [(each.dtype, each.shape) if isinstance(each, np.ndarray) else None for each in results]
+        return results
+
+
+def merged(segments: Sequence[BoundSegment]) -> Report:
+    """Return what the builds of several segments did as one report."""
+    reports, breaks = [each.report for each in segments], [each.follows for each in segments]
+    operators = {operator.name: operator for report in reversed(reports) for operator in report.operators}
+    evaluated = {each.path: each.nodes for each in breaks if each.kind == "data"}  # several may end at one place
+    host = Counter(node.op_type for nodes in evaluated.values() for node in nodes)
+    steps = Counter[str]()
+    for report in reports:
+        host.update(report.host)
+        steps.update(report.steps)
+    reasons = [report.image_reason for report in reports if not report.image]
+    return replace(
+        reports[0],
+        operators=tuple(operators.values()),
+        host=dict(host),
+        steps=dict(steps),
+        cuts=tuple({each.path: f"{each.op_type} {each.node}" for each in breaks if each.kind != "end"}.values()),
+        image=not reasons,
+        image_reason=reasons[0] if reasons else "",
+        notes={name: note for report in reports for name, note in report.notes.items()},
+        tuned={name: said for report in reports for name, said in report.tuned.items()},
+        arena=max(report.arena for report in reports),
+        constants=sum(report.constants for report in reports),
+    )
+
+
+def _served(found: BoundSegment | Unserved) -> BoundSegment:
+    """Return a segment.
+
+    Raises:
+        ShapeError: If there is none.
+    """
+    if isinstance(found, Unserved):
+        raise ShapeError(*found)
+    return found
+
+
+def _signature(value: Any) -> Hashable:
+    """Return what decides the type of a value: equal ones have equal types. It is quicker than the type itself."""
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return value.dtype, value.shape
+    return None
+
+
+def _signatures(follows: GraphBreak, values: Mapping[str, Any]) -> Hashable:
+    """Return what decides the types of all values that the segment behind a break reads."""
+    return tuple([_signature(values[name]) for name in follows.live if name not in follows.kept])
+
+
+def _types(values: Mapping[str, Any], names: Iterable[str], symbols: tuple[int, ...]) -> Answer:
+    return Answer(types={name: type_of_value(values[name]) for name in names}, symbols=symbols)
+
+
+def _evaluated(node: Node, evaluate: Callable[[], Sequence[Any]]) -> list[Any]:
+    """Return the results of a node on the host, arrays dense.
+
+    Raises:
+        RunError: If the backend fails.
+    """
+    timer = TIMER.get()
+    try:
+        return [dense(result) for result in (evaluate() if timer is None else timer.node(node, evaluate))]
+    except OpbuildError:
+        raise
+    except Exception as error:
+        where = f"node {node.name} ({node.op_type})"
+        raise RunError(f"{where} failed on the host: {error!r}", "check the values that it reads") from error
+
+
+def _fresh(value: Any, taken: set[int]) -> Any:
+    """Return a result, copied if it may be memory of the caller's or of another result; ``taken`` grows by it."""
+    if isinstance(value, list):
+        return list(value) if value and isinstance(value[0], dict) else [_fresh(each, taken) for each in value]
+    if isinstance(value, np.ndarray):
+        own = owns_memory(value) and value.flags.writeable and id(value) not in taken
+        value = value if own else value.copy()
+        taken.add(id(value))
+    return value
+
+
+def _arrays(value: Any) -> Iterator[Array]:
+    """Yield an array, or those of a sequence."""
+    if isinstance(value, list):
+        for each in value:
+            yield from _arrays(each)
+    elif isinstance(value, np.ndarray):
+        yield value
