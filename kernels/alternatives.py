@@ -60,9 +60,15 @@ class Alternatives(Chooser):
         self._times.clear()
 
     def serve(self, desc: OpDesc, views: tuple[View, ...]) -> Made:
-        """Return the very call; in a turn it may be one that this size does not allow, and nobody runs it."""
+        """Return the very call; in a turn, whose variants this size need not allow, that of the one without limits."""
         self.wanted[desc] = None
-        return desc, views
+        if self._turn is None:
+            return desc, views
+        found = find(desc.family).without_limits(desc)
+        if find(desc.family).any_rank:
+            rank = len(found.outputs[0].dims)
+            views = tuple(View(v.buffer, v.offset, (*v.dims, *((1, 0),) * (rank - len(v.dims)))) for v in views)
+        return found, views
 
     def choose(self, site: tuple[str, ...], function: Callable[..., V], arguments: Arguments) -> V:
         """Return the variant for this size, or, in a turn, one that another size would get."""
