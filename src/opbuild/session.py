@@ -250,6 +250,7 @@ class Session:
             raise
         with clock("decide"):
             work, linking = beginning.result()
+            beginning.await_end()  # where two processes are allowed, the linker is the other one
         with clock("build"):
             self.stores.count(work.result())
         working(self.setup.observer, LINKING)

@@ -43,6 +43,9 @@ QUIET_RUNS, MOST_RUNS = 3, 64
 LONG, LONGEST = 64, 4096
 """Segments run after which all made-up values are false, which ends loops, and after which a run ends."""
 
+BEYOND = 4
+"""How far beyond an extent a made-up number goes: so many tokens are chosen after those that are given."""
+
 MOST_GUESSES, MOST_LISTED = 256, 64
 """Combinations of values that are tried where some decide shapes, and elements of a list that does."""
 
@@ -206,16 +209,24 @@ class _Rehearsal(Segments):
         return super()._decided(segment, decided, symbols, values)
 
     def _evaluate(self, node: Node, inputs: Sequence[Any], opset: int) -> Sequence[Any]:
-        """Evaluate a node on made-up values, or on other lists of sizes and places if it does not take those."""
+        """Evaluate a node on made-up values, or on other lists of sizes and places if it does not take those.
+
+        Then these are the values from here on: what comes later reads some of them, too.
+        """
         extents = [extent for value in inputs[:1] for extent in np.shape(value)]
         places = [place for place, value in enumerate(inputs) if _is_list(value)]
         problem: OpbuildError | None = None
         for lists in islice(_combined([inputs[place] for place in places], extents), MOST_GUESSES):
             tried = dict(zip(places, lists, strict=True))
             try:
-                return super()._evaluate(node, [tried.get(place, value) for place, value in enumerate(inputs)], opset)
+                found = super()._evaluate(node, [tried.get(place, value) for place, value in enumerate(inputs)], opset)
             except OpbuildError as error:
                 problem = problem or error.with_traceback(None)
+                continue
+            for place, each in tried.items():
+                if inputs[place].flags.writeable:
+                    inputs[place][...] = each
+            return found
         try:
             raise problem or _Enough
         finally:
@@ -287,10 +298,13 @@ def _guesses(answer: Answer) -> Iterator[Answer]:
 
 
 def _combined(values: Sequence[Array], extents: Sequence[int] = ()) -> Iterator[tuple[Array, ...]]:
-    """Yield lists of integers, and what may stand in their places."""
+    """Yield lists of integers, and what may stand in their places: first in one place, then in all."""
     yield tuple(values)
-    if values:
-        yield from product(*(_lists(value, extents) for value in values))
+    lists = [_lists(value, extents) for value in values]
+    for place, others in enumerate(lists):
+        yield from ((*values[:place], each, *values[place + 1 :]) for each in others)
+    if len(values) > 1:
+        yield from product(*lists)
 
 
 def _is_list(value: Any) -> bool:
@@ -299,10 +313,11 @@ def _is_list(value: Any) -> bool:
 
 
 def _lists(like: Array, extents: Sequence[int]) -> list[Array]:
-    """Return lists of sizes, axes or places; among them are even parts of some extents."""
+    """Return lists of sizes, axes or places; among them are even parts of some extents, and what goes beyond them."""
     count = like.size
     last = [0] * (count - 1) + [-1]
     found = [[1] * count, range(count), [0] * count, [2] * count, last, [*last[1:], 1], range(-count, 0)]
     found += [[*[extent // count] * (count - 1), extent - extent // count * (count - 1)] for extent in extents if count]
+    found += [[max(extents) + BEYOND] * count] if extents else []
     lists = dict.fromkeys(tuple(each) for each in found if len(each) == count)
     return [np.array(each).astype(like.dtype).reshape(like.shape) for each in lists]
