@@ -37,7 +37,7 @@ check: $(STAMP) ## Check style, formatting, types and layers
 
 # One process a core; the tests of one file, which share what they built, stay in one of them, and files are begun in the
 # order of tests/conftest.py. What failed is tried once more, alone
-# (docs/decisions/0105-a-test-that-failed-has-a-second-try.md). A test that takes longer than 900 seconds hangs.
+# (docs/design/tests.md). A test that takes longer than 900 seconds hangs.
 PYTEST = $(BIN)/python -m pytest --timeout 900 --numprocesses
 AGAIN = echo "What failed is tried once more, alone:" && $(PYTEST) 0 --last-failed --last-failed-no-failures none --maxfail 10
 fast slow: $(STAMP)

@@ -80,7 +80,7 @@ INTRODUCTION = """# Torch's own operators
 
 Torch tests its operators with samples (`torch.testing._internal.common_methods_invocations.op_db`). The first
 {samples} of each of the {count} operators that take float32 run here through
-[`torch.compile(..., backend="opbuild")`](../decisions/0101-torchs-operators-become-the-graph-of-all-front-ends.md), and
+[`torch.compile(..., backend="opbuild")`](../design/torch.md), and
 what comes out is compared with torch: types, shapes, integers exactly, NaN at its place.
 `python tests/conformance/torch_op_db.py --update` runs them all and writes this page; the test suite runs a part of
 them and compares with what is written down.

@@ -3,7 +3,7 @@
 The library is loaded from the bytes that were checked, through an anonymous file in memory: what was verified is what
 runs, a file that another process replaces or truncates can not harm a running network, nothing has to be written
 where the store is read-only, and each network gets its own copy, so that its number of threads is its own
-(``docs/decisions``). The threads themselves are the process's (``runtime.pool``).
+(``docs/design/start_times.md``). The threads themselves are the process's (``runtime.pool``).
 """
 
 from __future__ import annotations

@@ -47,35 +47,34 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
     assert broken(document, tmp_path) == ["b.md", "a.md#one"]
 
 
-@pytest.mark.parametrize(("index", "folder"), [("README.md", "."), ("decisions/README.md", "decisions")])
+@pytest.mark.parametrize(("index", "folder"), [("README.md", "."), ("design/README.md", "design")])
 def test_the_index_names_every_document(index: str, folder: str) -> None:
-    """Guides, concepts and reference in docs/README.md, decisions in theirs: what is not there is not found."""
+    """Guides, concepts and reference in docs/README.md, the design's pages in theirs: what is not there is not found."""
     docs = ROOT / "docs"
-    linked = set(re.findall(r"\]\(([^)#\s]+)\)", (docs / index).read_text()))
+    linked = re.findall(r"^\| \[[^\]]+\]\(([^)#\s]+)\)", (docs / index).read_text(), re.MULTILINE)
     pages = {str(path.relative_to(docs / folder)) for path in (docs / folder).rglob("*.md") if path != docs / index}
     if folder == ".":
-        pages = {page for page in pages if not page.startswith("decisions/")}
-    assert pages - linked == set()
+        linked = [page for page in linked if not page.startswith("..")]
+        pages = {page for page in pages if not page.startswith("design/")}
+    assert sorted(linked) == sorted(pages)
 
 
-def replacements(text: str) -> set[str]:
-    """Return the numbers of the decisions that a page, or its row, says it was replaced or changed by."""
-    said = re.findall(r"\b(?:[Rr]eplaced|[Cc]hanged) by (.*)", text)
-    return {number for rest in said for number in re.findall(r"\[(\d{4})\]", rest.split(".** ")[0])}
+def test_the_design_names_modules_that_exist() -> None:
+    """A module that was moved or taken away is not named as one that does something now."""
+    missing = [
+        (page.name, name)
+        for page in sorted((ROOT / "docs" / "design").glob("*.md"))
+        for name in re.findall(r"`([\w/]+/[\w.]+\.(?:py|c|h|json))`", page.read_text())
+        if not any((folder / name).exists() for folder in (ROOT, ROOT / "src" / "opbuild", ROOT / "tests"))
+    ]
+    assert missing == []
 
 
-def test_decisions_that_were_replaced_say_so_in_the_index_too() -> None:
-    """Each page and its row name the same later decisions: a reader of the list takes none for valid that is not."""
-    folder = ROOT / "docs" / "decisions"
-    pages = {path.name[:4]: replacements(path.read_text()) for path in folder.glob("[0-9]*.md")}
-    rows = {line[3:7]: replacements(line) for line in (folder / "README.md").read_text().splitlines() if "](0" in line}
-    assert rows == pages
-    assert any(pages.values())
-    assert all(later > number for number, all_later in pages.items() for later in all_later)
-
-
-def test_decisions_are_listed_once_and_in_order() -> None:
-    """Branches that were joined left pages in the list twice, and others in the order in which they came."""
-    listed = re.findall(r"^\| \[(\d{4})\]\(\1-", (ROOT / "docs" / "decisions" / "README.md").read_text(), re.MULTILINE)
-    assert listed == sorted(set(listed))
-    assert len(listed) == len(list((ROOT / "docs" / "decisions").glob("0*.md")))
+def test_the_glossary_is_short() -> None:
+    """Sixty words at most, each once and in order, in a line or two: who reads the code needs no more to begin."""
+    text = (ROOT / "docs" / "concepts" / "glossary.md").read_text()
+    rows = re.findall(r"^\| \*\*([^*]+)\*\* \| (.+) \|$", text, re.MULTILINE)
+    words = [word for word, _ in rows]
+    assert 40 <= len(words) <= 60
+    assert words == sorted(set(words), key=str.lower)
+    assert [word for word, meaning in rows if len(meaning) > 320] == []

@@ -3,7 +3,7 @@
 A family's definition and schedule, run for a descriptor, make a pipeline. The pipeline, what was set on its parameters,
 the order of its arguments, the targets and what this file does with them decide every byte of the object besides the
 symbol; how the family's sources spell that decides nothing. So equal digests mean equal objects, of one compiler under
-one symbol (``docs/decisions/0198-what-decides-is-what-the-compiler-is-given.md``).
+one symbol (``docs/design/identity.md``).
 
 What of it lies where:
 

@@ -1,7 +1,7 @@
 """TreeEnsembleClassifier, TreeEnsembleRegressor and TreeEnsemble, written as opbuild's own operator and others.
 
 What the text leaves open is as ONNX Runtime has it, except where that answers with what is no class: see
-docs/decisions/0186.
+docs/design/trees.md.
 """
 
 from __future__ import annotations
