@@ -29,7 +29,10 @@ AS_FRAMEWORKS: Mapping[str, Any] = {
     "resize_downsample_scales_linear_align_corners": [[[[1.0, 4.0]]]],
     "resize_downsample_scales_cubic_align_corners": [[[[1.0, 2.5, 4.0], [7.0, 8.5, 10.0], [13.0, 14.5, 16.0]]]],
 }
-"""What torch and ONNX Runtime compute in cases whose expected values are the reference's alone: see docs/design/meanings.md."""
+"""What torch and ONNX Runtime compute in cases whose expected values are the reference's alone.
+
+See docs/design/meanings.md.
+"""
 
 
 class Outcome(NamedTuple):
