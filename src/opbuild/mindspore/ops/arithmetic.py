@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from opbuild.dtypes import is_float
-from opbuild.frontend.cell import location
 from opbuild.mindspore import promotion
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.execution import cast, emit
-from opbuild.mindspore.ops.declaration import named, spelled
+from opbuild.mindspore.ops.declaration import floating, formula, need_tensor, of_floats, spelled
 from opbuild.mindspore.tensor import Tensor
 
 __all__ = [
@@ -29,21 +28,27 @@ __all__ = [
 OWN = "opbuild"
 """The domain of operators that ONNX does not have."""
 
-
-def need_tensor(value: Any, name: str) -> Tensor:
-    """Return ``value`` if it is a tensor.
-
-    Raises:
-        ArgumentTypeError: If it is not.
-    """
-    if not isinstance(value, Tensor):
-        raise ArgumentTypeError(f"{name} was given a {type(value).__name__}{location()}", "give a Tensor")
-    return value
-
-
-def as_operand(value: Any, dtype: str) -> Any:
-    """Return a tensor converted to ``dtype``, or a Python number as an array of it."""
-    return cast(value, dtype) if isinstance(value, Tensor) else np.asarray(value).astype(dtype)
+as_operand = formula(
+    "as_operand", "a tensor converted to ``dtype``, or a Python number as an array of it",
+    lambda value, dtype: cast(value, dtype) if isinstance(value, Tensor) else np.asarray(value).astype(dtype),
+)  # fmt: skip
+erfc = formula("erfc", "1 - erf of each element", lambda input: sub(1, erf(input)))
+log2 = formula("log2", "the logarithm to base 2 of each element", lambda input: mul(log(input), 1.0 / math.log(2.0)))
+log10 = formula("log10", "the logarithm to base 10 of each element",
+                lambda input: mul(log(input), 1.0 / math.log(10.0)))  # fmt: skip
+exp2 = formula("exp2", "2 to the power of each element", of_floats(lambda input: pow(2.0, input)))
+subtract = formula("subtract", "``input - alpha * other``",
+                   lambda input, other, *, alpha=1: sub(input, other if alpha == 1 else mul(other, alpha)))  # fmt: skip
+pow = formula("pow", "``input`` to the power of ``exponent``", lambda input, exponent: binary("Pow", input, exponent))
+squared_difference = formula("squared_difference", "``(x - y) ** 2``",
+                             lambda x, y: binary("SquaredDifference", x, y, OWN))  # fmt: skip
+addcmul = formula("addcmul", "``input + value * tensor1 * tensor2``",
+                  lambda input, tensor1, tensor2, value=1: add(input, mul(mul(tensor1, tensor2), value)))  # fmt: skip
+addcdiv = formula("addcdiv", "``input + value * tensor1 / tensor2``",
+                  lambda input, tensor1, tensor2, value=1: add(input, mul(div(tensor1, tensor2), value)))  # fmt: skip
+lerp = formula("lerp", "``input + weight * (end - input)``",
+               lambda input, end, weight: add(input, mul(weight, sub(end, input))))  # fmt: skip
+hypot = formula("hypot", "``sqrt(input**2 + other**2)``", lambda input, other: sqrt(add(square(input), square(other))))
 
 
 def binary(op_type: str, first: Any, second: Any, domain: str = "", dtype: str = "") -> Tensor:
@@ -73,13 +78,7 @@ def pairwise(name: str, op_type: str, what: str, domain: str = "", *, dtype: str
             return binary(of_bool, first, second)
         return binary(op_type, first, second, domain, bool_as if common == "bool" and bool_as else dtype)
 
-    return named(function, name, f"Return {what}.")
-
-
-def floating(value: Any, name: str) -> Tensor:
-    """Return the tensor, converted to float32 if it holds integers or truth values."""
-    tensor = need_tensor(value, name)
-    return tensor if tensor.is_floating_point() else cast(tensor, "float32")
+    return formula(name, f"{what}", function)
 
 
 def _unary(op_type: str, domain: str = "", integers: str = "float32") -> Callable[[Any], Tensor]:
@@ -91,7 +90,7 @@ def _unary(op_type: str, domain: str = "", integers: str = "float32") -> Callabl
 
     rule = {"float32": "; integers become float32", "computed": ", in the element type of the tensor",
             "stay": "; integers stay as they are"}[integers]  # fmt: skip
-    return named(function, op_type.lower(), f"Return {op_type} of each element{rule}.")
+    return formula(op_type.lower(), f"{op_type} of each element{rule}", function)
 
 
 abs = absolute = _unary("Abs", integers="computed")
@@ -132,34 +131,9 @@ def round(input: Any, *, decimals: int = 0) -> Tensor:
     return div(_round(mul(input, scale)), scale)
 
 
-def erfc(input: Any) -> Tensor:
-    """Return 1 - erf of each element."""
-    return sub(1, erf(input))
-
-
-def log2(input: Any) -> Tensor:
-    """Return the logarithm to base 2 of each element."""
-    return mul(log(input), 1.0 / math.log(2.0))
-
-
-def log10(input: Any) -> Tensor:
-    """Return the logarithm to base 10 of each element."""
-    return mul(log(input), 1.0 / math.log(10.0))
-
-
-def exp2(input: Any) -> Tensor:
-    """Return 2 to the power of each element."""
-    return pow(2.0, floating(input, "exp2"))
-
-
 add = pairwise("add", "Add", "``input + other``", of_bool="Or")
 sub = pairwise("sub", "Sub", "``input - other``; of truth values whether they differ", of_bool="Xor")
 mul = multiply = pairwise("mul", "Mul", "``input * other``", of_bool="And")
-
-
-def subtract(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
-    """Return ``input - alpha * other``."""
-    return sub(input, other if alpha == 1 else mul(other, alpha))
 
 
 def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
@@ -204,16 +178,6 @@ def fmod(input: Any, other: Any) -> Tensor:
     return emit("Mod", as_operand(first, common), as_operand(second, common), fmod=1)
 
 
-def pow(input: Any, exponent: Any) -> Tensor:
-    """Return ``input`` to the power of ``exponent``."""
-    return binary("Pow", input, exponent)
-
-
-def squared_difference(x: Any, y: Any) -> Tensor:
-    """Return ``(x - y) ** 2``."""
-    return binary("SquaredDifference", x, y, OWN)
-
-
 def atan2(input: Any, other: Any) -> Tensor:
     """Return the angle of the point (``other``, ``input``)."""
     common, first, second = promotion.operands(input, other, "atan2")
@@ -230,30 +194,10 @@ def addn(x: Sequence[Tensor]) -> Tensor:
     return functools.reduce(add, x)
 
 
-def addcmul(input: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> Tensor:
-    """Return ``input + value * tensor1 * tensor2``."""
-    return add(input, mul(mul(tensor1, tensor2), value))
-
-
-def addcdiv(input: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> Tensor:
-    """Return ``input + value * tensor1 / tensor2``."""
-    return add(input, mul(div(tensor1, tensor2), value))
-
-
-def lerp(input: Any, end: Any, weight: Any) -> Tensor:
-    """Return ``input + weight * (end - input)``."""
-    return add(input, mul(weight, sub(end, input)))
-
-
 def logaddexp(input: Any, other: Any) -> Tensor:
     """Return ``log(exp(input) + exp(other))``."""
     high = maximum(input, other)
     return add(high, log1p(exp(neg(abs(sub(input, other))))))
-
-
-def hypot(input: Any, other: Any) -> Tensor:
-    """Return ``sqrt(input**2 + other**2)``."""
-    return sqrt(add(square(input), square(other)))
 
 
 def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -12,9 +12,9 @@ import numpy as np
 from opbuild.mindspore.arguments import ArgumentValueError, axis_in
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.execution import cast, emit
-from opbuild.mindspore.ops.arithmetic import mul, need_tensor
+from opbuild.mindspore.ops.arithmetic import mul
 from opbuild.mindspore.ops.comparison import less, where
-from opbuild.mindspore.ops.declaration import named, spelled
+from opbuild.mindspore.ops.declaration import formula, need_tensor, of_tensor, spelled
 from opbuild.mindspore.ops.gathering import gather
 from opbuild.mindspore.ops.shaping import (
     broadcast_to,
@@ -44,21 +44,32 @@ __all__ = [
     "triu_indices", "vander", "view_as", "vsplit", "vstack",
 ]  # fmt: skip
 
+t = formula("t", "a matrix transposed; vectors as they are",
+            of_tensor(lambda input: transpose(input, (1, 0)) if input.ndim == 2 else input))  # fmt: skip
+numel = formula("numel", "the number of elements", of_tensor(lambda input: input.size))
+column_stack = formula(
+    "column_stack", "tensors joined along axis 1; vectors are columns",
+    lambda tensors: concat([reshaped(item, (item.size, 1)) if item.ndim < 2 else item for item in tensors], 1),
+)  # fmt: skip
+dstack = formula("dstack", "tensors joined along axis 2",
+                 lambda tensors: concat([_at_least(item, 3) for item in tensors], 2))  # fmt: skip
+row_stack = formula("row_stack", "tensors joined along axis 0; vectors are rows",
+                    lambda tensors: concat([_at_least(item, 2) for item in tensors], 0))  # fmt: skip
+expand_as = formula("expand_as", "the tensor repeated to the shape of another",
+                    lambda input, other: broadcast_to(input, need_tensor(other, "expand_as").shape))  # fmt: skip
+view_as = formula("view_as", "the elements in the shape of another tensor",
+                  lambda input, other: reshape(input, need_tensor(other, "view_as").shape))  # fmt: skip
+diag = formula("diag", "zeros with a tensor on the diagonal: of a vector a matrix, in general twice the axes",
+               of_tensor(lambda input: reshaped(diag_embed(ravel(input)), input.shape * 2)))  # fmt: skip
+diagflat = formula("diagflat", "a matrix with all elements on a diagonal",
+                   of_tensor(lambda input, offset=0: diag_embed(ravel(input), offset)))  # fmt: skip
+repeat_elements = formula("repeat_elements", "the tensor with each slice along ``axis`` repeated",
+                          lambda x, rep, axis=0: repeat_interleave(x, rep, axis))  # fmt: skip
+
 
 adjoint = spelled(swapaxes, "adjoint", "Return the tensor with its last two axes exchanged.",
                   {"axis0": -1, "axis1": -2}, x="input")  # fmt: skip
 swapdims = spelled(swapaxes, "swapdims", dim0="axis0", dim1="axis1")
-
-
-def t(input: Any) -> Tensor:
-    """Return a matrix transposed; vectors as they are."""
-    tensor = need_tensor(input, "t")
-    return transpose(tensor, (1, 0)) if tensor.ndim == 2 else tensor
-
-
-def numel(input: Any) -> int:
-    """Return the number of elements."""
-    return need_tensor(input, "numel").size
 
 
 def _at_least(tensor: Tensor, rank: int) -> Tensor:
@@ -74,25 +85,10 @@ def _each_at_least(rank: int) -> Callable[[Any], Any]:
         several = isinstance(inputs, (list, tuple))
         return [_at_least(item, rank) for item in inputs] if several else _at_least(inputs, rank)
 
-    return named(function, f"atleast_{rank}d", f"Return tensors of at least {rank} dimension{'s'[: rank - 1]}.")
+    return formula(f"atleast_{rank}d", f"tensors of at least {rank} dimension{'s'[: rank - 1]}", function)
 
 
 atleast_1d, atleast_2d, atleast_3d = (_each_at_least(rank) for rank in (1, 2, 3))
-
-
-def column_stack(tensors: Sequence[Tensor]) -> Tensor:
-    """Return tensors joined along axis 1; vectors are columns."""
-    return concat([reshaped(item, (item.size, 1)) if item.ndim < 2 else item for item in tensors], 1)
-
-
-def dstack(tensors: Sequence[Tensor]) -> Tensor:
-    """Return tensors joined along axis 2."""
-    return concat([_at_least(item, 3) for item in tensors], 2)
-
-
-def row_stack(tensors: Sequence[Tensor]) -> Tensor:
-    """Return tensors joined along axis 0; vectors are rows."""
-    return concat([_at_least(item, 2) for item in tensors], 0)
 
 
 vstack = spelled(row_stack, "vstack", inputs="tensors")
@@ -134,16 +130,6 @@ def rot90(input: Any, k: int, dims: Any) -> Tensor:
     if turns == 3:
         return flip(swapaxes(input, first, second), (second,))
     return flip(input, (first, second)) if turns else need_tensor(input, "rot90")
-
-
-def expand_as(input: Any, other: Any) -> Tensor:
-    """Return the tensor repeated to the shape of another."""
-    return broadcast_to(input, need_tensor(other, "expand_as").shape)
-
-
-def view_as(input: Any, other: Any) -> Tensor:
-    """Return the elements in the shape of another tensor."""
-    return reshape(input, need_tensor(other, "view_as").shape)
 
 
 def fills(x: Any, value: Any) -> Tensor:
@@ -194,22 +180,11 @@ def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
     return transpose(matrix, order)
 
 
-def diag(input: Any) -> Tensor:
-    """Return zeros with a tensor on the diagonal: of a vector a matrix, in general twice the axes."""
-    tensor = need_tensor(input, "diag")
-    return reshaped(diag_embed(ravel(tensor)), tensor.shape * 2)
-
-
 def diag_part(input: Any) -> Tensor:
     """Return the diagonal of a tensor whose first half of axes has the extents of the second."""
     tensor = need_tensor(input, "DiagPart")
     half = tensor.shape[: tensor.ndim // 2]
     return reshaped(diagonal(reshaped(tensor, (prod(half), prod(half)))), half)
-
-
-def diagflat(input: Any, offset: int = 0) -> Tensor:
-    """Return a matrix with all elements on a diagonal."""
-    return diag_embed(ravel(need_tensor(input, "diagflat")), offset)
 
 
 def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
@@ -281,11 +256,6 @@ def sequence_mask(lengths: Any, maxlen: int | None = None) -> Tensor:
     tensor = need_tensor(lengths, "sequence_mask")
     count = int(tensor.asnumpy().max()) if maxlen is None else int(maxlen)
     return less(Tensor.of(np.arange(count)), expand_dims(cast(tensor, "int64"), -1))
-
-
-def repeat_elements(x: Any, rep: int, axis: int = 0) -> Tensor:
-    """Return the tensor with each slice along ``axis`` repeated."""
-    return repeat_interleave(x, rep, axis)
 
 
 def reverse_sequence(x: Any, seq_lengths: Any, seq_dim: int, batch_dim: int = 0) -> Tensor:

@@ -9,8 +9,9 @@ import numpy as np
 from opbuild.graph.types import Array
 from opbuild.mindspore.arguments import TensorShapeError, one_of
 from opbuild.mindspore.host import on_data
-from opbuild.mindspore.ops.arithmetic import add, clamp, div, exp, log, maximum, minimum, mul, need_tensor, sub
+from opbuild.mindspore.ops.arithmetic import add, clamp, div, exp, log, maximum, minimum, mul, sub
 from opbuild.mindspore.ops.comparison import greater_equal, less_equal, logical_and
+from opbuild.mindspore.ops.declaration import need_tensor
 from opbuild.mindspore.ops.primitive import primitive
 from opbuild.mindspore.ops.reduction import all as all_of
 from opbuild.mindspore.ops.shaping import expand_dims, stack, unstack

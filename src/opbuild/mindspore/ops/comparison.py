@@ -9,8 +9,8 @@ import numpy as np
 
 from opbuild.mindspore import promotion
 from opbuild.mindspore.execution import cast, emit
-from opbuild.mindspore.ops.arithmetic import OWN, abs, add, as_operand, mul, need_tensor, pairwise, sub
-from opbuild.mindspore.ops.declaration import named, spelled
+from opbuild.mindspore.ops.arithmetic import OWN, abs, add, as_operand, mul, pairwise, sub
+from opbuild.mindspore.ops.declaration import formula, need_tensor, of_tensor, spelled
 from opbuild.mindspore.tensor import Tensor
 
 __all__ = [
@@ -19,6 +19,14 @@ __all__ = [
     "less_equal", "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "masked_fill", "ne", "not_equal",
     "select", "where",
 ]  # fmt: skip
+
+logical_not = formula("logical_not", "whether an element is false",
+                      of_tensor(lambda input: emit("Not", cast(input, "bool"))))  # fmt: skip
+bitwise_not = formula(
+    "bitwise_not", "the bits that are not set; of truth values the opposite",
+    of_tensor(lambda input: emit("Not" if input.type.dtype == "bool" else "BitwiseNot", input)),
+)  # fmt: skip
+
 
 equal = eq = pairwise("equal", "Equal", "whether elements are equal")
 not_equal = ne = pairwise("not_equal", "NotEqual", "whether elements differ", OWN)
@@ -36,11 +44,6 @@ bitwise_left_shift = pairwise("bitwise_left_shift", "ShiftLeft", "``input`` shif
 bitwise_right_shift = pairwise("bitwise_right_shift", "ShiftRight", "``input`` shifted right by ``other`` bits", OWN)
 
 
-def logical_not(input: Any) -> Tensor:
-    """Return whether an element is false."""
-    return emit("Not", cast(need_tensor(input, "logical_not"), "bool"))
-
-
 def _of_float(op_type: str, what: str, of_integers: bool, domain: str = "") -> Callable[[Any], Tensor]:
     def function(input: Any) -> Tensor:
         tensor = need_tensor(input, op_type)
@@ -48,7 +51,7 @@ def _of_float(op_type: str, what: str, of_integers: bool, domain: str = "") -> C
             return emit(op_type, tensor, domain=domain)
         return Tensor.of(np.full(tensor.shape, of_integers))
 
-    return named(function, op_type.lower(), f"Return whether an element is {what}.")
+    return formula(op_type.lower(), f"whether an element is {what}", function)
 
 
 isnan = _of_float("IsNaN", "NaN", False)
@@ -79,9 +82,3 @@ def masked_fill(input_x: Any, mask: Any, value: Any) -> Tensor:
     tensor = need_tensor(input_x, "masked_fill")
     dtype = tensor.type.dtype
     return emit("Where", cast(need_tensor(mask, "masked_fill"), "bool"), as_operand(value, dtype), tensor)
-
-
-def bitwise_not(input: Any) -> Tensor:
-    """Return the bits that are not set; of truth values the opposite."""
-    tensor = need_tensor(input, "bitwise_not")
-    return emit("Not" if tensor.type.dtype == "bool" else "BitwiseNot", tensor)

@@ -8,8 +8,7 @@ from typing import Any
 from opbuild.frontend.cell import location
 from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, one_of
 from opbuild.mindspore.execution import emit
-from opbuild.mindspore.ops.arithmetic import need_tensor
-from opbuild.mindspore.ops.declaration import named
+from opbuild.mindspore.ops.declaration import formula, need_tensor
 from opbuild.mindspore.tensor import Tensor
 
 __all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose2d"]
@@ -106,7 +105,7 @@ def _conv(rank: int, axes: str) -> Callable[..., Tensor]:
                  padding: Padding = 0, dilation: Any = 1, groups: int = 1) -> Tensor:  # fmt: skip
         return conv(input, weight, bias, stride, pad_mode, padding, dilation, groups, rank)
 
-    return named(function, f"conv{rank}d", f"Return a convolution over {axes}; see ``conv``.")
+    return formula(f"conv{rank}d", f"a convolution over {axes}; see ``conv``", function)
 
 
 conv1d, conv2d, conv3d = _conv(1, "one spatial axis"), _conv(2, "two spatial axes"), _conv(3, "three spatial axes")

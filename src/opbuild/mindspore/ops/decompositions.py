@@ -8,7 +8,7 @@ import numpy as np
 
 from opbuild.graph.types import Array
 from opbuild.mindspore.host import in_floats
-from opbuild.mindspore.ops.declaration import spelled
+from opbuild.mindspore.ops.declaration import formula, spelled
 
 __all__ = [
     "cholesky", "cholesky_inverse", "cholesky_solve", "cond", "det", "geqrf", "inverse", "log_matrix_determinant",
@@ -16,15 +16,22 @@ __all__ = [
     "ormqr", "pinv", "qr", "slogdet", "svd",
 ]  # fmt: skip
 
+det = formula("det", "the determinants of matrices", in_floats(lambda input: np.linalg.det(input)))
+inverse = formula("inverse", "the inverses of matrices", in_floats(lambda input: np.linalg.inv(input)))
+matrix_inverse = formula("matrix_inverse", "the inverses of matrices, or of the transposed ones",
+                         in_floats(lambda x, adjoint=False: np.linalg.inv(_turned(x) if adjoint else x)))  # fmt: skip
+cond = formula("cond", "the condition numbers of matrices for a norm",
+               in_floats(lambda A, p=None: np.linalg.cond(A, p)))  # fmt: skip
+matrix_solve = formula(
+    "matrix_solve", "X of ``matrix @ X = rhs``",
+    in_floats(lambda matrix, rhs, adjoint=False: np.linalg.solve(_turned(matrix) if adjoint else matrix, rhs)),
+)  # fmt: skip
+geqrf = formula("geqrf", "the reflectors of a QR decomposition below R, and their factors",
+                in_floats(lambda input: _stacked(_packed, input)))  # fmt: skip
+
 
 def _turned(matrix: Array) -> Array:
     return np.swapaxes(matrix, -1, -2)
-
-
-@in_floats
-def det(input: Any) -> Any:
-    """Return the determinants of matrices."""
-    return np.linalg.det(input)
 
 
 matrix_determinant = spelled(det, "matrix_determinant")
@@ -48,18 +55,6 @@ def logdet(input: Any) -> Any:
 
 
 @in_floats
-def inverse(input: Any) -> Any:
-    """Return the inverses of matrices."""
-    return np.linalg.inv(input)
-
-
-@in_floats
-def matrix_inverse(x: Any, adjoint: bool = False) -> Any:
-    """Return the inverses of matrices, or of the transposed ones."""
-    return np.linalg.inv(_turned(x) if adjoint else x)
-
-
-@in_floats
 def pinv(x: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Any:
     """Return the pseudo-inverses of matrices; singular values below ``atol`` or ``rtol`` times the greatest are 0."""
     least = max(x.shape[-2:]) * np.finfo(np.float32).eps if rtol is None and atol is None else rtol or 0.0
@@ -67,12 +62,6 @@ def pinv(x: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False)
         greatest = np.linalg.svd(x, compute_uv=False).max(-1)
         least = np.maximum(least, np.asarray(atol) / greatest)
     return np.linalg.pinv(x, least, hermitian)
-
-
-@in_floats
-def cond(A: Any, p: Any = None) -> Any:
-    """Return the condition numbers of matrices for a norm."""
-    return np.linalg.cond(A, p)
 
 
 @in_floats
@@ -92,12 +81,6 @@ def cholesky_inverse(input_x: Any, upper: bool = False) -> Any:
 def cholesky_solve(input: Any, input2: Any, upper: bool = False) -> Any:
     """Return X of ``A @ X = input``, for the positive definite A with the triangular factor ``input2``."""
     return np.linalg.solve(_turned(input2) @ input2 if upper else input2 @ _turned(input2), input)
-
-
-@in_floats
-def matrix_solve(matrix: Any, rhs: Any, adjoint: bool = False) -> Any:
-    """Return X of ``matrix @ X = rhs``."""
-    return np.linalg.solve(_turned(matrix) if adjoint else matrix, rhs)
 
 
 @in_floats
@@ -170,12 +153,6 @@ def _stacked(function: Any, *arrays: Array) -> Any:
     if isinstance(results[0], tuple):
         return tuple(np.stack(part).reshape(*lead, *part[0].shape) for part in zip(*results, strict=True))
     return np.stack(results).reshape(*lead, *results[0].shape)
-
-
-@in_floats
-def geqrf(input: Any) -> Any:
-    """Return the reflectors of a QR decomposition below R, and their factors."""
-    return _stacked(_packed, input)
 
 
 @in_floats

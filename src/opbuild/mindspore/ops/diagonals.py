@@ -9,10 +9,16 @@ import numpy as np
 from opbuild.graph.types import Array
 from opbuild.mindspore.arguments import one_of
 from opbuild.mindspore.host import on_data
+from opbuild.mindspore.ops.declaration import formula
 
 __all__ = ["matrix_diag", "matrix_diag_part", "matrix_set_diag"]
 
 _ALIGNMENTS = ("LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT")
+
+matrix_set_diag = formula(
+    "matrix_set_diag", "matrices with the diagonals ``k`` replaced",
+    on_data(lambda x, diagonal, k=0, align="RIGHT_LEFT": _filled(x.copy(), diagonal, k, align)),
+)  # fmt: skip
 
 
 def _bounds(k: Any) -> tuple[int, int]:
@@ -47,12 +53,6 @@ def matrix_diag_part(x: Any, k: Any, padding_value: Any, align: str = "RIGHT_LEF
     for row, start, down, right in _places(rows, columns, k, align):
         packed[..., row, start : start + len(down)] = x[..., down, right]
     return packed[..., 0, :] if low == high else packed
-
-
-@on_data
-def matrix_set_diag(x: Any, diagonal: Any, k: Any = 0, align: str = "RIGHT_LEFT") -> Any:
-    """Return matrices with the diagonals ``k`` replaced."""
-    return _filled(x.copy(), diagonal, k, align)
 
 
 def _filled(result: Array, diagonal: Array, k: Any, align: str) -> Array:

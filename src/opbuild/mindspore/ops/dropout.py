@@ -12,8 +12,9 @@ from opbuild.graph.types import Array, TensorType
 from opbuild.mindspore import initializer
 from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.execution import cast
-from opbuild.mindspore.ops.arithmetic import mul, need_tensor
+from opbuild.mindspore.ops.arithmetic import mul
 from opbuild.mindspore.ops.comparison import greater
+from opbuild.mindspore.ops.declaration import need_tensor
 from opbuild.mindspore.ops.shaping import broadcast_to
 from opbuild.mindspore.states import Drawn, need_states
 from opbuild.mindspore.tensor import Tensor

@@ -20,14 +20,12 @@ from opbuild.mindspore.ops.arithmetic import (
     as_operand,
     div,
     exp2,
-    floating,
     fmod,
     log,
     log1p,
     maximum,
     minimum,
     mul,
-    need_tensor,
     neg,
     pow,
     reciprocal,
@@ -48,7 +46,7 @@ from opbuild.mindspore.ops.comparison import (
     where,
 )  # fmt: skip
 from opbuild.mindspore.ops.creation import full_like, ones_like, zeros_like
-from opbuild.mindspore.ops.declaration import named, spelled
+from opbuild.mindspore.ops.declaration import floating, formula, need_tensor, of_floats, of_tensor, spelled
 from opbuild.mindspore.ops.random import drawn
 from opbuild.mindspore.tensor import Tensor
 
@@ -59,6 +57,33 @@ __all__ = [
     "rrelu", "sgn", "signbit", "sinc", "soft_shrink", "truncate_div", "truncate_mod", "type_as", "xdivy", "xlogy",
 ]  # fmt: skip
 
+angle = formula("angle", "the angle of each number: 0, or pi where it is negative",
+                of_floats(lambda input: where(isnan(input), input, where(less(input, 0), math.pi, 0.0))))  # fmt: skip
+approximate_equal = formula("approximate_equal", "whether elements differ by less than ``tolerance``",
+                            lambda x, y, tolerance=1e-5: less(abs(sub(x, y)), tolerance))  # fmt: skip
+bool_not = formula("bool_not", "whether an element is false", of_tensor(lambda x: equal(cast(x, "bool"), False)))
+isreal = formula("isreal", "True for each element: no element type here is complex",
+                 lambda input: full_like(input, True, dtype=bool))  # fmt: skip
+is_floating_point = formula("is_floating_point", "whether the element type is a float",
+                            of_tensor(lambda input: input.is_floating_point()))  # fmt: skip
+is_nonzero = formula("is_nonzero", "whether the one element of a tensor is not 0", of_tensor(lambda input: bool(input)))
+deg2rad = formula("deg2rad", "degrees as radians", of_floats(lambda x: mul(x, math.pi / 180)))
+rad2deg = formula("rad2deg", "radians as degrees", of_floats(lambda x: mul(x, 180 / math.pi)))
+div_no_nan = formula("div_no_nan", "``x / y``, and 0 where ``y`` is 0",
+                     lambda x, y: where(equal(y, 0), 0.0, div(x, where(equal(y, 0), 1, y))))  # fmt: skip
+mul_no_nan = formula("mul_no_nan", "``x * y``, and 0 where ``y`` is 0, also if ``x`` is not finite",
+                     lambda x, y: where(equal(y, 0), zeros_like(add(x, y)), mul(x, y)))  # fmt: skip
+frac = formula("frac", "each element without its whole part", lambda x: sub(x, trunc(x)))
+ldexp = formula("ldexp", "``x * 2 ** other``",
+                lambda x, other: mul(x, exp2(other) if isinstance(other, Tensor) else 2.0**other))  # fmt: skip
+type_as = formula("type_as", "the tensor in the element type of another",
+                  of_tensor(lambda input, other: cast(input, need_tensor(other, "type_as").type.dtype)))  # fmt: skip
+xdivy = formula("xdivy", "``x / y``, and 0 where ``x`` is 0", lambda x, y: _zero_where_first_is(x, y, div))
+xlogy = formula(
+    "xlogy", "``input * log(other)``, and 0 where ``input`` is 0",
+    lambda input, other: _zero_where_first_is(input, other, lambda first, second: mul(first, log(second))),
+)  # fmt: skip
+
 
 accumulate_n = spelled(addn, "accumulate_n")
 inv = spelled(reciprocal, "inv", x="input")
@@ -68,27 +93,11 @@ soft_shrink = spelled(softshrink, "soft_shrink")
 truncate_mod = spelled(fmod, "truncate_mod", x="input", y="other")
 
 
-def angle(input: Any) -> Tensor:
-    """Return the angle of each number: 0, or pi where it is negative."""
-    tensor = floating(input, "angle")
-    return where(isnan(tensor), tensor, where(less(tensor, 0), math.pi, 0.0))
-
-
-def approximate_equal(x: Any, y: Any, tolerance: float = 1e-5) -> Tensor:
-    """Return whether elements differ by less than ``tolerance``."""
-    return less(abs(sub(x, y)), tolerance)
-
-
-def bool_not(x: Any) -> Tensor:
-    """Return whether an element is false."""
-    return equal(cast(need_tensor(x, "bool_not"), "bool"), False)
-
-
 def _same(name: str, what: str) -> Callable[[Any], Tensor]:
     def function(input: Any) -> Tensor:
         return need_tensor(input, name)
 
-    return named(function, name, f"Return the tensor{what}.")
+    return formula(name, f"the tensor{what}", function)
 
 
 conj, real = _same("conj", ": its numbers are real"), _same("real", ": its numbers are real")
@@ -102,21 +111,6 @@ def is_complex(input: Any) -> bool:
     """Return False: no element type here is complex."""
     need_tensor(input, "is_complex")
     return False
-
-
-def isreal(input: Any) -> Tensor:
-    """Return True for each element: no element type here is complex."""
-    return full_like(input, True, dtype=bool)
-
-
-def is_floating_point(input: Any) -> bool:
-    """Return whether the element type is a float."""
-    return need_tensor(input, "is_floating_point").is_floating_point()
-
-
-def is_nonzero(input: Any) -> bool:
-    """Return whether the one element of a tensor is not 0."""
-    return bool(need_tensor(input, "is_nonzero"))
 
 
 def copysign(x: Any, other: Any) -> Tensor:
@@ -135,26 +129,6 @@ def signbit(input: Any) -> Tensor:
     if not tensor.is_floating_point():
         return less(tensor, 0)
     return logical_or(less(tensor, 0), logical_and(equal(tensor, 0), less(reciprocal(tensor), 0)))
-
-
-def deg2rad(x: Any) -> Tensor:
-    """Return degrees as radians."""
-    return mul(floating(x, "deg2rad"), math.pi / 180)
-
-
-def rad2deg(x: Any) -> Tensor:
-    """Return radians as degrees."""
-    return mul(floating(x, "rad2deg"), 180 / math.pi)
-
-
-def div_no_nan(x: Any, y: Any) -> Tensor:
-    """Return ``x / y``, and 0 where ``y`` is 0."""
-    return where(equal(y, 0), 0.0, div(x, where(equal(y, 0), 1, y)))
-
-
-def mul_no_nan(x: Any, y: Any) -> Tensor:
-    """Return ``x * y``, and 0 where ``y`` is 0, also if ``x`` is not finite."""
-    return where(equal(y, 0), zeros_like(add(x, y)), mul(x, y))
 
 
 def eps(x: Any) -> Tensor:
@@ -182,15 +156,10 @@ def _of_numbers(name: str, function: Callable[[Any, Any], Tensor], which: str) -
                 result = where(isnan(item), instead, result)
         return result
 
-    return named(chosen, name, f"Return the {which} of two elements; of NaN and a number the number.")
+    return formula(name, f"the {which} of two elements; of NaN and a number the number", chosen)
 
 
 fmax, fmin = _of_numbers("fmax", maximum, "greater"), _of_numbers("fmin", minimum, "smaller")
-
-
-def frac(x: Any) -> Tensor:
-    """Return each element without its whole part."""
-    return sub(x, trunc(x))
 
 
 def heaviside(input: Any, values: Any) -> Tensor:
@@ -205,15 +174,10 @@ def _infinite(name: str, sign: str, compared: Callable[[Any, Any], Tensor]) -> C
     def function(input: Any) -> Tensor:
         return logical_and(isinf(input), compared(input, 0))
 
-    return named(function, name, f"Return whether an element is {sign} infinity.")
+    return formula(name, f"whether an element is {sign} infinity", function)
 
 
 isneginf, isposinf = _infinite("isneginf", "minus", less), _infinite("isposinf", "plus", greater)
-
-
-def ldexp(x: Any, other: Any) -> Tensor:
-    """Return ``x * 2 ** other``."""
-    return mul(x, exp2(other) if isinstance(other, Tensor) else 2.0**other)
 
 
 def logaddexp2(input: Any, other: Any) -> Tensor:
@@ -258,21 +222,6 @@ def sinc(input: Any) -> Tensor:
     zero = equal(tensor, 0)
     scaled = where(zero, ones_like(tensor), mul(tensor, math.pi))
     return where(zero, ones_like(tensor), div(sin(scaled), scaled))
-
-
-def type_as(input: Any, other: Any) -> Tensor:
-    """Return the tensor in the element type of another."""
-    return cast(need_tensor(input, "type_as"), need_tensor(other, "type_as").type.dtype)
-
-
-def xdivy(x: Any, y: Any) -> Tensor:
-    """Return ``x / y``, and 0 where ``x`` is 0."""
-    return _zero_where_first_is(x, y, div)
-
-
-def xlogy(input: Any, other: Any) -> Tensor:
-    """Return ``input * log(other)``, and 0 where ``input`` is 0."""
-    return _zero_where_first_is(input, other, lambda first, second: mul(first, log(second)))
 
 
 def _zero_where_first_is(first: Any, second: Any, function: Any) -> Tensor:

@@ -16,6 +16,7 @@ from opbuild.mindspore.dtype import int32, to_type
 from opbuild.mindspore.execution import cast, emit
 from opbuild.mindspore.ops import activation, arithmetic, comparison, loss, reduction
 from opbuild.mindspore.ops.convolution import only_nchw
+from opbuild.mindspore.ops.declaration import need_tensor
 from opbuild.mindspore.ops.gathering import gather
 from opbuild.mindspore.ops.linear import bias_add, dense, product
 from opbuild.mindspore.ops.primitive import Primitive, primitive, primitives
@@ -60,7 +61,7 @@ Softmax = primitive("Softmax", _softmax, axis=-1)
 # Reductions
 def _reduction(op_type: str) -> Callable[..., Tensor]:
     def function(x: Any, axis: Any = (), *, keep_dims: bool) -> Tensor:
-        return reduction.reduce(op_type, arithmetic.need_tensor(x, op_type), axis, keep_dims)
+        return reduction.reduce(op_type, need_tensor(x, op_type), axis, keep_dims)
 
     function.__doc__ = f"Apply {op_type} over ``axis``, over all if it is empty."
     return function
@@ -68,7 +69,7 @@ def _reduction(op_type: str) -> Callable[..., Tensor]:
 
 def _reduce_sum(x: Any, axis: Any = (), *, keep_dims: bool, skip_mode: bool) -> Tensor:
     """Return the sum over ``axis``; an empty axis means all, or with ``skip_mode`` none."""
-    tensor = arithmetic.need_tensor(x, "ReduceSum")
+    tensor = need_tensor(x, "ReduceSum")
     if skip_mode and (axis is None or axis == ()):
         return tensor
     if tensor.type.dtype == "bool":
@@ -78,7 +79,7 @@ def _reduce_sum(x: Any, axis: Any = (), *, keep_dims: bool, skip_mode: bool) -> 
 
 def _index_of(op_type: str, which: str) -> Callable[..., Tensor]:
     def function(x: Any, axis: int, output_type: Any) -> Tensor:
-        tensor = arithmetic.need_tensor(x, op_type)
+        tensor = need_tensor(x, op_type)
         return reduction.index_of(op_type, tensor, axis, False, to_type(output_type).name)
 
     function.__doc__ = f"Return the index of the {which} element along ``axis``."
@@ -87,7 +88,7 @@ def _index_of(op_type: str, which: str) -> Callable[..., Tensor]:
 
 def _with_value(op_type: str, extreme: str) -> Callable[..., tuple[Tensor, Tensor]]:
     def function(x: Any, axis: int, keep_dims: bool) -> tuple[Tensor, Tensor]:
-        tensor = arithmetic.need_tensor(x, op_type)
+        tensor = need_tensor(x, op_type)
         index = reduction.index_of(op_type, tensor, axis, keep_dims, "int64")
         return index, reduction.reduce(extreme, tensor, axis, keep_dims)
 
@@ -97,7 +98,7 @@ def _with_value(op_type: str, extreme: str) -> Callable[..., tuple[Tensor, Tenso
 
 def _cum_sum(x: Any, axis: Any, exclusive: bool, reverse: bool) -> Tensor:
     """Return the running sums along ``axis``."""
-    tensor = arithmetic.need_tensor(x, "CumSum")
+    tensor = need_tensor(x, "CumSum")
     return emit("CumSum", tensor, np.asarray(int(axis), np.int64), exclusive=int(exclusive), reverse=int(reverse))
 
 

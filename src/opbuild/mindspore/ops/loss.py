@@ -21,7 +21,6 @@ from opbuild.mindspore.ops.arithmetic import (
     maximum,
     minimum,
     mul,
-    need_tensor,
     neg,
     sqrt,
     square,
@@ -29,6 +28,7 @@ from opbuild.mindspore.ops.arithmetic import (
 )
 from opbuild.mindspore.ops.arithmetic import pow as power
 from opbuild.mindspore.ops.comparison import equal, greater, less, masked_fill, where
+from opbuild.mindspore.ops.declaration import formula, need_tensor
 from opbuild.mindspore.ops.gathering import gather, gather_elements, in_range, one_hot
 from opbuild.mindspore.ops.reduction import mean, sum
 from opbuild.mindspore.ops.shaping import expand_dims, reshaped, squeeze
@@ -45,6 +45,11 @@ REDUCTIONS = ("mean", "sum", "none")
 LEAST = 1e-12
 """What logarithms of probabilities are taken of at least."""
 
+l1_loss = formula(
+    "l1_loss", "``|input - target|``, reduced",
+    lambda input, target, reduction="mean": reduced(absolute(sub(input, target)), reduction, "l1_loss"),
+)  # fmt: skip
+
 
 def reduced(losses: Tensor, reduction: str, name: str) -> Tensor:
     """Return the mean or the sum of losses, or the losses; float16 and bfloat16 are summed as float32."""
@@ -53,11 +58,6 @@ def reduced(losses: Tensor, reduction: str, name: str) -> Tensor:
         return losses
     wide = cast(losses, "float32") if losses.type.dtype in NARROW_FLOATS else losses
     return cast(mean(wide) if reduction == "mean" else sum(wide), losses.type.dtype)
-
-
-def l1_loss(input: Any, target: Any, reduction: str = "mean") -> Tensor:
-    """Return ``|input - target|``, reduced."""
-    return reduced(absolute(sub(input, target)), reduction, "l1_loss")
 
 
 def mse_loss(input: Any, target: Any, reduction: str = "mean") -> Tensor:

@@ -17,11 +17,9 @@ from opbuild.mindspore.ops.arithmetic import (
     add,
     addn,
     div,
-    floating,
     maximum,
     minimum,
     mul,
-    need_tensor,
     pow,
     sqrt,
     square,
@@ -30,6 +28,7 @@ from opbuild.mindspore.ops.arithmetic import (
 from opbuild.mindspore.ops.arranging import diagonal
 from opbuild.mindspore.ops.comparison import greater, not_equal, where
 from opbuild.mindspore.ops.creation import eye, ones_like
+from opbuild.mindspore.ops.declaration import floating, formula, need_tensor, of_tensor
 from opbuild.mindspore.ops.decompositions import inverse
 from opbuild.mindspore.ops.gathering import gather
 from opbuild.mindspore.ops.linear import bmm, matmul, mv, outer, scaled_sum
@@ -44,26 +43,33 @@ __all__ = [
     "renorm", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
 
+addbmm = formula(
+    "addbmm", "``beta * input + alpha * sum(batch1 @ batch2)``",
+    lambda input, batch1, batch2, *, beta=1, alpha=1: scaled_sum(input, total(bmm(batch1, batch2), 0), beta, alpha),
+)  # fmt: skip
+addmv = formula("addmv", "``beta * input + alpha * (mat @ vec)``",
+                lambda input, mat, vec, *, beta=1, alpha=1: scaled_sum(input, mv(mat, vec), beta, alpha))  # fmt: skip
+addr = formula("addr", "``beta * x + alpha * outer(vec1, vec2)``",
+               lambda x, vec1, vec2, *, beta=1, alpha=1: scaled_sum(x, outer(vec1, vec2), beta, alpha))  # fmt: skip
+vecdot = formula("vecdot", "the sums of products along ``axis``", lambda x, y, *, axis=-1: total(mul(x, y), axis))
+trace = formula("trace", "the sum of the diagonal of a matrix",
+                of_tensor(lambda input: reduce("ReduceSum", diagonal(input), None, False)))  # fmt: skip
+nuclear_norm = formula(
+    "nuclear_norm", "the sum of the singular values of matrices",
+    lambda x, dim=None, keepdim=False: matrix_norm(x, "nuc", (0, 1) if dim is None else dim, keepdim),
+)  # fmt: skip
+normalize = formula(
+    "normalize", "the tensor divided by its norm of order ``p`` along ``dim``",
+    lambda input, p=2.0, dim=1, eps=1e-12: div(input, maximum(vector_norm(input, p, dim, True), eps)),
+)  # fmt: skip
+dist = formula("dist", "the norm of order ``p`` of the difference",
+               lambda input, other, p=2: vector_norm(ravel(sub(input, other)), p))  # fmt: skip
+
 
 def einsum(equation: str, *operands: Any) -> Tensor:
     """Return the sum of products that an equation such as ``"ij,jk->ik"`` describes."""
     tensors = operands[0] if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
     return emit("Einsum", *(need_tensor(item, "einsum") for item in tensors), equation=equation.replace(" ", ""))
-
-
-def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """Return ``beta * input + alpha * sum(batch1 @ batch2)``."""
-    return scaled_sum(input, total(bmm(batch1, batch2), 0), beta, alpha)
-
-
-def addmv(input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """Return ``beta * input + alpha * (mat @ vec)``."""
-    return scaled_sum(input, mv(mat, vec), beta, alpha)
-
-
-def addr(x: Any, vec1: Any, vec2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """Return ``beta * x + alpha * outer(vec1, vec2)``."""
-    return scaled_sum(x, outer(vec1, vec2), beta, alpha)
 
 
 def batch_dot(x1: Any, x2: Any, axes: Any = None) -> Tensor:
@@ -118,17 +124,6 @@ def kron(input: Any, other: Any) -> Tensor:
         reshaped(second, tuple(part for extent in right for part in (1, extent))),
     )
     return reshaped(wide, tuple(a * b for a, b in zip(left, right, strict=True)))
-
-
-def vecdot(x: Any, y: Any, *, axis: int = -1) -> Tensor:
-    """Return the sums of products along ``axis``."""
-    return total(mul(x, y), axis)
-
-
-def trace(input: Any) -> Tensor:
-    """Return the sum of the diagonal of a matrix."""
-    tensor = need_tensor(input, "trace")
-    return reduce("ReduceSum", diagonal(tensor), None, False)
 
 
 def norm(A: Any, ord: Any = None, dim: Axis = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
@@ -200,19 +195,9 @@ def _singular_norm(array: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
     return np.linalg.norm(array, ord, axes, keepdims)
 
 
-def nuclear_norm(x: Any, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """Return the sum of the singular values of matrices."""
-    return matrix_norm(x, "nuc", (0, 1) if dim is None else dim, keepdim)
-
-
 def euclidean_norm(x: Any, axes: Any, keep_dims: bool = False) -> Tensor:
     """Return the Euclidean norm over axes."""
     return _power_norm(need_tensor(x, "EuclideanNorm"), 2.0, axes_of(axes, x.ndim, "EuclideanNorm"), keep_dims)
-
-
-def normalize(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
-    """Return the tensor divided by its norm of order ``p`` along ``dim``."""
-    return div(input, maximum(vector_norm(input, p, dim, True), eps))
 
 
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Tensor:
@@ -221,11 +206,6 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Tens
     first, second = broadcast_to(x1, shape), broadcast_to(x2, shape)
     sizes = [maximum(vector_norm(item, 2, dim, True), eps) for item in (first, second)]
     return total(mul(div(first, sizes[0]), div(second, sizes[1])), dim)
-
-
-def dist(input: Any, other: Any, p: float = 2) -> Tensor:
-    """Return the norm of order ``p`` of the difference."""
-    return vector_norm(ravel(sub(input, other)), p)
 
 
 def cdist(x1: Any, x2: Any, p: float = 2.0) -> Tensor:

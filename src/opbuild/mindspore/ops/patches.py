@@ -12,11 +12,11 @@ from opbuild.graph.types import Array
 from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, integers, one_of
 from opbuild.mindspore.execution import cast, emit
 from opbuild.mindspore.ops.arithmetic import abs as absolute
-from opbuild.mindspore.ops.arithmetic import add, addn, clamp, floor, mul, need_tensor, sub
+from opbuild.mindspore.ops.arithmetic import add, addn, clamp, floor, mul, sub
 from opbuild.mindspore.ops.arithmetic import floor_mod as modulo
 from opbuild.mindspore.ops.arithmetic import round as rounded
 from opbuild.mindspore.ops.comparison import greater, greater_equal, less_equal, logical_and, where
-from opbuild.mindspore.ops.declaration import spelled
+from opbuild.mindspore.ops.declaration import formula, need_tensor, spelled
 from opbuild.mindspore.ops.gathering import gather, gather_elements
 from opbuild.mindspore.ops.linear import matmul
 from opbuild.mindspore.ops.pooling import interpolate
@@ -28,6 +28,15 @@ __all__ = [
     "affine_grid", "batch_to_space_nd", "channel_shuffle", "col2im", "fold", "grid_sample", "mirror_pad", "padding",
     "pixel_shuffle", "pixel_unshuffle", "space_to_batch_nd", "unfold", "upsample",
 ]  # fmt: skip
+
+depth_to_space = formula(
+    "depth_to_space", "blocks of channels as larger images: channels of one place are next to each other last",
+    lambda x, block_size: emit("DepthToSpace", need_tensor(x, "DepthToSpace"), blocksize=block_size, mode="DCR"),
+)  # fmt: skip
+space_to_depth = formula(
+    "space_to_depth", "blocks of images as channels",
+    lambda x, block_size: emit("SpaceToDepth", need_tensor(x, "SpaceToDepth"), blocksize=block_size),
+)  # fmt: skip
 
 
 def _pair(value: Any, what: str) -> tuple[int, ...]:
@@ -226,16 +235,6 @@ def pixel_unshuffle(input: Any, downscale_factor: int) -> Tensor:
     parts = reshaped(tensor, (*front, channels, height // factor, factor, width // factor, factor))
     moved = transpose(parts, (*np.arange(n + 1).tolist(), n + 2, n + 4, n + 1, n + 3))
     return reshaped(moved, (*front, channels * factor**2, height // factor, width // factor))
-
-
-def depth_to_space(x: Any, block_size: int) -> Tensor:
-    """Return blocks of channels as larger images: channels of one place are next to each other last."""
-    return emit("DepthToSpace", need_tensor(x, "DepthToSpace"), blocksize=block_size, mode="DCR")
-
-
-def space_to_depth(x: Any, block_size: int) -> Tensor:
-    """Return blocks of images as channels."""
-    return emit("SpaceToDepth", need_tensor(x, "SpaceToDepth"), blocksize=block_size)
 
 
 def channel_shuffle(x: Any, groups: int) -> Tensor:

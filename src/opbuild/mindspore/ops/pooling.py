@@ -12,9 +12,9 @@ from opbuild.frontend.cell import location
 from opbuild.graph.types import Array
 from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, one_of
 from opbuild.mindspore.execution import emit
-from opbuild.mindspore.ops.arithmetic import add, mul, need_tensor, pow
+from opbuild.mindspore.ops.arithmetic import add, mul, pow
 from opbuild.mindspore.ops.convolution import Padding, conv_transpose, pads_of, per_axis
-from opbuild.mindspore.ops.declaration import named, spelled
+from opbuild.mindspore.ops.declaration import formula, named, need_tensor, spelled
 from opbuild.mindspore.ops.gathering import gather
 from opbuild.mindspore.ops.reduction import index_of, reduce
 from opbuild.mindspore.ops.scattering import tensor_scatter_elements
@@ -72,7 +72,7 @@ def _avg_pool(rank: int, axes: str) -> Callable[..., Tensor]:
         return averaged(input_x, kernel_size, stride, "pad", padding, ceil_mode, count_include_pad, divisor_override,
                         rank)  # fmt: skip
 
-    return named(function, f"avg_pool{rank}d", f"Return the mean under a window{axes}.")
+    return formula(f"avg_pool{rank}d", f"the mean under a window{axes}", function)
 
 
 avg_pool2d, avg_pool3d = _avg_pool(2, ""), _avg_pool(3, " of three axes")
@@ -113,7 +113,7 @@ def _adaptive_mean(rank: int, what: str) -> Callable[[Any, Any], Tensor]:
     def function(input: Any, output_size: Any) -> Tensor:
         return adaptive("ReduceMean", "AveragePool", input, output_size, rank)
 
-    return named(function, f"adaptive_avg_pool{rank}d", f"Return means over windows {what}.")
+    return formula(f"adaptive_avg_pool{rank}d", f"means over windows {what}", function)
 
 
 def _adaptive_greatest(rank: int, what: str) -> Callable[..., Any]:
@@ -122,7 +122,7 @@ def _adaptive_greatest(rank: int, what: str) -> Callable[..., Any]:
             return adaptive_with_indices(input, output_size, rank)
         return adaptive("ReduceMax", "MaxPool", input, output_size, rank)
 
-    return named(function, f"adaptive_max_pool{rank}d", f"Return the greatest elements of windows {what}.")
+    return formula(f"adaptive_max_pool{rank}d", f"the greatest elements of windows {what}", function)
 
 
 _ONE = "of the last axis chosen so that ``output_size`` of them come out"
@@ -283,7 +283,7 @@ def _lp_pool(rank: int, axes: str) -> Callable[..., Tensor]:
         mean = averaged(pow(x, float(norm_type)), kernel_size, step, "valid", 0, ceil_mode, True, None, rank)
         return pow(mul(mean, float(prod(per_axis(kernel_size, rank, "the kernel_size")))), 1 / float(norm_type))
 
-    return named(function, f"lp_pool{rank}d", f"Return the norm of order ``norm_type`` under a window of {axes}.")
+    return formula(f"lp_pool{rank}d", f"the norm of order ``norm_type`` under a window of {axes}", function)
 
 
 lp_pool1d, lp_pool2d = _lp_pool(1, "one axis"), _lp_pool(2, "two axes")

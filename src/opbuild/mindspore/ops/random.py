@@ -14,8 +14,8 @@ from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.execution import cast
 from opbuild.mindspore.host import not_traced, on_data
 from opbuild.mindspore.ops.activation import softmax
-from opbuild.mindspore.ops.arithmetic import add, div, need_tensor
-from opbuild.mindspore.ops.declaration import named, spelled
+from opbuild.mindspore.ops.arithmetic import add, div
+from opbuild.mindspore.ops.declaration import formula, need_tensor, spelled
 from opbuild.mindspore.ops.gathering import one_hot
 from opbuild.mindspore.ops.reduction import argmax
 from opbuild.mindspore.ops.shaping import ints
@@ -27,6 +27,9 @@ __all__ = [
     "randn_like", "random_categorical", "random_gamma", "random_poisson", "randperm", "shuffle",
     "standard_laplace", "standard_normal", "uniform",
 ]  # fmt: skip
+
+shape_of = formula("shape_of", "a shape given as integers or as a sequence of them",
+                   lambda size: ints(size[0] if len(size) == 1 else size, "the size") if size else ())  # fmt: skip
 
 
 def drawn(name: str, values: Any, dtype: Any = None, seed: Any = None) -> Tensor:
@@ -42,11 +45,6 @@ def drawn(name: str, values: Any, dtype: Any = None, seed: Any = None) -> Tensor
     return Tensor.of(np.ascontiguousarray(array.astype(name)).reshape(array.shape))
 
 
-def shape_of(size: tuple[Any, ...]) -> tuple[int, ...]:
-    """Return a shape given as integers or as a sequence of them."""
-    return ints(size[0] if len(size) == 1 else size, "the size") if size else ()
-
-
 def _bound(value: Any) -> Any:
     return value.asnumpy() if isinstance(value, Tensor) else value
 
@@ -55,7 +53,7 @@ def _sampler(name: str, drawing: str, what: str) -> Callable[..., Tensor]:
     def function(*size: Any, dtype: Any = None, seed: Any = None) -> Tensor:
         return drawn(name, lambda generator: getattr(generator, drawing)(shape_of(size)), dtype or np.float32, seed)
 
-    return named(function, name, f"Return numbers drawn {what}.")
+    return formula(name, f"numbers drawn {what}", function)
 
 
 def _like(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -65,7 +63,7 @@ def _like(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         tensor = need_tensor(input, name)
         return function(*tensor.shape or ((),), dtype=dtype or tensor.dtype, seed=seed)
 
-    return named(like, name, f"Return ``{function.__name__}`` in the shape (and type) of a tensor.")
+    return formula(name, f"``{function.__name__}`` in the shape (and type) of a tensor", like)
 
 
 rand = _sampler("rand", "random", "evenly from [0, 1)")

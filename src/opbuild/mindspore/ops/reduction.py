@@ -12,15 +12,35 @@ from opbuild.frontend.cell import location
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, axis_in
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.execution import cast, emit, emit_many
-from opbuild.mindspore.ops.arithmetic import OWN, add, div, exp, floating, log, mul, need_tensor, sqrt, square, sub
+from opbuild.mindspore.ops.arithmetic import OWN, add, div, exp, log, mul, sqrt, square, sub
 from opbuild.mindspore.ops.comparison import not_equal, where
-from opbuild.mindspore.ops.declaration import named
+from opbuild.mindspore.ops.declaration import floating, formula, named, need_tensor, of_tensor
 from opbuild.mindspore.tensor import Tensor
 
 __all__ = [
     "all", "amax", "amin", "any", "argmax", "argmin", "argsort", "count_nonzero", "cumsum", "logsumexp", "max", "mean",
     "min", "prod", "sort", "std", "sum", "topk", "var",
 ]  # fmt: skip
+
+sum = formula(
+    "sum", "the sum over ``dim``; truth values and small integers are summed as int64",
+    lambda input, dim=None, keepdim=False, *, dtype=None: reduce("ReduceSum", _wide(input, "sum", dtype), dim, keepdim),
+)  # fmt: skip
+mean = formula("mean", "the mean over ``axis``",
+               of_tensor(lambda x, axis=None, keep_dims=False: reduce("ReduceMean", x, axis, keep_dims)))  # fmt: skip
+argmax = formula(
+    "argmax", "the index (int64) of the greatest element along ``dim``; in the flattened tensor if ``dim`` is None",
+    of_tensor(lambda input, dim=None, keepdim=False: index_of("ArgMax", input, dim, keepdim, "int64")),
+)  # fmt: skip
+argmin = formula(
+    "argmin", "the index (int32) of the smallest element along ``axis``; in the flattened tensor if ``axis`` is None",
+    of_tensor(lambda input, axis=None, keepdims=False: index_of("ArgMin", input, axis, keepdims, "int32")),
+)  # fmt: skip
+std = formula("std", "the standard deviation over ``axis``",
+              lambda input, axis=None, ddof=0, keepdims=False: sqrt(var(input, axis, ddof, keepdims)))  # fmt: skip
+argsort = formula("argsort", "the indices (int32) that sort the tensor along ``axis``",
+                  lambda input, axis=-1, descending=False: sort(input, axis, descending)[1])  # fmt: skip
+
 
 Axis = int | Sequence[int] | None
 
@@ -49,21 +69,11 @@ def axes_of(axis: Axis, rank: int, name: str) -> tuple[int, ...]:
     return axes
 
 
-def sum(input: Any, dim: Axis = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """Return the sum over ``dim``; truth values and small integers are summed as int64."""
-    return reduce("ReduceSum", _wide(input, "sum", dtype), dim, keepdim)
-
-
 def _wide(value: Any, name: str, dtype: Any) -> Tensor:
     tensor = need_tensor(value, name)
     if dtype is None:
         return tensor if tensor.is_floating_point() else cast(tensor, "int64")
     return cast(tensor, to_type(dtype).name)
-
-
-def mean(x: Any, axis: Axis = None, keep_dims: bool = False) -> Tensor:
-    """Return the mean over ``axis``."""
-    return reduce("ReduceMean", need_tensor(x, "mean"), axis, keep_dims)
 
 
 def prod(input: Any, axis: Axis = None, keep_dims: bool = False, dtype: Any = None) -> Tensor:
@@ -75,7 +85,7 @@ def _extreme(name: str, op_type: str, what: str) -> Callable[..., Tensor]:
     def function(input: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
         return reduce(op_type, need_tensor(input, name), axis, keepdims)
 
-    return named(function, name, f"Return the {what} element over ``axis``.")
+    return formula(name, f"the {what} element over ``axis``", function)
 
 
 def _with_index(name: str, op_type: str, extreme: Callable[..., Tensor], what: str) -> Callable[..., Any]:
@@ -92,16 +102,6 @@ amax, amin = _extreme("amax", "ReduceMax", "greatest"), _extreme("amin", "Reduce
 max, min = _with_index("max", "ArgMax", amax, "greatest"), _with_index("min", "ArgMin", amin, "smallest")
 
 
-def argmax(input: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """Return the index (int64) of the greatest element along ``dim``; in the flattened tensor if ``dim`` is None."""
-    return index_of("ArgMax", need_tensor(input, "argmax"), dim, keepdim, "int64")
-
-
-def argmin(input: Any, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Return the index (int32) of the smallest element along ``axis``; in the flattened tensor if ``axis`` is None."""
-    return index_of("ArgMin", need_tensor(input, "argmin"), axis, keepdims, "int32")
-
-
 def index_of(op_type: str, tensor: Tensor, axis: int | None, keepdims: bool, dtype: str) -> Tensor:
     """Apply ONNX's ArgMax or ArgMin; the first of equal elements counts."""
     if axis is None:
@@ -116,7 +116,7 @@ def _logical(name: str, op_type: str, what: str) -> Callable[..., Tensor]:
         truth = cast(need_tensor(input, name), "bool")
         return cast(reduce(op_type, cast(truth, "int32"), axis, keep_dims), "bool")
 
-    return named(function, name, f"Return whether {what} true.")
+    return formula(name, f"whether {what} true", function)
 
 
 all, any = (
@@ -134,11 +134,6 @@ def var(input: Any, axis: Axis = None, ddof: int | bool = 0, keepdims: bool = Fa
     if not ddof:
         return reduce("ReduceMean", spread, axes, keepdims)
     return div(reduce("ReduceSum", spread, axes, keepdims), float(count - int(ddof)))
-
-
-def std(input: Any, axis: Axis = None, ddof: int | bool = 0, keepdims: bool = False) -> Tensor:
-    """Return the standard deviation over ``axis``."""
-    return sqrt(var(input, axis, ddof, keepdims))
 
 
 def logsumexp(input: Any, dim: Axis, keepdim: bool = False) -> Tensor:
@@ -188,11 +183,6 @@ def sort(input_x: Any, axis: int = -1, descending: bool = False) -> tuple[Tensor
     """Return the elements in order along ``axis`` and the indices (int32) that they had."""
     tensor = need_tensor(input_x, "sort")
     return topk(tensor, tensor.shape[axis_in(axis, tensor.ndim, "sort")], axis, descending)
-
-
-def argsort(input: Any, axis: int = -1, descending: bool = False) -> Tensor:
-    """Return the indices (int32) that sort the tensor along ``axis``."""
-    return sort(input, axis, descending)[1]
 
 
 def l2_normalize(x: Any, axis: int = 0, epsilon: float = 1e-4) -> Tensor:

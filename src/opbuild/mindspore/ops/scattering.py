@@ -12,9 +12,9 @@ from opbuild.frontend.cell import current
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, axis_in, one_of
 from opbuild.mindspore.execution import cast, emit, symbol_of
 from opbuild.mindspore.host import need_array, on_data
-from opbuild.mindspore.ops.arithmetic import as_operand, div, maximum, need_tensor, neg
+from opbuild.mindspore.ops.arithmetic import as_operand, div, maximum, neg
 from opbuild.mindspore.ops.comparison import less, where
-from opbuild.mindspore.ops.declaration import named, spelled
+from opbuild.mindspore.ops.declaration import formula, named, need_tensor, spelled
 from opbuild.mindspore.ops.gathering import in_range
 from opbuild.mindspore.ops.selection import segment
 from opbuild.mindspore.ops.shaping import broadcast_to, expand_dims, moveaxis, reshaped
@@ -30,6 +30,9 @@ __all__ = [
     "tensor_scatter_max", "tensor_scatter_min", "tensor_scatter_mul", "tensor_scatter_sub", "unsorted_segment_max",
     "unsorted_segment_min", "unsorted_segment_prod", "unsorted_segment_sum",
 ]  # fmt: skip
+
+scatter = formula("scatter", "``tensor_scatter_elements(input, index, src, axis)``",
+                  lambda input, axis, index, src: tensor_scatter_elements(input, index, src, axis))  # fmt: skip
 
 
 def _places(value: Any, name: str) -> Tensor:
@@ -131,11 +134,6 @@ def tensor_scatter_elements(input_x: Any, indices: Any, updates: Any, axis: int 
     return emit("ScatterElements", tensor, places, cast(values, tensor.type.dtype), axis=place, reduction=reduction)
 
 
-def scatter(input: Any, axis: int, index: Any, src: Any) -> Tensor:
-    """Return ``tensor_scatter_elements(input, index, src, axis)``."""
-    return tensor_scatter_elements(input, index, src, axis)
-
-
 scatter_add_with_axis = spelled(
     tensor_scatter_elements, "scatter_add_with_axis",
     "Return the tensor with elements added at their indices along ``axis``.", {"reduction": "add"}, update="updates",
@@ -179,7 +177,7 @@ def _inplace(how: str, name: str, what: str) -> Callable[[Any, Any, Any], Tensor
     def function(x: Any, v: Any, indices: Any) -> Tensor:
         return along(x, 0, indices, v, how, name)
 
-    return named(function, name, f"Return the tensor with {what}.")
+    return formula(name, f"the tensor with {what}", function)
 
 
 inplace_update = _inplace("none", "inplace_update", "the rows that ``indices`` names replaced by ``v``")

@@ -10,23 +10,21 @@ from opbuild.dtypes import is_float
 from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.host import on_data
+from opbuild.mindspore.ops.declaration import formula
 
 __all__ = [
     "argwhere", "bincount", "bucketize", "combinations", "histc", "masked_select", "nonzero", "searchsorted",
     "unique", "unique_consecutive", "unique_with_pad",
 ]  # fmt: skip
 
-
-@on_data
-def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
-    """Return the places of elements that are not 0: a row (int64) each, or with ``as_tuple`` a vector an axis."""
-    return tuple(np.nonzero(input)) if as_tuple else np.argwhere(input)
-
-
-@on_data
-def argwhere(input: Any) -> Any:
-    """Return the places of elements that are not 0, a row (int64) each."""
-    return np.argwhere(input)
+nonzero = formula(
+    "nonzero", "the places of elements that are not 0: a row (int64) each, or with ``as_tuple`` a vector an axis",
+    on_data(lambda input, *, as_tuple=False: tuple(np.nonzero(input)) if as_tuple else np.argwhere(input)),
+)  # fmt: skip
+argwhere = formula("argwhere", "the places of elements that are not 0, a row (int64) each",
+                   on_data(lambda input: np.argwhere(input)))  # fmt: skip
+invert_permutation = formula("invert_permutation", "the permutation that undoes another, as a tuple",
+                             on_data(lambda input_x: tuple(int(place) for place in np.argsort(input_x))))  # fmt: skip
 
 
 @on_data
@@ -164,12 +162,6 @@ def list_diff(x: Any, y: Any, out_idx: Any) -> Any:
     """Return the elements of a vector that another does not have, and their indices."""
     places = np.flatnonzero(~np.isin(x, y))
     return x[places], places.astype(to_type(out_idx).name)
-
-
-@on_data
-def invert_permutation(input_x: tuple[int, ...]) -> Any:
-    """Return the permutation that undoes another, as a tuple."""
-    return tuple(int(place) for place in np.argsort(input_x))
 
 
 def segment(name: str, function: Any, empty: float) -> Any:

@@ -11,9 +11,9 @@ from opbuild.mindspore.arguments import axis_in
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.execution import cast, emit
 from opbuild.mindspore.host import in_floats, on_data
-from opbuild.mindspore.ops.arithmetic import add, div, exp, floating, log, mul, need_tensor, sub
+from opbuild.mindspore.ops.arithmetic import add, div, exp, log, mul, sub
 from opbuild.mindspore.ops.comparison import equal, isnan, logical_not, where
-from opbuild.mindspore.ops.declaration import named
+from opbuild.mindspore.ops.declaration import floating, formula, named, need_tensor, of_tensor
 from opbuild.mindspore.ops.linear import matmul
 from opbuild.mindspore.ops.reduction import Axis, amax, amin, mean, reduce, sort, std, topk, var
 from opbuild.mindspore.ops.reduction import any as any_of
@@ -27,51 +27,48 @@ __all__ = [
     "std_mean", "top_k", "trapz", "var_mean",
 ]  # fmt: skip
 
-
-def reduce_sum(x: Any, axis: Axis = ()) -> Tensor:
-    """Return the sum over ``axis``, in the element type of the tensor."""
-    return reduce("ReduceSum", need_tensor(x, "reduce_sum"), axis, False)
+reduce_sum = formula("reduce_sum", "the sum over ``axis``, in the element type of the tensor",
+                     of_tensor(lambda x, axis=(): reduce("ReduceSum", x, axis, False)))  # fmt: skip
+aminmax = formula(
+    "aminmax", "the smallest and the greatest element over ``axis``",
+    lambda input, *, axis=0, keepdims=False: (amin(input, axis, keepdims), amax(input, axis, keepdims)),
+)  # fmt: skip
+ptp = formula(
+    "ptp", "the greatest less the smallest element over ``axis``",
+    lambda input, axis=None, keepdims=False: sub(amax(input, axis, keepdims), amin(input, axis, keepdims)),
+)  # fmt: skip
+msort = formula("msort", "the elements in order along axis 0", lambda input: sort(input, 0)[0])
+top_k = formula("top_k", "the ``k`` greatest elements along the last axis and their indices (int32)",
+                lambda input_x, k, sorted=True: topk(input_x, k, None, True, sorted))  # fmt: skip
+quantile = formula(
+    "quantile", "the elements at the shares ``q`` of the order along ``axis``, interpolated",
+    in_floats(lambda input, q, axis=None, keepdims=False: np.quantile(input, q, axis, keepdims=keepdims)),
+)  # fmt: skip
+nanquantile = formula(
+    "nanquantile", "``quantile`` of the elements that are not NaN",
+    in_floats(lambda input, q, axis=None, keepdims=False: np.nanquantile(input, q, axis, keepdims=keepdims)),
+)  # fmt: skip
 
 
 def _over(name: str, function: Callable[..., Tensor], what: str) -> Callable[..., Tensor]:
     def reduced(x: Any, axis: Axis = ()) -> Tensor:
         return function(x, axis)
 
-    return named(reduced, name, f"Return the {what} over ``axis``.")
+    return formula(name, f"the {what} over ``axis``", reduced)
 
 
 reduce_mean, reduce_max = _over("reduce_mean", mean, "mean"), _over("reduce_max", amax, "greatest element")
 reduce_min = _over("reduce_min", amin, "smallest element")
 
 
-def aminmax(input: Any, *, axis: int | None = 0, keepdims: bool = False) -> tuple[Tensor, Tensor]:
-    """Return the smallest and the greatest element over ``axis``."""
-    return amin(input, axis, keepdims), amax(input, axis, keepdims)
-
-
-def ptp(input: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Return the greatest less the smallest element over ``axis``."""
-    return sub(amax(input, axis, keepdims), amin(input, axis, keepdims))
-
-
 def _with_mean(name: str, function: Callable[..., Tensor], what: str) -> Callable[..., tuple[Tensor, Tensor]]:
     def both(input: Any, axis: Axis = None, ddof: int | bool = 0, keepdims: bool = False) -> tuple[Tensor, Tensor]:
         return function(input, axis, ddof, keepdims), mean(floating(input, name), axis, keepdims)
 
-    return named(both, name, f"Return the {what} and the mean over ``axis``.")
+    return formula(name, f"the {what} and the mean over ``axis``", both)
 
 
 std_mean, var_mean = _with_mean("std_mean", std, "standard deviation"), _with_mean("var_mean", var, "variance")
-
-
-def msort(input: Any) -> Tensor:
-    """Return the elements in order along axis 0."""
-    return sort(input, 0)[0]
-
-
-def top_k(input_x: Any, k: int, sorted: bool = True) -> tuple[Tensor, Tensor]:
-    """Return the ``k`` greatest elements along the last axis and their indices (int32)."""
-    return topk(input_x, k, None, True, sorted)
 
 
 def median(input: Any, axis: int = -1, keepdims: bool = False) -> tuple[Tensor, Tensor]:
@@ -94,18 +91,6 @@ def nanmedian(input: Any, axis: int = -1, keepdims: bool = False) -> Any:
     places = np.take_along_axis(order, (count - 1) // 2, axis)
     values = np.take_along_axis(input, places, axis)
     return (values, places) if keepdims else (values.squeeze(axis), places.squeeze(axis))
-
-
-@in_floats
-def quantile(input: Any, q: Any, axis: int | None = None, keepdims: bool = False) -> Any:
-    """Return the elements at the shares ``q`` of the order along ``axis``, interpolated."""
-    return np.quantile(input, q, axis, keepdims=keepdims)
-
-
-@in_floats
-def nanquantile(input: Any, q: Any, axis: int | None = None, keepdims: bool = False) -> Any:
-    """Return ``quantile`` of the elements that are not NaN."""
-    return np.nanquantile(input, q, axis, keepdims=keepdims)
 
 
 def _without_nan(tensor: Tensor) -> Tensor:

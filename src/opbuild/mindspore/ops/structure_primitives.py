@@ -13,6 +13,7 @@ from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.ops import arithmetic, arranging, creation, gathering, normalization, reduction, shaping
 from opbuild.mindspore.ops.convolution import conv, conv_transpose, only_nchw
+from opbuild.mindspore.ops.declaration import need_tensor
 from opbuild.mindspore.ops.dropout import dropped
 from opbuild.mindspore.ops.pooling import adaptive_avg_pool2d, averaged, interpolate, pool
 from opbuild.mindspore.ops.primitive import Primitive, primitive, primitives
@@ -88,7 +89,7 @@ def _layer_norm(
     x: Any, gamma: Any, beta: Any, begin_norm_axis: int, begin_params_axis: int, epsilon: float
 ) -> tuple[Tensor, ...]:
     """Return the tensor normalized from an axis on, the mean and the variance."""
-    tensor = arithmetic.need_tensor(x, "LayerNorm")
+    tensor = need_tensor(x, "LayerNorm")
     axis = begin_norm_axis % tensor.ndim
     axes = tuple(range(axis, tensor.ndim))
     mean, variance = reduction.mean(tensor, axes, True), reduction.var(tensor, axes, 0, True)

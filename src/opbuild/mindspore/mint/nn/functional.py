@@ -10,7 +10,7 @@ from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.ops import matrices, patches, pooling
 from opbuild.mindspore.ops.convolution import conv
-from opbuild.mindspore.ops.declaration import named, spelled
+from opbuild.mindspore.ops.declaration import formula, spelled
 from opbuild.mindspore.ops.scattering import replaced
 from opbuild.mindspore.tensor import Tensor
 
@@ -32,7 +32,7 @@ def _conv(rank: int) -> Callable[..., Any]:
         result = conv(batched, weight, bias, stride, mode, amounts, dilation, groups, rank)
         return result if input.ndim == rank + 2 else ops.squeeze(result, 0)
 
-    return named(function, f"conv{rank}d", "Return a convolution of a tensor with or without a batch axis.")
+    return formula(f"conv{rank}d", "a convolution of a tensor with or without a batch axis", function)
 
 
 def _pool(rank: int) -> Callable[..., Any]:
@@ -45,7 +45,7 @@ def _pool(rank: int) -> Callable[..., Any]:
         more = () if rank == 1 else (divisor_override or 0,)
         return average(input, kernel_size, step, border, ceil_mode, count_include_pad, *more)
 
-    return named(function, f"avg_pool{rank}d", "Return the mean under a window.")
+    return formula(f"avg_pool{rank}d", "the mean under a window", function)
 
 
 def _activation(function: Callable[..., Any]) -> Callable[..., Any]:
