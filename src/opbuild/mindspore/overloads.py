@@ -11,7 +11,7 @@ from opbuild.mindspore import ops
 from opbuild.mindspore.arguments import ArgumentTypeError
 from opbuild.mindspore.dtype import Type, to_type
 from opbuild.mindspore.host import on_data
-from opbuild.mindspore.ops import decompositions, scattering, selection, statistics
+from opbuild.mindspore.ops import matrices, reduction, scattering
 from opbuild.mindspore.ops.random import drawn, shape_of
 from opbuild.mindspore.ops.shaping import ints, reshaped
 from opbuild.mindspore.tensor import Tensor
@@ -53,7 +53,7 @@ def gather(self: Tensor, input_indices: Any, axis: Any, batch_dims: int = 0) -> 
 
 def searchsorted(self: Tensor, v: Any, side: str = "left", sorter: Any = None) -> Tensor:
     """Return where each value would be inserted so that the tensor stays in order."""
-    return selection.searchsorted(self, v, side=side, sorter=sorter, out_int32=True)  # type: ignore[no-any-return]
+    return scattering.searchsorted(self, v, side=side, sorter=sorter, out_int32=True)  # type: ignore[no-any-return]
 
 
 def trace(self: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Tensor:
@@ -195,13 +195,13 @@ def sum_to_size(self: Tensor, *size: Any) -> Tensor:
     shape = shape_of(size)
     lead = self.ndim - len(shape)
     axes = [*range(lead), *(lead + axis for axis, extent in enumerate(shape) if extent == 1)]
-    result = statistics.reduce_sum(self, tuple(axes)) if axes else self
+    result = reduction.reduce_sum(self, tuple(axes)) if axes else self
     return reshaped(result, shape)
 
 
 def qr(self: Tensor, some: bool = True) -> Any:
     """Return an orthogonal and an upper triangular factor."""
-    return decompositions.qr(self, "reduced" if some else "complete")
+    return matrices.qr(self, "reduced" if some else "complete")
 
 
 def to(self: Tensor, *args: Any, dtype: Any = None, non_blocking: bool = False, copy: bool = False) -> Tensor:
@@ -285,16 +285,16 @@ def copy_from(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
 OVERLOADS: dict[str, Callable[..., Any]] = {
     "allclose": allclose, "bernoulli": bernoulli, "cauchy": cauchy, "choose": choose, "clone": clone, "fill": fill,
     "fill_diagonal": fill_diagonal, "gather": gather, "get_bytes": get_bytes, "index_add": index_add,
-    "index_put": scattering.index_put, "init_data": init_data, "is_signed": is_signed, "kthvalue": selection.kthvalue,
-    "log_normal": log_normal, "masked_scatter": selection.masked_scatter, "ndimension": Tensor.dim,
+    "index_put": scattering.index_put, "init_data": init_data, "is_signed": is_signed, "kthvalue": scattering.kthvalue,
+    "log_normal": log_normal, "masked_scatter": scattering.masked_scatter, "ndimension": Tensor.dim,
     "nelement": Tensor.numel, "new_empty": new_empty, "new_full": new_full, "new_ones": new_ones,
-    "new_zeros": new_zeros, "permute": permute, "ptp": statistics.ptp, "qr": qr, "resize": resize,
+    "new_zeros": new_zeros, "permute": permute, "ptp": reduction.ptp, "qr": qr, "resize": resize,
     "scatter_add": scatter_add, "scatter_div": ops.tensor_scatter_div, "scatter_max": ops.tensor_scatter_max,
     "scatter_min": ops.tensor_scatter_min, "scatter_mul": ops.tensor_scatter_mul,
     "scatter_sub": ops.tensor_scatter_sub, "searchsorted": searchsorted, "select": select,
     "storage_offset": storage_offset, "squeeze": squeeze, "stride": stride, "sum_to_size": sum_to_size,
     "to": to, "trace": trace,
-    "transpose": transpose, "triangular_solve": decompositions.triangular_solve, "uniform": uniform,
+    "transpose": transpose, "triangular_solve": matrices.triangular_solve, "uniform": uniform,
     "unique": unique, "value": value,
 }  # fmt: skip
 """Methods by name."""
@@ -314,7 +314,7 @@ IN_PLACE: dict[str, Callable[..., Any]] = {
     "erfinv_": ops.erfinv, "exp_": ops.exp, "exponential_": exponential, "fill_": fill,
     "fill_diagonal_": fill_diagonal, "floor_": ops.floor, "floor_divide_": ops.floor_divide, "index_add_": index_add,
     "index_copy_": index_copy, "index_fill_": ops.index_fill, "index_put_": scattering.index_put, "log_": ops.log,
-    "masked_fill_": ops.masked_fill, "masked_scatter_": selection.masked_scatter, "mul_": ops.mul, "normal_": normal,
+    "masked_fill_": ops.masked_fill, "masked_scatter_": scattering.masked_scatter, "mul_": ops.mul, "normal_": normal,
     "random_": random_integers, "remainder_": ops.remainder, "scatter_": ops.scatter, "scatter_add_": scatter_add,
     "sigmoid_": ops.sigmoid, "sign_": ops.sign, "sub_": ops.subtract, "tanh_": ops.tanh, "uniform_": uniform,
     "zero_": ops.zeros_like,

@@ -10,8 +10,8 @@ from opbuild.mindspore.initializer import initializer
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.declaration import layer
 from opbuild.mindspore.ops import activation, arithmetic
-from opbuild.mindspore.ops.elementwise import rrelu
 from opbuild.mindspore.ops.normalization import lrn
+from opbuild.mindspore.ops.random import rrelu
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 

@@ -15,9 +15,9 @@ from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.convolution import Conv2d
 from opbuild.mindspore.nn.matrix import ClipByNorm
 from opbuild.mindspore.nn.normalization import BatchNorm1d, BatchNorm2d
-from opbuild.mindspore.ops.comparison import greater_equal, less, logical_and, where
-from opbuild.mindspore.ops.dropout import dropout1d, dropout2d, dropout3d
+from opbuild.mindspore.ops.arithmetic import greater_equal, less, logical_and, where
 from opbuild.mindspore.ops.gathering import gather
+from opbuild.mindspore.ops.random import dropout1d, dropout2d, dropout3d
 from opbuild.mindspore.ops.shaping import expand_dims, reshape, stack, unstack
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor

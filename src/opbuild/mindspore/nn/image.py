@@ -11,10 +11,9 @@ from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, on
 from opbuild.mindspore.execution import cast
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.declaration import layer
-from opbuild.mindspore.ops import patches
+from opbuild.mindspore.ops import images
 from opbuild.mindspore.ops.arithmetic import add, div, log10, mul, square, sub
-from opbuild.mindspore.ops.convolution import conv, pads_of
-from opbuild.mindspore.ops.pooling import interpolate
+from opbuild.mindspore.ops.pooling import conv, interpolate, pads_of
 from opbuild.mindspore.ops.reduction import mean
 from opbuild.mindspore.ops.shaping import concat, cut, pad
 from opbuild.mindspore.tensor import Tensor
@@ -24,14 +23,14 @@ Upsample = layer(
     size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None,
 )  # fmt: skip
 PixelShuffle = layer(
-    "PixelShuffle", patches.pixel_shuffle, "A tensor of shape (..., C * r**2, H, W) as (..., C, H * r, W * r).",
+    "PixelShuffle", images.pixel_shuffle, "A tensor of shape (..., C * r**2, H, W) as (..., C, H * r, W * r).",
     checks={"upscale_factor": positive}, upscale_factor=...,
 )  # fmt: skip
 PixelUnshuffle = layer(
-    "PixelUnshuffle", patches.pixel_unshuffle, "A tensor of shape (..., C, H * r, W * r) as (..., C * r**2, H, W).",
+    "PixelUnshuffle", images.pixel_unshuffle, "A tensor of shape (..., C, H * r, W * r) as (..., C * r**2, H, W).",
     checks={"downscale_factor": positive}, downscale_factor=...,
 )  # fmt: skip
-ChannelShuffle = layer("ChannelShuffle", patches.channel_shuffle,
+ChannelShuffle = layer("ChannelShuffle", images.channel_shuffle,
                        "Channels in the order of their places in ``groups``.",
                        checks={"groups": positive}, groups=...)  # fmt: skip
 

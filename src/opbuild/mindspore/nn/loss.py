@@ -14,9 +14,22 @@ from opbuild.mindspore.nn.declaration import layer
 from opbuild.mindspore.ops import loss
 from opbuild.mindspore.ops.activation import log_softmax
 from opbuild.mindspore.ops.arithmetic import abs as absolute
-from opbuild.mindspore.ops.arithmetic import add, clamp, div, exp, log, minimum, mul, neg, sqrt, square, sub
+from opbuild.mindspore.ops.arithmetic import (
+    add,
+    clamp,
+    div,
+    exp,
+    greater,
+    log,
+    minimum,
+    mul,
+    neg,
+    sqrt,
+    square,
+    sub,
+    where,
+)
 from opbuild.mindspore.ops.arithmetic import pow as power
-from opbuild.mindspore.ops.comparison import greater, where
 from opbuild.mindspore.ops.gathering import gather_elements, in_range, one_hot
 from opbuild.mindspore.ops.reduction import mean, sum
 from opbuild.mindspore.ops.shaping import ravel, reshaped, squeeze

@@ -14,12 +14,11 @@ from opbuild.mindspore.execution import cast, emit
 from opbuild.mindspore.initializer import Uniform, initializer
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.declaration import layer
-from opbuild.mindspore.ops.arithmetic import add, div, maximum, mul, sqrt, square, sub
-from opbuild.mindspore.ops.comparison import where
+from opbuild.mindspore.ops.arithmetic import add, div, maximum, mul, sqrt, square, sub, where
 from opbuild.mindspore.ops.creation import arange
-from opbuild.mindspore.ops.decompositions import det, inverse
 from opbuild.mindspore.ops.gathering import one_hot
 from opbuild.mindspore.ops.linear import matmul
+from opbuild.mindspore.ops.matrices import det, inverse
 from opbuild.mindspore.ops.reduction import axes_of, logsumexp, mean, reduce, sum
 from opbuild.mindspore.ops.shaping import cut, reshape, reshaped, roll, swapaxes, tril, triu
 from opbuild.mindspore.ops.special import digamma, igamma, lgamma

@@ -10,8 +10,8 @@ from opbuild.mindspore.communication import GlobalComm, get_group_size
 from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import initializer
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.ops.convolution import only_nchw
 from opbuild.mindspore.ops.normalization import batch_norm, batch_norm_of_ranks, group_norm, instance_norm
+from opbuild.mindspore.ops.pooling import only_nchw
 from opbuild.mindspore.ops.shaping import reshaped
 from opbuild.mindspore.ops.structure_primitives import LayerNorm as _LayerNorm
 from opbuild.mindspore.parameter import Parameter

@@ -7,7 +7,7 @@ from typing import Any
 from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.ops.patches import mirror_pad
+from opbuild.mindspore.ops.images import mirror_pad
 from opbuild.mindspore.ops.shaping import cut, pad
 from opbuild.mindspore.tensor import Tensor
 

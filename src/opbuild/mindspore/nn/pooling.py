@@ -9,8 +9,16 @@ from opbuild.mindspore.arguments import ArgumentValueError, one_of, positive
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.declaration import layer
 from opbuild.mindspore.ops import pooling
-from opbuild.mindspore.ops.convolution import PAD_MODES, Padding, only_nchw, per_axis
-from opbuild.mindspore.ops.pooling import adaptive_avg_pool2d, adaptive_max_pool2d, averaged, pool
+from opbuild.mindspore.ops.pooling import (
+    PAD_MODES,
+    Padding,
+    adaptive_avg_pool2d,
+    adaptive_max_pool2d,
+    averaged,
+    only_nchw,
+    per_axis,
+    pool,
+)
 from opbuild.mindspore.tensor import Tensor
 
 

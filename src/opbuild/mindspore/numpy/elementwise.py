@@ -9,7 +9,7 @@ from typing import Any
 
 from opbuild.mindspore import ops
 from opbuild.mindspore.dtype import to_type
-from opbuild.mindspore.ops import matrices, special, statistics
+from opbuild.mindspore.ops import matrices, reduction, special
 from opbuild.mindspore.ops.reduction import reduce
 from opbuild.mindspore.tensor import Tensor
 
@@ -170,7 +170,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "nanvar": _nan_var,
     "norm": lambda x, ord=None, axis=None, keepdims=False: matrices.norm(tensor(x), ord, axis, keepdims),
     "outer": lambda a, b: ops.outer(ops.ravel(tensor(a)), ops.ravel(tensor(b))),
-    "ptp": lambda x, axis=None, keepdims=False: statistics.ptp(tensor(x), axis, keepdims),
+    "ptp": lambda x, axis=None, keepdims=False: reduction.ptp(tensor(x), axis, keepdims),
     "sometrue": lambda a, axis=None, keepdims=False: ops.any(tensor(a), axis, keepdims),
     "std": lambda x, axis=None, ddof=0, keepdims=False: ops.std(tensor(x), axis, ddof, keepdims),
     "sum": _sum,

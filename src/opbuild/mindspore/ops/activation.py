@@ -10,15 +10,14 @@ import numpy as np
 from opbuild.mindspore.arguments import ArgumentValueError, Attributes, axis_in, one_of
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.execution import cast, emit
-from opbuild.mindspore.ops.arithmetic import OWN, mul, neg, sub, tanh
-from opbuild.mindspore.ops.comparison import greater, where
-from opbuild.mindspore.ops.declaration import formula, need_tensor, of_floats, of_tensor
+from opbuild.mindspore.ops.arithmetic import OWN, greater, mul, neg, sub, tanh, where
+from opbuild.mindspore.ops.declaration import formula, need_tensor, of_floats, of_tensor, spelled
 from opbuild.mindspore.tensor import Tensor
 
 __all__ = [
     "celu", "elu", "fast_gelu", "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu",
-    "log_softmax", "logsigmoid", "mish", "prelu", "relu", "relu6", "selu", "sigmoid", "silu", "softmax", "softmin",
-    "softplus", "softshrink", "softsign", "swiglu", "tanhshrink", "threshold",
+    "log_softmax", "logsigmoid", "mish", "prelu", "relu", "relu6", "selu", "sigmoid", "silu", "soft_shrink", "softmax",
+    "softmin", "softplus", "softshrink", "softsign", "swiglu", "tanhshrink", "threshold",
 ]  # fmt: skip
 
 relu6 = formula("relu6", "each element limited to 0 and 6", of_tensor(lambda x: hardtanh(x, 0, 6)))
@@ -154,3 +153,6 @@ def _halves(value: Any, axis: int, name: str) -> tuple[Tensor, Tensor]:
         raise ArgumentValueError(f"{name} splits axis {axis} of extent {extent}", "the extent must be even")
     first, second = split(tensor, extent // 2, axis)
     return first, second
+
+
+soft_shrink = spelled(softshrink, "soft_shrink")

@@ -1,4 +1,4 @@
-"""Elementwise arithmetic: MindSpore's names, argument order and type rules."""
+"""Elementwise arithmetic, comparison, logic and bits: MindSpore's names, argument order and type rules."""
 
 from __future__ import annotations
 
@@ -9,20 +9,28 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.dtypes import is_float
+from opbuild.dtypes import float_limits, is_float
 from opbuild.mindspore import promotion
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.execution import cast, emit
-from opbuild.mindspore.ops.declaration import floating, formula, need_tensor, of_floats, spelled
+from opbuild.mindspore.ops.creation import full_like, ones_like, zeros_like
+from opbuild.mindspore.ops.declaration import floating, formula, need_tensor, of_floats, of_tensor, spelled
 from opbuild.mindspore.tensor import Tensor
 
 __all__ = [
-    "abs", "absolute", "acos", "acosh", "add", "addcdiv", "addcmul", "addn", "arccos", "arccosh", "arcsin", "arcsinh",
-    "arctan", "arctan2", "arctanh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "clamp", "clip", "clip_by_value",
-    "cos", "cosh", "div", "divide", "erf", "erfc", "exp", "exp2", "expm1", "floor", "floor_div", "floor_divide",
-    "floor_mod", "fmod", "hypot", "lerp", "log", "log1p", "log2", "log10", "logaddexp", "maximum", "minimum", "mul",
-    "multiply", "neg", "negative", "pow", "reciprocal", "remainder", "round", "rsqrt", "sign", "sin", "sinh", "sqrt",
-    "square", "sub", "subtract", "tan", "tanh", "true_divide", "trunc",
+    "abs", "absolute", "accumulate_n", "acos", "acosh", "add", "addcdiv", "addcmul", "addn", "angle",
+    "approximate_equal", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "asin", "asinh",
+    "atan", "atan2", "atanh", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift",
+    "bitwise_xor", "bool_not", "ceil", "clamp", "clip", "clip_by_value", "conj", "copysign", "cos", "cosh", "deg2rad",
+    "div", "divide", "eps", "eq", "equal", "erf", "erfc", "exp", "exp2", "expm1", "float_power", "floor", "floor_div",
+    "floor_divide", "floor_mod", "fmax", "fmin", "fmod", "frac", "ge", "greater", "greater_equal", "gt", "heaviside",
+    "hypot", "imag", "inv", "invert", "is_complex", "is_floating_point", "is_nonzero", "isclose", "isfinite", "isinf",
+    "isnan", "isneginf", "isposinf", "isreal", "ldexp", "le", "lerp", "less", "less_equal", "log", "log1p", "log2",
+    "log10", "logaddexp", "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "logit", "lt",
+    "masked_fill", "maximum", "minimum", "mul", "multiply", "nan_to_num", "ne", "neg", "negative", "not_equal",
+    "positive", "pow", "rad2deg", "real", "reciprocal", "remainder", "round", "rsqrt", "select", "sgn", "sign",
+    "signbit", "sin", "sinc", "sinh", "sqrt", "square", "sub", "subtract", "tan", "tanh", "true_divide", "trunc",
+    "truncate_div", "truncate_mod", "type_as", "where", "xdivy", "xlogy",
 ]  # fmt: skip
 
 OWN = "opbuild"
@@ -224,3 +232,234 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:
 
 clip = clamp
 clip_by_value = spelled(clamp, "clip_by_value", x="input", clip_value_min="min", clip_value_max="max")
+
+
+logical_not = formula("logical_not", "whether an element is false",
+                      of_tensor(lambda input: emit("Not", cast(input, "bool"))))  # fmt: skip
+bitwise_not = formula(
+    "bitwise_not", "the bits that are not set; of truth values the opposite",
+    of_tensor(lambda input: emit("Not" if input.type.dtype == "bool" else "BitwiseNot", input)),
+)  # fmt: skip
+
+
+equal = eq = pairwise("equal", "Equal", "whether elements are equal")
+not_equal = ne = pairwise("not_equal", "NotEqual", "whether elements differ", OWN)
+less = lt = pairwise("less", "Less", "``input < other``", bool_as="uint8")
+less_equal = le = pairwise("less_equal", "LessOrEqual", "``input <= other``", bool_as="uint8")
+greater = gt = pairwise("greater", "Greater", "``input > other``", bool_as="uint8")
+greater_equal = ge = pairwise("greater_equal", "GreaterOrEqual", "``input >= other``", bool_as="uint8")
+logical_and = pairwise("logical_and", "And", "whether both elements are true", dtype="bool")
+logical_or = pairwise("logical_or", "Or", "whether any of two elements is true", dtype="bool")
+logical_xor = pairwise("logical_xor", "Xor", "whether exactly one of two elements is true", dtype="bool")
+bitwise_and = pairwise("bitwise_and", "BitwiseAnd", "the bits set in both", of_bool="And")
+bitwise_or = pairwise("bitwise_or", "BitwiseOr", "the bits set in any", of_bool="Or")
+bitwise_xor = pairwise("bitwise_xor", "BitwiseXor", "the bits set in exactly one", of_bool="Xor")
+bitwise_left_shift = pairwise("bitwise_left_shift", "ShiftLeft", "``input`` shifted left by ``other`` bits", OWN)
+bitwise_right_shift = pairwise("bitwise_right_shift", "ShiftRight", "``input`` shifted right by ``other`` bits", OWN)
+
+
+def _of_float(op_type: str, what: str, of_integers: bool, domain: str = "") -> Callable[[Any], Tensor]:
+    def function(input: Any) -> Tensor:
+        tensor = need_tensor(input, op_type)
+        if tensor.is_floating_point():
+            return emit(op_type, tensor, domain=domain)
+        return Tensor.of(np.full(tensor.shape, of_integers))
+
+    return formula(op_type.lower(), f"whether an element is {what}", function)
+
+
+isnan = _of_float("IsNaN", "NaN", False)
+isinf = _of_float("IsInf", "an infinity", False)
+isfinite = _of_float("IsFinite", "neither an infinity nor NaN", True, OWN)
+
+
+def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
+    """Return ``|input - other| <= atol + rtol * |other|``; with ``equal_nan`` NaN is close to NaN."""
+    first, second = need_tensor(input, "isclose"), need_tensor(other, "isclose")
+    near = less_equal(abs(sub(first, second)), add(mul(abs(second), rtol), atol))
+    close = logical_or(equal(first, second), logical_and(near, isfinite(second)))
+    return logical_or(close, logical_and(isnan(first), isnan(second))) if equal_nan else close
+
+
+def where(condition: Any, input: Any, other: Any) -> Tensor:
+    """Return elements of ``input`` where ``condition`` is true and of ``other`` elsewhere."""
+    chosen = cast(need_tensor(condition, "where"), "bool")
+    common, first, second = promotion.operands(input, other, "where")
+    return emit("Where", chosen, as_operand(first, common), as_operand(second, common))
+
+
+select = spelled(where, "select")
+
+
+def masked_fill(input_x: Any, mask: Any, value: Any) -> Tensor:
+    """Return the tensor with ``value`` where ``mask`` is true; its element type stays."""
+    tensor = need_tensor(input_x, "masked_fill")
+    dtype = tensor.type.dtype
+    return emit("Where", cast(need_tensor(mask, "masked_fill"), "bool"), as_operand(value, dtype), tensor)
+
+
+angle = formula("angle", "the angle of each number: 0, or pi where it is negative",
+                of_floats(lambda input: where(isnan(input), input, where(less(input, 0), math.pi, 0.0))))  # fmt: skip
+approximate_equal = formula("approximate_equal", "whether elements differ by less than ``tolerance``",
+                            lambda x, y, tolerance=1e-5: less(abs(sub(x, y)), tolerance))  # fmt: skip
+bool_not = formula("bool_not", "whether an element is false", of_tensor(lambda x: equal(cast(x, "bool"), False)))
+isreal = formula("isreal", "True for each element: no element type here is complex",
+                 lambda input: full_like(input, True, dtype=bool))  # fmt: skip
+is_floating_point = formula("is_floating_point", "whether the element type is a float",
+                            of_tensor(lambda input: input.is_floating_point()))  # fmt: skip
+is_nonzero = formula("is_nonzero", "whether the one element of a tensor is not 0", of_tensor(lambda input: bool(input)))
+deg2rad = formula("deg2rad", "degrees as radians", of_floats(lambda x: mul(x, math.pi / 180)))
+rad2deg = formula("rad2deg", "radians as degrees", of_floats(lambda x: mul(x, 180 / math.pi)))
+div_no_nan = formula("div_no_nan", "``x / y``, and 0 where ``y`` is 0",
+                     lambda x, y: where(equal(y, 0), 0.0, div(x, where(equal(y, 0), 1, y))))  # fmt: skip
+mul_no_nan = formula("mul_no_nan", "``x * y``, and 0 where ``y`` is 0, also if ``x`` is not finite",
+                     lambda x, y: where(equal(y, 0), zeros_like(add(x, y)), mul(x, y)))  # fmt: skip
+frac = formula("frac", "each element without its whole part", lambda x: sub(x, trunc(x)))
+ldexp = formula("ldexp", "``x * 2 ** other``",
+                lambda x, other: mul(x, exp2(other) if isinstance(other, Tensor) else 2.0**other))  # fmt: skip
+type_as = formula("type_as", "the tensor in the element type of another",
+                  of_tensor(lambda input, other: cast(input, need_tensor(other, "type_as").type.dtype)))  # fmt: skip
+xdivy = formula("xdivy", "``x / y``, and 0 where ``x`` is 0", lambda x, y: _zero_where_first_is(x, y, div))
+xlogy = formula(
+    "xlogy", "``input * log(other)``, and 0 where ``input`` is 0",
+    lambda input, other: _zero_where_first_is(input, other, lambda first, second: mul(first, log(second))),
+)  # fmt: skip
+
+
+accumulate_n = spelled(addn, "accumulate_n")
+inv = spelled(reciprocal, "inv", x="input")
+invert = spelled(bitwise_not, "invert", x="input")
+sgn = spelled(sign, "sgn")
+truncate_mod = spelled(fmod, "truncate_mod", x="input", y="other")
+
+
+def _same(name: str, what: str) -> Callable[[Any], Tensor]:
+    def function(input: Any) -> Tensor:
+        return need_tensor(input, name)
+
+    return formula(name, f"the tensor{what}", function)
+
+
+conj, real = _same("conj", ": its numbers are real"), _same("real", ": its numbers are real")
+positive = _same("positive", "")
+imag = spelled(zeros_like, "imag", "Return zeros: the tensor's numbers are real.", {"dtype": None})
+truncate_div = spelled(div, "truncate_div", "Return quotients rounded towards 0.", {"rounding_mode": "trunc"},
+                       x="input", y="other")  # fmt: skip
+
+
+def is_complex(input: Any) -> bool:
+    """Return False: no element type here is complex."""
+    need_tensor(input, "is_complex")
+    return False
+
+
+def copysign(x: Any, other: Any) -> Tensor:
+    """Return the absolute values of ``x`` with the signs of ``other``."""
+    tensor = floating(x, "copysign")
+    negative = signbit(other) if isinstance(other, Tensor) else math.copysign(1, other) < 0
+    magnitude = abs(tensor)
+    if isinstance(negative, Tensor):
+        return where(negative, neg(magnitude), magnitude)
+    return neg(magnitude) if negative else magnitude
+
+
+def signbit(input: Any) -> Tensor:
+    """Return whether the sign of each element is set, also that of zeros."""
+    tensor = need_tensor(input, "signbit")
+    if not tensor.is_floating_point():
+        return less(tensor, 0)
+    return logical_or(less(tensor, 0), logical_and(equal(tensor, 0), less(reciprocal(tensor), 0)))
+
+
+def eps(x: Any) -> Tensor:
+    """Return the smallest step from 1 of the element type, in every element."""
+    tensor = need_tensor(x, "Eps")
+    return full_like(tensor, float(float_limits(tensor.type.dtype).eps))
+
+
+def float_power(input: Any, exponent: Any) -> Tensor:
+    """Return powers, computed in float64."""
+    first, second = (
+        cast(item, "float64") if isinstance(item, Tensor) else Tensor(item, np.float64) for item in (input, exponent)
+    )
+    return pow(first, second)
+
+
+def _of_numbers(name: str, function: Callable[[Any, Any], Tensor], which: str) -> Callable[[Any, Any], Tensor]:
+    def chosen(input: Any, other: Any) -> Tensor:
+        common, first, second = promotion.operands(input, other, name)
+        result = function(first, second)
+        if not is_float(common):
+            return result
+        for item, instead in ((first, second), (second, first)):
+            if isinstance(item, Tensor):
+                result = where(isnan(item), instead, result)
+        return result
+
+    return formula(name, f"the {which} of two elements; of NaN and a number the number", chosen)
+
+
+fmax, fmin = _of_numbers("fmax", maximum, "greater"), _of_numbers("fmin", minimum, "smaller")
+
+
+def heaviside(input: Any, values: Any) -> Tensor:
+    """Return 0 where ``input`` is negative, 1 where it is positive, and ``values`` where it is 0."""
+    tensor = need_tensor(input, "heaviside")
+    steps = cast(greater(tensor, 0), tensor.type.dtype)
+    steps = where(isnan(tensor), tensor, steps) if tensor.is_floating_point() else steps
+    return where(equal(tensor, 0), values, steps)
+
+
+def _infinite(name: str, sign: str, compared: Callable[[Any, Any], Tensor]) -> Callable[[Any], Tensor]:
+    def function(input: Any) -> Tensor:
+        return logical_and(isinf(input), compared(input, 0))
+
+    return formula(name, f"whether an element is {sign} infinity", function)
+
+
+isneginf, isposinf = _infinite("isneginf", "minus", less), _infinite("isposinf", "plus", greater)
+
+
+def logaddexp2(input: Any, other: Any) -> Tensor:
+    """Return ``log2(2 ** input + 2 ** other)``."""
+    high = maximum(input, other)
+    return add(high, mul(log1p(exp2(neg(abs(sub(input, other))))), 1 / math.log(2)))
+
+
+def logit(input: Any, eps: float | None = None) -> Tensor:
+    """Return ``log(x / (1 - x))``, of elements limited to ``eps`` and ``1 - eps`` if it is given."""
+    tensor = floating(input, "logit")
+    if eps is not None and eps >= 0:
+        tensor = minimum(maximum(tensor, eps), 1 - eps)
+    return log(div(tensor, sub(1, tensor)))
+
+
+def nan_to_num(
+    input: Any, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> Tensor:
+    """Return the tensor with numbers for NaN (0) and for the infinities (the greatest and least finite ones)."""
+    tensor = need_tensor(input, "nan_to_num")
+    if not tensor.is_floating_point():
+        return tensor
+    limits = float_limits(tensor.type.dtype)
+    tensor = where(isnan(tensor), 0.0 if nan is None else float(nan), tensor)
+    tensor = where(isposinf(tensor), float(limits.max) if posinf is None else float(posinf), tensor)
+    return where(isneginf(tensor), float(limits.min) if neginf is None else float(neginf), tensor)
+
+
+def sinc(input: Any) -> Tensor:
+    """Return ``sin(pi * x) / (pi * x)``, 1 at 0."""
+    tensor = floating(input, "sinc")
+    zero = equal(tensor, 0)
+    scaled = where(zero, ones_like(tensor), mul(tensor, math.pi))
+    return where(zero, ones_like(tensor), div(sin(scaled), scaled))
+
+
+def _zero_where_first_is(first: Any, second: Any, function: Any) -> Tensor:
+    common, first, second = promotion.operands(first, second, "xlogy")
+    common = common if is_float(common) else "float32"
+    left, right = (
+        item if isinstance(item, Tensor) else Tensor.of(item)
+        for item in (as_operand(first, common), as_operand(second, common))
+    )
+    return where(equal(left, 0), zeros_like(left), function(left, right))

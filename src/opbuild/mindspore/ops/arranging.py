@@ -1,4 +1,4 @@
-"""More functions of shapes: splitting, joining, diagonals, blocks and patches."""
+"""More functions of shapes: splitting, joining, diagonals (also of MatrixDiag and its kin), blocks."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.mindspore.arguments import ArgumentValueError, axis_in
+from opbuild.graph.types import Array
+from opbuild.mindspore.arguments import ArgumentValueError, axis_in, one_of
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.execution import cast, emit
-from opbuild.mindspore.ops.arithmetic import mul
-from opbuild.mindspore.ops.comparison import less, where
+from opbuild.mindspore.host import on_data
+from opbuild.mindspore.ops.arithmetic import less, mul, where
 from opbuild.mindspore.ops.declaration import formula, need_tensor, of_tensor, spelled
 from opbuild.mindspore.ops.gathering import gather
 from opbuild.mindspore.ops.shaping import (
@@ -39,9 +40,9 @@ from opbuild.mindspore.tensor import Tensor
 __all__ = [
     "adjoint", "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "cartesian_prod", "column_stack", "diag",
     "diag_embed", "diagflat", "diagonal", "diagonal_scatter", "dsplit", "dstack", "expand_as", "fills", "fliplr",
-    "flipud", "hsplit", "matrix_band_part", "numel", "range", "repeat_elements", "reverse", "reverse_sequence",
-    "rot90", "row_stack", "sequence_mask", "strided_slice", "swapdims", "t", "tensor_split", "tril_indices",
-    "triu_indices", "vander", "view_as", "vsplit", "vstack",
+    "flipud", "hsplit", "matrix_band_part", "matrix_diag", "matrix_diag_part", "matrix_set_diag", "numel", "range",
+    "repeat_elements", "reverse", "reverse_sequence", "rot90", "row_stack", "sequence_mask", "strided_slice",
+    "swapdims", "t", "tensor_split", "tril_indices", "triu_indices", "vander", "view_as", "vsplit", "vstack",
 ]  # fmt: skip
 
 t = formula("t", "a matrix transposed; vectors as they are",
@@ -287,3 +288,68 @@ def strided_slice(input_x: Any, begin: Any, end: Any, strides: Any, begin_mask: 
     result = cut(input_x, starts, ends, axes, steps)
     gone = tuple(index for index in axes if shrink_axis_mask >> index & 1)
     return squeeze(result, gone) if gone else result
+
+
+_ALIGNMENTS = ("LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT")
+
+matrix_set_diag = formula(
+    "matrix_set_diag", "matrices with the diagonals ``k`` replaced",
+    on_data(lambda x, diagonal, k=0, align="RIGHT_LEFT": _filled(x.copy(), diagonal, k, align)),
+)  # fmt: skip
+
+
+def _bounds(k: Any) -> tuple[int, int]:
+    values = [int(item) for item in np.asarray(k).reshape(-1)]
+    return values[0], values[-1]
+
+
+def _start(offset: int, length: int, widest: int, align: str) -> int:
+    """Return where a diagonal begins in its row; the first word is for those above, the second for those below."""
+    side = align.split("_")[0 if offset >= 0 else 1]
+    return widest - length if side == "RIGHT" else 0
+
+
+def _places(rows: int, columns: int, k: Any, align: str) -> Any:
+    """Return for each diagonal, the highest first: its row and start in the packed form, and its places."""
+    one_of(align, _ALIGNMENTS, "align")
+    low, high = _bounds(k)
+    lengths = {d: min(rows + min(d, 0), columns - max(d, 0)) for d in range(low, high + 1)}
+    widest = max(lengths.values())
+    for d in range(high, low - 1, -1):
+        steps = np.arange(lengths[d])
+        yield high - d, _start(d, lengths[d], widest, align), steps - min(d, 0), steps + max(d, 0)
+
+
+@on_data
+def matrix_diag_part(x: Any, k: Any, padding_value: Any, align: str = "RIGHT_LEFT") -> Any:
+    """Return the diagonals ``k`` (one, or from the first to the last) of matrices as rows, the highest first."""
+    rows, columns = x.shape[-2:]
+    low, high = _bounds(k)
+    widest = min(rows + min(high, 0), columns - max(low, 0))
+    packed = np.full((*x.shape[:-2], high - low + 1, widest), padding_value, x.dtype)
+    for row, start, down, right in _places(rows, columns, k, align):
+        packed[..., row, start : start + len(down)] = x[..., down, right]
+    return packed[..., 0, :] if low == high else packed
+
+
+def _filled(result: Array, diagonal: Array, k: Any, align: str) -> Array:
+    low, high = _bounds(k)
+    packed = diagonal[..., None, :] if low == high else diagonal
+    for row, start, down, right in _places(result.shape[-2], result.shape[-1], k, align):
+        result[..., down, right] = packed[..., row, start : start + len(down)]
+    return result
+
+
+@on_data
+def matrix_diag(x: Any, k: Any = 0, num_rows: Any = -1, num_cols: Any = -1, padding_value: Any = 0,
+                align: str = "RIGHT_LEFT") -> Any:  # fmt: skip
+    """Return matrices with the diagonals ``k`` given and ``padding_value`` elsewhere."""
+    low, high = _bounds(k)
+    rows, columns = int(num_rows), int(num_cols)
+    least_rows, least_columns = x.shape[-1] + max(-high, 0), x.shape[-1] + max(low, 0)
+    if rows == -1 and columns == -1:
+        rows = columns = max(least_rows, least_columns)
+    rows = least_rows if rows == -1 else rows
+    columns = least_columns if columns == -1 else columns
+    front = x.shape[:-1] if low == high else x.shape[:-2]
+    return _filled(np.full((*front, rows, columns), padding_value, x.dtype), x, k, align)

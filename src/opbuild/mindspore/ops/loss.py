@@ -17,7 +17,11 @@ from opbuild.mindspore.ops.arithmetic import (
     add,
     clamp,
     div,
+    equal,
+    greater,
+    less,
     log,
+    masked_fill,
     maximum,
     minimum,
     mul,
@@ -25,9 +29,9 @@ from opbuild.mindspore.ops.arithmetic import (
     sqrt,
     square,
     sub,
+    where,
 )
 from opbuild.mindspore.ops.arithmetic import pow as power
-from opbuild.mindspore.ops.comparison import equal, greater, less, masked_fill, where
 from opbuild.mindspore.ops.declaration import formula, need_tensor
 from opbuild.mindspore.ops.gathering import gather, gather_elements, in_range, one_hot
 from opbuild.mindspore.ops.reduction import mean, sum

@@ -1,52 +1,236 @@
-"""More operators as classes: arithmetic, special functions, linear algebra, random numbers, reductions.
+"""Operators as classes: elementwise functions, reductions, linear algebra, losses, random numbers.
 
 Each line names MindSpore's class, what computes it, and the attributes of its constructor with MindSpore's defaults.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError
-from opbuild.mindspore.dtype import float32, int32, int64
+from opbuild.mindspore.dtype import float32, int32, int64, to_type
 from opbuild.mindspore.execution import cast, emit
 from opbuild.mindspore.host import on_data
 from opbuild.mindspore.ops import (
+    activation,
     arithmetic,
     assignment,
     creation,
-    decompositions,
-    elementwise,
     linear,
+    loss,
     matrices,
     random,
     reduction,
-    selection,
+    scattering,
     shaping,
     special,
-    statistics,
 )
+from opbuild.mindspore.ops.declaration import need_tensor
+from opbuild.mindspore.ops.gathering import gather
+from opbuild.mindspore.ops.linear import bias_add, dense, product
+from opbuild.mindspore.ops.pooling import only_nchw
 from opbuild.mindspore.ops.primitive import Primitive, primitive, primitives
+from opbuild.mindspore.ops.reduction import sum
 from opbuild.mindspore.ops.shaping import reshaped
 from opbuild.mindspore.tensor import Tensor
 
 # Arithmetic
-ApproximateEqual = primitive("ApproximateEqual", elementwise.approximate_equal, tolerance=1e-05)
-Logit = primitive("Logit", elementwise.logit, eps=-1.0)
-NanToNum = primitive("NanToNum", elementwise.nan_to_num, nan=None, posinf=None, neginf=None)
+Add = TensorAdd = primitive("Add", arithmetic.add)
+Reciprocal = Inv = primitive("Reciprocal", arithmetic.reciprocal)
+
+# Comparison, logic, bits
+IsClose = primitive("IsClose", arithmetic.isclose, rtol=1e-05, atol=1e-08, equal_nan=False)
+
+# Activations
+CeLU = primitive("CeLU", activation.celu, alpha=1.0)
+Elu = primitive("Elu", activation.elu, alpha=1.0)
+FastGeLU = FastGelu = primitive("FastGeLU", activation.fast_gelu)
+GLU = primitive("GLU", activation.glu, axis=-1)
+HShrink = primitive("HShrink", activation.hardshrink, lambd=0.5)
+LogSoftmax = primitive("LogSoftmax", activation.log_softmax, axis=-1)
+SoftShrink = primitive("SoftShrink", activation.softshrink, lambd=0.5)
+
+
+def _gelu(x: Any) -> Tensor:
+    """Return the GELU with tanh, which is MindSpore's primitive."""
+    return activation.gelu(x, "tanh")
+
+
+def _softmax(logits: Any, axis: int | tuple[int, ...]) -> Tensor:
+    """Return the softmax along one axis."""
+    if isinstance(axis, tuple):
+        if len(axis) != 1:
+            raise ArgumentValueError(f"Softmax along the axes {axis}", "give one axis; flatten the others first")
+        axis = axis[0]
+    return activation.softmax(logits, axis)
+
+
+GeLU = Gelu = primitive("GeLU", _gelu)
+Softmax = primitive("Softmax", _softmax, axis=-1)
+
+
+# Reductions
+def _reduction(op_type: str) -> Callable[..., Tensor]:
+    def function(x: Any, axis: Any = (), *, keep_dims: bool) -> Tensor:
+        return reduction.reduce(op_type, need_tensor(x, op_type), axis, keep_dims)
+
+    function.__doc__ = f"Apply {op_type} over ``axis``, over all if it is empty."
+    return function
+
+
+def _reduce_sum(x: Any, axis: Any = (), *, keep_dims: bool, skip_mode: bool) -> Tensor:
+    """Return the sum over ``axis``; an empty axis means all, or with ``skip_mode`` none."""
+    tensor = need_tensor(x, "ReduceSum")
+    if skip_mode and (axis is None or axis == ()):
+        return tensor
+    if tensor.type.dtype == "bool":
+        tensor = cast(tensor, "int64")
+    return reduction.reduce("ReduceSum", tensor, axis, keep_dims)
+
+
+def _index_of(op_type: str, which: str) -> Callable[..., Tensor]:
+    def function(x: Any, axis: int, output_type: Any) -> Tensor:
+        tensor = need_tensor(x, op_type)
+        return reduction.index_of(op_type, tensor, axis, False, to_type(output_type).name)
+
+    function.__doc__ = f"Return the index of the {which} element along ``axis``."
+    return function
+
+
+def _with_value(op_type: str, extreme: str) -> Callable[..., tuple[Tensor, Tensor]]:
+    def function(x: Any, axis: int, keep_dims: bool) -> tuple[Tensor, Tensor]:
+        tensor = need_tensor(x, op_type)
+        index = reduction.index_of(op_type, tensor, axis, keep_dims, "int64")
+        return index, reduction.reduce(extreme, tensor, axis, keep_dims)
+
+    function.__doc__ = f"Return the index ({op_type}) and the value along ``axis``."
+    return function
+
+
+def _cum_sum(x: Any, axis: Any, exclusive: bool, reverse: bool) -> Tensor:
+    """Return the running sums along ``axis``."""
+    tensor = need_tensor(x, "CumSum")
+    return emit("CumSum", tensor, np.asarray(int(axis), np.int64), exclusive=int(exclusive), reverse=int(reverse))
+
+
+ReduceAll = primitive("ReduceAll", lambda x, axis=(), *, keep_dims: reduction.all(x, axis, keep_dims), keep_dims=False)
+ReduceAny = primitive("ReduceAny", lambda x, axis=(), *, keep_dims: reduction.any(x, axis, keep_dims), keep_dims=False)
+ReduceMax = primitive("ReduceMax", _reduction("ReduceMax"), keep_dims=False)
+ReduceMean = primitive("ReduceMean", _reduction("ReduceMean"), keep_dims=False)
+ReduceMin = primitive("ReduceMin", _reduction("ReduceMin"), keep_dims=False)
+ReduceProd = primitive("ReduceProd", _reduction("ReduceProd"), keep_dims=False)
+ReduceSum = primitive("ReduceSum", _reduce_sum, keep_dims=False, skip_mode=False)
+Argmax = primitive("Argmax", _index_of("ArgMax", "greatest"), axis=-1, output_type=int32)
+Argmin = primitive("Argmin", _index_of("ArgMin", "smallest"), axis=-1, output_type=int32)
+ArgMaxWithValue = primitive("ArgMaxWithValue", _with_value("ArgMax", "ReduceMax"), axis=0, keep_dims=False)
+ArgMinWithValue = primitive("ArgMinWithValue", _with_value("ArgMin", "ReduceMin"), axis=0, keep_dims=False)
+CumSum = primitive("CumSum", _cum_sum, exclusive=False, reverse=False)
+L2Normalize = primitive("L2Normalize", reduction.l2_normalize, axis=0, epsilon=1e-4)
+TopK = primitive("TopK", reduction.topk, sorted=True)
+Sort = primitive("Sort", reduction.sort, axis=-1, descending=False)
+
+
+# Products
+def _mat_mul(a: Any, b: Any, transpose_a: bool, transpose_b: bool) -> Tensor:
+    """Return the product of two matrices, each transposed first if asked."""
+    return product(a, b, transpose_a, transpose_b, "MatMul", 2)
+
+
+def _batch_mat_mul(a: Any, b: Any, transpose_a: bool, transpose_b: bool) -> Tensor:
+    """Return the products of two stacks of matrices, each matrix transposed first if asked."""
+    return product(a, b, transpose_a, transpose_b, "BatchMatMul", None)
+
+
+def _bias_add(x: Any, bias: Any, data_format: str) -> Tensor:
+    """Return the tensor plus one number for each channel."""
+    only_nchw(data_format)
+    return bias_add(x, bias)
+
+
+MatMul = primitive("MatMul", _mat_mul, transpose_a=False, transpose_b=False)
+BatchMatMul = primitive("BatchMatMul", _batch_mat_mul, transpose_a=False, transpose_b=False)
+BiasAdd = primitive("BiasAdd", _bias_add, data_format="NCHW")
+
+# Without attributes
+globals().update(primitives(
+    ACos=arithmetic.acos, Abs=arithmetic.abs, Acosh=arithmetic.acosh, AddN=arithmetic.addn,
+    Addcdiv=arithmetic.addcdiv, Addcmul=arithmetic.addcmul, Asin=arithmetic.asin, Asinh=arithmetic.asinh,
+    Atan=arithmetic.atan, Atan2=arithmetic.atan2, Atanh=arithmetic.atanh, BitwiseAnd=arithmetic.bitwise_and,
+    BitwiseOr=arithmetic.bitwise_or, BitwiseXor=arithmetic.bitwise_xor, Ceil=arithmetic.ceil, Cos=arithmetic.cos,
+    Cosh=arithmetic.cosh, Dense=dense, Div=arithmetic.div, Equal=arithmetic.equal, Erf=arithmetic.erf,
+    Erfc=arithmetic.erfc, Exp=arithmetic.exp, Expm1=arithmetic.expm1, Floor=arithmetic.floor,
+    FloorDiv=arithmetic.floor_div, FloorMod=arithmetic.floor_mod, Greater=arithmetic.greater,
+    GreaterEqual=arithmetic.greater_equal, HSigmoid=activation.hardsigmoid, HSwish=activation.hardswish,
+    Hypot=arithmetic.hypot, Invert=arithmetic.bitwise_not, IsFinite=arithmetic.isfinite, IsInf=arithmetic.isinf,
+    IsNan=arithmetic.isnan, LeftShift=arithmetic.bitwise_left_shift, Lerp=arithmetic.lerp, Less=arithmetic.less,
+    LessEqual=arithmetic.less_equal, Log=arithmetic.log, Log1p=arithmetic.log1p, LogicalAnd=arithmetic.logical_and,
+    LogicalNot=arithmetic.logical_not, LogicalOr=arithmetic.logical_or, LogicalXor=arithmetic.logical_xor,
+    MaskedFill=arithmetic.masked_fill, Maximum=arithmetic.maximum, Minimum=arithmetic.minimum, Mish=activation.mish,
+    Mod=arithmetic.fmod, Mul=arithmetic.mul, Neg=arithmetic.neg, NotEqual=arithmetic.not_equal, PReLU=activation.prelu,
+    Pow=arithmetic.pow, ReLU=activation.relu, ReLU6=activation.relu6, RealDiv=arithmetic.div,
+    RightShift=arithmetic.bitwise_right_shift, Rint=arithmetic.round, Round=arithmetic.round, Rsqrt=arithmetic.rsqrt,
+    SeLU=activation.selu, Select=arithmetic.select, Sigmoid=activation.sigmoid, Sign=arithmetic.sign,
+    Sin=arithmetic.sin, Sinh=arithmetic.sinh, Softplus=activation.softplus, Softsign=activation.softsign,
+    Sqrt=arithmetic.sqrt, Square=arithmetic.square, SquaredDifference=arithmetic.squared_difference, Sub=arithmetic.sub,
+    Tan=arithmetic.tan, Tanh=arithmetic.tanh, Trunc=arithmetic.trunc,
+))  # fmt: skip
+
+
+def _with_logits(x: Any, y: Any, weight: Any = None, pos_weight: Any = None, *, reduction: str) -> Tensor:
+    """Return the cross entropy of ``sigmoid(x)`` and labels, reduced."""
+    return loss.binary_cross_entropy_with_logits(x, y, weight, pos_weight, reduction)
+
+
+def _nll(x: Any, y: Any, weight: Any, *, reduction: str, ignore_index: int) -> tuple[Tensor, Tensor]:
+    """Return the loss and the weights that count."""
+    used = gather(weight, y, 0)
+    return loss.nll_loss(x, y, weight, ignore_index, reduction), sum(used)
+
+
+BCEWithLogitsLoss = primitive("BCEWithLogitsLoss", _with_logits, reduction="mean")
+BinaryCrossEntropy = primitive("BinaryCrossEntropy", loss.binary_cross_entropy, reduction="mean")
+KLDivLoss = primitive("KLDivLoss", loss.kl_div, reduction="mean")
+NLLLoss = primitive("NLLLoss", _nll, reduction="mean", ignore_index=-100)
+MultiMarginLoss = primitive(
+    "MultiMarginLoss", lambda x, target, weight=None, *, p, margin, reduction: loss.multi_margin_loss(
+        x, target, p, margin, weight, reduction),
+    p=1, margin=1.0, reduction="mean",
+)  # fmt: skip
+MultilabelMarginLoss = primitive("MultilabelMarginLoss", loss.multilabel_margin, reduction="mean")
+SigmoidCrossEntropyWithLogits = primitive(
+    "SigmoidCrossEntropyWithLogits", lambda x, y: loss.binary_cross_entropy_with_logits(x, y, reduction="none")
+)
+SmoothL1Loss = primitive("SmoothL1Loss", loss.smooth_l1_loss, beta=1.0, reduction="none")
+SoftMarginLoss = primitive("SoftMarginLoss", loss.soft_margin_loss, reduction="mean")
+SoftmaxCrossEntropyWithLogits = primitive("SoftmaxCrossEntropyWithLogits", loss.softmax_cross_entropy)
+SparseSoftmaxCrossEntropyWithLogits = primitive(
+    "SparseSoftmaxCrossEntropyWithLogits", loss.sparse_softmax_cross_entropy, "", "", is_grad=False
+)
+TripletMarginLoss = primitive(
+    "TripletMarginLoss", loss.triplet_margin_loss, p=2, swap=False, eps=1e-6, reduction="mean"
+)
+
+__all__ = names.public(vars(), Primitive)
+
+
+# Arithmetic
+ApproximateEqual = primitive("ApproximateEqual", arithmetic.approximate_equal, tolerance=1e-05)
+Logit = primitive("Logit", arithmetic.logit, eps=-1.0)
+NanToNum = primitive("NanToNum", arithmetic.nan_to_num, nan=None, posinf=None, neginf=None)
 
 
 def _l2_loss(x: Any) -> Tensor:
     """Return half the sum of squares."""
-    return arithmetic.mul(statistics.reduce_sum(arithmetic.square(x)), 0.5)
+    return arithmetic.mul(reduction.reduce_sum(arithmetic.square(x)), 0.5)
 
 
 def _square_sums(x: Any, y: Any) -> tuple[Tensor, Tensor]:
     """Return the sums of squares of two tensors."""
-    return statistics.reduce_sum(arithmetic.square(x)), statistics.reduce_sum(arithmetic.square(y))
+    return reduction.reduce_sum(arithmetic.square(x)), reduction.reduce_sum(arithmetic.square(y))
 
 
 # Special functions
@@ -67,13 +251,13 @@ def _cumprod(x: Any, axis: Any, exclusive: bool, reverse: bool) -> Tensor:
 
 def _bincount(array: Any, size: Any, weights: Any) -> Tensor:
     """Return the sums of the weights of each integer below ``size``."""
-    result: Tensor = selection.bincount(array, weights, int(size))
+    result: Tensor = scattering.bincount(array, weights, int(size))
     return result[: int(size)]  # type: ignore[index,no-any-return]
 
 
 def _std(x: Any, axis: Any, unbiased: bool, keep_dims: bool) -> tuple[Tensor, Tensor]:
     """Return the standard deviation and the mean."""
-    return statistics.std_mean(x, axis or None, int(unbiased), keep_dims)
+    return reduction.std_mean(x, axis or None, int(unbiased), keep_dims)
 
 
 @on_data
@@ -87,19 +271,19 @@ def _nth(input: Any, n: Any, reverse: bool) -> Any:
 def _median(x: Any, global_median: bool, axis: int, keep_dims: bool, ignore_nan: bool) -> tuple[Tensor, Tensor]:
     """Return the middle element and its index."""
     if global_median:
-        return statistics.median(reshaped(x, (x.size,)), 0)
-    return (statistics.nanmedian if ignore_nan else statistics.median)(x, axis, keep_dims)
+        return reduction.median(reshaped(x, (x.size,)), 0)
+    return (reduction.nanmedian if ignore_nan else reduction.median)(x, axis, keep_dims)
 
 
 CountNonZero = primitive("CountNonZero", _count_nonzero, dims=None)
 CumProd = primitive("CumProd", _cumprod, exclusive=False, reverse=False)
-Cummax = primitive("Cummax", statistics.cummax, axis=...)
-Cummin = primitive("Cummin", statistics.cummin, axis=...)
+Cummax = primitive("Cummax", reduction.cummax, axis=...)
+Cummin = primitive("Cummin", reduction.cummin, axis=...)
 EuclideanNorm = primitive("EuclideanNorm", matrices.euclidean_norm, keep_dims=False)
-Histogram = primitive("Histogram", selection.histc, bins=100, min=0.0, max=0.0)
-HistogramFixedWidth = primitive("HistogramFixedWidth", selection.histogram_fixed_width, "", "nbins",
+Histogram = primitive("Histogram", scattering.histc, bins=100, min=0.0, max=0.0)
+HistogramFixedWidth = primitive("HistogramFixedWidth", scattering.histogram_fixed_width, "", "nbins",
                                 nbins=..., dtype="int32")  # fmt: skip
-InTopK = primitive("InTopK", statistics.intopk, k=...)
+InTopK = primitive("InTopK", reduction.intopk, k=...)
 Median = primitive("Median", _median, global_median=False, axis=0, keep_dims=False, ignore_nan=False)
 NthElement = primitive("NthElement", _nth, reverse=False)
 ReduceStd = primitive("ReduceStd", _std, axis=(), unbiased=True, keep_dims=False)
@@ -110,20 +294,20 @@ LpNorm = primitive("LpNorm", matrices.vector_norm, "Return the norm of order ``p
 NuclearNorm = primitive("NuclearNorm", matrices.nuclear_norm, dim=None, keepdim=False)
 Quantile = primitive(
     "Quantile", lambda x, q, dim, keep_dims, ignore_nan: (
-        statistics.nanquantile if ignore_nan else statistics.quantile)(x, q, dim, keep_dims),
+        reduction.nanquantile if ignore_nan else reduction.quantile)(x, q, dim, keep_dims),
     "Return the elements at the shares ``q`` of the order.", dim=None, keep_dims=False, ignore_nan=False,
 )  # fmt: skip
 
 # Linear algebra
 Cdist = primitive("Cdist", matrices.cdist, p=2.0)
-Cholesky = primitive("Cholesky", decompositions.cholesky, upper=False)
-CholeskyInverse = primitive("CholeskyInverse", decompositions.cholesky_inverse, upper=False)
-CholeskySolve = primitive("CholeskySolve", decompositions.cholesky_solve, upper=False)
+Cholesky = primitive("Cholesky", matrices.cholesky, upper=False)
+CholeskyInverse = primitive("CholeskyInverse", matrices.cholesky_inverse, upper=False)
+CholeskySolve = primitive("CholeskySolve", matrices.cholesky_solve, upper=False)
 Cross = primitive("Cross", matrices.cross, dim=-65530)
-MatrixInverse = primitive("MatrixInverse", decompositions.matrix_inverse, adjoint=False)
+MatrixInverse = primitive("MatrixInverse", matrices.matrix_inverse, adjoint=False)
 MatrixPower = primitive("MatrixPower", matrices.matrix_power, n=...)
-MatrixSolve = primitive("MatrixSolve", decompositions.matrix_solve, adjoint=False)
-Ormqr = primitive("Ormqr", decompositions.ormqr, left=True, transpose=False)
+MatrixSolve = primitive("MatrixSolve", matrices.matrix_solve, adjoint=False)
+Ormqr = primitive("Ormqr", matrices.ormqr, left=True, transpose=False)
 Pdist = primitive("Pdist", matrices.pdist, p=2.0)
 Renorm = primitive("Renorm", matrices.renorm, "", "p dim maxnorm", p=..., dim=..., maxnorm=...)
 
@@ -136,14 +320,14 @@ def _einsum(tensors: Any, equation: str) -> Tensor:
 def _svd(x: Any, full_matrices: bool, compute_uv: bool) -> Any:
     """Return the singular values and vectors; zeros for the vectors if they are not asked for."""
     if compute_uv:
-        return decompositions.svd(x, full_matrices)
+        return matrices.svd(x, full_matrices)
     none = Tensor.of(np.zeros(1, x.type.dtype))
-    return decompositions.svd(x, compute_uv=False), none, none
+    return matrices.svd(x, compute_uv=False), none, none
 
 
 def _qr(x: Any, full_matrices: bool) -> Any:
     """Return an orthogonal and an upper triangular factor."""
-    return decompositions.qr(x, "complete" if full_matrices else "reduced")
+    return matrices.qr(x, "complete" if full_matrices else "reduced")
 
 
 @on_data
@@ -163,9 +347,9 @@ def _tridiagonal(superdiag: Any, maindiag: Any, subdiag: Any, rhs: Any) -> Any:
 
 
 Einsum = primitive("Einsum", _einsum, equation=...)
-Lstsq = primitive("Lstsq", decompositions.lstsq, "Return X with the least squares of ``matrix @ X - rhs``.", "",
+Lstsq = primitive("Lstsq", matrices.lstsq, "Return X with the least squares of ``matrix @ X - rhs``.", "",
                   fast=True, l2_regularizer=0.0)  # fmt: skip
-LuUnpack = primitive("LuUnpack", decompositions.lu_unpack, unpack_data=True, unpack_pivots=True)
+LuUnpack = primitive("LuUnpack", matrices.lu_unpack, unpack_data=True, unpack_pivots=True)
 MatrixTriangularSolve = primitive("MatrixTriangularSolve", _triangular, lower=True, adjoint=False)
 Svd = primitive("Svd", _svd, full_matrices=False, compute_uv=True)
 Qr = primitive("Qr", _qr, full_matrices=False)
@@ -245,7 +429,7 @@ def _cumulative_log_sum_exp(x: Any, axis: Any, *, exclusive: bool, reverse: bool
         raise ArgumentValueError("CumulativeLogsumexp was given exclusive=True", "opbuild has it for exclusive=False")
     place = int(axis)
     turned = shaping.flip(x, (place,)) if reverse else x
-    result = statistics.logcumsumexp(turned, place)
+    result = reduction.logcumsumexp(turned, place)
     return shaping.flip(result, (place,)) if reverse else result
 
 
@@ -260,23 +444,23 @@ LogSpace = primitive("LogSpace", creation.logspace, steps=10, base=10, dtype=flo
 
 # Without attributes
 globals().update(primitives(
-    AccumulateNV2=elementwise.accumulate_n, Angle=elementwise.angle, Assign=assignment.assign,
+    AccumulateNV2=arithmetic.accumulate_n, Angle=arithmetic.angle, Assign=assignment.assign,
     AssignAdd=assignment.assign_add, AssignSub=assignment.assign_sub, BesselI0=special.bessel_i0,
     BesselI0e=special.bessel_i0e, BesselI1=special.bessel_i1, BesselI1e=special.bessel_i1e, BesselJ0=special.bessel_j0,
     BesselJ1=special.bessel_j1, BesselK0=special.bessel_k0, BesselK0e=special.bessel_k0e, BesselK1=special.bessel_k1,
     BesselK1e=special.bessel_k1e, BesselY0=special.bessel_y0, BesselY1=special.bessel_y1, Betainc=special.betainc,
-    Bincount=_bincount, CheckNumerics=_check_numerics, Conj=elementwise.conj, Depend=assignment.depend,
-    Digamma=special.digamma, DivNoNan=elementwise.div_no_nan, Eps=elementwise.eps, Erfinv=special.erfinv,
-    Fmax=elementwise.fmax, Fmin=elementwise.fmin, Gcd=special.gcd, Geqrf=decompositions.geqrf, Ger=linear.outer,
-    Heaviside=elementwise.heaviside, Igamma=special.igamma, Igammac=special.igammac, Imag=elementwise.imag,
+    Bincount=_bincount, CheckNumerics=_check_numerics, Conj=arithmetic.conj, Depend=assignment.depend,
+    Digamma=special.digamma, DivNoNan=arithmetic.div_no_nan, Eps=arithmetic.eps, Erfinv=special.erfinv,
+    Fmax=arithmetic.fmax, Fmin=arithmetic.fmin, Gcd=special.gcd, Geqrf=matrices.geqrf, Ger=linear.outer,
+    Heaviside=arithmetic.heaviside, Igamma=special.igamma, Igammac=special.igammac, Imag=arithmetic.imag,
     L2Loss=_l2_loss, Lcm=special.lcm, LerpScalar=arithmetic.lerp, Lgamma=special.lgamma,
-    LogMatrixDeterminant=decompositions.log_matrix_determinant, LuSolve=decompositions.lu_solve,
-    MatrixDeterminant=decompositions.matrix_determinant, MatrixExp=decompositions.matrix_exp,
-    MulNoNan=elementwise.mul_no_nan, NextAfter=special.nextafter, Orgqr=decompositions.orgqr,
-    Polygamma=special.polygamma, PopulationCount=special.population_count, Real=elementwise.real, Sinc=elementwise.sinc,
+    LogMatrixDeterminant=matrices.log_matrix_determinant, LuSolve=matrices.lu_solve,
+    MatrixDeterminant=matrices.matrix_determinant, MatrixExp=matrices.matrix_exp,
+    MulNoNan=arithmetic.mul_no_nan, NextAfter=special.nextafter, Orgqr=matrices.orgqr,
+    Polygamma=special.polygamma, PopulationCount=special.population_count, Real=arithmetic.real, Sinc=arithmetic.sinc,
     SquareSumAll=_square_sums, StopGradient=assignment.stop_gradient, Trace=matrices.trace,
-    TridiagonalMatMul=_tridiagonal, TruncateDiv=elementwise.truncate_div, TruncateMod=elementwise.truncate_mod,
-    Xdivy=elementwise.xdivy, Xlogy=elementwise.xlogy, Zeta=special.zeta,
+    TridiagonalMatMul=_tridiagonal, TruncateDiv=arithmetic.truncate_div, TruncateMod=arithmetic.truncate_mod,
+    Xdivy=arithmetic.xdivy, Xlogy=arithmetic.xlogy, Zeta=special.zeta,
 ))  # fmt: skip
 
 __all__ = names.public(vars(), Primitive)

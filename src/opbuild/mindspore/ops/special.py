@@ -10,8 +10,7 @@ import numpy as np
 
 from opbuild.graph.types import Array
 from opbuild.mindspore.host import in_floats, on_data
-from opbuild.mindspore.ops.arithmetic import div, exp, mul, neg
-from opbuild.mindspore.ops.comparison import where
+from opbuild.mindspore.ops.arithmetic import div, exp, mul, neg, where
 from opbuild.mindspore.ops.declaration import formula, named, spelled
 
 __all__ = [

@@ -9,7 +9,7 @@ from opbuild.mindspore import ops
 from opbuild.mindspore.mint.nn.functional import FUNCTIONS
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.declaration import layer
-from opbuild.mindspore.ops import loss, patches
+from opbuild.mindspore.ops import images, loss
 from opbuild.mindspore.ops.shaping import pad
 
 
@@ -93,8 +93,8 @@ _TABLE: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         "Tanh": (ops.tanh, {}),
         "Threshold": (FUNCTIONS["threshold"], {"threshold": ..., "value": ..., "inplace": False}),
         "Flatten": (ops.flatten, {"start_dim": 1, "end_dim": -1}),
-        "Fold": (patches.fold, {"output_size": ..., **_PATCHES}),
-        "Unfold": (patches.unfold, _PATCHES),
+        "Fold": (images.fold, {"output_size": ..., **_PATCHES}),
+        "Unfold": (images.unfold, _PATCHES),
         "PixelShuffle": (ops.pixel_shuffle, {"upscale_factor": ...}),
         "Upsample": (
             FUNCTIONS["interpolate"],

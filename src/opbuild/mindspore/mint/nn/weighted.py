@@ -16,8 +16,8 @@ from opbuild.mindspore.nn.basic import Dropout as _Dropout
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.combined import Dropout2d as _Dropout2d
 from opbuild.mindspore.ops import batch_norm, conv_transpose2d, group_norm, layer_norm, prelu
-from opbuild.mindspore.ops.convolution import per_axis
 from opbuild.mindspore.ops.normalization import batch_norm_of_ranks
+from opbuild.mindspore.ops.pooling import per_axis
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
