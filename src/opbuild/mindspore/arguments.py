@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, Signature
 from typing import Any
 
@@ -40,6 +40,17 @@ def positive(value: Any, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
         raise ArgumentValueError(f"{what} is {value!r}", "give a positive integer")
     return value
+
+
+def allowed(is_allowed: Callable[[Any], bool], hint: str) -> Callable[[Any, str], Any]:
+    """Return what checks that a value is allowed, as ``positive`` does, and says else what to give."""
+
+    def check(value: Any, what: str) -> Any:
+        if not is_allowed(value):
+            raise ArgumentValueError(f"{what} is {value}", hint)
+        return value
+
+    return check
 
 
 def one_of(value: Any, allowed: Sequence[Any], what: str) -> Any:
@@ -83,6 +94,12 @@ class Attributes:
             [Parameter(name, kind, default=Parameter.empty if default is ... else default)
              for name, default in self.defaults.items()]
         )  # fmt: skip
+
+    @lazily
+    def method(self) -> Signature:
+        """The parameters of a method that takes the attributes."""
+        own = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
+        return Signature([own, *self.signature.parameters.values()])
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return all attributes by name.

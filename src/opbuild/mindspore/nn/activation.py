@@ -61,45 +61,25 @@ LRN = layer("LRN", lrn, "Elements divided by the squares of neighbouring channel
             depth_radius=5, bias=1.0, alpha=1.0, beta=0.5, norm_region="ACROSS_CHANNELS")  # fmt: skip
 
 
-class RReLU(Cell):
-    """``x`` where it is not negative, elsewhere times slopes that each call draws anew."""
-
-    def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3) -> None:
-        super().__init__()
-        if lower > upper:
-            raise ArgumentValueError(f"RReLU from {lower} to {upper}", "lower must not be above upper")
-        self.lower, self.upper = lower, upper
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Apply it."""
-        return rrelu(x, self.lower, self.upper)
+def _rises(low: float, high: float, what: str) -> None:
+    if low > high:
+        raise ArgumentValueError(f"RReLU from {low} to {high}", "lower must not be above upper")
 
 
-class PReLU(Cell):
-    """``x`` where it is positive, ``w * x`` elsewhere, with one ``w`` for all channels or one for each."""
-
-    def __init__(self, channel: int = 1, w: Any = 0.25) -> None:
-        super().__init__()
-        self.w = Parameter(initializer(w, (channel,)), name="a")
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Apply it."""
-        return activation.prelu(x, self.w)
+def _widens(low: float, high: float, what: str) -> None:
+    if low >= high:
+        raise ArgumentValueError(f"Hardtanh from {low} to {high}", "the first must be below the second")
 
 
-class Hardtanh(Cell):
-    """Elements limited to ``min_val`` and ``max_val``."""
-
-    def __init__(self, min_val: float = -1.0, max_val: float = 1.0) -> None:
-        super().__init__()
-        if min_val >= max_val:
-            raise ArgumentValueError(f"Hardtanh from {min_val} to {max_val}", "the first must be below the second")
-        self.min_val, self.max_val = min_val, max_val
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Apply it."""
-        return activation.hardtanh(x, self.min_val, self.max_val)
-
+RReLU = layer("RReLU", rrelu, "``x`` where it is not negative, elsewhere times slopes that each call draws anew.", "x",
+              checks={"lower upper": _rises}, lower=1 / 8, upper=1 / 3)  # fmt: skip
+PReLU = layer(
+    "PReLU", lambda self, x: activation.prelu(x, self.w),
+    "``x`` where it is positive, ``w * x`` elsewhere, with one ``w`` for all channels or one for each.",
+    made={"w": lambda self: Parameter(initializer(self.w, (self.channel,)), name="a")}, channel=1, w=0.25,
+)  # fmt: skip
+Hardtanh = layer("Hardtanh", activation.hardtanh, "Elements limited to ``min_val`` and ``max_val``.", "x",
+                 checks={"min_val max_val": _widens}, min_val=-1.0, max_val=1.0)  # fmt: skip
 
 _BY_NAME: dict[str, type[Cell]] = {
     "softmax": Softmax, "logsoftmax": LogSoftmax, "relu": ReLU, "relu6": ReLU6, "silu": SiLU, "tanh": Tanh,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.mindspore import names
-from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, one_of, positive
+from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, allowed, one_of, positive
 from opbuild.mindspore.execution import cast
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.declaration import layer
@@ -17,6 +17,8 @@ from opbuild.mindspore.ops.pooling import conv, interpolate, pads_of
 from opbuild.mindspore.ops.reduction import mean
 from opbuild.mindspore.ops.shaping import concat, cut, pad
 from opbuild.mindspore.tensor import Tensor
+
+_ABOVE_ZERO = allowed(lambda value: value > 0, "give a number above 0")
 
 Upsample = layer(
     "Upsample", interpolate, "A tensor resized to ``size`` or by ``scale_factor``: ``ops.interpolate``.", "x",
@@ -35,37 +37,26 @@ ChannelShuffle = layer("ChannelShuffle", images.channel_shuffle,
                        checks={"groups": positive}, groups=...)  # fmt: skip
 
 
-class CentralCrop(Cell):
-    """The middle of images of shape (..., H, W): ``central_fraction`` of each extent."""
-
-    def __init__(self, central_fraction: float) -> None:
-        super().__init__()
-        if not 0 < central_fraction <= 1:
-            raise ArgumentValueError(f"central_fraction of CentralCrop is {central_fraction}", "it is in (0, 1]")
-        self.central_fraction = central_fraction
-
-    def construct(self, image: Tensor) -> Tensor:
-        """Return the middle."""
-        if image.ndim not in (3, 4):
-            raise TensorShapeError(f"CentralCrop of shape {image.shape}", "it needs 3 or 4 dimensions")
-        axes = (image.ndim - 2, image.ndim - 1)
-        starts = [int((extent - extent * self.central_fraction) / 2) for extent in image.shape[-2:]]
-        ends = [extent - start for extent, start in zip(image.shape[-2:], starts, strict=True)]
-        return cut(image, starts, ends, axes, (1, 1))
+def _middle(image: Tensor, central_fraction: float) -> Tensor:
+    if image.ndim not in (3, 4):
+        raise TensorShapeError(f"CentralCrop of shape {image.shape}", "it needs 3 or 4 dimensions")
+    starts = [int((extent - extent * central_fraction) / 2) for extent in image.shape[-2:]]
+    ends = [extent - start for extent, start in zip(image.shape[-2:], starts, strict=True)]
+    return cut(image, starts, ends, (image.ndim - 2, image.ndim - 1), (1, 1))
 
 
-class ImageGradients(Cell):
-    """Differences to the next row and to the next column; 0 in the last."""
+def _along(images: Tensor, axis: int) -> Tensor:
+    extent = images.shape[axis]
+    later, earlier = (cut(images, [start], [start + extent - 1], [axis], [1]) for start in (1, 0))
+    return pad(sub(later, earlier), (0, 0, 0, 1) if axis == 2 else (0, 1))
 
-    def construct(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Return both for a tensor of shape (N, C, H, W)."""
-        return self._along(images, 2), self._along(images, 3)
 
-    @staticmethod
-    def _along(images: Tensor, axis: int) -> Tensor:
-        extent = images.shape[axis]
-        later, earlier = (cut(images, [start], [start + extent - 1], [axis], [1]) for start in (1, 0))
-        return pad(sub(later, earlier), (0, 0, 0, 1) if axis == 2 else (0, 1))
+CentralCrop = layer(
+    "CentralCrop", _middle, "The middle of images of shape (..., H, W): ``central_fraction`` of each extent.",
+    checks={"central_fraction": allowed(lambda share: 0 < share <= 1, "it is in (0, 1]")}, central_fraction=...,
+)  # fmt: skip
+ImageGradients = layer("ImageGradients", lambda images: (_along(images, 2), _along(images, 3)),
+                       "Differences to the next row and to the next column; 0 in the last.")  # fmt: skip
 
 
 class Unfold(Cell):
@@ -105,22 +96,46 @@ class Unfold(Cell):
         return concat(parts, 1)
 
 
-class PSNR(Cell):
-    """The peak signal-to-noise ratio of two batches of images of shape (N, C, H, W)."""
-
-    def __init__(self, max_val: float = 1.0) -> None:
-        super().__init__()
-        self.max_val = _positive(max_val, "max_val of PSNR")
-
-    def construct(self, img1: Tensor, img2: Tensor) -> Tensor:
-        """Return the ratio of each pair."""
-        first, second = (_scaled(image, self.max_val) for image in (img1, img2))
-        noise = mean(square(sub(first, second)), (-3, -2, -1))
-        return mul(log10(div(min(self.max_val, 1.0) ** 2, noise)), 10.0)
+def _scaled(image: Tensor, max_val: float) -> Tensor:
+    wide = cast(image, "float32")
+    return mul(wide, 1 / max_val) if max_val > 1 else wide
 
 
-class SSIM(Cell):
-    """The structural similarity of two batches of images of shape (N, C, H, W).
+def _signal_to_noise(img1: Tensor, img2: Tensor, max_val: float) -> Tensor:
+    first, second = (_scaled(image, float(max_val)) for image in (img1, img2))
+    noise = mean(square(sub(first, second)), (-3, -2, -1))
+    return mul(log10(div(min(float(max_val), 1.0) ** 2, noise)), 10.0)
+
+
+def _similarity(self: Any, img1: Tensor, img2: Tensor) -> Tensor:
+    first, second = (_scaled(image, float(self.max_val)) for image in (img1, img2))
+    peak = min(float(self.max_val), 1.0)
+    c1, c2 = (self.k1 * peak) ** 2, (self.k2 * peak) ** 2
+    mean1, mean2 = _blurred(self, first), _blurred(self, second)
+    product = mul(mean1, mean2)
+    squares = add(square(mean1), square(mean2))
+    luminance = div(add(mul(product, 2.0), c1), add(squares, c1))
+    covariance = sub(_blurred(self, mul(first, second)), product)
+    variances = sub(_blurred(self, add(square(first), square(second))), squares)
+    contrast = div(add(mul(covariance, 2.0), c2), add(variances, c2))
+    return mean(mean(mul(luminance, contrast), (2, 3)), -1)
+
+
+def _blurred(self: Any, images: Tensor) -> Tensor:
+    """Return each channel under the window."""
+    offsets = np.arange(self.filter_size, dtype=np.float32) - (self.filter_size - 1) / 2
+    exponents = -0.5 * np.square(offsets / float(self.filter_sigma))
+    weights = np.exp(exponents[:, None] + exponents)
+    weights = (weights / weights.sum()).astype(np.float32)
+    channels = images.shape[1]
+    return conv(images, Tensor.of(np.tile(weights, (channels, 1, 1, 1))), groups=channels)
+
+
+PSNR = layer("PSNR", _signal_to_noise,
+             "The peak signal-to-noise ratio of two batches of images of shape (N, C, H, W).",
+             checks={"max_val": _ABOVE_ZERO}, max_val=1.0)  # fmt: skip
+SSIM = layer(
+    "SSIM", _similarity, """The structural similarity of two batches of images of shape (N, C, H, W).
 
     Args:
         max_val: The greatest value of a pixel.
@@ -128,50 +143,9 @@ class SSIM(Cell):
         filter_sigma: Its standard deviation.
         k1: Constant of the luminance.
         k2: Constant of the contrast.
-    """
-
-    def __init__(self, max_val: float = 1.0, filter_size: int = 11, filter_sigma: float = 1.5, k1: float = 0.01,
-                 k2: float = 0.03) -> None:  # fmt: skip
-        super().__init__()
-        self.max_val = _positive(max_val, "max_val of SSIM")
-        self.filter_size = positive(filter_size, "filter_size of SSIM")
-        self.filter_sigma = _positive(filter_sigma, "filter_sigma of SSIM")
-        self.constants = (k1, k2)
-
-    def construct(self, img1: Tensor, img2: Tensor) -> Tensor:
-        """Return the similarity of each pair."""
-        first, second = (_scaled(image, self.max_val) for image in (img1, img2))
-        peak = min(self.max_val, 1.0)
-        c1, c2 = ((constant * peak) ** 2 for constant in self.constants)
-        mean1, mean2 = self._blurred(first), self._blurred(second)
-        product = mul(mean1, mean2)
-        squares = add(square(mean1), square(mean2))
-        luminance = div(add(mul(product, 2.0), c1), add(squares, c1))
-        covariance = sub(self._blurred(mul(first, second)), product)
-        variances = sub(self._blurred(add(square(first), square(second))), squares)
-        contrast = div(add(mul(covariance, 2.0), c2), add(variances, c2))
-        return mean(mean(mul(luminance, contrast), (2, 3)), -1)
-
-    def _blurred(self, images: Tensor) -> Tensor:
-        """Return each channel under the window."""
-        offsets = np.arange(self.filter_size, dtype=np.float32) - (self.filter_size - 1) / 2
-        exponents = -0.5 * np.square(offsets / self.filter_sigma)
-        weights = np.exp(exponents[:, None] + exponents)
-        weights = (weights / weights.sum()).astype(np.float32)
-        channels = images.shape[1]
-        kernel = Tensor.of(np.tile(weights, (channels, 1, 1, 1)))
-        return conv(images, kernel, groups=channels)
-
-
-def _positive(value: float, what: str) -> float:
-    if not value > 0:
-        raise ArgumentValueError(f"{what} is {value}", "give a number above 0")
-    return float(value)
-
-
-def _scaled(image: Tensor, max_val: float) -> Tensor:
-    wide = cast(image, "float32")
-    return mul(wide, 1 / max_val) if max_val > 1 else wide
-
+    """,
+    checks={"max_val": _ABOVE_ZERO, "filter_size": positive, "filter_sigma": _ABOVE_ZERO},
+    max_val=1.0, filter_size=11, filter_sigma=1.5, k1=0.01, k2=0.03,
+)  # fmt: skip
 
 __all__ = names.public(vars(), Cell)

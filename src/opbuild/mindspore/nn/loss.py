@@ -86,12 +86,10 @@ CosineEmbeddingLoss = layer(
 )  # fmt: skip
 
 
-class MSELoss(LossBase):
-    """The square of the difference."""
-
-    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss."""
-        return self.get_loss(square(sub(logits, labels)))
+MSELoss = layer("MSELoss", lambda self, logits, labels: self.get_loss(square(sub(logits, labels))),
+                "The square of the difference.", base=LossBase, reduction="mean")  # fmt: skip
+MAELoss = layer("MAELoss", lambda self, logits, label: self.get_loss(absolute(sub(logits, label))),
+                "The absolute difference.", base=LossBase, reduction="mean")  # fmt: skip
 
 
 class RMSELoss(LossBase):
@@ -105,40 +103,26 @@ class RMSELoss(LossBase):
         return sqrt(self.get_loss(square(sub(logits, label))))
 
 
-class MAELoss(LossBase):
-    """The absolute difference."""
-
-    def construct(self, logits: Tensor, label: Tensor) -> Tensor:
-        """Return the loss."""
-        return self.get_loss(absolute(sub(logits, label)))
+def _no_parameter(weight: Any, pos_weight: Any, what: str) -> None:
+    if isinstance(weight, Parameter) or isinstance(pos_weight, Parameter):
+        raise ArgumentTypeError("BCEWithLogitsLoss was given a Parameter as a weight", "give a Tensor")
 
 
-class BCEWithLogitsLoss(LossBase):
-    """The cross entropy of logits and labels."""
-
-    def __init__(self, reduction: str = "mean", weight: Tensor | None = None, pos_weight: Tensor | None = None) -> None:
-        super().__init__(reduction)
-        if isinstance(weight, Parameter) or isinstance(pos_weight, Parameter):
-            raise ArgumentTypeError("BCEWithLogitsLoss was given a Parameter as a weight", "give a Tensor")
-        self.weight, self.pos_weight = weight, pos_weight
-
-    def construct(self, input: Tensor, target: Tensor) -> Tensor:
-        """Return the loss."""
-        return loss.binary_cross_entropy_with_logits(input, target, self.weight, self.pos_weight, self.reduction)
+def _softmax_cross_entropy(self: Any, logits: Tensor, labels: Tensor) -> Any:
+    if self.sparse:
+        labels = cast(one_hot(in_range(labels, logits.shape[-1]), logits.shape[-1], 1.0, 0.0), "float32")
+    return self.get_loss(loss.softmax_cross_entropy(logits, labels)[0])
 
 
-class SoftmaxCrossEntropyWithLogits(LossBase):
-    """The cross entropy of rows of logits and probabilities, or classes if ``sparse``."""
-
-    def __init__(self, sparse: bool = False, reduction: str = "none") -> None:
-        super().__init__(reduction)
-        self.sparse = sparse
-
-    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss."""
-        if self.sparse:
-            labels = cast(one_hot(in_range(labels, logits.shape[-1]), logits.shape[-1], 1.0, 0.0), "float32")
-        return self.get_loss(loss.softmax_cross_entropy(logits, labels)[0])
+BCEWithLogitsLoss = layer(
+    "BCEWithLogitsLoss", loss.binary_cross_entropy_with_logits, "The cross entropy of logits and labels.",
+    base=LossBase, checks={"weight pos_weight": _no_parameter}, reduction="mean", weight=None, pos_weight=None,
+)  # fmt: skip
+SoftmaxCrossEntropyWithLogits = layer(
+    "SoftmaxCrossEntropyWithLogits", _softmax_cross_entropy,
+    "The cross entropy of rows of logits and probabilities, or classes if ``sparse``.", base=LossBase,
+    sparse=False, reduction="none",
+)  # fmt: skip
 
 
 class GaussianNLLLoss(LossBase):
@@ -153,25 +137,20 @@ class GaussianNLLLoss(LossBase):
         return loss.gaussian_nll_loss(logits, labels, var, self.full, self.eps, self.reduction)
 
 
-class PoissonNLLLoss(LossBase):
-    """The negative log-likelihood under Poisson distributions."""
+def _poisson(self: Any, input: Tensor, target: Tensor) -> Any:
+    if self.log_input:
+        losses = sub(exp(input), mul(target, input))
+    else:
+        losses = sub(input, mul(target, log(add(input, self.eps))))
+    if self.full:
+        safe = where(greater(target, 1), target, 1.0)
+        stirling = add(sub(mul(safe, log(safe)), safe), mul(log(mul(safe, 2 * 3.141592653589793)), 0.5))
+        losses = add(losses, where(greater(target, 1), stirling, 0.0))
+    return self.get_loss(losses)
 
-    def __init__(self, log_input: bool = True, full: bool = False, eps: float = 1e-08,
-                 reduction: str = "mean") -> None:  # fmt: skip
-        super().__init__(reduction)
-        self.log_input, self.full, self.eps = log_input, full, eps
 
-    def construct(self, input: Tensor, target: Tensor) -> Tensor:
-        """Return the loss."""
-        if self.log_input:
-            losses = sub(exp(input), mul(target, input))
-        else:
-            losses = sub(input, mul(target, log(add(input, self.eps))))
-        if self.full:
-            safe = where(greater(target, 1), target, 1.0)
-            stirling = add(sub(mul(safe, log(safe)), safe), mul(log(mul(safe, 2 * 3.141592653589793)), 0.5))
-            losses = add(losses, where(greater(target, 1), stirling, 0.0))
-        return self.get_loss(losses)
+PoissonNLLLoss = layer("PoissonNLLLoss", _poisson, "The negative log-likelihood under Poisson distributions.",
+                       base=LossBase, log_input=True, full=False, eps=1e-08, reduction="mean")  # fmt: skip
 
 
 class DiceLoss(LossBase):
@@ -211,31 +190,27 @@ class MultiClassDiceLoss(LossBase):
         return result
 
 
-class FocalLoss(LossBase):
-    """The cross entropy, less for samples that are well classified."""
-
-    def __init__(self, weight: Tensor | None = None, gamma: float = 2.0, reduction: str = "mean") -> None:
-        super().__init__(reduction)
-        if weight is not None and weight.ndim != 1:
-            raise ArgumentValueError(f"weight of FocalLoss has the shape {weight.shape}", "give one for each class")
-        self.weight, self.gamma = weight, gamma
-
-    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss."""
-        x, y = (reshaped(item, (*item.shape[:2], item.size // (item.shape[0] * item.shape[1])))
-                for item in (logits, labels))  # fmt: skip
-        logs = log_softmax(x, 1)
-        scale = None if self.weight is None else reshaped(self.weight, (self.weight.size, 1))
-        scaled = logs if scale is None else mul(logs, scale)
-        sparse = labels.shape[1] == 1
-        if sparse:
-            places = cast(y, "int32")
-            logs, scaled = (squeeze(gather_elements(item, 1, places), 1) for item in (logs, scaled))
-        easy = power(sub(1.0, exp(logs)), self.gamma)
-        terms = neg(mul(easy, scaled))
-        return self.get_loss(mean(terms, 1) if sparse else mean(mul(terms, y), -1))
+def _by_class(weight: Any, what: str) -> None:
+    if weight is not None and weight.ndim != 1:
+        raise ArgumentValueError(f"{what} has the shape {weight.shape}", "give one for each class")
 
 
+def _focal(self: Any, logits: Tensor, labels: Tensor) -> Any:
+    x, y = (reshaped(item, (*item.shape[:2], item.size // (item.shape[0] * item.shape[1])))
+            for item in (logits, labels))  # fmt: skip
+    logs = log_softmax(x, 1)
+    scaled = logs if self.weight is None else mul(logs, reshaped(self.weight, (self.weight.size, 1)))
+    sparse = labels.shape[1] == 1
+    if sparse:
+        places = cast(y, "int32")
+        logs, scaled = (squeeze(gather_elements(item, 1, places), 1) for item in (logs, scaled))
+    easy = power(sub(1.0, exp(logs)), self.gamma)
+    terms = neg(mul(easy, scaled))
+    return self.get_loss(mean(terms, 1) if sparse else mean(mul(terms, y), -1))
+
+
+FocalLoss = layer("FocalLoss", _focal, "The cross entropy, less for samples that are well classified.",
+                  base=LossBase, checks={"weight": _by_class}, weight=None, gamma=2.0, reduction="mean")  # fmt: skip
 MarginRankingLoss = layer("MarginRankingLoss", loss.margin_ranking_loss,
                           "How much two inputs are in the wrong order.", base=LossBase,
                           margin=0.0, reduction="mean")  # fmt: skip
@@ -257,32 +232,19 @@ MultilabelMarginLoss = layer(
 )  # fmt: skip
 
 
-class MultiMarginLoss(LossBase):
-    """How much other classes come within a margin of the right one."""
-
-    def __init__(self, p: int = 1, margin: float = 1.0, reduction: str = "mean",
-                 weight: Tensor | None = None) -> None:  # fmt: skip
-        super().__init__(reduction)
-        self.p, self.margin, self.weight = p, margin, weight
-
-    def construct(self, x: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Return the loss."""
-        chosen = self.weight if weight is None else weight
-        return loss.multi_margin_loss(x, target, self.p, self.margin, chosen, self.reduction)
-
-
-class TripletMarginLoss(LossBase):
-    """How much nearer the negative is than the positive."""
-
-    def __init__(self, p: int = 2, swap: bool = False, eps: float = 1e-06, reduction: str = "mean",
-                 margin: float = 1.0) -> None:  # fmt: skip
-        super().__init__(reduction)
-        self.p, self.swap, self.eps, self.margin = p, swap, eps, margin
-
-    def construct(self, x: Tensor, positive: Tensor, negative: Tensor, margin: Any = 1.0) -> Tensor:
-        """Return the loss."""
-        margin = self.margin if self.margin != 1.0 else margin
-        return loss.triplet_margin_loss(x, positive, negative, margin, self.p, self.eps, self.swap, self.reduction)
+MultiMarginLoss = layer(
+    "MultiMarginLoss", lambda self, x, target, weight=None: loss.multi_margin_loss(
+        x, target, self.p, self.margin, self.weight if weight is None else weight, self.reduction),
+    "How much other classes come within a margin of the right one.", base=LossBase,
+    p=1, margin=1.0, reduction="mean", weight=None,
+)  # fmt: skip
+TripletMarginLoss = layer(
+    "TripletMarginLoss", lambda self, x, positive, negative, margin=1.0: loss.triplet_margin_loss(
+        x, positive, negative, self.margin if self.margin != 1.0 else margin, self.p, self.eps, self.swap,
+        self.reduction),
+    "How much nearer the negative is than the positive.", base=LossBase,
+    p=2, swap=False, eps=1e-06, reduction="mean", margin=1.0,
+)  # fmt: skip
 
 
 class TripletMarginWithDistanceLoss(LossBase):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.mindspore import names
-from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, axis_in, positive
+from opbuild.mindspore.arguments import ArgumentTypeError, allowed, axis_in, positive
 from opbuild.mindspore.dtype import float32, to_type
 from opbuild.mindspore.execution import cast, emit
 from opbuild.mindspore.initializer import Uniform, initializer
@@ -120,61 +120,43 @@ ReduceLogSumExp = layer(
 )  # fmt: skip
 
 
-class Unflatten(Cell):
-    """An axis as several, whose extents are ``unflattened_size``."""
-
-    def __init__(self, axis: int, unflattened_size: Any) -> None:
-        super().__init__()
-        if not isinstance(unflattened_size, (tuple, list)):
-            raise ArgumentTypeError(f"unflattened_size of Unflatten is {unflattened_size!r}", "give a tuple")
-        self.axis, self.unflattened_size = axis, tuple(unflattened_size)
-
-    def construct(self, input_x: Tensor) -> Tensor:
-        """Return the tensor in its new shape."""
-        place = axis_in(self.axis, input_x.ndim, "Unflatten")
-        return reshape(input_x, (*input_x.shape[:place], *self.unflattened_size, *input_x.shape[place + 1 :]))
+def _a_tuple(value: Any, what: str) -> None:
+    if not isinstance(value, (tuple, list)):
+        raise ArgumentTypeError(f"{what} is {value!r}", "give a tuple")
 
 
-class Moments(Cell):
-    """The mean and the variance over ``axis``."""
-
-    def __init__(self, axis: Any = None, keep_dims: bool | None = None) -> None:
-        super().__init__()
-        self.axis, self.keep_dims = () if axis is None else axis, bool(keep_dims)
-
-    def construct(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return both."""
-        axes = axes_of(self.axis, x.ndim, "Moments")
-        wide = cast(x, "float32")
-        center = mean(wide, axes, True)
-        spread = mean(square(sub(wide, center)), axes, self.keep_dims)
-        center = center if self.keep_dims else reduce("ReduceMean", center, axes, False)
-        return cast(center, x.type.dtype), cast(spread, x.type.dtype)
+def _unflattened(input_x: Tensor, axis: int, unflattened_size: Any) -> Tensor:
+    place = axis_in(axis, input_x.ndim, "Unflatten")
+    return reshape(input_x, (*input_x.shape[:place], *unflattened_size, *input_x.shape[place + 1 :]))
 
 
-class Range(Cell):
-    """The numbers from ``start`` to below ``limit``, ``delta`` apart."""
-
-    def __init__(self, start: Any, limit: Any = None, delta: Any = 1) -> None:
-        super().__init__()
-        if delta == 0:
-            raise ArgumentValueError("delta of Range is 0", "give another number")
-        self.arguments = (0, start, delta) if limit is None else (start, limit, delta)
-
-    def construct(self) -> Tensor:
-        """Return the numbers."""
-        numbers = arange(*self.arguments)
-        return numbers if numbers.is_floating_point() else cast(numbers, "int32")
+def _moments(x: Tensor, axis: Any, keep_dims: bool | None) -> tuple[Tensor, Tensor]:
+    axes = axes_of(() if axis is None else axis, x.ndim, "Moments")
+    wide = cast(x, "float32")
+    center = mean(wide, axes, True)
+    spread = mean(square(sub(wide, center)), axes, bool(keep_dims))
+    center = center if keep_dims else reduce("ReduceMean", center, axes, False)
+    return cast(center, x.type.dtype), cast(spread, x.type.dtype)
 
 
-def _above_zero(value: float, what: str) -> None:
-    if not 0 < value < math.inf:
-        raise ArgumentValueError(f"{what} is {value}", "give a number above 0")
+def _numbers(start: Any, limit: Any, delta: Any) -> Tensor:
+    numbers = arange(*((0, start, delta) if limit is None else (start, limit, delta)))
+    return numbers if numbers.is_floating_point() else cast(numbers, "int32")
+
+
+Unflatten = layer("Unflatten", _unflattened, "An axis as several, whose extents are ``unflattened_size``.",
+                  checks={"unflattened_size": _a_tuple}, axis=..., unflattened_size=...)  # fmt: skip
+Moments = layer("Moments", _moments, "The mean and the variance over ``axis``.", axis=None, keep_dims=None)
+Range = layer(
+    "Range", _numbers, "The numbers from ``start`` to below ``limit``, ``delta`` apart.",
+    checks={"delta": allowed(lambda delta: delta != 0, "give another number")}, start=..., limit=None, delta=1,
+)  # fmt: skip
 
 
 L1Regularizer = layer(
     "L1Regularizer", lambda weights, scale: mul(sum(emit("Abs", weights)), scale),
-    "``scale`` times the sum of the absolute values.", checks={"scale": _above_zero}, scale=...,
+    "``scale`` times the sum of the absolute values.",
+    checks={"scale": allowed(lambda scale: 0 < scale < math.inf, "give a number above 0")}, scale=...,
 )  # fmt: skip
 
 

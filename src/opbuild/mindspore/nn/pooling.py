@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from opbuild.mindspore import names
-from opbuild.mindspore.arguments import ArgumentValueError, one_of, positive
+from opbuild.mindspore.arguments import ArgumentValueError, allowed, one_of, positive
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.declaration import layer
 from opbuild.mindspore.ops import pooling
@@ -152,14 +152,10 @@ class AvgPool3d(_AvgPool):
     rank = 3
 
 
-def _not_zero(value: float, what: str) -> None:
-    if not value:
-        raise ArgumentValueError(f"{what} is {value}", "give another number")
-
-
 LPPool1d, LPPool2d = (
     layer(f"LPPool{rank}d", function, f"The norm of order ``norm_type`` of what is under a window of {axes}.",
-          checks={"norm_type": _not_zero}, norm_type=..., kernel_size=..., stride=None, ceil_mode=False)
+          checks={"norm_type": allowed(bool, "give another number")},
+          norm_type=..., kernel_size=..., stride=None, ceil_mode=False)
     for rank, function, axes in ((1, pooling.lp_pool1d, "one axis"), (2, pooling.lp_pool2d, "two axes"))
 )  # fmt: skip
 AdaptiveAvgPool1d = layer(

@@ -55,11 +55,6 @@ LogSoftmax = primitive("LogSoftmax", activation.log_softmax, axis=-1)
 SoftShrink = primitive("SoftShrink", activation.softshrink, lambd=0.5)
 
 
-def _gelu(x: Any) -> Tensor:
-    """Return the GELU with tanh, which is MindSpore's primitive."""
-    return activation.gelu(x, "tanh")
-
-
 def _softmax(logits: Any, axis: int | tuple[int, ...]) -> Tensor:
     """Return the softmax along one axis."""
     if isinstance(axis, tuple):
@@ -69,7 +64,8 @@ def _softmax(logits: Any, axis: int | tuple[int, ...]) -> Tensor:
     return activation.softmax(logits, axis)
 
 
-GeLU = Gelu = primitive("GeLU", _gelu)
+GeLU = Gelu = primitive("GeLU", lambda x: activation.gelu(x, "tanh"),
+                        "Return the GELU with tanh, which is MindSpore's primitive.")  # fmt: skip
 Softmax = primitive("Softmax", _softmax, axis=-1)
 
 
@@ -135,24 +131,21 @@ Sort = primitive("Sort", reduction.sort, axis=-1, descending=False)
 
 
 # Products
-def _mat_mul(a: Any, b: Any, transpose_a: bool, transpose_b: bool) -> Tensor:
-    """Return the product of two matrices, each transposed first if asked."""
-    return product(a, b, transpose_a, transpose_b, "MatMul", 2)
-
-
-def _batch_mat_mul(a: Any, b: Any, transpose_a: bool, transpose_b: bool) -> Tensor:
-    """Return the products of two stacks of matrices, each matrix transposed first if asked."""
-    return product(a, b, transpose_a, transpose_b, "BatchMatMul", None)
-
-
 def _bias_add(x: Any, bias: Any, data_format: str) -> Tensor:
     """Return the tensor plus one number for each channel."""
     only_nchw(data_format)
     return bias_add(x, bias)
 
 
-MatMul = primitive("MatMul", _mat_mul, transpose_a=False, transpose_b=False)
-BatchMatMul = primitive("BatchMatMul", _batch_mat_mul, transpose_a=False, transpose_b=False)
+MatMul = primitive(
+    "MatMul", lambda a, b, transpose_a, transpose_b: product(a, b, transpose_a, transpose_b, "MatMul", 2),
+    "Return the product of two matrices, each transposed first if asked.", transpose_a=False, transpose_b=False,
+)  # fmt: skip
+BatchMatMul = primitive(
+    "BatchMatMul", lambda a, b, transpose_a, transpose_b: product(a, b, transpose_a, transpose_b, "BatchMatMul", None),
+    "Return the products of two stacks of matrices, each matrix transposed first if asked.",
+    transpose_a=False, transpose_b=False,
+)  # fmt: skip
 BiasAdd = primitive("BiasAdd", _bias_add, data_format="NCHW")
 
 # Without attributes
@@ -180,18 +173,17 @@ globals().update(primitives(
 ))  # fmt: skip
 
 
-def _with_logits(x: Any, y: Any, weight: Any = None, pos_weight: Any = None, *, reduction: str) -> Tensor:
-    """Return the cross entropy of ``sigmoid(x)`` and labels, reduced."""
-    return loss.binary_cross_entropy_with_logits(x, y, weight, pos_weight, reduction)
-
-
 def _nll(x: Any, y: Any, weight: Any, *, reduction: str, ignore_index: int) -> tuple[Tensor, Tensor]:
     """Return the loss and the weights that count."""
     used = gather(weight, y, 0)
     return loss.nll_loss(x, y, weight, ignore_index, reduction), sum(used)
 
 
-BCEWithLogitsLoss = primitive("BCEWithLogitsLoss", _with_logits, reduction="mean")
+BCEWithLogitsLoss = primitive(
+    "BCEWithLogitsLoss", lambda x, y, weight=None, pos_weight=None, *, reduction:
+        loss.binary_cross_entropy_with_logits(x, y, weight, pos_weight, reduction),
+    "Return the cross entropy of ``sigmoid(x)`` and labels, reduced.", reduction="mean",
+)  # fmt: skip
 BinaryCrossEntropy = primitive("BinaryCrossEntropy", loss.binary_cross_entropy, reduction="mean")
 KLDivLoss = primitive("KLDivLoss", loss.kl_div, reduction="mean")
 NLLLoss = primitive("NLLLoss", _nll, reduction="mean", ignore_index=-100)
@@ -238,11 +230,6 @@ Mvlgamma = primitive("Mvlgamma", special.mvlgamma, p=...)
 
 
 # Reductions and running functions
-def _count_nonzero(x: Any, dims: Any) -> Tensor:
-    """Return how many elements over ``dims`` are not zero, as int64."""
-    return reduction.count_nonzero(x, () if dims is None else dims, False, int64)
-
-
 def _cumprod(x: Any, axis: Any, exclusive: bool, reverse: bool) -> Tensor:
     """Return the running products along ``axis``."""
     place = np.asarray(int(axis) % x.ndim, np.int64)
@@ -253,11 +240,6 @@ def _bincount(array: Any, size: Any, weights: Any) -> Tensor:
     """Return the sums of the weights of each integer below ``size``."""
     result: Tensor = scattering.bincount(array, weights, int(size))
     return result[: int(size)]  # type: ignore[index,no-any-return]
-
-
-def _std(x: Any, axis: Any, unbiased: bool, keep_dims: bool) -> tuple[Tensor, Tensor]:
-    """Return the standard deviation and the mean."""
-    return reduction.std_mean(x, axis or None, int(unbiased), keep_dims)
 
 
 @on_data
@@ -275,7 +257,10 @@ def _median(x: Any, global_median: bool, axis: int, keep_dims: bool, ignore_nan:
     return (reduction.nanmedian if ignore_nan else reduction.median)(x, axis, keep_dims)
 
 
-CountNonZero = primitive("CountNonZero", _count_nonzero, dims=None)
+CountNonZero = primitive(
+    "CountNonZero", lambda x, dims: reduction.count_nonzero(x, () if dims is None else dims, False, int64),
+    "Return how many elements over ``dims`` are not zero, as int64.", dims=None,
+)  # fmt: skip
 CumProd = primitive("CumProd", _cumprod, exclusive=False, reverse=False)
 Cummax = primitive("Cummax", reduction.cummax, axis=...)
 Cummin = primitive("Cummin", reduction.cummin, axis=...)
@@ -286,7 +271,10 @@ HistogramFixedWidth = primitive("HistogramFixedWidth", scattering.histogram_fixe
 InTopK = primitive("InTopK", reduction.intopk, k=...)
 Median = primitive("Median", _median, global_median=False, axis=0, keep_dims=False, ignore_nan=False)
 NthElement = primitive("NthElement", _nth, reverse=False)
-ReduceStd = primitive("ReduceStd", _std, axis=(), unbiased=True, keep_dims=False)
+ReduceStd = primitive(
+    "ReduceStd", lambda x, axis, unbiased, keep_dims: reduction.std_mean(x, axis or None, int(unbiased), keep_dims),
+    "Return the standard deviation and the mean.", axis=(), unbiased=True, keep_dims=False,
+)  # fmt: skip
 
 
 LpNorm = primitive("LpNorm", matrices.vector_norm, "Return the norm of order ``p`` over axes.", "p axis keep_dims",
@@ -312,22 +300,12 @@ Pdist = primitive("Pdist", matrices.pdist, p=2.0)
 Renorm = primitive("Renorm", matrices.renorm, "", "p dim maxnorm", p=..., dim=..., maxnorm=...)
 
 
-def _einsum(tensors: Any, equation: str) -> Tensor:
-    """Return the sum of products that the equation describes."""
-    return matrices.einsum(equation, *tensors)
-
-
 def _svd(x: Any, full_matrices: bool, compute_uv: bool) -> Any:
     """Return the singular values and vectors; zeros for the vectors if they are not asked for."""
     if compute_uv:
         return matrices.svd(x, full_matrices)
     none = Tensor.of(np.zeros(1, x.type.dtype))
     return matrices.svd(x, compute_uv=False), none, none
-
-
-def _qr(x: Any, full_matrices: bool) -> Any:
-    """Return an orthogonal and an upper triangular factor."""
-    return matrices.qr(x, "complete" if full_matrices else "reduced")
 
 
 @on_data
@@ -346,13 +324,15 @@ def _tridiagonal(superdiag: Any, maindiag: Any, subdiag: Any, rhs: Any) -> Any:
     return result
 
 
-Einsum = primitive("Einsum", _einsum, equation=...)
+Einsum = primitive("Einsum", lambda tensors, equation: matrices.einsum(equation, *tensors),
+                   "Return the sum of products that the equation describes.", equation=...)  # fmt: skip
 Lstsq = primitive("Lstsq", matrices.lstsq, "Return X with the least squares of ``matrix @ X - rhs``.", "",
                   fast=True, l2_regularizer=0.0)  # fmt: skip
 LuUnpack = primitive("LuUnpack", matrices.lu_unpack, unpack_data=True, unpack_pivots=True)
 MatrixTriangularSolve = primitive("MatrixTriangularSolve", _triangular, lower=True, adjoint=False)
 Svd = primitive("Svd", _svd, full_matrices=False, compute_uv=True)
-Qr = primitive("Qr", _qr, full_matrices=False)
+Qr = primitive("Qr", lambda x, full_matrices: matrices.qr(x, "complete" if full_matrices else "reduced"),
+               "Return an orthogonal and an upper triangular factor.", full_matrices=False)  # fmt: skip
 
 
 # Random numbers
@@ -368,16 +348,6 @@ def _seeded(function: Any, doc: str = "") -> Any:
 
 def _seed(seed: int, seed2: int) -> int | None:
     return seed * 65537 + seed2 if seed or seed2 else None
-
-
-def _poisson(shape: Any, mean: Any, seed: int, seed2: int) -> Tensor:
-    """Return integers (int32) drawn from Poisson distributions."""
-    return cast(random.poisson(shape, mean, _seed(seed, seed2)), "int32")
-
-
-def _multinomial(x: Any, num_samples: int, seed: int, seed2: int, dtype: Any) -> Tensor:
-    """Return indices drawn with the probabilities of each row."""
-    return cast(random.multinomial(x, int(num_samples), True, _seed(seed, seed2)), dtype.name)
 
 
 def _truncated_normal(shape: Any, dtype: Any, seed: int, seed2: int) -> Tensor:
@@ -397,8 +367,15 @@ RandomChoiceWithMask = primitive("RandomChoiceWithMask", _seeded(random.choice_w
 RandomShuffle = primitive("RandomShuffle", _seeded(random.shuffle), seed=0, seed2=0)
 RandpermV2 = primitive("RandpermV2", random.randperm, seed=0, offset=0, dtype=int64)
 Gamma = primitive("Gamma", _seeded(random.gamma), seed=0, seed2=0)
-Multinomial = primitive("Multinomial", _multinomial, seed=0, seed2=0, dtype=int32)
-Poisson = primitive("Poisson", _poisson, seed=0, seed2=0)
+Multinomial = primitive(
+    "Multinomial", lambda x, num_samples, seed, seed2, dtype:
+        cast(random.multinomial(x, int(num_samples), True, _seed(seed, seed2)), dtype.name),
+    "Return indices drawn with the probabilities of each row.", seed=0, seed2=0, dtype=int32,
+)  # fmt: skip
+Poisson = primitive(
+    "Poisson", lambda shape, mean, seed, seed2: cast(random.poisson(shape, mean, _seed(seed, seed2)), "int32"),
+    "Return integers (int32) drawn from Poisson distributions.", seed=0, seed2=0,
+)  # fmt: skip
 StandardLaplace = primitive("StandardLaplace", _seeded(random.standard_laplace), seed=0, seed2=0)
 StandardNormal = primitive("StandardNormal", _seeded(random.standard_normal), seed=0, seed2=0)
 TruncatedNormal = primitive("TruncatedNormal", _truncated_normal, dtype=float32, seed=0, seed2=0)

@@ -131,11 +131,6 @@ Dropout = primitive(
 
 
 # Shapes
-def _pad(x: Any, paddings: Any) -> Tensor:
-    """Return the tensor with zeros around it, a pair of amounts for each axis."""
-    return shaping.pad(x, [amount for pair in reversed(tuple(paddings)) for amount in pair])
-
-
 def _split(x: Any, axis: int, output_num: int) -> tuple[Tensor, ...]:
     """Return the tensor in ``output_num`` equal parts along ``axis``."""
     extent = x.shape[axis]
@@ -152,7 +147,10 @@ def _tensor_shape(x: Any) -> Tensor:
 BroadcastTo = primitive("BroadcastTo", shaping.broadcast_to, shape=...)
 Concat = primitive("Concat", shaping.concat, axis=0)
 Meshgrid = primitive("Meshgrid", lambda inputs, indexing: shaping.meshgrid(*inputs, indexing=indexing), indexing="xy")
-Pad = primitive("Pad", _pad, paddings=...)
+Pad = primitive(
+    "Pad", lambda x, paddings: shaping.pad(x, [amount for pair in reversed(tuple(paddings)) for amount in pair]),
+    "Return the tensor with zeros around it, a pair of amounts for each axis.", paddings=...,
+)  # fmt: skip
 ReverseV2 = primitive("ReverseV2", shaping.flip, "", "axis", axis=...)
 Roll = primitive("Roll", shaping.roll, shifts=..., dims=None)
 Split = primitive("Split", _split, axis=0, output_num=1)
