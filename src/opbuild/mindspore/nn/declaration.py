@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
-from typing import Any
+from typing import Any, TypeVar
 
 from opbuild.mindspore.arguments import Attributes
 from opbuild.mindspore.nn.cell import Cell
 
 __all__: list[str] = []
 
+Layer = TypeVar("Layer")
 Checks = Mapping[str, Callable[..., Any]]
 
 
@@ -62,6 +63,12 @@ def layer(name: str, function: Callable[..., Any], doc: str = "", inputs: str = 
     members = {"__init__": __init__, "construct": construct, "__module__": sys._getframe(1).f_globals["__name__"],
                "__doc__": doc or f"{function.__doc__ or name}\n\nA layer: ``{name}{taken}``."}  # fmt: skip
     return type(name, (base,), members)
+
+
+def derived(base: type[Layer], name: str, doc: str, **members: Any) -> type[Layer]:
+    """Return a class that differs from its base in its name, what ``help`` says of it, and attributes of the class."""
+    module = sys._getframe(1).f_globals["__name__"]
+    return type(name, (base,), {"__doc__": doc, "__module__": module, **members})
 
 
 def _operands(function: Callable[..., Any], attributes: Mapping[str, Any]) -> dict[str, Any]:

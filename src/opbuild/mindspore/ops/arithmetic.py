@@ -86,7 +86,7 @@ def pairwise(name: str, op_type: str, what: str, domain: str = "", *, dtype: str
             return binary(of_bool, first, second)
         return binary(op_type, first, second, domain, bool_as if common == "bool" and bool_as else dtype)
 
-    return formula(name, f"{what}", function)
+    return formula(name, what, function)
 
 
 def _unary(op_type: str, domain: str = "", integers: str = "float32") -> Callable[[Any], Tensor]:
@@ -202,10 +202,8 @@ def addn(x: Sequence[Tensor]) -> Tensor:
     return functools.reduce(add, x)
 
 
-def logaddexp(input: Any, other: Any) -> Tensor:
-    """Return ``log(exp(input) + exp(other))``."""
-    high = maximum(input, other)
-    return add(high, log1p(exp(neg(abs(sub(input, other))))))
+logaddexp = formula("logaddexp", "``log(exp(input) + exp(other))``", lambda input, other: add(
+    maximum(input, other), log1p(exp(neg(abs(sub(input, other)))))))  # fmt: skip
 
 
 def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:
@@ -232,16 +230,12 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:
 
 clip = clamp
 clip_by_value = spelled(clamp, "clip_by_value", x="input", clip_value_min="min", clip_value_max="max")
-
-
 logical_not = formula("logical_not", "whether an element is false",
                       of_tensor(lambda input: emit("Not", cast(input, "bool"))))  # fmt: skip
 bitwise_not = formula(
     "bitwise_not", "the bits that are not set; of truth values the opposite",
     of_tensor(lambda input: emit("Not" if input.type.dtype == "bool" else "BitwiseNot", input)),
 )  # fmt: skip
-
-
 equal = eq = pairwise("equal", "Equal", "whether elements are equal")
 not_equal = ne = pairwise("not_equal", "NotEqual", "whether elements differ", OWN)
 less = lt = pairwise("less", "Less", "``input < other``", bool_as="uint8")
@@ -324,33 +318,18 @@ xlogy = formula(
     "xlogy", "``input * log(other)``, and 0 where ``input`` is 0",
     lambda input, other: _zero_where_first_is(input, other, lambda first, second: mul(first, log(second))),
 )  # fmt: skip
-
-
 accumulate_n = spelled(addn, "accumulate_n")
 inv = spelled(reciprocal, "inv", x="input")
 invert = spelled(bitwise_not, "invert", x="input")
 sgn = spelled(sign, "sgn")
 truncate_mod = spelled(fmod, "truncate_mod", x="input", y="other")
-
-
-def _same(name: str, what: str) -> Callable[[Any], Tensor]:
-    def function(input: Any) -> Tensor:
-        return need_tensor(input, name)
-
-    return formula(name, f"the tensor{what}", function)
-
-
-conj, real = _same("conj", ": its numbers are real"), _same("real", ": its numbers are real")
-positive = _same("positive", "")
+conj = formula("conj", "the tensor: its numbers are real", of_tensor(lambda input: input))
+real = formula("real", "the tensor: its numbers are real", of_tensor(lambda input: input))
+positive = formula("positive", "the tensor", of_tensor(lambda input: input))
 imag = spelled(zeros_like, "imag", "Return zeros: the tensor's numbers are real.", {"dtype": None})
 truncate_div = spelled(div, "truncate_div", "Return quotients rounded towards 0.", {"rounding_mode": "trunc"},
                        x="input", y="other")  # fmt: skip
-
-
-def is_complex(input: Any) -> bool:
-    """Return False: no element type here is complex."""
-    need_tensor(input, "is_complex")
-    return False
+is_complex = formula("is_complex", "False: no element type here is complex", of_tensor(lambda input: False))
 
 
 def copysign(x: Any, other: Any) -> Tensor:
@@ -410,20 +389,14 @@ def heaviside(input: Any, values: Any) -> Tensor:
     return where(equal(tensor, 0), values, steps)
 
 
-def _infinite(name: str, sign: str, compared: Callable[[Any, Any], Tensor]) -> Callable[[Any], Tensor]:
-    def function(input: Any) -> Tensor:
-        return logical_and(isinf(input), compared(input, 0))
-
-    return formula(name, f"whether an element is {sign} infinity", function)
-
-
-isneginf, isposinf = _infinite("isneginf", "minus", less), _infinite("isposinf", "plus", greater)
-
-
-def logaddexp2(input: Any, other: Any) -> Tensor:
-    """Return ``log2(2 ** input + 2 ** other)``."""
-    high = maximum(input, other)
-    return add(high, mul(log1p(exp2(neg(abs(sub(input, other))))), 1 / math.log(2)))
+isneginf = formula("isneginf", "whether an element is minus infinity",
+                   lambda input: logical_and(isinf(input), less(input, 0)))  # fmt: skip
+isposinf = formula("isposinf", "whether an element is plus infinity",
+                   lambda input: logical_and(isinf(input), greater(input, 0)))  # fmt: skip
+logaddexp2 = formula(
+    "logaddexp2", "``log2(2 ** input + 2 ** other)``",
+    lambda input, other: add(maximum(input, other), mul(log1p(exp2(neg(abs(sub(input, other))))), 1 / math.log(2))),
+)  # fmt: skip
 
 
 def logit(input: Any, eps: float | None = None) -> Tensor:

@@ -228,10 +228,11 @@ def cosine_embedding_loss(
     return reduced(add(same, other), reduction, "cosine_embedding_loss")
 
 
-def margin_ranking_loss(input1: Any, input2: Any, target: Any, margin: float = 0.0, reduction: str = "mean") -> Tensor:
-    """Return ``max(0, margin - target * (input1 - input2))``, reduced."""
-    losses = clamp(add(mul(neg(target), sub(input1, input2)), margin), 0.0, None)
-    return reduced(losses, reduction, "margin_ranking_loss")
+margin_ranking_loss = formula(
+    "margin_ranking_loss", "``max(0, margin - target * (input1 - input2))``, reduced",
+    lambda input1, input2, target, margin=0.0, reduction="mean": reduced(
+        clamp(add(mul(neg(target), sub(input1, input2)), margin), 0.0, None), reduction, "margin_ranking_loss"),
+)  # fmt: skip
 
 
 def hinge_embedding_loss(inputs: Any, targets: Any, margin: float = 1.0, reduction: str = "mean") -> Tensor:
@@ -242,9 +243,11 @@ def hinge_embedding_loss(inputs: Any, targets: Any, margin: float = 1.0, reducti
     return reduced(losses, reduction, "hinge_embedding_loss")
 
 
-def soft_margin_loss(input: Any, target: Any, reduction: str = "mean") -> Tensor:
-    """Return ``log(1 + exp(-target * input))``, reduced."""
-    return reduced(emit("Softplus", neg(mul(target, input))), reduction, "soft_margin_loss")
+soft_margin_loss = formula(
+    "soft_margin_loss", "``log(1 + exp(-target * input))``, reduced",
+    lambda input, target, reduction="mean": reduced(
+        emit("Softplus", neg(mul(target, input))), reduction, "soft_margin_loss"),
+)  # fmt: skip
 
 
 def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: Any = 1.0, p: int = 2, eps: float = 1e-06,
