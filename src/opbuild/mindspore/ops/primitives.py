@@ -18,9 +18,7 @@ from opbuild.mindspore.host import on_data
 from opbuild.mindspore.ops import (
     activation,
     arithmetic,
-    assignment,
     creation,
-    linear,
     loss,
     matrices,
     random,
@@ -31,7 +29,7 @@ from opbuild.mindspore.ops import (
 )
 from opbuild.mindspore.ops.declaration import need_tensor
 from opbuild.mindspore.ops.gathering import gather
-from opbuild.mindspore.ops.linear import bias_add, dense, product
+from opbuild.mindspore.ops.linear import bias_add, product
 from opbuild.mindspore.ops.pooling import only_nchw
 from opbuild.mindspore.ops.primitive import Primitive, primitive, primitives
 from opbuild.mindspore.ops.reduction import sum
@@ -39,20 +37,11 @@ from opbuild.mindspore.ops.shaping import reshaped
 from opbuild.mindspore.tensor import Tensor
 
 # Arithmetic
-Add = TensorAdd = primitive("Add", arithmetic.add)
-Reciprocal = Inv = primitive("Reciprocal", arithmetic.reciprocal)
 
 # Comparison, logic, bits
-IsClose = primitive("IsClose", arithmetic.isclose, rtol=1e-05, atol=1e-08, equal_nan=False)
 
 # Activations
-CeLU = primitive("CeLU", activation.celu, alpha=1.0)
-Elu = primitive("Elu", activation.elu, alpha=1.0)
-FastGeLU = FastGelu = primitive("FastGeLU", activation.fast_gelu)
-GLU = primitive("GLU", activation.glu, axis=-1)
 HShrink = primitive("HShrink", activation.hardshrink, lambd=0.5)
-LogSoftmax = primitive("LogSoftmax", activation.log_softmax, axis=-1)
-SoftShrink = primitive("SoftShrink", activation.softshrink, lambd=0.5)
 
 
 def _softmax(logits: Any, axis: int | tuple[int, ...]) -> Tensor:
@@ -126,8 +115,6 @@ ArgMaxWithValue = primitive("ArgMaxWithValue", _with_value("ArgMax", "ReduceMax"
 ArgMinWithValue = primitive("ArgMinWithValue", _with_value("ArgMin", "ReduceMin"), axis=0, keep_dims=False)
 CumSum = primitive("CumSum", _cum_sum, exclusive=False, reverse=False)
 L2Normalize = primitive("L2Normalize", reduction.l2_normalize, axis=0, epsilon=1e-4)
-TopK = primitive("TopK", reduction.topk, sorted=True)
-Sort = primitive("Sort", reduction.sort, axis=-1, descending=False)
 
 
 # Products
@@ -148,30 +135,6 @@ BatchMatMul = primitive(
 )  # fmt: skip
 BiasAdd = primitive("BiasAdd", _bias_add, data_format="NCHW")
 
-# Without attributes
-globals().update(primitives(
-    ACos=arithmetic.acos, Abs=arithmetic.abs, Acosh=arithmetic.acosh, AddN=arithmetic.addn,
-    Addcdiv=arithmetic.addcdiv, Addcmul=arithmetic.addcmul, Asin=arithmetic.asin, Asinh=arithmetic.asinh,
-    Atan=arithmetic.atan, Atan2=arithmetic.atan2, Atanh=arithmetic.atanh, BitwiseAnd=arithmetic.bitwise_and,
-    BitwiseOr=arithmetic.bitwise_or, BitwiseXor=arithmetic.bitwise_xor, Ceil=arithmetic.ceil, Cos=arithmetic.cos,
-    Cosh=arithmetic.cosh, Dense=dense, Div=arithmetic.div, Equal=arithmetic.equal, Erf=arithmetic.erf,
-    Erfc=arithmetic.erfc, Exp=arithmetic.exp, Expm1=arithmetic.expm1, Floor=arithmetic.floor,
-    FloorDiv=arithmetic.floor_div, FloorMod=arithmetic.floor_mod, Greater=arithmetic.greater,
-    GreaterEqual=arithmetic.greater_equal, HSigmoid=activation.hardsigmoid, HSwish=activation.hardswish,
-    Hypot=arithmetic.hypot, Invert=arithmetic.bitwise_not, IsFinite=arithmetic.isfinite, IsInf=arithmetic.isinf,
-    IsNan=arithmetic.isnan, LeftShift=arithmetic.bitwise_left_shift, Lerp=arithmetic.lerp, Less=arithmetic.less,
-    LessEqual=arithmetic.less_equal, Log=arithmetic.log, Log1p=arithmetic.log1p, LogicalAnd=arithmetic.logical_and,
-    LogicalNot=arithmetic.logical_not, LogicalOr=arithmetic.logical_or, LogicalXor=arithmetic.logical_xor,
-    MaskedFill=arithmetic.masked_fill, Maximum=arithmetic.maximum, Minimum=arithmetic.minimum, Mish=activation.mish,
-    Mod=arithmetic.fmod, Mul=arithmetic.mul, Neg=arithmetic.neg, NotEqual=arithmetic.not_equal, PReLU=activation.prelu,
-    Pow=arithmetic.pow, ReLU=activation.relu, ReLU6=activation.relu6, RealDiv=arithmetic.div,
-    RightShift=arithmetic.bitwise_right_shift, Rint=arithmetic.round, Round=arithmetic.round, Rsqrt=arithmetic.rsqrt,
-    SeLU=activation.selu, Select=arithmetic.select, Sigmoid=activation.sigmoid, Sign=arithmetic.sign,
-    Sin=arithmetic.sin, Sinh=arithmetic.sinh, Softplus=activation.softplus, Softsign=activation.softsign,
-    Sqrt=arithmetic.sqrt, Square=arithmetic.square, SquaredDifference=arithmetic.squared_difference, Sub=arithmetic.sub,
-    Tan=arithmetic.tan, Tanh=arithmetic.tanh, Trunc=arithmetic.trunc,
-))  # fmt: skip
-
 
 def _nll(x: Any, y: Any, weight: Any, *, reduction: str, ignore_index: int) -> tuple[Tensor, Tensor]:
     """Return the loss and the weights that count."""
@@ -184,7 +147,6 @@ BCEWithLogitsLoss = primitive(
         loss.binary_cross_entropy_with_logits(x, y, weight, pos_weight, reduction),
     "Return the cross entropy of ``sigmoid(x)`` and labels, reduced.", reduction="mean",
 )  # fmt: skip
-BinaryCrossEntropy = primitive("BinaryCrossEntropy", loss.binary_cross_entropy, reduction="mean")
 KLDivLoss = primitive("KLDivLoss", loss.kl_div, reduction="mean")
 NLLLoss = primitive("NLLLoss", _nll, reduction="mean", ignore_index=-100)
 MultiMarginLoss = primitive(
@@ -196,23 +158,14 @@ MultilabelMarginLoss = primitive("MultilabelMarginLoss", loss.multilabel_margin,
 SigmoidCrossEntropyWithLogits = primitive(
     "SigmoidCrossEntropyWithLogits", lambda x, y: loss.binary_cross_entropy_with_logits(x, y, reduction="none")
 )
-SmoothL1Loss = primitive("SmoothL1Loss", loss.smooth_l1_loss, beta=1.0, reduction="none")
-SoftMarginLoss = primitive("SoftMarginLoss", loss.soft_margin_loss, reduction="mean")
 SoftmaxCrossEntropyWithLogits = primitive("SoftmaxCrossEntropyWithLogits", loss.softmax_cross_entropy)
 SparseSoftmaxCrossEntropyWithLogits = primitive(
     "SparseSoftmaxCrossEntropyWithLogits", loss.sparse_softmax_cross_entropy, "", "", is_grad=False
 )
-TripletMarginLoss = primitive(
-    "TripletMarginLoss", loss.triplet_margin_loss, p=2, swap=False, eps=1e-6, reduction="mean"
-)
-
-__all__ = names.public(vars(), Primitive)
 
 
 # Arithmetic
-ApproximateEqual = primitive("ApproximateEqual", arithmetic.approximate_equal, tolerance=1e-05)
 Logit = primitive("Logit", arithmetic.logit, eps=-1.0)
-NanToNum = primitive("NanToNum", arithmetic.nan_to_num, nan=None, posinf=None, neginf=None)
 
 
 def _l2_loss(x: Any) -> Tensor:
@@ -226,7 +179,6 @@ def _square_sums(x: Any, y: Any) -> tuple[Tensor, Tensor]:
 
 
 # Special functions
-Mvlgamma = primitive("Mvlgamma", special.mvlgamma, p=...)
 
 
 # Reductions and running functions
@@ -262,13 +214,10 @@ CountNonZero = primitive(
     "Return how many elements over ``dims`` are not zero, as int64.", dims=None,
 )  # fmt: skip
 CumProd = primitive("CumProd", _cumprod, exclusive=False, reverse=False)
-Cummax = primitive("Cummax", reduction.cummax, axis=...)
-Cummin = primitive("Cummin", reduction.cummin, axis=...)
 EuclideanNorm = primitive("EuclideanNorm", matrices.euclidean_norm, keep_dims=False)
 Histogram = primitive("Histogram", scattering.histc, bins=100, min=0.0, max=0.0)
 HistogramFixedWidth = primitive("HistogramFixedWidth", scattering.histogram_fixed_width, "", "nbins",
                                 nbins=..., dtype="int32")  # fmt: skip
-InTopK = primitive("InTopK", reduction.intopk, k=...)
 Median = primitive("Median", _median, global_median=False, axis=0, keep_dims=False, ignore_nan=False)
 NthElement = primitive("NthElement", _nth, reverse=False)
 ReduceStd = primitive(
@@ -287,16 +236,8 @@ Quantile = primitive(
 )  # fmt: skip
 
 # Linear algebra
-Cdist = primitive("Cdist", matrices.cdist, p=2.0)
-Cholesky = primitive("Cholesky", matrices.cholesky, upper=False)
-CholeskyInverse = primitive("CholeskyInverse", matrices.cholesky_inverse, upper=False)
-CholeskySolve = primitive("CholeskySolve", matrices.cholesky_solve, upper=False)
 Cross = primitive("Cross", matrices.cross, dim=-65530)
 MatrixInverse = primitive("MatrixInverse", matrices.matrix_inverse, adjoint=False)
-MatrixPower = primitive("MatrixPower", matrices.matrix_power, n=...)
-MatrixSolve = primitive("MatrixSolve", matrices.matrix_solve, adjoint=False)
-Ormqr = primitive("Ormqr", matrices.ormqr, left=True, transpose=False)
-Pdist = primitive("Pdist", matrices.pdist, p=2.0)
 Renorm = primitive("Renorm", matrices.renorm, "", "p dim maxnorm", p=..., dim=..., maxnorm=...)
 
 
@@ -328,7 +269,6 @@ Einsum = primitive("Einsum", lambda tensors, equation: matrices.einsum(equation,
                    "Return the sum of products that the equation describes.", equation=...)  # fmt: skip
 Lstsq = primitive("Lstsq", matrices.lstsq, "Return X with the least squares of ``matrix @ X - rhs``.", "",
                   fast=True, l2_regularizer=0.0)  # fmt: skip
-LuUnpack = primitive("LuUnpack", matrices.lu_unpack, unpack_data=True, unpack_pivots=True)
 MatrixTriangularSolve = primitive("MatrixTriangularSolve", _triangular, lower=True, adjoint=False)
 Svd = primitive("Svd", _svd, full_matrices=False, compute_uv=True)
 Qr = primitive("Qr", lambda x, full_matrices: matrices.qr(x, "complete" if full_matrices else "reduced"),
@@ -421,23 +361,12 @@ LogSpace = primitive("LogSpace", creation.logspace, steps=10, base=10, dtype=flo
 
 # Without attributes
 globals().update(primitives(
-    AccumulateNV2=arithmetic.accumulate_n, Angle=arithmetic.angle, Assign=assignment.assign,
-    AssignAdd=assignment.assign_add, AssignSub=assignment.assign_sub, BesselI0=special.bessel_i0,
-    BesselI0e=special.bessel_i0e, BesselI1=special.bessel_i1, BesselI1e=special.bessel_i1e, BesselJ0=special.bessel_j0,
-    BesselJ1=special.bessel_j1, BesselK0=special.bessel_k0, BesselK0e=special.bessel_k0e, BesselK1=special.bessel_k1,
-    BesselK1e=special.bessel_k1e, BesselY0=special.bessel_y0, BesselY1=special.bessel_y1, Betainc=special.betainc,
-    Bincount=_bincount, CheckNumerics=_check_numerics, Conj=arithmetic.conj, Depend=assignment.depend,
-    Digamma=special.digamma, DivNoNan=arithmetic.div_no_nan, Eps=arithmetic.eps, Erfinv=special.erfinv,
-    Fmax=arithmetic.fmax, Fmin=arithmetic.fmin, Gcd=special.gcd, Geqrf=matrices.geqrf, Ger=linear.outer,
-    Heaviside=arithmetic.heaviside, Igamma=special.igamma, Igammac=special.igammac, Imag=arithmetic.imag,
-    L2Loss=_l2_loss, Lcm=special.lcm, LerpScalar=arithmetic.lerp, Lgamma=special.lgamma,
-    LogMatrixDeterminant=matrices.log_matrix_determinant, LuSolve=matrices.lu_solve,
-    MatrixDeterminant=matrices.matrix_determinant, MatrixExp=matrices.matrix_exp,
-    MulNoNan=arithmetic.mul_no_nan, NextAfter=special.nextafter, Orgqr=matrices.orgqr,
-    Polygamma=special.polygamma, PopulationCount=special.population_count, Real=arithmetic.real, Sinc=arithmetic.sinc,
-    SquareSumAll=_square_sums, StopGradient=assignment.stop_gradient, Trace=matrices.trace,
-    TridiagonalMatMul=_tridiagonal, TruncateDiv=arithmetic.truncate_div, TruncateMod=arithmetic.truncate_mod,
-    Xdivy=arithmetic.xdivy, Xlogy=arithmetic.xlogy, Zeta=special.zeta,
+    AccumulateNV2=arithmetic.accumulate_n, Betainc=special.betainc, Bincount=_bincount, CheckNumerics=_check_numerics,
+    DivNoNan=arithmetic.div_no_nan, HSigmoid=activation.hardsigmoid, HSwish=activation.hardswish,
+    Invert=arithmetic.bitwise_not, L2Loss=_l2_loss, LeftShift=arithmetic.bitwise_left_shift, LerpScalar=arithmetic.lerp,
+    Mod=arithmetic.fmod, MulNoNan=arithmetic.mul_no_nan, RealDiv=arithmetic.div,
+    RightShift=arithmetic.bitwise_right_shift, Rint=arithmetic.round, SquareSumAll=_square_sums,
+    SquaredDifference=arithmetic.squared_difference, TridiagonalMatMul=_tridiagonal,
 ))  # fmt: skip
 
 __all__ = names.public(vars(), Primitive)

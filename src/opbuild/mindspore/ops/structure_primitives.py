@@ -18,7 +18,6 @@ from opbuild.mindspore.ops import (
     arithmetic,
     arranging,
     creation,
-    gathering,
     images,
     normalization,
     pooling,
@@ -29,7 +28,6 @@ from opbuild.mindspore.ops import (
 from opbuild.mindspore.ops.declaration import need_tensor
 from opbuild.mindspore.ops.gathering import gather
 from opbuild.mindspore.ops.pooling import (
-    adaptive_avg_pool2d,
     averaged,
     conv,
     conv_transpose,
@@ -83,7 +81,6 @@ Conv2DTranspose = primitive("Conv2DTranspose", _conv2d_transpose, out_channel=..
                             data_format="NCHW")  # fmt: skip
 MaxPool = primitive("MaxPool", _max_pool, kernel_size=1, strides=1, pad_mode="valid", data_format="NCHW")
 AvgPool = primitive("AvgPool", _avg_pool, kernel_size=1, strides=1, pad_mode="valid", data_format="NCHW")
-AdaptiveAvgPool2D = primitive("AdaptiveAvgPool2D", adaptive_avg_pool2d, output_size=...)
 
 
 def _nearest(x: Any, size: Any, align_corners: bool, half_pixel_centers: bool) -> Tensor:
@@ -123,8 +120,6 @@ def _layer_norm(
 
 BatchNorm = primitive("BatchNorm", _batch_norm, is_training=False, epsilon=1e-5, momentum=0.1, data_format="NCHW")
 LayerNorm = primitive("LayerNorm", _layer_norm, begin_norm_axis=1, begin_params_axis=1, epsilon=1e-7)
-RmsNorm = primitive("RmsNorm", normalization.rms_norm, epsilon=1e-6)
-LRN = primitive("LRN", normalization.lrn, depth_radius=5, bias=1.0, alpha=1.0, beta=0.5, norm_region="ACROSS_CHANNELS")
 Dropout = primitive(
     "Dropout", lambda x, keep_prob, Seed0, Seed1: dropped(x, keep_prob, x.type.dtype), keep_prob=0.5, Seed0=0, Seed1=0
 )
@@ -144,62 +139,33 @@ def _tensor_shape(x: Any) -> Tensor:
     return Tensor.of(np.array(shaping.shape(x), np.int64))
 
 
-BroadcastTo = primitive("BroadcastTo", shaping.broadcast_to, shape=...)
-Concat = primitive("Concat", shaping.concat, axis=0)
 Meshgrid = primitive("Meshgrid", lambda inputs, indexing: shaping.meshgrid(*inputs, indexing=indexing), indexing="xy")
 Pad = primitive(
     "Pad", lambda x, paddings: shaping.pad(x, [amount for pair in reversed(tuple(paddings)) for amount in pair]),
     "Return the tensor with zeros around it, a pair of amounts for each axis.", paddings=...,
 )  # fmt: skip
 ReverseV2 = primitive("ReverseV2", shaping.flip, "", "axis", axis=...)
-Roll = primitive("Roll", shaping.roll, shifts=..., dims=None)
 Split = primitive("Split", _split, axis=0, output_num=1)
 Squeeze = primitive("Squeeze", shaping.squeeze, axis=())
-Stack = primitive("Stack", shaping.stack, axis=0)
-StridedSlice = primitive("StridedSlice", arranging.strided_slice, begin_mask=0, end_mask=0, ellipsis_mask=0,
-                         new_axis_mask=0, shrink_axis_mask=0)  # fmt: skip
-Tril = primitive("Tril", shaping.tril, diagonal=0)
-Triu = primitive("Triu", shaping.triu, diagonal=0)
-Unstack = primitive("Unstack", shaping.unstack, "", "axis", axis=0, num=None)
+Unstack = Unpack = primitive("Unstack", shaping.unstack, "", "axis", axis=0, num=None)
 
 
 # Gather, scatter, creation
-Gather = GatherV2 = primitive("Gather", gathering.gather, batch_dims=0)
-OneHot = primitive("OneHot", gathering.one_hot, axis=-1)
 Range = primitive("Range", creation.arange, "", "", maxlen=1000000)
-Pack, Unpack = Stack, Unstack
-
-# Without attributes
-globals().update(primitives(
-    Cast=shaping.cast, DType=shaping.dtype, ExpandDims=shaping.expand_dims, Eye=creation.eye, Fill=creation.fill,
-    Flatten=shaping.flatten, GatherD=gathering.gather_d, GatherNd=gathering.gather_nd, Identity=shaping.identity,
-    LinSpace=creation.linspace, Ones=creation.ones, OnesLike=creation.ones_like, Rank=shaping.rank,
-    Reshape=shaping.reshape, ScalarToTensor=creation.scalar_to_tensor, ScatterNd=gathering.scatter_nd,
-    Shape=shaping.shape, Size=shaping.size, Slice=shaping.slice, TensorScatterUpdate=gathering.tensor_scatter_update,
-    TensorShape=_tensor_shape, Tile=shaping.tile, Transpose=shaping.transpose, Zeros=creation.zeros,
-    ZerosLike=creation.zeros_like,
-))  # fmt: skip
-
-__all__ = names.public(vars(), Primitive)
 
 
 # Shapes
 BatchToSpace = primitive("BatchToSpace", images.batch_to_space_nd, "", "block_size crops", block_size=..., crops=...)
-BatchToSpaceND = primitive("BatchToSpaceND", images.batch_to_space_nd, block_shape=..., crops=...)
 BatchToSpaceNDV2 = primitive(
     "BatchToSpaceNDV2",
     lambda x, block, crops: images.batch_to_space_nd(x, shaping.ints(block, "block_shape"), _pairs(crops)),
 )
 ChannelShuffle = primitive("ChannelShuffle", images.channel_shuffle, "", "group", group=...)
 DepthToSpace = primitive("DepthToSpace", images.depth_to_space, block_size=...)
-Expand = primitive("Expand", shaping.expand)
 FillV2 = primitive("FillV2", lambda shape, value: creation.full(shape, value, dtype=value.dtype))
 MatrixDiagPartV3 = primitive("MatrixDiagPartV3", arranging.matrix_diag_part, align="RIGHT_LEFT")
 MatrixDiagV3 = primitive("MatrixDiagV3", arranging.matrix_diag, align="RIGHT_LEFT")
 MatrixSetDiagV3 = primitive("MatrixSetDiagV3", arranging.matrix_set_diag, align="RIGHT_LEFT")
-MirrorPad = primitive("MirrorPad", images.mirror_pad, mode="REFLECT")
-Padding = primitive("Padding", images.padding, pad_dim_size=8)
-ReverseSequence = primitive("ReverseSequence", arranging.reverse_sequence, seq_dim=..., batch_dim=0)
 SpaceToBatch = primitive("SpaceToBatch", images.space_to_batch_nd, block_size=..., paddings=...)
 SpaceToBatchND = primitive("SpaceToBatchND", images.space_to_batch_nd, "", "block_shape paddings",
                            block_shape=..., paddings=...)  # fmt: skip
@@ -278,10 +244,6 @@ IndexAdd = primitive("IndexAdd", scattering.index_add, "", "axis", axis=..., use
 IndexPut = primitive(
     "IndexPut", lambda x, v, indices, accumulate: scattering.index_put(x, indices, v, bool(accumulate)), accumulate=0
 )
-InplaceAdd = primitive("InplaceAdd", scattering.inplace_add, indices=...)
-InplaceIndexAdd = primitive("InplaceIndexAdd", scattering.inplace_index_add, axis=...)
-InplaceSub = primitive("InplaceSub", scattering.inplace_sub, indices=...)
-InplaceUpdate = primitive("InplaceUpdate", scattering.inplace_update, indices=...)
 InplaceUpdateV2 = primitive("InplaceUpdateV2", lambda x, indices, v: scattering.inplace_update(x, v, indices))
 globals().update({
     f"Scatter{places}{how}": primitive(
@@ -289,7 +251,6 @@ globals().update({
     for places, nd in (("", ""), ("Nd", "nd_")) for how in ("Add", "Div", "Max", "Min", "Mul", "Sub", "Update")
 })  # fmt: skip
 ScatterAddWithAxis = primitive("ScatterAddWithAxis", scattering.scatter_add_with_axis, axis=0)
-TensorScatterElements = primitive("TensorScatterElements", scattering.tensor_scatter_elements, axis=0, reduction="none")
 
 # Selection and segments
 Bucketize = primitive("Bucketize", lambda x, boundaries: scattering.bucketize(
@@ -335,21 +296,15 @@ def _adaptive_max_pool3d(x: Any, output_size: Any) -> tuple[Tensor, Tensor]:
     return found, cast(places, "int32")
 
 
-AdaptiveAvgPool3D = primitive("AdaptiveAvgPool3D", pooling.adaptive_avg_pool3d, output_size=...)
 AdaptiveMaxPool2D = primitive(
     "AdaptiveMaxPool2D", lambda x, output_size: pooling.adaptive_with_indices(x, output_size, 2), output_size=...
 )
-AffineGrid = primitive("AffineGrid", images.affine_grid, align_corners=False)
-BoundingBoxDecode = primitive("BoundingBoxDecode", images.bounding_box_decode, max_shape=..., means=(0.0,) * 4,
-                              stds=(1.0,) * 4, wh_ratio_clip=0.016)  # fmt: skip
-BoundingBoxEncode = primitive("BoundingBoxEncode", images.bounding_box_encode, means=(0.0,) * 4, stds=(1.0,) * 4)
 Col2Im = primitive("Col2Im", images.col2im, "", "kernel_size dilation padding stride",
                    kernel_size=..., dilation=1, padding=0, stride=1)  # fmt: skip
 GridSampler2D = primitive(
     "GridSampler2D", images.grid_sample, "", "interpolation_mode padding_mode align_corners",
     interpolation_mode="bilinear", padding_mode="zeros", align_corners=False,
 )  # fmt: skip
-IOU = primitive("IOU", images.iou, mode="iou")
 Im2Col = primitive("Im2Col", images.im2col, ksizes=..., strides=1, dilations=1, pads=0)
 NMSWithMask = primitive("NMSWithMask", images.nms_with_mask, iou_threshold=0.5)
 MaxPoolWithArgmaxV2 = primitive(
@@ -424,20 +379,12 @@ ResizeLinear1D = primitive(
 
 # Without attributes
 globals().update(primitives(
-    AdaptiveMaxPool3D=_adaptive_max_pool3d, CheckValid=images.check_valid, ConjugateTranspose=shaping.transpose,
-    Diag=arranging.diag, DiagPart=arranging.diag_part, EmbeddingLookup=_embedding_lookup, EqualCount=_equal_count,
-    Fills=arranging.fills, IndexFill=scattering.index_fill, InvertPermutation=scattering.invert_permutation,
-    MaskedScatter=scattering.masked_scatter, MaskedSelect=scattering.masked_select,
-    MatrixBandPart=arranging.matrix_band_part, NonZero=scattering.nonzero, ParallelConcat=shaping.concat,
+    AdaptiveMaxPool3D=_adaptive_max_pool3d, ConjugateTranspose=shaping.transpose, DiagPart=arranging.diag_part,
+    EmbeddingLookup=_embedding_lookup, EqualCount=_equal_count, InvertPermutation=scattering.invert_permutation,
+    MaskedScatter=scattering.masked_scatter, ParallelConcat=shaping.concat,
     ScatterNonAliasingAdd=scattering.scatter_nd_add, SegmentMax=scattering.segment_max,
     SegmentMean=scattering.segment_mean, SegmentMin=scattering.segment_min, SegmentProd=scattering.segment_prod,
-    SegmentSum=scattering.segment_sum, TensorScatterAdd=scattering.tensor_scatter_add,
-    TensorScatterDiv=scattering.tensor_scatter_div, TensorScatterMax=scattering.tensor_scatter_max,
-    TensorScatterMin=scattering.tensor_scatter_min, TensorScatterMul=scattering.tensor_scatter_mul,
-    TensorScatterSub=scattering.tensor_scatter_sub, TupleToArray=creation.tuple_to_array, Unique=scattering.unique,
-    UniqueWithPad=scattering.unique_with_pad, UnravelIndex=_unravel, UnsortedSegmentMax=scattering.unsorted_segment_max,
-    UnsortedSegmentMin=scattering.unsorted_segment_min, UnsortedSegmentProd=scattering.unsorted_segment_prod,
-    UnsortedSegmentSum=scattering.unsorted_segment_sum,
+    SegmentSum=scattering.segment_sum, TensorShape=_tensor_shape, UnravelIndex=_unravel,
 ))  # fmt: skip
 
 __all__ = names.public(vars(), Primitive)
