@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from inspect import Parameter, Signature
+from inspect import Parameter, Signature, signature
 from typing import Any
 
 from opbuild.errors import ModelError, OptionError, ShapeError
@@ -68,6 +68,13 @@ def axis_in(axis: Any, rank: int, what: str) -> int:
     if not -least <= axis < least:
         raise ArgumentValueError(f"the axis of {what} is {axis}", f"it must be in [-{least}, {least})")
     return axis % least
+
+
+def defaults_of(function: Callable[..., Any], listed: str) -> dict[str, Any]:
+    """Return arguments of a function with their defaults; ``...`` for one that has none."""
+    taken = signature(function).parameters if listed else {}
+    found = {key: taken[key].default for key in listed.split()}
+    return {key: ... if default is Parameter.empty else default for key, default in found.items()}
 
 
 class Attributes:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from inspect import Parameter, signature
 from typing import Any
 
+from opbuild.mindspore.arguments import defaults_of
 from opbuild.mindspore.ops.primitive import Primitive, primitive
 
 __all__: list[str] = []
@@ -52,12 +52,6 @@ def namesakes(functions: Mapping[str, Any]) -> dict[str, Callable[..., Primitive
     """Return the classes, of functions by name."""
     known = {name.replace("_", ""): function for name, function in functions.items()}
     listed = {**dict.fromkeys(_PLAIN.split(), ""), **_WITH_ATTRIBUTES}
-    found = {name: _namesake(name, known[name.lower()], attributes.split()) for name, attributes in listed.items()}
+    found = {name: primitive(name, known[name.lower()], **defaults_of(known[name.lower()], attributes))
+             for name, attributes in listed.items()}  # fmt: skip
     return {**found, **{also: found[name] for also, name in _ALSO.items()}}
-
-
-def _namesake(name: str, function: Callable[..., Any], attributes: list[str]) -> Callable[..., Primitive]:
-    taken = signature(function).parameters if attributes else {}
-    defaults = {key: taken[key].default for key in attributes}
-    return primitive(name, function, **{key: ... if value is Parameter.empty else value
-                                        for key, value in defaults.items()})  # fmt: skip
