@@ -109,24 +109,25 @@ def uniform(self: Tensor, from_: Any = 0.0, to: Any = 1.0, generator: Any = None
     return drawn("uniform", lambda random: random.uniform(low, high, self.shape), self.dtype)
 
 
-def normal(self: Tensor, mean: float = 0, std: float = 1, *, generator: Any = None) -> Tensor:
-    """Return numbers drawn from a normal distribution, in the shape and type of the tensor."""
-    return drawn("normal", lambda random: random.normal(mean, std, self.shape), self.dtype)
+normal = formula("normal", "numbers drawn from a normal distribution, in the shape and type of the tensor",
+                 lambda self, mean=0, std=1, *, generator=None: _drawn(self, "normal", mean, std))  # fmt: skip
+log_normal = formula("log_normal", "numbers drawn from a log-normal distribution, in the shape and type of the tensor",
+                     lambda self, mean=1.0, std=2.0: drawn(
+                         "log_normal", lambda random: random.lognormal(mean, std, self.shape), self.dtype))  # fmt: skip
+exponential = formula("exponential",
+                      "numbers drawn from an exponential distribution, in the shape and type of the tensor",
+                      lambda self, lambd=1, *, generator=None: _drawn(self, "exponential", 1 / lambd))  # fmt: skip
 
 
-def log_normal(self: Tensor, mean: float = 1.0, std: float = 2.0) -> Tensor:
-    """Return numbers drawn from a log-normal distribution, in the shape and type of the tensor."""
-    return drawn("log_normal", lambda random: random.lognormal(mean, std, self.shape), self.dtype)
+def _drawn(self: Tensor, distribution: str, *parameters: float, name: str = "") -> Tensor:
+    return drawn(
+        name or distribution, lambda random: getattr(random, distribution)(*parameters, self.shape), self.dtype
+    )
 
 
 def cauchy(self: Tensor, median: float = 0.0, sigma: float = 1.0) -> Tensor:
     """Return numbers drawn from a Cauchy distribution, in the shape and type of the tensor."""
     return drawn("cauchy", lambda random: random.standard_cauchy(self.shape) * sigma + median, self.dtype)
-
-
-def exponential(self: Tensor, lambd: float = 1, *, generator: Any = None) -> Tensor:
-    """Return numbers drawn from an exponential distribution, in the shape and type of the tensor."""
-    return drawn("exponential", lambda random: random.exponential(1 / lambd, self.shape), self.dtype)
 
 
 def random_integers(self: Tensor, from_: int = 0, to: int | None = None, *, generator: Any = None) -> Tensor:
@@ -147,9 +148,11 @@ def choose(self: Any, choices: Any, mode: Any = "clip") -> Any:
     return np.choose(self.astype(np.int64), list(pool), mode=mode)
 
 
-def allclose(self: Tensor, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
-    """Return whether all elements are close to those of another tensor."""
-    return bool(ops.all(ops.isclose(self, other, rtol, atol, equal_nan)))
+allclose = formula(
+    "allclose", "whether all elements are close to those of another tensor",
+    lambda self, other, rtol=1e-05, atol=1e-08, equal_nan=False: bool(
+        ops.all(ops.isclose(self, other, rtol, atol, equal_nan))),
+)  # fmt: skip
 
 
 def stride(self: Tensor, dim: int | None = None) -> Any:
@@ -234,40 +237,28 @@ def device(self: Tensor) -> str:
 
 
 OVERLOADS: dict[str, Callable[..., Any]] = {
-    "allclose": allclose, "bernoulli": bernoulli, "cauchy": cauchy, "choose": choose, "clone": clone, "fill": fill,
-    "fill_diagonal": fill_diagonal, "gather": gather, "get_bytes": get_bytes, "index_add": index_add,
-    "index_put": scattering.index_put, "init_data": init_data, "is_signed": is_signed, "kthvalue": scattering.kthvalue,
-    "log_normal": log_normal, "masked_scatter": scattering.masked_scatter, "ndimension": Tensor.dim,
-    "nelement": Tensor.numel, "new_empty": new_empty, "new_full": new_full, "new_ones": new_ones,
-    "new_zeros": new_zeros, "permute": permute, "ptp": reduction.ptp, "qr": qr, "resize": resize,
-    "scatter_add": scatter_add, "scatter_div": ops.tensor_scatter_div, "scatter_max": ops.tensor_scatter_max,
-    "scatter_min": ops.tensor_scatter_min, "scatter_mul": ops.tensor_scatter_mul,
-    "scatter_sub": ops.tensor_scatter_sub, "searchsorted": searchsorted, "select": select,
-    "storage_offset": storage_offset, "squeeze": squeeze, "stride": stride, "sum_to_size": sum_to_size,
-    "to": to, "trace": trace,
-    "transpose": transpose, "triangular_solve": matrices.triangular_solve, "uniform": uniform,
-    "unique": unique, "value": value,
+    **{each.__name__: each for each in (
+        allclose, bernoulli, cauchy, choose, clone, fill, fill_diagonal, gather, get_bytes, index_add, init_data,
+        is_signed, log_normal, matrices.triangular_solve, new_empty, new_full, new_ones, new_zeros, permute,
+        qr, reduction.ptp, resize, scatter_add, scattering.index_put, scattering.kthvalue, scattering.masked_scatter,
+        searchsorted, select, squeeze, storage_offset, stride, sum_to_size, to, trace, transpose, uniform, unique, value,
+    )},
+    **{f"scatter_{how}": getattr(ops, f"tensor_scatter_{how}") for how in ("div", "max", "min", "mul", "sub")},
+    "ndimension": Tensor.dim, "nelement": Tensor.numel,
 }  # fmt: skip
 """Methods by name."""
 
-PROPERTIES: dict[str, Callable[..., Any]] = {
-    "H": turned,
-    "data": value,
-    "device": device,
-    "mH": turned,
-    "mT": turned,
-}
+PROPERTIES = {"H": turned, "data": value, "device": device, "mH": turned, "mT": turned}
 """Properties by name."""
 
 IN_PLACE: dict[str, Callable[..., Any]] = {
-    "add_": add, "copy_": copy_from, "addmm_": ops.addmm,
-    "bernoulli_": bernoulli_of, "clamp_": ops.clamp, "div_": ops.div,
-    "erfinv_": ops.erfinv, "exp_": ops.exp, "exponential_": exponential, "fill_": fill,
-    "fill_diagonal_": fill_diagonal, "floor_": ops.floor, "floor_divide_": ops.floor_divide, "index_add_": index_add,
-    "index_copy_": index_copy, "index_fill_": ops.index_fill, "index_put_": scattering.index_put, "log_": ops.log,
-    "masked_fill_": ops.masked_fill, "masked_scatter_": scattering.masked_scatter, "mul_": ops.mul, "normal_": normal,
-    "random_": random_integers, "remainder_": ops.remainder, "scatter_": ops.scatter, "scatter_add_": scatter_add,
-    "sigmoid_": ops.sigmoid, "sign_": ops.sign, "sub_": ops.subtract, "tanh_": ops.tanh, "uniform_": uniform,
+    **{f"{each.__name__}_": each for each in (
+        add, exponential, fill, fill_diagonal, index_add, index_copy, normal, ops.addmm, ops.clamp, ops.div, ops.erfinv,
+        ops.exp, ops.floor, ops.floor_divide, ops.index_fill, ops.log, ops.masked_fill, ops.mul, ops.remainder,
+        ops.scatter, ops.sigmoid, ops.sign, ops.tanh, scatter_add, scattering.index_put, scattering.masked_scatter,
+        uniform,
+    )},
+    "bernoulli_": bernoulli_of, "copy_": copy_from, "random_": random_integers, "sub_": ops.subtract,
     "zero_": ops.zeros_like,
 }  # fmt: skip
 """Methods that give the tensor the result of a function."""
