@@ -77,6 +77,12 @@ def defaults_of(function: Callable[..., Any], listed: str) -> dict[str, Any]:
     return {key: ... if default is Parameter.empty else default for key, default in found.items()}
 
 
+def keyword_only(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the keyword-only arguments of a function with their defaults; ``...`` for one that has none."""
+    taken = signature(function).parameters.values()
+    return defaults_of(function, " ".join(each.name for each in taken if each.kind is Parameter.KEYWORD_ONLY))
+
+
 class Attributes:
     """What the constructor of an operator or layer takes: names in order with their defaults.
 

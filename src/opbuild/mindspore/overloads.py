@@ -241,14 +241,17 @@ OVERLOADS: dict[str, Callable[..., Any]] = {
         allclose, bernoulli, cauchy, choose, clone, fill, fill_diagonal, gather, get_bytes, index_add, init_data,
         is_signed, log_normal, matrices.triangular_solve, new_empty, new_full, new_ones, new_zeros, permute,
         qr, reduction.ptp, resize, scatter_add, scattering.index_put, scattering.kthvalue, scattering.masked_scatter,
-        searchsorted, select, squeeze, storage_offset, stride, sum_to_size, to, trace, transpose, uniform, unique, value,
+        searchsorted, select, squeeze, storage_offset, stride, sum_to_size, to, trace, transpose, uniform, unique,
+        value,
     )},
     **{f"scatter_{how}": getattr(ops, f"tensor_scatter_{how}") for how in ("div", "max", "min", "mul", "sub")},
     "ndimension": Tensor.dim, "nelement": Tensor.numel,
 }  # fmt: skip
 """Methods by name."""
 
-PROPERTIES = {"H": turned, "data": value, "device": device, "mH": turned, "mT": turned}
+PROPERTIES = {
+    "H": turned, "data": value, "device": device, "mH": turned, "mT": turned,
+}  # fmt: skip
 """Properties by name."""
 
 IN_PLACE: dict[str, Callable[..., Any]] = {

@@ -31,20 +31,17 @@ from opbuild.mindspore.ops.declaration import need_tensor
 from opbuild.mindspore.ops.gathering import gather
 from opbuild.mindspore.ops.linear import bias_add, product
 from opbuild.mindspore.ops.pooling import only_nchw
-from opbuild.mindspore.ops.primitive import Primitive, primitive, primitives
+from opbuild.mindspore.ops.primitive import Primitive, operator, primitive, primitives
 from opbuild.mindspore.ops.reduction import sum
 from opbuild.mindspore.ops.shaping import reshaped
 from opbuild.mindspore.tensor import Tensor
-
-# Arithmetic
-
-# Comparison, logic, bits
 
 # Activations
 HShrink = primitive("HShrink", activation.hardshrink, lambd=0.5)
 
 
-def _softmax(logits: Any, axis: int | tuple[int, ...]) -> Tensor:
+@operator
+def Softmax(logits: Any, *, axis: int | tuple[int, ...] = -1) -> Tensor:
     """Return the softmax along one axis."""
     if isinstance(axis, tuple):
         if len(axis) != 1:
@@ -55,7 +52,6 @@ def _softmax(logits: Any, axis: int | tuple[int, ...]) -> Tensor:
 
 GeLU = Gelu = primitive("GeLU", lambda x: activation.gelu(x, "tanh"),
                         "Return the GELU with tanh, which is MindSpore's primitive.")  # fmt: skip
-Softmax = primitive("Softmax", _softmax, axis=-1)
 
 
 # Reductions
@@ -67,7 +63,8 @@ def _reduction(op_type: str) -> Callable[..., Tensor]:
     return function
 
 
-def _reduce_sum(x: Any, axis: Any = (), *, keep_dims: bool, skip_mode: bool) -> Tensor:
+@operator
+def ReduceSum(x: Any, axis: Any = (), *, keep_dims: bool = False, skip_mode: bool = False) -> Tensor:
     """Return the sum over ``axis``; an empty axis means all, or with ``skip_mode`` none."""
     tensor = need_tensor(x, "ReduceSum")
     if skip_mode and (axis is None or axis == ()):
@@ -96,63 +93,62 @@ def _with_value(op_type: str, extreme: str) -> Callable[..., tuple[Tensor, Tenso
     return function
 
 
-def _cum_sum(x: Any, axis: Any, exclusive: bool, reverse: bool) -> Tensor:
+@operator
+def CumSum(x: Any, axis: Any, *, exclusive: bool = False, reverse: bool = False) -> Tensor:
     """Return the running sums along ``axis``."""
     tensor = need_tensor(x, "CumSum")
     return emit("CumSum", tensor, np.asarray(int(axis), np.int64), exclusive=int(exclusive), reverse=int(reverse))
 
 
-ReduceAll = primitive("ReduceAll", lambda x, axis=(), *, keep_dims: reduction.all(x, axis, keep_dims), keep_dims=False)
-ReduceAny = primitive("ReduceAny", lambda x, axis=(), *, keep_dims: reduction.any(x, axis, keep_dims), keep_dims=False)
+ReduceAll = primitive("ReduceAll", lambda x, axis=(), *, keep_dims=False: reduction.all(x, axis, keep_dims))
+ReduceAny = primitive("ReduceAny", lambda x, axis=(), *, keep_dims=False: reduction.any(x, axis, keep_dims))
 ReduceMax = primitive("ReduceMax", _reduction("ReduceMax"), keep_dims=False)
 ReduceMean = primitive("ReduceMean", _reduction("ReduceMean"), keep_dims=False)
 ReduceMin = primitive("ReduceMin", _reduction("ReduceMin"), keep_dims=False)
 ReduceProd = primitive("ReduceProd", _reduction("ReduceProd"), keep_dims=False)
-ReduceSum = primitive("ReduceSum", _reduce_sum, keep_dims=False, skip_mode=False)
 Argmax = primitive("Argmax", _index_of("ArgMax", "greatest"), axis=-1, output_type=int32)
 Argmin = primitive("Argmin", _index_of("ArgMin", "smallest"), axis=-1, output_type=int32)
 ArgMaxWithValue = primitive("ArgMaxWithValue", _with_value("ArgMax", "ReduceMax"), axis=0, keep_dims=False)
 ArgMinWithValue = primitive("ArgMinWithValue", _with_value("ArgMin", "ReduceMin"), axis=0, keep_dims=False)
-CumSum = primitive("CumSum", _cum_sum, exclusive=False, reverse=False)
 L2Normalize = primitive("L2Normalize", reduction.l2_normalize, axis=0, epsilon=1e-4)
 
 
 # Products
-def _bias_add(x: Any, bias: Any, data_format: str) -> Tensor:
+@operator
+def BiasAdd(x: Any, bias: Any, *, data_format: str = "NCHW") -> Tensor:
     """Return the tensor plus one number for each channel."""
     only_nchw(data_format)
     return bias_add(x, bias)
 
 
 MatMul = primitive(
-    "MatMul", lambda a, b, transpose_a, transpose_b: product(a, b, transpose_a, transpose_b, "MatMul", 2),
-    "Return the product of two matrices, each transposed first if asked.", transpose_a=False, transpose_b=False,
+    "MatMul", lambda a, b, *, transpose_a=False, transpose_b=False:
+        product(a, b, transpose_a, transpose_b, "MatMul", 2),
+    "Return the product of two matrices, each transposed first if asked.",
 )  # fmt: skip
 BatchMatMul = primitive(
-    "BatchMatMul", lambda a, b, transpose_a, transpose_b: product(a, b, transpose_a, transpose_b, "BatchMatMul", None),
+    "BatchMatMul", lambda a, b, *, transpose_a=False, transpose_b=False:
+        product(a, b, transpose_a, transpose_b, "BatchMatMul", None),
     "Return the products of two stacks of matrices, each matrix transposed first if asked.",
-    transpose_a=False, transpose_b=False,
 )  # fmt: skip
-BiasAdd = primitive("BiasAdd", _bias_add, data_format="NCHW")
 
 
-def _nll(x: Any, y: Any, weight: Any, *, reduction: str, ignore_index: int) -> tuple[Tensor, Tensor]:
+@operator
+def NLLLoss(x: Any, y: Any, weight: Any, *, reduction: str = "mean", ignore_index: int = -100) -> tuple[Tensor, Tensor]:
     """Return the loss and the weights that count."""
     used = gather(weight, y, 0)
     return loss.nll_loss(x, y, weight, ignore_index, reduction), sum(used)
 
 
 BCEWithLogitsLoss = primitive(
-    "BCEWithLogitsLoss", lambda x, y, weight=None, pos_weight=None, *, reduction:
+    "BCEWithLogitsLoss", lambda x, y, weight=None, pos_weight=None, *, reduction="mean":
         loss.binary_cross_entropy_with_logits(x, y, weight, pos_weight, reduction),
-    "Return the cross entropy of ``sigmoid(x)`` and labels, reduced.", reduction="mean",
+    "Return the cross entropy of ``sigmoid(x)`` and labels, reduced.",
 )  # fmt: skip
 KLDivLoss = primitive("KLDivLoss", loss.kl_div, reduction="mean")
-NLLLoss = primitive("NLLLoss", _nll, reduction="mean", ignore_index=-100)
 MultiMarginLoss = primitive(
-    "MultiMarginLoss", lambda x, target, weight=None, *, p, margin, reduction: loss.multi_margin_loss(
-        x, target, p, margin, weight, reduction),
-    p=1, margin=1.0, reduction="mean",
+    "MultiMarginLoss", lambda x, target, weight=None, *, p=1, margin=1.0, reduction="mean":
+        loss.multi_margin_loss(x, target, p, margin, weight, reduction),
 )  # fmt: skip
 MultilabelMarginLoss = primitive("MultilabelMarginLoss", loss.multilabel_margin, reduction="mean")
 SigmoidCrossEntropyWithLogits = primitive(
@@ -168,41 +164,45 @@ SparseSoftmaxCrossEntropyWithLogits = primitive(
 Logit = primitive("Logit", arithmetic.logit, eps=-1.0)
 
 
-def _l2_loss(x: Any) -> Tensor:
+@operator
+def L2Loss(x: Any) -> Tensor:
     """Return half the sum of squares."""
     return arithmetic.mul(reduction.reduce_sum(arithmetic.square(x)), 0.5)
 
 
-def _square_sums(x: Any, y: Any) -> tuple[Tensor, Tensor]:
+@operator
+def SquareSumAll(x: Any, y: Any) -> tuple[Tensor, Tensor]:
     """Return the sums of squares of two tensors."""
     return reduction.reduce_sum(arithmetic.square(x)), reduction.reduce_sum(arithmetic.square(y))
 
 
-# Special functions
-
-
 # Reductions and running functions
-def _cumprod(x: Any, axis: Any, exclusive: bool, reverse: bool) -> Tensor:
+@operator
+def CumProd(x: Any, axis: Any, *, exclusive: bool = False, reverse: bool = False) -> Tensor:
     """Return the running products along ``axis``."""
     place = np.asarray(int(axis) % x.ndim, np.int64)
     return emit("CumProd", x, place, exclusive=int(exclusive), reverse=int(reverse))
 
 
-def _bincount(array: Any, size: Any, weights: Any) -> Tensor:
+@operator
+def Bincount(array: Any, size: Any, weights: Any) -> Tensor:
     """Return the sums of the weights of each integer below ``size``."""
     result: Tensor = scattering.bincount(array, weights, int(size))
     return result[: int(size)]  # type: ignore[index,no-any-return]
 
 
+@operator
 @on_data
-def _nth(input: Any, n: Any, reverse: bool) -> Any:
+def NthElement(input: Any, n: Any, *, reverse: bool = False) -> Any:
     """Return the ``n``-th smallest (or greatest) element along the last axis."""
     ordered = np.sort(input, -1)
     place = int(np.asarray(n))
     return ordered[..., -1 - place if reverse else place]
 
 
-def _median(x: Any, global_median: bool, axis: int, keep_dims: bool, ignore_nan: bool) -> tuple[Tensor, Tensor]:
+@operator
+def Median(x: Any, *, global_median: bool = False, axis: int = 0, keep_dims: bool = False,
+           ignore_nan: bool = False) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return the middle element and its index."""
     if global_median:
         return reduction.median(reshaped(x, (x.size,)), 0)
@@ -210,19 +210,17 @@ def _median(x: Any, global_median: bool, axis: int, keep_dims: bool, ignore_nan:
 
 
 CountNonZero = primitive(
-    "CountNonZero", lambda x, dims: reduction.count_nonzero(x, () if dims is None else dims, False, int64),
-    "Return how many elements over ``dims`` are not zero, as int64.", dims=None,
+    "CountNonZero", lambda x, *, dims=None: reduction.count_nonzero(x, () if dims is None else dims, False, int64),
+    "Return how many elements over ``dims`` are not zero, as int64.",
 )  # fmt: skip
-CumProd = primitive("CumProd", _cumprod, exclusive=False, reverse=False)
 EuclideanNorm = primitive("EuclideanNorm", matrices.euclidean_norm, keep_dims=False)
 Histogram = primitive("Histogram", scattering.histc, bins=100, min=0.0, max=0.0)
 HistogramFixedWidth = primitive("HistogramFixedWidth", scattering.histogram_fixed_width, "", "nbins",
                                 nbins=..., dtype="int32")  # fmt: skip
-Median = primitive("Median", _median, global_median=False, axis=0, keep_dims=False, ignore_nan=False)
-NthElement = primitive("NthElement", _nth, reverse=False)
 ReduceStd = primitive(
-    "ReduceStd", lambda x, axis, unbiased, keep_dims: reduction.std_mean(x, axis or None, int(unbiased), keep_dims),
-    "Return the standard deviation and the mean.", axis=(), unbiased=True, keep_dims=False,
+    "ReduceStd", lambda x, *, axis=(), unbiased=True, keep_dims=False:
+        reduction.std_mean(x, axis or None, int(unbiased), keep_dims),
+    "Return the standard deviation and the mean.",
 )  # fmt: skip
 
 
@@ -230,9 +228,9 @@ LpNorm = primitive("LpNorm", matrices.vector_norm, "Return the norm of order ``p
                    axis=..., p=2, keep_dims=False, epsilon=1e-12)  # fmt: skip
 NuclearNorm = primitive("NuclearNorm", matrices.nuclear_norm, dim=None, keepdim=False)
 Quantile = primitive(
-    "Quantile", lambda x, q, dim, keep_dims, ignore_nan: (
-        reduction.nanquantile if ignore_nan else reduction.quantile)(x, q, dim, keep_dims),
-    "Return the elements at the shares ``q`` of the order.", dim=None, keep_dims=False, ignore_nan=False,
+    "Quantile", lambda x, q, *, dim=None, keep_dims=False, ignore_nan=False:
+        (reduction.nanquantile if ignore_nan else reduction.quantile)(x, q, dim, keep_dims),
+    "Return the elements at the shares ``q`` of the order.",
 )  # fmt: skip
 
 # Linear algebra
@@ -241,7 +239,8 @@ MatrixInverse = primitive("MatrixInverse", matrices.matrix_inverse, adjoint=Fals
 Renorm = primitive("Renorm", matrices.renorm, "", "p dim maxnorm", p=..., dim=..., maxnorm=...)
 
 
-def _svd(x: Any, full_matrices: bool, compute_uv: bool) -> Any:
+@operator
+def Svd(x: Any, *, full_matrices: bool = False, compute_uv: bool = True) -> Any:
     """Return the singular values and vectors; zeros for the vectors if they are not asked for."""
     if compute_uv:
         return matrices.svd(x, full_matrices)
@@ -249,15 +248,17 @@ def _svd(x: Any, full_matrices: bool, compute_uv: bool) -> Any:
     return matrices.svd(x, compute_uv=False), none, none
 
 
+@operator
 @on_data
-def _triangular(matrix: Any, rhs: Any, lower: bool, adjoint: bool) -> Any:
+def MatrixTriangularSolve(matrix: Any, rhs: Any, *, lower: bool = True, adjoint: bool = False) -> Any:
     """Return X of ``matrix @ X = rhs`` for triangular matrices."""
     half = np.tril(matrix) if lower else np.triu(matrix)
     return np.linalg.solve(np.swapaxes(half, -1, -2) if adjoint else half, rhs)
 
 
+@operator
 @on_data
-def _tridiagonal(superdiag: Any, maindiag: Any, subdiag: Any, rhs: Any) -> Any:
+def TridiagonalMatMul(superdiag: Any, maindiag: Any, subdiag: Any, rhs: Any) -> Any:
     """Return the product of a matrix of three diagonals and ``rhs``."""
     result = maindiag[..., 0, :, None] * rhs
     result[..., :-1, :] += superdiag[..., 0, :-1, None] * rhs[..., 1:, :]
@@ -265,14 +266,16 @@ def _tridiagonal(superdiag: Any, maindiag: Any, subdiag: Any, rhs: Any) -> Any:
     return result
 
 
-Einsum = primitive("Einsum", lambda tensors, equation: matrices.einsum(equation, *tensors),
-                   "Return the sum of products that the equation describes.", equation=...)  # fmt: skip
+Einsum = primitive(
+    "Einsum", lambda tensors, *, equation: matrices.einsum(equation, *tensors),
+    "Return the sum of products that the equation describes.",
+)  # fmt: skip
 Lstsq = primitive("Lstsq", matrices.lstsq, "Return X with the least squares of ``matrix @ X - rhs``.", "",
                   fast=True, l2_regularizer=0.0)  # fmt: skip
-MatrixTriangularSolve = primitive("MatrixTriangularSolve", _triangular, lower=True, adjoint=False)
-Svd = primitive("Svd", _svd, full_matrices=False, compute_uv=True)
-Qr = primitive("Qr", lambda x, full_matrices: matrices.qr(x, "complete" if full_matrices else "reduced"),
-               "Return an orthogonal and an upper triangular factor.", full_matrices=False)  # fmt: skip
+Qr = primitive(
+    "Qr", lambda x, *, full_matrices=False: matrices.qr(x, "complete" if full_matrices else "reduced"),
+    "Return an orthogonal and an upper triangular factor.",
+)  # fmt: skip
 
 
 # Random numbers
@@ -290,7 +293,8 @@ def _seed(seed: int, seed2: int) -> int | None:
     return seed * 65537 + seed2 if seed or seed2 else None
 
 
-def _truncated_normal(shape: Any, dtype: Any, seed: int, seed2: int) -> Tensor:
+@operator
+def TruncatedNormal(shape: Any, *, dtype: Any = float32, seed: int = 0, seed2: int = 0) -> Tensor:
     """Return numbers drawn from the normal distribution within 2 deviations."""
 
     def values(generator: Any) -> Any:
@@ -308,17 +312,16 @@ RandomShuffle = primitive("RandomShuffle", _seeded(random.shuffle), seed=0, seed
 RandpermV2 = primitive("RandpermV2", random.randperm, seed=0, offset=0, dtype=int64)
 Gamma = primitive("Gamma", _seeded(random.gamma), seed=0, seed2=0)
 Multinomial = primitive(
-    "Multinomial", lambda x, num_samples, seed, seed2, dtype:
+    "Multinomial", lambda x, num_samples, *, seed=0, seed2=0, dtype=int32:
         cast(random.multinomial(x, int(num_samples), True, _seed(seed, seed2)), dtype.name),
-    "Return indices drawn with the probabilities of each row.", seed=0, seed2=0, dtype=int32,
+    "Return indices drawn with the probabilities of each row.",
 )  # fmt: skip
 Poisson = primitive(
-    "Poisson", lambda shape, mean, seed, seed2: cast(random.poisson(shape, mean, _seed(seed, seed2)), "int32"),
-    "Return integers (int32) drawn from Poisson distributions.", seed=0, seed2=0,
+    "Poisson", lambda shape, mean, *, seed=0, seed2=0: cast(random.poisson(shape, mean, _seed(seed, seed2)), "int32"),
+    "Return integers (int32) drawn from Poisson distributions.",
 )  # fmt: skip
 StandardLaplace = primitive("StandardLaplace", _seeded(random.standard_laplace), seed=0, seed2=0)
 StandardNormal = primitive("StandardNormal", _seeded(random.standard_normal), seed=0, seed2=0)
-TruncatedNormal = primitive("TruncatedNormal", _truncated_normal, dtype=float32, seed=0, seed2=0)
 UniformInt = primitive(
     "UniformInt", _seeded(lambda shape, low, high, seed: random.uniform(shape, low, high, seed, int32),
                           "Return integers (int32) drawn evenly from the first number to below the second."),
@@ -331,8 +334,9 @@ UniformReal = primitive(
 )  # fmt: skip
 
 
+@operator
 @on_data
-def _check_numerics(x: Any) -> Any:
+def CheckNumerics(x: Any) -> Any:
     """Return the tensor if its elements are finite."""
     for name, found in (("Inf", np.isinf(x).any()), ("NaN", np.isnan(x).any())):
         if found:
@@ -340,7 +344,8 @@ def _check_numerics(x: Any) -> Any:
     return x
 
 
-def _cumulative_log_sum_exp(x: Any, axis: Any, *, exclusive: bool, reverse: bool) -> Tensor:
+@operator
+def CumulativeLogsumexp(x: Any, axis: Any, *, exclusive: bool = False, reverse: bool = False) -> Tensor:
     """Return the logarithms of the running sums of ``exp(x)``."""
     if exclusive:
         raise ArgumentValueError("CumulativeLogsumexp was given exclusive=True", "opbuild has it for exclusive=False")
@@ -348,9 +353,6 @@ def _cumulative_log_sum_exp(x: Any, axis: Any, *, exclusive: bool, reverse: bool
     turned = shaping.flip(x, (place,)) if reverse else x
     result = reduction.logcumsumexp(turned, place)
     return shaping.flip(result, (place,)) if reverse else result
-
-
-CumulativeLogsumexp = primitive("CumulativeLogsumexp", _cumulative_log_sum_exp, exclusive=False, reverse=False)
 
 
 # Windows, assignment, marks
@@ -361,12 +363,11 @@ LogSpace = primitive("LogSpace", creation.logspace, steps=10, base=10, dtype=flo
 
 # Without attributes
 globals().update(primitives(
-    AccumulateNV2=arithmetic.accumulate_n, Betainc=special.betainc, Bincount=_bincount, CheckNumerics=_check_numerics,
-    DivNoNan=arithmetic.div_no_nan, HSigmoid=activation.hardsigmoid, HSwish=activation.hardswish,
-    Invert=arithmetic.bitwise_not, L2Loss=_l2_loss, LeftShift=arithmetic.bitwise_left_shift, LerpScalar=arithmetic.lerp,
-    Mod=arithmetic.fmod, MulNoNan=arithmetic.mul_no_nan, RealDiv=arithmetic.div,
-    RightShift=arithmetic.bitwise_right_shift, Rint=arithmetic.round, SquareSumAll=_square_sums,
-    SquaredDifference=arithmetic.squared_difference, TridiagonalMatMul=_tridiagonal,
+    AccumulateNV2=arithmetic.accumulate_n, Betainc=special.betainc, DivNoNan=arithmetic.div_no_nan,
+    HSigmoid=activation.hardsigmoid, HSwish=activation.hardswish, Invert=arithmetic.bitwise_not,
+    LeftShift=arithmetic.bitwise_left_shift, LerpScalar=arithmetic.lerp, Mod=arithmetic.fmod,
+    MulNoNan=arithmetic.mul_no_nan, RealDiv=arithmetic.div, RightShift=arithmetic.bitwise_right_shift,
+    Rint=arithmetic.round, SquaredDifference=arithmetic.squared_difference,
 ))  # fmt: skip
 
 __all__ = names.public(vars(), Primitive)
