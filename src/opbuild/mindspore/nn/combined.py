@@ -13,7 +13,7 @@ from opbuild.mindspore.nn.activation import LeakyReLU, get_activation
 from opbuild.mindspore.nn.basic import Dense
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.convolution import Conv2d
-from opbuild.mindspore.nn.declaration import derived
+from opbuild.mindspore.nn.declaration import cell, derived
 from opbuild.mindspore.nn.matrix import ClipByNorm
 from opbuild.mindspore.nn.normalization import BatchNorm1d, BatchNorm2d
 from opbuild.mindspore.ops.arithmetic import greater_equal, less, logical_and, where
@@ -126,36 +126,27 @@ class DenseBnAct(Cell):
         return x if self.activation is None else self.activation(x)
 
 
-class TimeDistributed(Cell):
+@cell()
+def TimeDistributed(inputs: Tensor, *, layer: Any, time_axis: int, reshape_with_axis: int | None = None) -> Tensor:
     """A cell or a primitive applied to every step along ``time_axis``.
 
     Args:
+        inputs: The steps.
         layer: What is applied.
         time_axis: The axis of steps.
         reshape_with_axis: The axis that the steps are joined to while the layer is applied once; by default it is
             applied to one step after another.
     """
-
-    def __init__(self, layer: Any, time_axis: int, reshape_with_axis: int | None = None) -> None:
-        super().__init__()
-        self.layer = layer
-        self.time_axis, self.reshape_with_axis = time_axis, reshape_with_axis
-
-    def construct(self, inputs: Tensor) -> Tensor:
-        """Return the results, joined along ``time_axis``."""
-        axis = self.time_axis % inputs.ndim
-        if self.reshape_with_axis is None:
-            return stack([self.layer(step) for step in unstack(inputs, axis)], axis)
-        other = self.reshape_with_axis % inputs.ndim
-        if abs(axis - other) != 1:
-            raise ArgumentValueError(
-                f"TimeDistributed over axis {axis} with reshape_with_axis={other}", "name a neighbour"
-            )
-        first = min(axis, other)
-        shape = inputs.shape
-        joined = reshape(inputs, (*shape[:first], shape[first] * shape[first + 1], *shape[first + 2 :]))
-        result = self.layer(joined)
-        return reshape(result, (*result.shape[:first], *shape[first : first + 2], *result.shape[first + 1 :]))
+    axis = time_axis % inputs.ndim
+    if reshape_with_axis is None:
+        return stack([layer(step) for step in unstack(inputs, axis)], axis)
+    other = reshape_with_axis % inputs.ndim
+    if abs(axis - other) != 1:
+        raise ArgumentValueError(f"TimeDistributed over axis {axis} with reshape_with_axis={other}", "name a neighbour")
+    first, shape = min(axis, other), inputs.shape
+    joined = reshape(inputs, (*shape[:first], shape[first] * shape[first + 1], *shape[first + 2 :]))
+    result = layer(joined)
+    return reshape(result, (*result.shape[:first], *shape[first : first + 2], *result.shape[first + 1 :]))
 
 
 def _activation(name: Any, alpha: float) -> Any:

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.graph.types import Array
 from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError, allowed, one_of, positive
 from opbuild.mindspore.execution import cast
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.nn.declaration import layer
+from opbuild.mindspore.nn.declaration import cell, layer
 from opbuild.mindspore.ops import images
 from opbuild.mindspore.ops.arithmetic import add, div, log10, mul, square, sub
 from opbuild.mindspore.ops.pooling import conv, interpolate, pads_of
@@ -37,7 +38,9 @@ ChannelShuffle = layer("ChannelShuffle", images.channel_shuffle,
                        checks={"groups": positive}, groups=...)  # fmt: skip
 
 
-def _middle(image: Tensor, central_fraction: float) -> Tensor:
+@cell(checks={"central_fraction": allowed(lambda share: 0 < share <= 1, "it is in (0, 1]")})
+def CentralCrop(image: Tensor, *, central_fraction: float) -> Tensor:
+    """The middle of images of shape (..., H, W): ``central_fraction`` of each extent."""
     if image.ndim not in (3, 4):
         raise TensorShapeError(f"CentralCrop of shape {image.shape}", "it needs 3 or 4 dimensions")
     starts = [int((extent - extent * central_fraction) / 2) for extent in image.shape[-2:]]
@@ -51,49 +54,40 @@ def _along(images: Tensor, axis: int) -> Tensor:
     return pad(sub(later, earlier), (0, 0, 0, 1) if axis == 2 else (0, 1))
 
 
-CentralCrop = layer(
-    "CentralCrop", _middle, "The middle of images of shape (..., H, W): ``central_fraction`` of each extent.",
-    checks={"central_fraction": allowed(lambda share: 0 < share <= 1, "it is in (0, 1]")}, central_fraction=...,
-)  # fmt: skip
 ImageGradients = layer("ImageGradients", lambda images: (_along(images, 2), _along(images, 3)),
                        "Differences to the next row and to the next column; 0 in the last.")  # fmt: skip
 
 
-class Unfold(Cell):
+def _of_plane(given: Any, what: str) -> None:
+    if len(given) != 4 or given[0] != 1 or given[3] != 1:
+        raise ArgumentValueError(f"{what} is {given}", "give [1, rows, columns, 1]")
+
+
+@cell(
+    checks={"ksizes": _of_plane, "strides": _of_plane, "rates": _of_plane,
+            "padding": lambda padding, what: one_of(str(padding).lower(), ("valid", "same"), what)},
+)  # fmt: skip
+def Unfold(input_x: Tensor, *, ksizes: Any, strides: Any, rates: Any, padding: str = "valid") -> Tensor:
     """Patches of images: a tensor of shape (N, C, H, W) as (N, rows * columns * C, H', W').
 
     Args:
+        input_x: The images.
         ksizes: ``[1, rows, columns, 1]`` of a patch.
         strides: ``[1, rows, columns, 1]`` from patch to patch.
         rates: ``[1, rows, columns, 1]`` from element to element of a patch.
         padding: ``valid`` or ``same``.
     """
-
-    def __init__(self, ksizes: Any, strides: Any, rates: Any, padding: str = "valid") -> None:
-        super().__init__()
-        for what, given in (("ksizes", ksizes), ("strides", strides), ("rates", rates)):
-            if len(given) != 4 or given[0] != 1 or given[3] != 1:
-                raise ArgumentValueError(f"{what} of Unfold is {given}", "give [1, rows, columns, 1]")
-        self.kernel, self.stride, self.rate = tuple(ksizes[1:3]), tuple(strides[1:3]), tuple(rates[1:3])
-        self.padding = one_of(str(padding).lower(), ("valid", "same"), "padding of Unfold")
-
-    def construct(self, input_x: Tensor) -> Tensor:
-        """Return the patches as channels."""
-        top, left, bottom, right = pads_of(
-            self.padding, 0, input_x.shape[2:], self.kernel, self.stride, self.rate, "Unfold"
-        )
-        padded = pad(input_x, (left, right, top, bottom))
-        spans = [
-            extent - (size - 1) * rate
-            for extent, size, rate in zip(padded.shape[2:], self.kernel, self.rate, strict=True)
-        ]
-        parts = []
-        for row in range(self.kernel[0]):
-            for column in range(self.kernel[1]):
-                start = (row * self.rate[0], column * self.rate[1])
-                ends = [place + span for place, span in zip(start, spans, strict=True)]
-                parts.append(cut(padded, start, ends, (2, 3), self.stride))
-        return concat(parts, 1)
+    kernel, stride, rate = (tuple(each[1:3]) for each in (ksizes, strides, rates))
+    top, left, bottom, right = pads_of(padding.lower(), 0, input_x.shape[2:], kernel, stride, rate, "Unfold")
+    padded = pad(input_x, (left, right, top, bottom))
+    spans = [extent - (size - 1) * gap for extent, size, gap in zip(padded.shape[2:], kernel, rate, strict=True)]
+    parts = []
+    for row in range(kernel[0]):
+        for column in range(kernel[1]):
+            start = (row * rate[0], column * rate[1])
+            ends = [place + span for place, span in zip(start, spans, strict=True)]
+            parts.append(cut(padded, start, ends, (2, 3), stride))
+    return concat(parts, 1)
 
 
 def _scaled(image: Tensor, max_val: float) -> Tensor:
@@ -101,51 +95,52 @@ def _scaled(image: Tensor, max_val: float) -> Tensor:
     return mul(wide, 1 / max_val) if max_val > 1 else wide
 
 
-def _signal_to_noise(img1: Tensor, img2: Tensor, max_val: float) -> Tensor:
+@cell(checks={"max_val": _ABOVE_ZERO})
+def PSNR(img1: Tensor, img2: Tensor, *, max_val: float = 1.0) -> Tensor:
+    """The peak signal-to-noise ratio of two batches of images of shape (N, C, H, W)."""
     first, second = (_scaled(image, float(max_val)) for image in (img1, img2))
     noise = mean(square(sub(first, second)), (-3, -2, -1))
     return mul(log10(div(min(float(max_val), 1.0) ** 2, noise)), 10.0)
 
 
-def _similarity(self: Any, img1: Tensor, img2: Tensor) -> Tensor:
-    first, second = (_scaled(image, float(self.max_val)) for image in (img1, img2))
-    peak = min(float(self.max_val), 1.0)
-    c1, c2 = (self.k1 * peak) ** 2, (self.k2 * peak) ** 2
-    mean1, mean2 = _blurred(self, first), _blurred(self, second)
-    product = mul(mean1, mean2)
-    squares = add(square(mean1), square(mean2))
-    luminance = div(add(mul(product, 2.0), c1), add(squares, c1))
-    covariance = sub(_blurred(self, mul(first, second)), product)
-    variances = sub(_blurred(self, add(square(first), square(second))), squares)
-    contrast = div(add(mul(covariance, 2.0), c2), add(variances, c2))
-    return mean(mean(mul(luminance, contrast), (2, 3)), -1)
-
-
-def _blurred(self: Any, images: Tensor) -> Tensor:
-    """Return each channel under the window."""
-    offsets = np.arange(self.filter_size, dtype=np.float32) - (self.filter_size - 1) / 2
-    exponents = -0.5 * np.square(offsets / float(self.filter_sigma))
-    weights = np.exp(exponents[:, None] + exponents)
-    weights = (weights / weights.sum()).astype(np.float32)
-    channels = images.shape[1]
-    return conv(images, Tensor.of(np.tile(weights, (channels, 1, 1, 1))), groups=channels)
-
-
-PSNR = layer("PSNR", _signal_to_noise,
-             "The peak signal-to-noise ratio of two batches of images of shape (N, C, H, W).",
-             checks={"max_val": _ABOVE_ZERO}, max_val=1.0)  # fmt: skip
-SSIM = layer(
-    "SSIM", _similarity, """The structural similarity of two batches of images of shape (N, C, H, W).
+@cell(checks={"max_val": _ABOVE_ZERO, "filter_size": positive, "filter_sigma": _ABOVE_ZERO})
+def SSIM(img1: Tensor, img2: Tensor, *, max_val: float = 1.0, filter_size: int = 11, filter_sigma: float = 1.5,
+         k1: float = 0.01, k2: float = 0.03) -> Tensor:  # fmt: skip
+    """The structural similarity of two batches of images of shape (N, C, H, W).
 
     Args:
+        img1: The first batch.
+        img2: The second batch.
         max_val: The greatest value of a pixel.
         filter_size: Extent of the Gaussian window.
         filter_sigma: Its standard deviation.
         k1: Constant of the luminance.
         k2: Constant of the contrast.
-    """,
-    checks={"max_val": _ABOVE_ZERO, "filter_size": positive, "filter_sigma": _ABOVE_ZERO},
-    max_val=1.0, filter_size=11, filter_sigma=1.5, k1=0.01, k2=0.03,
-)  # fmt: skip
+    """
+    first, second = (_scaled(image, float(max_val)) for image in (img1, img2))
+    peak, window = min(float(max_val), 1.0), _window(filter_size, float(filter_sigma))
+    c1, c2 = (k1 * peak) ** 2, (k2 * peak) ** 2
+    mean1, mean2 = _blurred(first, window), _blurred(second, window)
+    product = mul(mean1, mean2)
+    squares = add(square(mean1), square(mean2))
+    luminance = div(add(mul(product, 2.0), c1), add(squares, c1))
+    covariance = sub(_blurred(mul(first, second), window), product)
+    variances = sub(_blurred(add(square(first), square(second)), window), squares)
+    contrast = div(add(mul(covariance, 2.0), c2), add(variances, c2))
+    return mean(mean(mul(luminance, contrast), (2, 3)), -1)
+
+
+def _window(size: int, sigma: float) -> Array:
+    offsets = np.arange(size, dtype=np.float32) - (size - 1) / 2
+    exponents = -0.5 * np.square(offsets / sigma)
+    weights = np.exp(exponents[:, None] + exponents)
+    return np.asarray(weights / weights.sum(), np.float32)
+
+
+def _blurred(images: Tensor, window: Array) -> Tensor:
+    """Return each channel under the window."""
+    channels = images.shape[1]
+    return conv(images, Tensor.of(np.tile(window, (channels, 1, 1, 1))), groups=channels)
+
 
 __all__ = names.public(vars(), Cell)

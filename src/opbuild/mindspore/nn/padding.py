@@ -7,35 +7,32 @@ from typing import Any
 from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.nn.declaration import derived
+from opbuild.mindspore.nn.declaration import cell, derived
 from opbuild.mindspore.ops.images import mirror_pad
 from opbuild.mindspore.ops.shaping import cut, pad
 from opbuild.mindspore.tensor import Tensor
 
 
-class Pad(Cell):
+def _pairs(paddings: Any, what: str) -> None:
+    if not isinstance(paddings, tuple):
+        raise ArgumentTypeError(f"{what} is a {type(paddings).__name__}", "give a tuple of pairs")
+    if any(len(pair) != 2 for pair in paddings):
+        raise ArgumentValueError(f"{what} is {paddings}", "give a pair (before, after) for each axis")
+
+
+@cell(checks={"mode": lambda mode, what: one_of(mode, ("CONSTANT", "REFLECT", "SYMMETRIC"), what), "paddings": _pairs})
+def Pad(x: Tensor, *, paddings: tuple[tuple[int, int], ...], mode: str = "CONSTANT") -> Tensor:
     """Elements around a tensor.
 
     Args:
+        x: The tensor.
         paddings: A pair (before, after) for each axis, the first axis first.
         mode: ``CONSTANT`` (zeros), ``REFLECT`` (without the edge) or ``SYMMETRIC`` (with it).
     """
-
-    def __init__(self, paddings: tuple[tuple[int, int], ...], mode: str = "CONSTANT") -> None:
-        super().__init__()
-        self.mode = one_of(mode, ("CONSTANT", "REFLECT", "SYMMETRIC"), "mode of Pad")
-        if not isinstance(paddings, tuple):
-            raise ArgumentTypeError(f"paddings of Pad is a {type(paddings).__name__}", "give a tuple of pairs")
-        if any(len(pair) != 2 for pair in paddings):
-            raise ArgumentValueError(f"paddings of Pad is {paddings}", "give a pair (before, after) for each axis")
-        self.paddings = paddings
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Return the padded tensor."""
-        if self.mode == "SYMMETRIC":
-            return mirror_pad(x, self.paddings, self.mode)
-        flat = [amount for pair in reversed(self.paddings) for amount in pair]
-        return pad(x, flat, "constant" if self.mode == "CONSTANT" else "reflect")
+    if mode == "SYMMETRIC":
+        return mirror_pad(x, paddings, mode)
+    flat = [amount for pair in reversed(paddings) for amount in pair]
+    return pad(x, flat, "constant" if mode == "CONSTANT" else "reflect")
 
 
 class _Padding(Cell):

@@ -10,9 +10,9 @@ from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.execution import cast
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.nn.declaration import layer
+from opbuild.mindspore.nn.declaration import cell
 from opbuild.mindspore.ops.arithmetic import add, ceil, cos, div, floor, maximum, minimum, mul, sub
-from opbuild.mindspore.ops.arithmetic import pow as power
+from opbuild.mindspore.ops.arithmetic import pow as raised
 from opbuild.mindspore.tensor import Tensor
 
 
@@ -46,67 +46,67 @@ def _waves(low: float, high: float, steps: int, what: str) -> None:
                                  "give 0 <= min_lr < max_lr, and at least one step")  # fmt: skip
 
 
-def _share(self: Any, global_step: Tensor) -> Tensor:
-    """Return how often ``decay_steps`` have passed."""
-    share = div(cast(global_step, "float32"), float(self.decay_steps))
-    return floor(share) if self.is_stair else share
-
-
-def _polynomial(self: Any, global_step: Tensor) -> Tensor:
-    step, steps = cast(global_step, "float32"), Tensor(float(self.decay_steps))
-    if self.update_decay_steps:
-        steps = mul(steps, maximum(ceil(div(step, steps)), 1.0))
-    left, end = sub(1.0, div(minimum(step, steps), steps)), float(self.end_learning_rate)
-    return add(mul(power(left, float(self.power)), float(self.learning_rate) - end), end)
-
-
-def _cosine(self: Any, global_step: Tensor) -> Tensor:
-    passed = minimum(cast(global_step, "float32"), float(self.decay_steps))
-    wave = add(cos(mul(passed, math.pi / self.decay_steps)), 1.0)
-    return add(mul(wave, 0.5 * (self.max_lr - self.min_lr)), float(self.min_lr))
-
-
-def _warm(self: Any, global_step: Tensor) -> Tensor:
-    steps = float(self.warmup_steps)
-    return mul(div(minimum(cast(global_step, "float32"), steps), steps), float(self.learning_rate))
-
-
 _DECAY: dict[str, Any] = {
     "base": LearningRateSchedule, "checks": {"learning_rate decay_rate decay_steps": _decays},
-    "learning_rate": ..., "decay_rate": ..., "decay_steps": ..., "is_stair": False,
 }  # fmt: skip
 
-ExponentialDecayLR = layer(
-    "ExponentialDecayLR", lambda self, global_step: mul(
-        power(Tensor(float(self.decay_rate)), _share(self, global_step)), float(self.learning_rate)),
-    "``learning_rate * decay_rate ** (step / decay_steps)``.", **_DECAY,
-)  # fmt: skip
-NaturalExpDecayLR = layer(
-    "NaturalExpDecayLR", lambda self, global_step: mul(
-        power(Tensor(math.exp(-self.decay_rate)), _share(self, global_step)), float(self.learning_rate)),
-    "``learning_rate * e ** (-decay_rate * step / decay_steps)``.", **_DECAY,
-)  # fmt: skip
-InverseDecayLR = layer(
-    "InverseDecayLR", lambda self, global_step: div(
-        Tensor(float(self.learning_rate)), add(mul(_share(self, global_step), float(self.decay_rate)), 1.0)),
-    "``learning_rate / (1 + decay_rate * step / decay_steps)``.", **_DECAY,
-)  # fmt: skip
-CosineDecayLR = layer(
-    "CosineDecayLR", _cosine, "From ``max_lr`` to ``min_lr`` along half a wave of a cosine.", base=LearningRateSchedule,
-    checks={"min_lr max_lr decay_steps": _waves}, min_lr=..., max_lr=..., decay_steps=...,
-)  # fmt: skip
-PolynomialDecayLR = layer(
-    "PolynomialDecayLR", _polynomial,
+
+def _passed(global_step: Tensor, decay_steps: int, is_stair: bool) -> Tensor:
+    """Return how often ``decay_steps`` have passed."""
+    share = div(cast(global_step, "float32"), float(decay_steps))
+    return floor(share) if is_stair else share
+
+
+@cell(**_DECAY)
+def ExponentialDecayLR(global_step: Tensor, *, learning_rate: float, decay_rate: float, decay_steps: int,
+                       is_stair: bool = False) -> Tensor:  # fmt: skip
+    """``learning_rate * decay_rate ** (step / decay_steps)``."""
+    return mul(raised(Tensor(float(decay_rate)), _passed(global_step, decay_steps, is_stair)), float(learning_rate))
+
+
+@cell(**_DECAY)
+def NaturalExpDecayLR(global_step: Tensor, *, learning_rate: float, decay_rate: float, decay_steps: int,
+                      is_stair: bool = False) -> Tensor:  # fmt: skip
+    """``learning_rate * e ** (-decay_rate * step / decay_steps)``."""
+    base = Tensor(math.exp(-decay_rate))
+    return mul(raised(base, _passed(global_step, decay_steps, is_stair)), float(learning_rate))
+
+
+@cell(**_DECAY)
+def InverseDecayLR(global_step: Tensor, *, learning_rate: float, decay_rate: float, decay_steps: int,
+                   is_stair: bool = False) -> Tensor:  # fmt: skip
+    """``learning_rate / (1 + decay_rate * step / decay_steps)``."""
+    grown = add(mul(_passed(global_step, decay_steps, is_stair), float(decay_rate)), 1.0)
+    return div(Tensor(float(learning_rate)), grown)
+
+
+@cell(LearningRateSchedule, {"min_lr max_lr decay_steps": _waves})
+def CosineDecayLR(global_step: Tensor, *, min_lr: float, max_lr: float, decay_steps: int) -> Tensor:
+    """From ``max_lr`` to ``min_lr`` along half a wave of a cosine."""
+    passed = minimum(cast(global_step, "float32"), float(decay_steps))
+    wave = add(cos(mul(passed, math.pi / decay_steps)), 1.0)
+    return add(mul(wave, 0.5 * (max_lr - min_lr)), float(min_lr))
+
+
+@cell(LearningRateSchedule, {"learning_rate end_learning_rate decay_steps power": _falls})
+def PolynomialDecayLR(global_step: Tensor, *, learning_rate: float, end_learning_rate: float, decay_steps: int,
+                      power: float, update_decay_steps: bool = False) -> Tensor:  # fmt: skip
     """From ``learning_rate`` to ``end_learning_rate`` by a power of the steps that are left.
 
     With ``update_decay_steps`` it begins anew, over twice, three times as many steps and so on.
-    """,
-    base=LearningRateSchedule, checks={"learning_rate end_learning_rate decay_steps power": _falls},
-    learning_rate=..., end_learning_rate=..., decay_steps=..., power=..., update_decay_steps=False,
-)  # fmt: skip
-WarmUpLR = layer("WarmUpLR", _warm, "From 0 to ``learning_rate`` in equal steps, which stays.",
-                 base=LearningRateSchedule, checks={"learning_rate warmup_steps": _warms},
-                 learning_rate=..., warmup_steps=...)  # fmt: skip
+    """
+    step, steps = cast(global_step, "float32"), Tensor(float(decay_steps))
+    if update_decay_steps:
+        steps = mul(steps, maximum(ceil(div(step, steps)), 1.0))
+    left, end = sub(1.0, div(minimum(step, steps), steps)), float(end_learning_rate)
+    return add(mul(raised(left, float(power)), float(learning_rate) - end), end)
+
+
+@cell(LearningRateSchedule, {"learning_rate warmup_steps": _warms})
+def WarmUpLR(global_step: Tensor, *, learning_rate: float, warmup_steps: int) -> Tensor:
+    """From 0 to ``learning_rate`` in equal steps, which stays."""
+    steps = float(warmup_steps)
+    return mul(div(minimum(cast(global_step, "float32"), steps), steps), float(learning_rate))
 
 
 def piecewise_constant_lr(milestone: Sequence[int], learning_rates: Sequence[float]) -> list[float]:
