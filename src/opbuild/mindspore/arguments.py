@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from inspect import Parameter, Signature
+from collections.abc import Callable, Mapping, Sequence
+from inspect import Parameter, Signature, signature
 from typing import Any
 
 from opbuild.errors import ModelError, OptionError, ShapeError
@@ -42,6 +42,17 @@ def positive(value: Any, what: str) -> int:
     return value
 
 
+def allowed(is_allowed: Callable[[Any], bool], hint: str) -> Callable[[Any, str], Any]:
+    """Return what checks that a value is allowed, as ``positive`` does, and says else what to give."""
+
+    def check(value: Any, what: str) -> Any:
+        if not is_allowed(value):
+            raise ArgumentValueError(f"{what} is {value}", hint)
+        return value
+
+    return check
+
+
 def one_of(value: Any, allowed: Sequence[Any], what: str) -> Any:
     """Return ``value`` if it is one of ``allowed``."""
     if value not in allowed:
@@ -57,6 +68,19 @@ def axis_in(axis: Any, rank: int, what: str) -> int:
     if not -least <= axis < least:
         raise ArgumentValueError(f"the axis of {what} is {axis}", f"it must be in [-{least}, {least})")
     return axis % least
+
+
+def defaults_of(function: Callable[..., Any], listed: str) -> dict[str, Any]:
+    """Return arguments of a function with their defaults; ``...`` for one that has none."""
+    taken = signature(function).parameters if listed else {}
+    found = {key: taken[key].default for key in listed.split()}
+    return {key: ... if default is Parameter.empty else default for key, default in found.items()}
+
+
+def keyword_only(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the keyword-only arguments of a function with their defaults; ``...`` for one that has none."""
+    taken = signature(function).parameters.values()
+    return defaults_of(function, " ".join(each.name for each in taken if each.kind is Parameter.KEYWORD_ONLY))
 
 
 class Attributes:
@@ -83,6 +107,12 @@ class Attributes:
             [Parameter(name, kind, default=Parameter.empty if default is ... else default)
              for name, default in self.defaults.items()]
         )  # fmt: skip
+
+    @lazily
+    def method(self) -> Signature:
+        """The parameters of a method that takes the attributes."""
+        own = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
+        return Signature([own, *self.signature.parameters.values()])
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return all attributes by name.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from opbuild.graph.types import Array
 from opbuild.mindspore import names
-from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of
+from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, Attributes, one_of
 from opbuild.mindspore.dtype import float32, to_type
 from opbuild.mindspore.tensor import Tensor
 
@@ -59,190 +59,108 @@ class Initializer:
         return np.broadcast_to(np.asarray(self.values(extents)).astype(dtype), extents).copy()
 
 
-class Zero(Initializer):
-    """Zeros."""
+def _declared(name: str, doc: str, values: Callable[[Any, tuple[int, ...]], Any], base: type = Initializer,
+              **attributes: Any) -> Any:  # fmt: skip
+    """Return the class of an initializer.
 
-    def values(self, shape: tuple[int, ...]) -> Any:
-        """Return 0."""
-        return 0
+    Args:
+        name: Its name.
+        doc: What ``help`` says of it.
+        values: Makes the values, of itself and the shape.
+        base: The class that it derives from.
+        attributes: What the constructor takes, in order, with the defaults; ``...`` for one that must be given.
+    """
+    taken = Attributes(name, attributes)
 
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - becomes a method
+        vars(self).update(taken.bind(args, kwargs))
 
-class One(Initializer):
-    """Ones."""
-
-    def values(self, shape: tuple[int, ...]) -> Any:
-        """Return 1."""
-        return 1
-
-
-class Constant(Initializer):
-    """One number, or an array."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def values(self, shape: tuple[int, ...]) -> Any:
-        """Return the value."""
-        return self.value
+    __init__.__signature__ = taken.method  # type: ignore[attr-defined]
+    return type(name, (base,), {"__init__": __init__, "values": values, "__doc__": doc, "__module__": __name__})
 
 
-class Uniform(Initializer):
-    """Uniform from ``-scale`` to ``scale``."""
-
-    def __init__(self, scale: float = 0.07) -> None:
-        self.scale = scale
-
-    def values(self, shape: tuple[int, ...]) -> Any:
-        """Return random numbers."""
-        return _RANDOM.generator.uniform(-self.scale, self.scale, shape)
+def _truncated(self: Any, shape: tuple[int, ...]) -> Any:
+    drawn = generator().standard_normal(shape)
+    while (outside := (drawn < self.a) | (drawn > self.b)).any():
+        drawn = np.where(outside, generator().standard_normal(shape), drawn)
+    return drawn * self.sigma + self.mean
 
 
-class Normal(Initializer):
-    """Normal with standard deviation ``sigma``."""
-
-    def __init__(self, sigma: float = 0.01, mean: float = 0.0) -> None:
-        self.sigma = sigma
-        self.mean = mean
-
-    def values(self, shape: tuple[int, ...]) -> Any:
-        """Return random numbers."""
-        return _RANDOM.generator.normal(self.mean, self.sigma, shape)
+def _he_deviation(self: Any, shape: tuple[int, ...]) -> float:
+    """Return the standard deviation that the activation that follows needs."""
+    fan = fans(shape)[self.mode == "fan_out"]
+    slope = self.negative_slope if self.nonlinearity == "leaky_relu" else 0.0
+    return math.sqrt(2.0 / (1.0 + slope**2) / max(fan, 1))
 
 
-class TruncatedNormal(Initializer):
-    """Normal, drawn again outside ``a`` to ``b`` standard deviations."""
-
-    def __init__(self, sigma: float = 0.01, mean: float = 0.0, a: float = -2.0, b: float = 2.0) -> None:
-        self.sigma = sigma
-        self.mean = mean
-        self.limits = (a, b)
-
-    def values(self, shape: tuple[int, ...]) -> Any:
-        """Return random numbers."""
-        drawn = _RANDOM.generator.standard_normal(shape)
-        low, high = self.limits
-        while (outside := (drawn < low) | (drawn > high)).any():
-            drawn = np.where(outside, _RANDOM.generator.standard_normal(shape), drawn)
-        return drawn * self.sigma + self.mean
+def _matrix(self: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    if len(shape) != 2:
+        raise ArgumentValueError(f"{type(self).__name__} of shape {shape}", "give two extents")
+    return shape
 
 
-class XavierUniform(Initializer):
-    """Uniform, scaled by the numbers of inputs and outputs."""
-
-    def __init__(self, gain: float = 1) -> None:
-        self.gain = gain
-
-    def values(self, shape: tuple[int, ...]) -> Any:
-        """Return random numbers."""
-        bound = self.gain * math.sqrt(6.0 / sum(fans(shape)))
-        return _RANDOM.generator.uniform(-bound, bound, shape)
-
-
-class XavierNormal(Initializer):
-    """Normal, scaled by the numbers of inputs and outputs."""
-
-    def __init__(self, gain: float = 1) -> None:
-        self.gain = gain
-
-    def values(self, shape: tuple[int, ...]) -> Any:
-        """Return random numbers."""
-        return _RANDOM.generator.normal(0.0, self.gain * math.sqrt(2.0 / sum(fans(shape))), shape)
+def _dirac(self: Any, shape: tuple[int, ...]) -> Any:
+    if not 3 <= len(shape) <= 5 or shape[0] % self.groups:
+        raise ArgumentValueError(f"Dirac of shape {shape}", "give 3 to 5 extents, the first a multiple of groups")
+    weights = np.zeros(shape)
+    share = shape[0] // self.groups
+    for row in range(shape[0]):
+        if row % share < shape[1]:
+            weights[(row, row % share, *(extent // 2 for extent in shape[2:]))] = 1
+    return weights
 
 
-class HeNormal(Initializer):
-    """Normal, scaled by the number of inputs (or outputs) for the activation that follows."""
-
-    def __init__(self, negative_slope: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> None:
-        self.negative_slope = negative_slope
-        self.mode = mode
-        self.nonlinearity = nonlinearity
-
-    def deviation(self, shape: tuple[int, ...]) -> float:
-        """Return the standard deviation for a shape."""
-        fan = fans(shape)[self.mode == "fan_out"]
-        slope = self.negative_slope if self.nonlinearity == "leaky_relu" else 0.0
-        return math.sqrt(2.0 / (1.0 + slope**2) / max(fan, 1))
-
-    def values(self, shape: tuple[int, ...]) -> Any:
-        """Return random numbers."""
-        return _RANDOM.generator.normal(0.0, self.deviation(shape), shape)
+def _orthogonal(self: Any, shape: tuple[int, ...]) -> Any:
+    rows, columns = shape[0], math.prod(shape[1:])
+    first, second = np.linalg.qr(generator().standard_normal((max(rows, columns), min(rows, columns))))
+    first = first * np.sign(np.diag(second))
+    return self.gain * (first.T if rows < columns else first).reshape(shape)
 
 
-class HeUniform(HeNormal):
-    """Uniform, with the deviation of ``HeNormal``."""
-
-    def values(self, shape: tuple[int, ...]) -> Any:
-        """Return random numbers."""
-        bound = math.sqrt(3.0) * self.deviation(shape)
-        return _RANDOM.generator.uniform(-bound, bound, shape)
+def _sparse(self: Any, shape: tuple[int, ...]) -> Any:
+    drawn = generator().normal(0.0, self.sigma, _matrix(self, shape))
+    for column in drawn.T:
+        column[generator().permutation(shape[0])[: math.ceil(self.sparsity * shape[0])]] = 0
+    return drawn
 
 
-_BY_NAME: dict[str, type[Initializer]] = {
-    "zeros": Zero, "zero": Zero, "ones": One, "one": One, "uniform": Uniform, "normal": Normal,
-    "truncatednormal": TruncatedNormal, "xavier_uniform": XavierUniform, "xavieruniform": XavierUniform,
-    "xavier_normal": XavierNormal, "xaviernormal": XavierNormal, "he_uniform": HeUniform, "heuniform": HeUniform,
-    "he_normal": HeNormal, "henormal": HeNormal,
-}  # fmt: skip
-
-
-class Identity(Initializer):
-    """Ones on the diagonal of a matrix, zeros elsewhere."""
-
-    def values(self, shape: tuple[int, ...]) -> Any:
-        """Return the matrix."""
-        if len(shape) != 2:
-            raise ArgumentValueError(f"Identity of shape {shape}", "give two extents")
-        return np.eye(*shape)
-
-
-class Dirac(Initializer):
-    """Convolution weights that give the channels back as they are, in each group."""
-
-    def __init__(self, groups: int = 1) -> None:
-        self.groups = groups
-
-    def values(self, shape: tuple[int, ...]) -> Any:
-        """Return the weights."""
-        if not 3 <= len(shape) <= 5 or shape[0] % self.groups:
-            raise ArgumentValueError(f"Dirac of shape {shape}", "give 3 to 5 extents, the first a multiple of groups")
-        weights = np.zeros(shape)
-        share = shape[0] // self.groups
-        for row in range(shape[0]):
-            if row % share < shape[1]:
-                weights[(row, row % share, *(extent // 2 for extent in shape[2:]))] = 1
-        return weights
-
-
-class Orthogonal(Initializer):
-    """A matrix (the first axis by all others) with orthogonal rows or columns, times ``gain``."""
-
-    def __init__(self, gain: float = 1.0) -> None:
-        self.gain = gain
-
-    def values(self, shape: tuple[int, ...]) -> Any:
-        """Return the matrix in the shape."""
-        rows, columns = shape[0], math.prod(shape[1:])
-        drawn = _RANDOM.generator.standard_normal((max(rows, columns), min(rows, columns)))
-        first, second = np.linalg.qr(drawn)
-        first = first * np.sign(np.diag(second))
-        return self.gain * (first.T if rows < columns else first).reshape(shape)
-
-
-class Sparse(Initializer):
-    """A matrix of normal numbers with a share of zeros in each column."""
-
-    def __init__(self, sparsity: float, sigma: float = 0.01) -> None:
-        self.sparsity = sparsity
-        self.sigma = sigma
-
-    def values(self, shape: tuple[int, ...]) -> Any:
-        """Return the matrix."""
-        if len(shape) != 2:
-            raise ArgumentValueError(f"Sparse of shape {shape}", "give two extents")
-        drawn = _RANDOM.generator.normal(0.0, self.sigma, shape)
-        for column in drawn.T:
-            column[_RANDOM.generator.permutation(shape[0])[: math.ceil(self.sparsity * shape[0])]] = 0
-        return drawn
+Zero = _declared("Zero", "Zeros.", lambda self, shape: 0)
+One = _declared("One", "Ones.", lambda self, shape: 1)
+Constant = _declared("Constant", "One number, or an array.", lambda self, shape: self.value, value=...)
+Uniform = _declared("Uniform", "Uniform from ``-scale`` to ``scale``.",
+                    lambda self, shape: _uniform(self.scale, shape), scale=0.07)  # fmt: skip
+Normal = _declared("Normal", "Normal with standard deviation ``sigma``.",
+                   lambda self, shape: generator().normal(self.mean, self.sigma, shape),
+                   sigma=0.01, mean=0.0)  # fmt: skip
+TruncatedNormal = _declared("TruncatedNormal", "Normal, drawn again outside ``a`` to ``b`` standard deviations.",
+                            _truncated, sigma=0.01, mean=0.0, a=-2.0, b=2.0)  # fmt: skip
+XavierUniform = _declared("XavierUniform", "Uniform, scaled by the numbers of inputs and outputs.",
+                          lambda self, shape: _uniform(self.gain * math.sqrt(6.0 / sum(fans(shape))), shape),
+                          gain=1)  # fmt: skip
+XavierNormal = _declared(
+    "XavierNormal", "Normal, scaled by the numbers of inputs and outputs.",
+    lambda self, shape: generator().normal(0.0, self.gain * math.sqrt(2.0 / sum(fans(shape))), shape), gain=1,
+)  # fmt: skip
+HeNormal = _declared(
+    "HeNormal", "Normal, scaled by the number of inputs (or outputs) for the activation that follows.",
+    lambda self, shape: generator().normal(0.0, _he_deviation(self, shape), shape),
+    negative_slope=0, mode="fan_in", nonlinearity="leaky_relu",
+)  # fmt: skip
+HeUniform = _declared(
+    "HeUniform", "Uniform, with the deviation of ``HeNormal``.",
+    lambda self, shape: _uniform(math.sqrt(3.0) * _he_deviation(self, shape), shape), HeNormal,
+    negative_slope=0, mode="fan_in", nonlinearity="leaky_relu",
+)  # fmt: skip
+Identity = _declared("Identity", "Ones on the diagonal of a matrix, zeros elsewhere.",
+                     lambda self, shape: np.eye(*_matrix(self, shape)))  # fmt: skip
+Dirac = _declared("Dirac", "Convolution weights that give the channels back as they are, in each group.", _dirac,
+                  groups=1)  # fmt: skip
+Orthogonal = _declared(
+    "Orthogonal", "A matrix (the first axis by all others) with orthogonal rows or columns, times ``gain``.",
+    _orthogonal, gain=1.0,
+)  # fmt: skip
+Sparse = _declared("Sparse", "A matrix of normal numbers with a share of zeros in each column.", _sparse,
+                   sparsity=..., sigma=0.01)  # fmt: skip
 
 
 class VarianceScaling(Initializer):
@@ -260,12 +178,23 @@ class VarianceScaling(Initializer):
         share = {"fan_in": inputs, "fan_out": outputs, "fan_avg": (inputs + outputs) / 2}[self.mode]
         variance = self.scale / max(share, 1.0)
         if self.distribution == "uniform":
-            bound = math.sqrt(3 * variance)
-            return _RANDOM.generator.uniform(-bound, bound, shape)
+            return _uniform(math.sqrt(3 * variance), shape)
         if self.distribution == "untruncated_normal":
-            return _RANDOM.generator.normal(0.0, math.sqrt(variance), shape)
+            return generator().normal(0.0, math.sqrt(variance), shape)
         # Within 2 deviations a normal distribution has 0.7741 of its variance.
         return TruncatedNormal(math.sqrt(variance) / 0.87962566103423978).values(shape)
+
+
+def _uniform(bound: float, shape: tuple[int, ...]) -> Array:
+    return generator().uniform(-bound, bound, shape)
+
+
+_BY_NAME: dict[str, type[Initializer]] = {
+    "zeros": Zero, "zero": Zero, "ones": One, "one": One, "uniform": Uniform, "normal": Normal,
+    "truncatednormal": TruncatedNormal, "xavier_uniform": XavierUniform, "xavieruniform": XavierUniform,
+    "xavier_normal": XavierNormal, "xaviernormal": XavierNormal, "he_uniform": HeUniform, "heuniform": HeUniform,
+    "he_normal": HeNormal, "henormal": HeNormal,
+}  # fmt: skip
 
 
 def fans(shape: tuple[int, ...]) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from opbuild.mindspore import ops
 from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.indexing import get_item, set_item
+from opbuild.mindspore.ops.declaration import formula
 from opbuild.mindspore.ops.scattering import replaced
 from opbuild.mindspore.ops.shaping import ints
 from opbuild.mindspore.overloads import IN_PLACE, OVERLOADS, PROPERTIES, transpose
@@ -50,6 +51,27 @@ _SAME = [
 ]  # fmt: skip
 """Methods that are the function of the same name with the tensor as its first argument."""
 
+reshape = formula("reshape", "the elements in another shape, given as integers or as a tuple",
+                  lambda self, *shape: ops.reshape(self, _variadic(shape[0], shape[1:]) if shape else ()))  # fmt: skip
+expand = formula("expand", "the tensor repeated to a shape",
+                 lambda self, *size: ops.broadcast_to(self, _variadic(size[0], size[1:])))  # fmt: skip
+astype = formula("astype", "the tensor in another element type",
+                 lambda self, dtype, copy=True: ops.cast(self, to_type(dtype)))  # fmt: skip
+flatten = formula(
+    "flatten", "the tensor with the axes from ``start_dim`` to ``end_dim`` as one: a vector by default",
+    lambda self, order="C", *, start_dim=0, end_dim=-1: ops.flatten(self, order, start_dim=start_dim, end_dim=end_dim),
+)  # fmt: skip
+take = formula(
+    "take", "the elements or slices along ``axis`` that ``indices`` names",
+    lambda self, indices, axis=None: ops.take(self, indices) if axis is None else ops.gather(self, indices, axis),
+)  # fmt: skip
+where = formula("where", "elements of the tensor where ``condition`` is true and of ``y`` elsewhere",
+                lambda self, condition, y: ops.where(condition, self, y))  # fmt: skip
+view_as = formula("view_as", "the elements in the shape of ``other``",
+                  lambda self, other: ops.reshape(self, other.shape))  # fmt: skip
+expand_as = formula("expand_as", "the tensor repeated to the shape of ``other``",
+                    lambda self, other: ops.broadcast_to(self, other.shape))  # fmt: skip
+
 
 def _attach_operators() -> None:
     arithmetic = {
@@ -84,21 +106,6 @@ def _variadic(first: Any, rest: tuple[Any, ...]) -> tuple[int, ...]:
     return ints((first, *rest) if rest else first, "the argument")
 
 
-def reshape(self: Tensor, *shape: Any) -> Tensor:
-    """Return the elements in another shape, given as integers or as a tuple."""
-    return ops.reshape(self, _variadic(shape[0], shape[1:]) if shape else ())
-
-
-def expand(self: Tensor, *size: Any) -> Tensor:
-    """Return the tensor repeated to a shape."""
-    return ops.broadcast_to(self, _variadic(size[0], size[1:]))
-
-
-def astype(self: Tensor, dtype: Any, copy: bool = True) -> Tensor:
-    """Return the tensor in another element type."""
-    return ops.cast(self, to_type(dtype))
-
-
 def _reduction(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Return the method of a reduction: the axis may be called ``axis`` or ``dim``, and ``keepdims`` three ways."""
 
@@ -125,16 +132,6 @@ def _extreme(of_all: Callable[..., Tensor], with_index: Callable[..., Any]) -> C
     return method
 
 
-def flatten(self: Tensor, order: str = "C", *, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """Return the tensor with the axes from ``start_dim`` to ``end_dim`` as one: a vector by default."""
-    return ops.flatten(self, order, start_dim=start_dim, end_dim=end_dim)
-
-
-def take(self: Tensor, indices: Any, axis: int | None = None) -> Tensor:
-    """Return the elements or slices along ``axis`` that ``indices`` names."""
-    return ops.take(self, indices) if axis is None else ops.gather(self, indices, axis)
-
-
 def repeat(self: Tensor, *repeats: Any, axis: int | None = None) -> Tensor:
     """Return the tensor repeated along its axes, one number for each; with ``axis=`` each slice along it."""
     if axis is not None:
@@ -145,21 +142,6 @@ def repeat(self: Tensor, *repeats: Any, axis: int | None = None) -> Tensor:
             f"repeat of {self.ndim} axes by {counts}", "give a number for each axis, or use repeat_interleave"
         )
     return ops.tile(self, counts)
-
-
-def where(self: Tensor, condition: Any, y: Any) -> Tensor:
-    """Return elements of the tensor where ``condition`` is true and of ``y`` elsewhere."""
-    return ops.where(condition, self, y)
-
-
-def view_as(self: Tensor, other: Tensor) -> Tensor:
-    """Return the elements in the shape of ``other``."""
-    return ops.reshape(self, other.shape)
-
-
-def expand_as(self: Tensor, other: Tensor) -> Tensor:
-    """Return the tensor repeated to the shape of ``other``."""
-    return ops.broadcast_to(self, other.shape)
 
 
 def _tolerant(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,10 +11,56 @@ from opbuild.mindspore import ops
 from opbuild.mindspore.arguments import ArgumentTypeError
 from opbuild.mindspore.dtype import Type, to_type
 from opbuild.mindspore.host import on_data
-from opbuild.mindspore.ops import decompositions, scattering, selection, statistics
+from opbuild.mindspore.ops import matrices, reduction, scattering
+from opbuild.mindspore.ops.declaration import formula
 from opbuild.mindspore.ops.random import drawn, shape_of
 from opbuild.mindspore.ops.shaping import ints, reshaped
 from opbuild.mindspore.tensor import Tensor
+
+index_copy = formula(
+    "index_copy", "the tensor with the slices along ``dim`` that ``index`` names replaced",
+    lambda self, dim, index, tensor: scattering.along(self, dim, index, tensor, "none", "index_copy"),
+)  # fmt: skip
+bernoulli_of = formula("bernoulli_of", "1 with probability ``p`` and 0 otherwise, in the shape and type of the tensor",
+                       lambda self, p=0.5, *, generator=None: ops.bernoulli(self, p))  # fmt: skip
+new_zeros = formula("new_zeros", "zeros of a shape, in the tensor's element type by default",
+                    lambda self, *size, dtype=None: ops.zeros(shape_of(size), dtype or self.dtype))  # fmt: skip
+new_ones = formula("new_ones", "ones of a shape, in the tensor's element type by default",
+                   lambda self, *size, dtype=None: ops.ones(shape_of(size), dtype or self.dtype))  # fmt: skip
+new_full = formula(
+    "new_full", "one number in every element of a shape, in the tensor's element type by default",
+    lambda self, size, fill_value, *, dtype=None: ops.full(size, fill_value, dtype=dtype or self.dtype),
+)  # fmt: skip
+new_empty = formula("new_empty", "a tensor of a shape, of zeros, in the tensor's element type by default",
+                    lambda self, *size, dtype=None, device=None: new_zeros(self, *size, dtype=dtype))  # fmt: skip
+fill = formula("fill", "one number in the shape and type of the tensor",
+               lambda self, value: ops.full_like(self, 0 if value is None else value))  # fmt: skip
+fill_diagonal = formula(
+    "fill_diagonal", "the tensor with a number on its diagonal",
+    lambda self, fill_value, wrap=False: ops.FillDiagonal(float(fill_value), wrap)(self),
+)  # fmt: skip
+clone = formula("clone", "a copy", lambda self: self.copy())
+init_data = formula("init_data", "the tensor: an initializer's numbers are drawn at once",
+                    lambda self, slice_index=None, shape=None, opt_shard_group=None: self)  # fmt: skip
+value = formula("value", "the tensor", lambda self: self)
+is_signed = formula("is_signed", "whether the element type has a sign",
+                    lambda self: self.type.dtype.startswith(("int", "float")))  # fmt: skip
+get_bytes = formula("get_bytes", "the data as bytes", lambda self: self.asnumpy().tobytes())
+storage_offset = formula("storage_offset", "0: tensors are dense", lambda self: 0)
+qr = formula("qr", "an orthogonal and an upper triangular factor",
+             lambda self, some=True: matrices.qr(self, "reduced" if some else "complete"))  # fmt: skip
+permute = formula("permute", "the tensor with its axes in an order",
+                  lambda self, *dims: ops.transpose(self, shape_of(dims)))  # fmt: skip
+turned = formula("turned", "matrices transposed; vectors as they are",
+                 lambda self: ops.adjoint(self) if self.ndim > 1 else self)  # fmt: skip
+add = formula(
+    "add", "``self + alpha * other``",
+    lambda self, other, *, alpha=1: ops.add(self, other if alpha == 1 else ops.mul(other, alpha)),
+)  # fmt: skip
+copy_from = formula(
+    "copy_from", "the elements of another tensor in the shape and type of the tensor",
+    lambda self, src, non_blocking=False: ops.broadcast_to(ops.cast(src, self.dtype), self.shape),
+)  # fmt: skip
 
 
 def scatter_add(self: Tensor, dim: Any, index: Any, src: Any = None) -> Tensor:
@@ -39,11 +85,6 @@ def index_add(self: Tensor, indices: Any, y: Any, axis: Any, use_lock: bool = Tr
     return scattering.along(self, axis, indices, y if alpha == 1 else ops.mul(y, alpha), "add", "index_add")
 
 
-def index_copy(self: Tensor, dim: int, index: Any, tensor: Any) -> Tensor:
-    """Return the tensor with the slices along ``dim`` that ``index`` names replaced."""
-    return scattering.along(self, dim, index, tensor, "none", "index_copy")
-
-
 def gather(self: Tensor, input_indices: Any, axis: Any, batch_dims: int = 0) -> Tensor:
     """Return slices: ``(input_indices, axis)``; or elements, each at its own place: ``(dim, index)``."""
     if isinstance(input_indices, int):
@@ -53,7 +94,7 @@ def gather(self: Tensor, input_indices: Any, axis: Any, batch_dims: int = 0) -> 
 
 def searchsorted(self: Tensor, v: Any, side: str = "left", sorter: Any = None) -> Tensor:
     """Return where each value would be inserted so that the tensor stays in order."""
-    return selection.searchsorted(self, v, side=side, sorter=sorter, out_int32=True)  # type: ignore[no-any-return]
+    return scattering.searchsorted(self, v, side=side, sorter=sorter, out_int32=True)  # type: ignore[no-any-return]
 
 
 def trace(self: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Tensor:
@@ -68,24 +109,25 @@ def uniform(self: Tensor, from_: Any = 0.0, to: Any = 1.0, generator: Any = None
     return drawn("uniform", lambda random: random.uniform(low, high, self.shape), self.dtype)
 
 
-def normal(self: Tensor, mean: float = 0, std: float = 1, *, generator: Any = None) -> Tensor:
-    """Return numbers drawn from a normal distribution, in the shape and type of the tensor."""
-    return drawn("normal", lambda random: random.normal(mean, std, self.shape), self.dtype)
+normal = formula("normal", "numbers drawn from a normal distribution, in the shape and type of the tensor",
+                 lambda self, mean=0, std=1, *, generator=None: _drawn(self, "normal", mean, std))  # fmt: skip
+log_normal = formula("log_normal", "numbers drawn from a log-normal distribution, in the shape and type of the tensor",
+                     lambda self, mean=1.0, std=2.0: drawn(
+                         "log_normal", lambda random: random.lognormal(mean, std, self.shape), self.dtype))  # fmt: skip
+exponential = formula("exponential",
+                      "numbers drawn from an exponential distribution, in the shape and type of the tensor",
+                      lambda self, lambd=1, *, generator=None: _drawn(self, "exponential", 1 / lambd))  # fmt: skip
 
 
-def log_normal(self: Tensor, mean: float = 1.0, std: float = 2.0) -> Tensor:
-    """Return numbers drawn from a log-normal distribution, in the shape and type of the tensor."""
-    return drawn("log_normal", lambda random: random.lognormal(mean, std, self.shape), self.dtype)
+def _drawn(self: Tensor, distribution: str, *parameters: float, name: str = "") -> Tensor:
+    return drawn(
+        name or distribution, lambda random: getattr(random, distribution)(*parameters, self.shape), self.dtype
+    )
 
 
 def cauchy(self: Tensor, median: float = 0.0, sigma: float = 1.0) -> Tensor:
     """Return numbers drawn from a Cauchy distribution, in the shape and type of the tensor."""
     return drawn("cauchy", lambda random: random.standard_cauchy(self.shape) * sigma + median, self.dtype)
-
-
-def exponential(self: Tensor, lambd: float = 1, *, generator: Any = None) -> Tensor:
-    """Return numbers drawn from an exponential distribution, in the shape and type of the tensor."""
-    return drawn("exponential", lambda random: random.exponential(1 / lambd, self.shape), self.dtype)
 
 
 def random_integers(self: Tensor, from_: int = 0, to: int | None = None, *, generator: Any = None) -> Tensor:
@@ -99,41 +141,6 @@ def bernoulli(self: Tensor, *, generator: Any = None) -> Tensor:
     return drawn("bernoulli", lambda random: random.random(self.shape) < self.asnumpy(), self.dtype)
 
 
-def bernoulli_of(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
-    """Return 1 with probability ``p`` and 0 otherwise, in the shape and type of the tensor."""
-    return ops.bernoulli(self, p)
-
-
-def new_zeros(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
-    """Return zeros of a shape, in the tensor's element type by default."""
-    return ops.zeros(shape_of(size), dtype or self.dtype)
-
-
-def new_ones(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
-    """Return ones of a shape, in the tensor's element type by default."""
-    return ops.ones(shape_of(size), dtype or self.dtype)
-
-
-def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None) -> Tensor:
-    """Return one number in every element of a shape, in the tensor's element type by default."""
-    return ops.full(size, fill_value, dtype=dtype or self.dtype)
-
-
-def new_empty(self: Tensor, *size: Any, dtype: Any = None, device: Any = None) -> Tensor:
-    """Return a tensor of a shape, of zeros, in the tensor's element type by default."""
-    return new_zeros(self, *size, dtype=dtype)
-
-
-def fill(self: Tensor, value: Any) -> Tensor:
-    """Return one number in the shape and type of the tensor."""
-    return ops.full_like(self, 0 if value is None else value)
-
-
-def fill_diagonal(self: Tensor, fill_value: float, wrap: bool = False) -> Tensor:
-    """Return the tensor with a number on its diagonal."""
-    return ops.FillDiagonal(float(fill_value), wrap)(self)  # type: ignore[no-any-return]
-
-
 @on_data
 def choose(self: Any, choices: Any, mode: Any = "clip") -> Any:
     """Return, at each place, the element of the choice that the tensor names."""
@@ -141,45 +148,17 @@ def choose(self: Any, choices: Any, mode: Any = "clip") -> Any:
     return np.choose(self.astype(np.int64), list(pool), mode=mode)
 
 
-def clone(self: Tensor) -> Tensor:
-    """Return a copy."""
-    return self.copy()
-
-
-def init_data(self: Tensor, slice_index: Any = None, shape: Any = None, opt_shard_group: Any = None) -> Tensor:
-    """Return the tensor: an initializer's numbers are drawn at once."""
-    return self
-
-
-def value(self: Tensor) -> Tensor:
-    """Return the tensor."""
-    return self
-
-
-def is_signed(self: Tensor) -> bool:
-    """Return whether the element type has a sign."""
-    return self.type.dtype.startswith(("int", "float"))
-
-
-def allclose(self: Tensor, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
-    """Return whether all elements are close to those of another tensor."""
-    return bool(ops.all(ops.isclose(self, other, rtol, atol, equal_nan)))
-
-
-def get_bytes(self: Tensor) -> bytes:
-    """Return the data as bytes."""
-    return self.asnumpy().tobytes()
+allclose = formula(
+    "allclose", "whether all elements are close to those of another tensor",
+    lambda self, other, rtol=1e-05, atol=1e-08, equal_nan=False: bool(
+        ops.all(ops.isclose(self, other, rtol, atol, equal_nan))),
+)  # fmt: skip
 
 
 def stride(self: Tensor, dim: int | None = None) -> Any:
     """Return the elements between neighbours in each dimension, or in one."""
     steps = [step // self.itemsize for step in self.strides]
     return steps if dim is None else steps[dim]
-
-
-def storage_offset(self: Tensor) -> int:
-    """Return 0: tensors are dense."""
-    return 0
 
 
 def resize(self: Tensor, *new_shape: Any) -> Tensor:
@@ -195,13 +174,8 @@ def sum_to_size(self: Tensor, *size: Any) -> Tensor:
     shape = shape_of(size)
     lead = self.ndim - len(shape)
     axes = [*range(lead), *(lead + axis for axis, extent in enumerate(shape) if extent == 1)]
-    result = statistics.reduce_sum(self, tuple(axes)) if axes else self
+    result = reduction.reduce_sum(self, tuple(axes)) if axes else self
     return reshaped(result, shape)
-
-
-def qr(self: Tensor, some: bool = True) -> Any:
-    """Return an orthogonal and an upper triangular factor."""
-    return decompositions.qr(self, "reduced" if some else "complete")
 
 
 def to(self: Tensor, *args: Any, dtype: Any = None, non_blocking: bool = False, copy: bool = False) -> Tensor:
@@ -240,11 +214,6 @@ def squeeze(self: Tensor, axis: Any = None) -> Tensor:
     return ops.squeeze(self, axes) if axes else self
 
 
-def permute(self: Tensor, *dims: Any) -> Tensor:
-    """Return the tensor with its axes in an order."""
-    return ops.transpose(self, shape_of(dims))
-
-
 def unique(self: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
            dim: int | None = None) -> Any:  # fmt: skip
     """Return the different elements in order (or slices along ``dim``), their places and how often they appear."""
@@ -262,61 +231,37 @@ def _unique(array: Any, return_inverse: bool, return_counts: bool, dim: int | No
     return results[0] if len(results) == 1 else tuple(results)
 
 
-def turned(self: Tensor) -> Tensor:
-    """Return matrices transposed; vectors as they are."""
-    return ops.adjoint(self) if self.ndim > 1 else self
-
-
 def device(self: Tensor) -> str:
     """The device that holds the data."""
     return "CPU"
 
 
-def add(self: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
-    """Return ``self + alpha * other``."""
-    return ops.add(self, other if alpha == 1 else ops.mul(other, alpha))
-
-
-def copy_from(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
-    """Return the elements of another tensor in the shape and type of the tensor."""
-    return ops.broadcast_to(ops.cast(src, self.dtype), self.shape)
-
-
 OVERLOADS: dict[str, Callable[..., Any]] = {
-    "allclose": allclose, "bernoulli": bernoulli, "cauchy": cauchy, "choose": choose, "clone": clone, "fill": fill,
-    "fill_diagonal": fill_diagonal, "gather": gather, "get_bytes": get_bytes, "index_add": index_add,
-    "index_put": scattering.index_put, "init_data": init_data, "is_signed": is_signed, "kthvalue": selection.kthvalue,
-    "log_normal": log_normal, "masked_scatter": selection.masked_scatter, "ndimension": Tensor.dim,
-    "nelement": Tensor.numel, "new_empty": new_empty, "new_full": new_full, "new_ones": new_ones,
-    "new_zeros": new_zeros, "permute": permute, "ptp": statistics.ptp, "qr": qr, "resize": resize,
-    "scatter_add": scatter_add, "scatter_div": ops.tensor_scatter_div, "scatter_max": ops.tensor_scatter_max,
-    "scatter_min": ops.tensor_scatter_min, "scatter_mul": ops.tensor_scatter_mul,
-    "scatter_sub": ops.tensor_scatter_sub, "searchsorted": searchsorted, "select": select,
-    "storage_offset": storage_offset, "squeeze": squeeze, "stride": stride, "sum_to_size": sum_to_size,
-    "to": to, "trace": trace,
-    "transpose": transpose, "triangular_solve": decompositions.triangular_solve, "uniform": uniform,
-    "unique": unique, "value": value,
+    **{each.__name__: each for each in (
+        allclose, bernoulli, cauchy, choose, clone, fill, fill_diagonal, gather, get_bytes, index_add, init_data,
+        is_signed, log_normal, matrices.triangular_solve, new_empty, new_full, new_ones, new_zeros, permute,
+        qr, reduction.ptp, resize, scatter_add, scattering.index_put, scattering.kthvalue, scattering.masked_scatter,
+        searchsorted, select, squeeze, storage_offset, stride, sum_to_size, to, trace, transpose, uniform, unique,
+        value,
+    )},
+    **{f"scatter_{how}": getattr(ops, f"tensor_scatter_{how}") for how in ("div", "max", "min", "mul", "sub")},
+    "ndimension": Tensor.dim, "nelement": Tensor.numel,
 }  # fmt: skip
 """Methods by name."""
 
-PROPERTIES: dict[str, Callable[..., Any]] = {
-    "H": turned,
-    "data": value,
-    "device": device,
-    "mH": turned,
-    "mT": turned,
-}
+PROPERTIES = {
+    "H": turned, "data": value, "device": device, "mH": turned, "mT": turned,
+}  # fmt: skip
 """Properties by name."""
 
 IN_PLACE: dict[str, Callable[..., Any]] = {
-    "add_": add, "copy_": copy_from, "addmm_": ops.addmm,
-    "bernoulli_": bernoulli_of, "clamp_": ops.clamp, "div_": ops.div,
-    "erfinv_": ops.erfinv, "exp_": ops.exp, "exponential_": exponential, "fill_": fill,
-    "fill_diagonal_": fill_diagonal, "floor_": ops.floor, "floor_divide_": ops.floor_divide, "index_add_": index_add,
-    "index_copy_": index_copy, "index_fill_": ops.index_fill, "index_put_": scattering.index_put, "log_": ops.log,
-    "masked_fill_": ops.masked_fill, "masked_scatter_": selection.masked_scatter, "mul_": ops.mul, "normal_": normal,
-    "random_": random_integers, "remainder_": ops.remainder, "scatter_": ops.scatter, "scatter_add_": scatter_add,
-    "sigmoid_": ops.sigmoid, "sign_": ops.sign, "sub_": ops.subtract, "tanh_": ops.tanh, "uniform_": uniform,
+    **{f"{each.__name__}_": each for each in (
+        add, exponential, fill, fill_diagonal, index_add, index_copy, normal, ops.addmm, ops.clamp, ops.div, ops.erfinv,
+        ops.exp, ops.floor, ops.floor_divide, ops.index_fill, ops.log, ops.masked_fill, ops.mul, ops.remainder,
+        ops.scatter, ops.sigmoid, ops.sign, ops.tanh, scatter_add, scattering.index_put, scattering.masked_scatter,
+        uniform,
+    )},
+    "bernoulli_": bernoulli_of, "copy_": copy_from, "random_": random_integers, "sub_": ops.subtract,
     "zero_": ops.zeros_like,
 }  # fmt: skip
 """Methods that give the tensor the result of a function."""

@@ -14,7 +14,7 @@ import numpy as np
 from opbuild.mindspore import names, ops
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.mint.nn.functional import conv2d
-from opbuild.mindspore.ops import decompositions, matrices, scattering, selection
+from opbuild.mindspore.ops import matrices, scattering
 from opbuild.mindspore.ops.declaration import spelled
 from opbuild.mindspore.ops.random import drawn
 from opbuild.mindspore.overloads import add, clone, fill_diagonal, index_add, scatter_add, unique
@@ -167,7 +167,7 @@ _OWN: dict[str, Callable[..., Any]] = {
     "gather": ops.gather_elements, "index_add": index_add, "isnan": spelled(ops.isnan, "isnan", tensor="input"),
     "permute": spelled(ops.permute, "permute", dims="axis"),
     "transpose": spelled(ops.swapaxes, "transpose", dim0="axis0", dim1="axis1"),
-    "kthvalue": selection.kthvalue,
+    "kthvalue": scattering.kthvalue,
     "linspace": lambda start, end, steps, *, dtype=None: _typed(ops.linspace(start, end, steps), dtype),
     "max": _extreme(ops.amax, ops.maximum, ops.max),
     "mean": _reduced(ops.mean),
@@ -197,7 +197,7 @@ _OWN: dict[str, Callable[..., Any]] = {
     "std_mean": _spread(ops.std_mean),
     "sub": lambda input, other, *, alpha=1: ops.subtract(input, other, alpha=alpha),
     "topk": _topk,
-    "triangular_solve": decompositions.triangular_solve,
+    "triangular_solve": matrices.triangular_solve,
     "unique": unique,
     "var": _spread(ops.var),
     "var_mean": _spread(ops.var_mean),

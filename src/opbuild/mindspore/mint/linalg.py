@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from opbuild.mindspore import names
-from opbuild.mindspore.ops import decompositions, matrices
+from opbuild.mindspore.ops import matrices
 from opbuild.mindspore.ops.declaration import spelled
 
 __getattr__ = names.getter(__name__)
 __all__ = ["inv", "matrix_norm", "norm", "qr", "vector_norm"]
 
-inv = decompositions.inverse
+inv = matrices.inverse
 matrix_norm = spelled(matrices.matrix_norm, "matrix_norm", dim="axis", keepdim="keepdims")
 norm = matrices.norm
-qr = spelled(decompositions.qr, "qr", A="input")
+qr = spelled(matrices.qr, "qr", A="input")
 vector_norm = spelled(matrices.vector_norm, "vector_norm", dim="axis", keepdim="keepdims")

@@ -8,19 +8,17 @@ from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, TensorShapeError
 from opbuild.mindspore.initializer import initializer
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.nn.declaration import layer
+from opbuild.mindspore.nn.declaration import cell, layer
 from opbuild.mindspore.ops import activation, arithmetic
-from opbuild.mindspore.ops.elementwise import rrelu
 from opbuild.mindspore.ops.normalization import lrn
+from opbuild.mindspore.ops.random import rrelu
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
 
-def _gelu(x: Any, approximate: bool) -> Tensor:
-    return activation.gelu(x, "tanh" if approximate else "none")
-
-
-def _softmax2d(x: Any) -> Tensor:
+@cell()
+def Softmax2d(x: Any) -> Tensor:
+    """Softmax over the channels of a tensor of shape (N, C, H, W) or (C, H, W)."""
     if x.ndim not in (3, 4):
         raise TensorShapeError(f"Softmax2d of shape {x.shape}", "it needs 3 or 4 dimensions")
     return activation.softmax(x, -3)
@@ -28,7 +26,8 @@ def _softmax2d(x: Any) -> Tensor:
 
 ReLU = layer("ReLU", activation.relu, "``max(x, 0)``.", "x")
 ReLU6 = layer("ReLU6", activation.relu6, "``min(max(x, 0), 6)``.")
-GELU = layer("GELU", _gelu, "GELU; ``approximate`` takes tanh instead of erf, and is the default.", approximate=True)
+GELU = layer("GELU", lambda x, *, approximate=True: activation.gelu(x, "tanh" if approximate else "none"),
+             "GELU; ``approximate`` takes tanh instead of erf, and is the default.")  # fmt: skip
 FastGelu = layer("FastGelu", activation.fast_gelu, "``x * sigmoid(1.702 * x)``.")
 Sigmoid = layer("Sigmoid", activation.sigmoid, "``1 / (1 + exp(-x))``.", "input_x")
 Tanh = layer("Tanh", arithmetic.tanh, "The hyperbolic tangent.", "x")
@@ -50,56 +49,32 @@ SoftShrink = layer("SoftShrink", activation.softshrink, "Elements moved by ``lam
 HShrink = layer("HShrink", activation.hardshrink, "Elements whose absolute value is above ``lambd``, and 0 elsewhere.",
                 "input_x", lambd=0.5)  # fmt: skip
 Softmin = layer("Softmin", activation.softmin, "Softmax of the negative along ``axis``.", "x", axis=-1)
-Softmax2d = layer(
-    "Softmax2d", _softmax2d, "Softmax over the channels of a tensor of shape (N, C, H, W) or (C, H, W).", "x"
-)
-Threshold = layer("Threshold", lambda x, threshold, value: activation.threshold(x, threshold, value),
-                  "Elements above ``threshold``, and ``value`` elsewhere.", "input_x",
-                  threshold=..., value=...)  # fmt: skip
+Threshold = layer("Threshold", lambda input_x, *, threshold, value: activation.threshold(input_x, threshold, value),
+                  "Elements above ``threshold``, and ``value`` elsewhere.")  # fmt: skip
 GLU = layer("GLU", activation.glu, "The first half along ``axis`` times the sigmoid of the second.", axis=-1)
 LRN = layer("LRN", lrn, "Elements divided by the squares of neighbouring channels: ``ops.lrn``.", "input_x",
             depth_radius=5, bias=1.0, alpha=1.0, beta=0.5, norm_region="ACROSS_CHANNELS")  # fmt: skip
 
 
-class RReLU(Cell):
-    """``x`` where it is not negative, elsewhere times slopes that each call draws anew."""
-
-    def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3) -> None:
-        super().__init__()
-        if lower > upper:
-            raise ArgumentValueError(f"RReLU from {lower} to {upper}", "lower must not be above upper")
-        self.lower, self.upper = lower, upper
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Apply it."""
-        return rrelu(x, self.lower, self.upper)
+def _rises(low: float, high: float, what: str) -> None:
+    if low > high:
+        raise ArgumentValueError(f"RReLU from {low} to {high}", "lower must not be above upper")
 
 
-class PReLU(Cell):
-    """``x`` where it is positive, ``w * x`` elsewhere, with one ``w`` for all channels or one for each."""
-
-    def __init__(self, channel: int = 1, w: Any = 0.25) -> None:
-        super().__init__()
-        self.w = Parameter(initializer(w, (channel,)), name="a")
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Apply it."""
-        return activation.prelu(x, self.w)
+def _widens(low: float, high: float, what: str) -> None:
+    if low >= high:
+        raise ArgumentValueError(f"Hardtanh from {low} to {high}", "the first must be below the second")
 
 
-class Hardtanh(Cell):
-    """Elements limited to ``min_val`` and ``max_val``."""
-
-    def __init__(self, min_val: float = -1.0, max_val: float = 1.0) -> None:
-        super().__init__()
-        if min_val >= max_val:
-            raise ArgumentValueError(f"Hardtanh from {min_val} to {max_val}", "the first must be below the second")
-        self.min_val, self.max_val = min_val, max_val
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Apply it."""
-        return activation.hardtanh(x, self.min_val, self.max_val)
-
+RReLU = layer("RReLU", rrelu, "``x`` where it is not negative, elsewhere times slopes that each call draws anew.", "x",
+              checks={"lower upper": _rises}, lower=1 / 8, upper=1 / 3)  # fmt: skip
+PReLU = layer(
+    "PReLU", lambda self, x: activation.prelu(x, self.w),
+    "``x`` where it is positive, ``w * x`` elsewhere, with one ``w`` for all channels or one for each.",
+    made={"w": lambda self: Parameter(initializer(self.w, (self.channel,)), name="a")}, channel=1, w=0.25,
+)  # fmt: skip
+Hardtanh = layer("Hardtanh", activation.hardtanh, "Elements limited to ``min_val`` and ``max_val``.", "x",
+                 checks={"min_val max_val": _widens}, min_val=-1.0, max_val=1.0)  # fmt: skip
 
 _BY_NAME: dict[str, type[Cell]] = {
     "softmax": Softmax, "logsoftmax": LogSoftmax, "relu": ReLU, "relu6": ReLU6, "silu": SiLU, "tanh": Tanh,

@@ -16,10 +16,9 @@ from opbuild.mindspore.initializer import HeUniform, Uniform, XavierNormal, Xavi
 from opbuild.mindspore.nn.basic import Dense
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.ops.activation import softmax
-from opbuild.mindspore.ops.arithmetic import add, mul
-from opbuild.mindspore.ops.comparison import logical_or, where
-from opbuild.mindspore.ops.dropout import dropout
+from opbuild.mindspore.ops.arithmetic import add, logical_or, mul, where
 from opbuild.mindspore.ops.linear import dense, matmul
+from opbuild.mindspore.ops.random import dropout
 from opbuild.mindspore.ops.reduction import mean
 from opbuild.mindspore.ops.shaping import concat, expand_dims, pad, reshaped, split, squeeze, swapaxes, tile, transpose
 from opbuild.mindspore.parameter import Parameter

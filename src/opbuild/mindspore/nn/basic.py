@@ -14,10 +14,10 @@ from opbuild.mindspore.initializer import HeUniform, Uniform, initializer
 from opbuild.mindspore.nn.activation import get_activation
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.declaration import layer
-from opbuild.mindspore.ops.dropout import dropout
 from opbuild.mindspore.ops.gathering import embedding, one_hot
 from opbuild.mindspore.ops.linear import bias_add, dense, matmul, product
 from opbuild.mindspore.ops.primitive import Primitive
+from opbuild.mindspore.ops.random import dropout
 from opbuild.mindspore.ops.shaping import flatten, reshaped
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor

@@ -13,11 +13,12 @@ from opbuild.mindspore.nn.activation import LeakyReLU, get_activation
 from opbuild.mindspore.nn.basic import Dense
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.convolution import Conv2d
+from opbuild.mindspore.nn.declaration import cell, derived
 from opbuild.mindspore.nn.matrix import ClipByNorm
 from opbuild.mindspore.nn.normalization import BatchNorm1d, BatchNorm2d
-from opbuild.mindspore.ops.comparison import greater_equal, less, logical_and, where
-from opbuild.mindspore.ops.dropout import dropout1d, dropout2d, dropout3d
+from opbuild.mindspore.ops.arithmetic import greater_equal, less, logical_and, where
 from opbuild.mindspore.ops.gathering import gather
+from opbuild.mindspore.ops.random import dropout1d, dropout2d, dropout3d
 from opbuild.mindspore.ops.shaping import expand_dims, reshape, stack, unstack
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
@@ -74,22 +75,12 @@ class _ChannelDropout(Cell):
         return self._dropout(x, self.p, self.training)
 
 
-class Dropout1d(_ChannelDropout):
-    """Dropout of channels of shape (N, C, L)."""
-
-    _dropout = staticmethod(dropout1d)
-
-
-class Dropout2d(_ChannelDropout):
-    """Dropout of channels of shape (N, C, H, W)."""
-
-    _dropout = staticmethod(dropout2d)
-
-
-class Dropout3d(_ChannelDropout):
-    """Dropout of channels of shape (N, C, D, H, W)."""
-
-    _dropout = staticmethod(dropout3d)
+Dropout1d = derived(_ChannelDropout, "Dropout1d", "Dropout of channels of shape (N, C, L).",
+                    _dropout=staticmethod(dropout1d))  # fmt: skip
+Dropout2d = derived(_ChannelDropout, "Dropout2d", "Dropout of channels of shape (N, C, H, W).",
+                    _dropout=staticmethod(dropout2d))  # fmt: skip
+Dropout3d = derived(_ChannelDropout, "Dropout3d", "Dropout of channels of shape (N, C, D, H, W).",
+                    _dropout=staticmethod(dropout3d))  # fmt: skip
 
 
 class Conv2dBnAct(Cell):
@@ -135,36 +126,27 @@ class DenseBnAct(Cell):
         return x if self.activation is None else self.activation(x)
 
 
-class TimeDistributed(Cell):
+@cell()
+def TimeDistributed(inputs: Tensor, *, layer: Any, time_axis: int, reshape_with_axis: int | None = None) -> Tensor:
     """A cell or a primitive applied to every step along ``time_axis``.
 
     Args:
+        inputs: The steps.
         layer: What is applied.
         time_axis: The axis of steps.
         reshape_with_axis: The axis that the steps are joined to while the layer is applied once; by default it is
             applied to one step after another.
     """
-
-    def __init__(self, layer: Any, time_axis: int, reshape_with_axis: int | None = None) -> None:
-        super().__init__()
-        self.layer = layer
-        self.time_axis, self.reshape_with_axis = time_axis, reshape_with_axis
-
-    def construct(self, inputs: Tensor) -> Tensor:
-        """Return the results, joined along ``time_axis``."""
-        axis = self.time_axis % inputs.ndim
-        if self.reshape_with_axis is None:
-            return stack([self.layer(step) for step in unstack(inputs, axis)], axis)
-        other = self.reshape_with_axis % inputs.ndim
-        if abs(axis - other) != 1:
-            raise ArgumentValueError(
-                f"TimeDistributed over axis {axis} with reshape_with_axis={other}", "name a neighbour"
-            )
-        first = min(axis, other)
-        shape = inputs.shape
-        joined = reshape(inputs, (*shape[:first], shape[first] * shape[first + 1], *shape[first + 2 :]))
-        result = self.layer(joined)
-        return reshape(result, (*result.shape[:first], *shape[first : first + 2], *result.shape[first + 1 :]))
+    axis = time_axis % inputs.ndim
+    if reshape_with_axis is None:
+        return stack([layer(step) for step in unstack(inputs, axis)], axis)
+    other = reshape_with_axis % inputs.ndim
+    if abs(axis - other) != 1:
+        raise ArgumentValueError(f"TimeDistributed over axis {axis} with reshape_with_axis={other}", "name a neighbour")
+    first, shape = min(axis, other), inputs.shape
+    joined = reshape(inputs, (*shape[:first], shape[first] * shape[first + 1], *shape[first + 2 :]))
+    result = layer(joined)
+    return reshape(result, (*result.shape[:first], *shape[first : first + 2], *result.shape[first + 1 :]))
 
 
 def _activation(name: Any, alpha: float) -> Any:

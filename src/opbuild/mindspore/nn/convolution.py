@@ -10,7 +10,7 @@ from opbuild.mindspore.arguments import ArgumentValueError, one_of, positive
 from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import HeUniform, Uniform, fans, initializer
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.ops.convolution import PAD_MODES, Padding, conv, conv_transpose, only_nchw, pads_of, per_axis
+from opbuild.mindspore.ops.pooling import PAD_MODES, Padding, conv, conv_transpose, only_nchw, pads_of, per_axis
 from opbuild.mindspore.ops.shaping import pad, reshaped
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor

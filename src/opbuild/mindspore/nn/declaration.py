@@ -1,64 +1,98 @@
-"""Declares layers that are a function and its attributes: ``layer("ELU", ops.elu, "...", alpha=1.0)``."""
+"""Declares layers as functions: of the inputs, and by keyword only of what the constructor takes.
+
+A function with logic is decorated, ``@cell``; another one, or a lambda, is a row: ``layer("ELU", ops.elu, alpha=1.0)``.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from inspect import Parameter, Signature, signature
-from typing import Any
+from inspect import Parameter, signature
+from typing import Any, TypeVar
 
-from opbuild.mindspore.arguments import Attributes
+from opbuild.mindspore.arguments import Attributes, keyword_only
 from opbuild.mindspore.nn.cell import Cell
 
 __all__: list[str] = []
 
-_SELF = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
+Layer = TypeVar("Layer")
+Checks = Mapping[str, Callable[..., Any]]
+Made = Mapping[str, Callable[[Any], Any]]
 
 
 def layer(name: str, function: Callable[..., Any], doc: str = "", inputs: str = "", base: type[Cell] = Cell,
-          checks: Mapping[str, Callable[[Any, str], Any]] | None = None, **attributes: Any) -> Any:  # fmt: skip
-    """Return the class of a layer without parameters.
+          checks: Checks | None = None, made: Made | None = None, **attributes: Any) -> Any:  # fmt: skip
+    """Return the class of a layer.
 
     Args:
         name: Its name.
-        function: Computes it: called with the inputs, and with the attributes by name.
+        function: Computes it: called with the inputs, and with the attributes by name; if its first argument is
+            ``self``, with the layer before.
         doc: What ``help`` says of it; by default what it says of the function.
         inputs: What MindSpore calls the inputs of ``construct``; by default as the function does.
         base: The class that it derives from; what that takes is among the attributes.
-        checks: Of attributes that not every value is allowed for: called with it and what to call it in the message.
-        attributes: What the constructor takes, in order, with the defaults; ``...`` for one that must be given.
+        checks: Of attributes that not every value is allowed for: called with it, or with several named together, and
+            what to call it in the message.
+        made: Attributes that are made of others when the layer is: parameters, and parts.
+        attributes: What the constructor takes, in order, with the defaults; ``...`` for one that must be given. By
+            default the function's keyword-only arguments.
     """
-    taken = Attributes(name, attributes)
-    given = dict.fromkeys(inputs.split(), ...) if inputs else _operands(function, taken)
+    passed = attributes or keyword_only(function)
+    taken = Attributes(name, passed)
+    parameters = signature(function).parameters
+    of_self = next(iter(parameters), "") == "self"
+    given = dict.fromkeys(inputs.split(), ...) if inputs else _operands(function, {} if of_self else passed)
     named = Attributes(f"{name}.construct", given)
+    by_name = [key for key in passed if not of_self or key in parameters]
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - becomes a method
         chosen = taken.bind(args, kwargs)
-        base.__init__(self, **{key: chosen[key] for key in base._constructor_takes})
-        for key, check in (checks or {}).items():
-            check(chosen[key], f"{key} of {name}")
+        base.__init__(self, **{key: chosen[key] for key in base._constructor_takes if key in chosen})
+        for keys, check in (checks or {}).items():
+            check(*(chosen[key] for key in keys.split()), f"{keys} of {name}")
         for key, value in chosen.items():
             setattr(self, key, value)
+        for key, make in (made or {}).items():
+            setattr(self, key, make(self))
 
     def construct(self: Any, *args: Any, **kwargs: Any) -> Any:
         """Return the result."""
         inputs = named.bind(args, kwargs)
         more = {key: inputs.pop(key) for key, default in given.items() if default is not ...}
-        return function(*inputs.values(), **more, **{key: getattr(self, key) for key in attributes})
+        own = (self,) if of_self else ()
+        return function(*own, *inputs.values(), **more, **{key: getattr(self, key) for key in by_name})
 
     methods: tuple[tuple[Any, Attributes], ...] = ((__init__, taken), (construct, named))
     for method, arguments in methods:
         method.__qualname__ = f"{name}.{method.__name__}"
-        method.__signature__ = Signature([_SELF, *arguments.signature.parameters.values()])
+        method.__signature__ = arguments.method
     members = {"__init__": __init__, "construct": construct, "__module__": sys._getframe(1).f_globals["__name__"],
                "__doc__": doc or f"{function.__doc__ or name}\n\nA layer: ``{name}{taken}``."}  # fmt: skip
     return type(name, (base,), members)
 
 
-def _operands(function: Callable[..., Any], attributes: Attributes) -> dict[str, Any]:
-    """Return what a function takes beside the attributes, with the defaults."""
+def cell(base: type[Cell] = Cell, checks: Checks | None = None,
+         made: Made | None = None) -> Callable[[Callable[..., Any]], Any]:  # fmt: skip
+    """Return a decorator that makes a function the layer of its name and documentation; arguments as of ``layer``."""
+
+    def declare(function: Callable[..., Any]) -> Any:
+        found = layer(function.__name__, function, function.__doc__ or "", base=base, checks=checks, made=made)
+        found.__module__ = function.__module__
+        return found
+
+    return declare
+
+
+def derived(base: type[Layer], name: str, doc: str, **members: Any) -> type[Layer]:
+    """Return a class that differs from its base in its name, what ``help`` says of it, and attributes of the class."""
+    module = sys._getframe(1).f_globals["__name__"]
+    return type(name, (base,), {"__doc__": doc, "__module__": module, **members})
+
+
+def _operands(function: Callable[..., Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a function takes beside the layer and the attributes, with the defaults."""
     return {
         name: ... if parameter.default is Parameter.empty else parameter.default
         for name, parameter in signature(function).parameters.items()
-        if name not in attributes.defaults and parameter.kind is Parameter.POSITIONAL_OR_KEYWORD
+        if name not in attributes and name != "self" and parameter.kind is Parameter.POSITIONAL_OR_KEYWORD
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from opbuild.mindspore import names
@@ -10,13 +9,26 @@ from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, o
 from opbuild.mindspore.execution import cast
 from opbuild.mindspore.nn.activation import get_activation
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.nn.declaration import layer
+from opbuild.mindspore.nn.declaration import cell, layer
 from opbuild.mindspore.ops import loss
 from opbuild.mindspore.ops.activation import log_softmax
 from opbuild.mindspore.ops.arithmetic import abs as absolute
-from opbuild.mindspore.ops.arithmetic import add, clamp, div, exp, log, minimum, mul, neg, sqrt, square, sub
+from opbuild.mindspore.ops.arithmetic import (
+    add,
+    clamp,
+    div,
+    exp,
+    greater,
+    log,
+    minimum,
+    mul,
+    neg,
+    sqrt,
+    square,
+    sub,
+    where,
+)
 from opbuild.mindspore.ops.arithmetic import pow as power
-from opbuild.mindspore.ops.comparison import greater, where
 from opbuild.mindspore.ops.gathering import gather_elements, in_range, one_hot
 from opbuild.mindspore.ops.reduction import mean, sum
 from opbuild.mindspore.ops.shaping import ravel, reshaped, squeeze
@@ -73,59 +85,36 @@ CosineEmbeddingLoss = layer(
 )  # fmt: skip
 
 
-class MSELoss(LossBase):
-    """The square of the difference."""
-
-    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss."""
-        return self.get_loss(square(sub(logits, labels)))
+MSELoss = layer("MSELoss", lambda self, logits, labels: self.get_loss(square(sub(logits, labels))),
+                "The square of the difference.", base=LossBase, reduction="mean")  # fmt: skip
+MAELoss = layer("MAELoss", lambda self, logits, label: self.get_loss(absolute(sub(logits, label))),
+                "The absolute difference.", base=LossBase, reduction="mean")  # fmt: skip
 
 
-class RMSELoss(LossBase):
+@cell(LossBase)
+def RMSELoss(self: Any, logits: Tensor, label: Tensor) -> Any:
     """The root of the mean square of the difference."""
-
-    def __init__(self) -> None:
-        super().__init__()
-
-    def construct(self, logits: Tensor, label: Tensor) -> Tensor:
-        """Return the loss."""
-        return sqrt(self.get_loss(square(sub(logits, label))))
+    return sqrt(self.get_loss(square(sub(logits, label))))
 
 
-class MAELoss(LossBase):
-    """The absolute difference."""
-
-    def construct(self, logits: Tensor, label: Tensor) -> Tensor:
-        """Return the loss."""
-        return self.get_loss(absolute(sub(logits, label)))
+def _no_parameter(weight: Any, pos_weight: Any, what: str) -> None:
+    if isinstance(weight, Parameter) or isinstance(pos_weight, Parameter):
+        raise ArgumentTypeError("BCEWithLogitsLoss was given a Parameter as a weight", "give a Tensor")
 
 
-class BCEWithLogitsLoss(LossBase):
-    """The cross entropy of logits and labels."""
-
-    def __init__(self, reduction: str = "mean", weight: Tensor | None = None, pos_weight: Tensor | None = None) -> None:
-        super().__init__(reduction)
-        if isinstance(weight, Parameter) or isinstance(pos_weight, Parameter):
-            raise ArgumentTypeError("BCEWithLogitsLoss was given a Parameter as a weight", "give a Tensor")
-        self.weight, self.pos_weight = weight, pos_weight
-
-    def construct(self, input: Tensor, target: Tensor) -> Tensor:
-        """Return the loss."""
-        return loss.binary_cross_entropy_with_logits(input, target, self.weight, self.pos_weight, self.reduction)
-
-
-class SoftmaxCrossEntropyWithLogits(LossBase):
+@cell(LossBase)
+def SoftmaxCrossEntropyWithLogits(self: Any, logits: Tensor, labels: Tensor, *, sparse: bool = False,
+                                  reduction: str = "none") -> Any:  # fmt: skip
     """The cross entropy of rows of logits and probabilities, or classes if ``sparse``."""
+    if sparse:
+        labels = cast(one_hot(in_range(labels, logits.shape[-1]), logits.shape[-1], 1.0, 0.0), "float32")
+    return self.get_loss(loss.softmax_cross_entropy(logits, labels)[0])
 
-    def __init__(self, sparse: bool = False, reduction: str = "none") -> None:
-        super().__init__(reduction)
-        self.sparse = sparse
 
-    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss."""
-        if self.sparse:
-            labels = cast(one_hot(in_range(labels, logits.shape[-1]), logits.shape[-1], 1.0, 0.0), "float32")
-        return self.get_loss(loss.softmax_cross_entropy(logits, labels)[0])
+BCEWithLogitsLoss = layer(
+    "BCEWithLogitsLoss", loss.binary_cross_entropy_with_logits, "The cross entropy of logits and labels.",
+    base=LossBase, checks={"weight pos_weight": _no_parameter}, reduction="mean", weight=None, pos_weight=None,
+)  # fmt: skip
 
 
 class GaussianNLLLoss(LossBase):
@@ -140,87 +129,61 @@ class GaussianNLLLoss(LossBase):
         return loss.gaussian_nll_loss(logits, labels, var, self.full, self.eps, self.reduction)
 
 
-class PoissonNLLLoss(LossBase):
+@cell(LossBase)
+def PoissonNLLLoss(self: Any, input: Tensor, target: Tensor, *, log_input: bool = True, full: bool = False,
+                   eps: float = 1e-08, reduction: str = "mean") -> Any:  # fmt: skip
     """The negative log-likelihood under Poisson distributions."""
-
-    def __init__(self, log_input: bool = True, full: bool = False, eps: float = 1e-08,
-                 reduction: str = "mean") -> None:  # fmt: skip
-        super().__init__(reduction)
-        self.log_input, self.full, self.eps = log_input, full, eps
-
-    def construct(self, input: Tensor, target: Tensor) -> Tensor:
-        """Return the loss."""
-        if self.log_input:
-            losses = sub(exp(input), mul(target, input))
-        else:
-            losses = sub(input, mul(target, log(add(input, self.eps))))
-        if self.full:
-            safe = where(greater(target, 1), target, 1.0)
-            stirling = add(sub(mul(safe, log(safe)), safe), mul(log(mul(safe, 2 * 3.141592653589793)), 0.5))
-            losses = add(losses, where(greater(target, 1), stirling, 0.0))
-        return self.get_loss(losses)
+    losses = sub(exp(input), mul(target, input)) if log_input else sub(input, mul(target, log(add(input, eps))))
+    if full:
+        safe = where(greater(target, 1), target, 1.0)
+        stirling = add(sub(mul(safe, log(safe)), safe), mul(log(mul(safe, 2 * 3.141592653589793)), 0.5))
+        losses = add(losses, where(greater(target, 1), stirling, 0.0))
+    return self.get_loss(losses)
 
 
-class DiceLoss(LossBase):
+@cell(LossBase)
+def DiceLoss(logits: Tensor, label: Tensor, *, smooth: float = 1e-5) -> Tensor:
     """One less the Dice coefficient of two tensors."""
-
-    def __init__(self, smooth: float = 1e-5) -> None:
-        super().__init__()
-        self.smooth = smooth
-
-    def construct(self, logits: Tensor, label: Tensor) -> Tensor:
-        """Return the loss."""
-        x, y = ravel(logits), ravel(label)
-        both = add(add(sum(square(x)), sum(square(y))), self.smooth)
-        return sub(1, div(mul(sum(mul(x, y)), 2), both))
+    x, y = ravel(logits), ravel(label)
+    both = add(add(sum(square(x)), sum(square(y))), smooth)
+    return sub(1, div(mul(sum(mul(x, y)), 2), both))
 
 
-class MultiClassDiceLoss(LossBase):
+@cell(LossBase, made={
+    "binarydiceloss": lambda self: DiceLoss(1e-5),
+    "activation": lambda self: get_activation(self.activation) if isinstance(self.activation, str) else self.activation,
+})  # fmt: skip
+def MultiClassDiceLoss(self: Any, logits: Any, label: Any, *, weights: Tensor | None = None,
+                       ignore_indiex: int | None = None, activation: Any = "softmax") -> Any:  # fmt: skip
     """The mean over the channels of their Dice losses."""
-
-    def __init__(self, weights: Tensor | None = None, ignore_indiex: int | None = None,
-                 activation: Any = "softmax") -> None:  # fmt: skip
-        super().__init__()
-        self.binarydiceloss = DiceLoss(1e-5)
-        self.weights, self.ignore_indiex = weights, ignore_indiex
-        self.activation = get_activation(activation) if isinstance(activation, str) else activation
-
-    def construct(self, logits: Tensor, label: Tensor) -> Tensor:
-        """Return the loss."""
-        x: Any = logits if self.activation is None else self.activation(logits)
-        y: Any = label
-        total: Any = 0
-        for channel in range(y.shape[1]):
-            if channel != self.ignore_indiex:
-                part = self.binarydiceloss(x[:, channel], y[:, channel])
-                total = total + (part if self.weights is None else part * self.weights[channel])  # type: ignore[index]
-        result: Tensor = total / y.shape[1]
-        return result
+    x = logits if activation is None else activation(logits)
+    total: Any = 0
+    for channel in range(label.shape[1]):
+        if channel != ignore_indiex:
+            part = self.binarydiceloss(x[:, channel], label[:, channel])
+            total = total + (part if weights is None else part * weights[channel])  # type: ignore[index]
+    return total / label.shape[1]
 
 
-class FocalLoss(LossBase):
+def _by_class(weight: Any, what: str) -> None:
+    if weight is not None and weight.ndim != 1:
+        raise ArgumentValueError(f"{what} has the shape {weight.shape}", "give one for each class")
+
+
+@cell(LossBase, checks={"weight": _by_class})
+def FocalLoss(self: Any, logits: Tensor, labels: Tensor, *, weight: Tensor | None = None, gamma: float = 2.0,
+              reduction: str = "mean") -> Any:  # fmt: skip
     """The cross entropy, less for samples that are well classified."""
-
-    def __init__(self, weight: Tensor | None = None, gamma: float = 2.0, reduction: str = "mean") -> None:
-        super().__init__(reduction)
-        if weight is not None and weight.ndim != 1:
-            raise ArgumentValueError(f"weight of FocalLoss has the shape {weight.shape}", "give one for each class")
-        self.weight, self.gamma = weight, gamma
-
-    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss."""
-        x, y = (reshaped(item, (*item.shape[:2], item.size // (item.shape[0] * item.shape[1])))
-                for item in (logits, labels))  # fmt: skip
-        logs = log_softmax(x, 1)
-        scale = None if self.weight is None else reshaped(self.weight, (self.weight.size, 1))
-        scaled = logs if scale is None else mul(logs, scale)
-        sparse = labels.shape[1] == 1
-        if sparse:
-            places = cast(y, "int32")
-            logs, scaled = (squeeze(gather_elements(item, 1, places), 1) for item in (logs, scaled))
-        easy = power(sub(1.0, exp(logs)), self.gamma)
-        terms = neg(mul(easy, scaled))
-        return self.get_loss(mean(terms, 1) if sparse else mean(mul(terms, y), -1))
+    x, y = (reshaped(item, (*item.shape[:2], item.size // (item.shape[0] * item.shape[1])))
+            for item in (logits, labels))  # fmt: skip
+    logs = log_softmax(x, 1)
+    scaled = logs if weight is None else mul(logs, reshaped(weight, (weight.size, 1)))
+    sparse = labels.shape[1] == 1
+    if sparse:
+        places = cast(y, "int32")
+        logs, scaled = (squeeze(gather_elements(item, 1, places), 1) for item in (logs, scaled))
+    terms = neg(mul(power(sub(1.0, exp(logs)), gamma), scaled))
+    return self.get_loss(mean(terms, 1) if sparse else mean(mul(terms, y), -1))
 
 
 MarginRankingLoss = layer("MarginRankingLoss", loss.margin_ranking_loss,
@@ -244,50 +207,31 @@ MultilabelMarginLoss = layer(
 )  # fmt: skip
 
 
-class MultiMarginLoss(LossBase):
-    """How much other classes come within a margin of the right one."""
-
-    def __init__(self, p: int = 1, margin: float = 1.0, reduction: str = "mean",
-                 weight: Tensor | None = None) -> None:  # fmt: skip
-        super().__init__(reduction)
-        self.p, self.margin, self.weight = p, margin, weight
-
-    def construct(self, x: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Return the loss."""
-        chosen = self.weight if weight is None else weight
-        return loss.multi_margin_loss(x, target, self.p, self.margin, chosen, self.reduction)
-
-
-class TripletMarginLoss(LossBase):
-    """How much nearer the negative is than the positive."""
-
-    def __init__(self, p: int = 2, swap: bool = False, eps: float = 1e-06, reduction: str = "mean",
-                 margin: float = 1.0) -> None:  # fmt: skip
-        super().__init__(reduction)
-        self.p, self.swap, self.eps, self.margin = p, swap, eps, margin
-
-    def construct(self, x: Tensor, positive: Tensor, negative: Tensor, margin: Any = 1.0) -> Tensor:
-        """Return the loss."""
-        margin = self.margin if self.margin != 1.0 else margin
-        return loss.triplet_margin_loss(x, positive, negative, margin, self.p, self.eps, self.swap, self.reduction)
+MultiMarginLoss = layer(
+    "MultiMarginLoss", lambda self, x, target, weight=None: loss.multi_margin_loss(
+        x, target, self.p, self.margin, self.weight if weight is None else weight, self.reduction),
+    "How much other classes come within a margin of the right one.", base=LossBase,
+    p=1, margin=1.0, reduction="mean", weight=None,
+)  # fmt: skip
+TripletMarginLoss = layer(
+    "TripletMarginLoss", lambda self, x, positive, negative, margin=1.0: loss.triplet_margin_loss(
+        x, positive, negative, self.margin if self.margin != 1.0 else margin, self.p, self.eps, self.swap,
+        self.reduction),
+    "How much nearer the negative is than the positive.", base=LossBase,
+    p=2, swap=False, eps=1e-06, reduction="mean", margin=1.0,
+)  # fmt: skip
 
 
-class TripletMarginWithDistanceLoss(LossBase):
+@cell(LossBase, made={"distance_function": lambda self: self.distance_function or _distance})
+def TripletMarginWithDistanceLoss(
+    x: Tensor, positive: Tensor, negative: Tensor, *,
+    distance_function: Any = None, swap: bool = False, reduction: str = "mean", margin: float = 1.0,
+) -> Tensor:  # fmt: skip
     """``TripletMarginLoss`` with a distance of one's own; by default the Euclidean one."""
-
-    def __init__(self, distance_function: Callable[[Tensor, Tensor], Tensor] | None = None, swap: bool = False,
-                 reduction: str = "mean", margin: float = 1.0) -> None:  # fmt: skip
-        super().__init__(reduction)
-        self.distance_function = distance_function or _distance
-        self.swap, self.margin = swap, margin
-
-    def construct(self, x: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        """Return the loss."""
-        near, far = self.distance_function(x, positive), self.distance_function(x, negative)
-        if self.swap:
-            far = minimum(far, self.distance_function(positive, negative))
-        losses = clamp(add(sub(near, far), self.margin), 0.0, None)
-        return loss.reduced(losses, self.reduction, "TripletMarginWithDistanceLoss")
+    near, far = distance_function(x, positive), distance_function(x, negative)
+    far = minimum(far, distance_function(positive, negative)) if swap else far
+    losses = clamp(add(sub(near, far), margin), 0.0, None)
+    return loss.reduced(losses, reduction, "TripletMarginWithDistanceLoss")
 
 
 def _distance(first: Tensor, second: Tensor) -> Tensor:

@@ -8,18 +8,17 @@ from typing import Any
 import numpy as np
 
 from opbuild.mindspore import names
-from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, axis_in, positive
+from opbuild.mindspore.arguments import ArgumentTypeError, allowed, axis_in, positive
 from opbuild.mindspore.dtype import float32, to_type
 from opbuild.mindspore.execution import cast, emit
 from opbuild.mindspore.initializer import Uniform, initializer
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.nn.declaration import layer
-from opbuild.mindspore.ops.arithmetic import add, div, maximum, mul, sqrt, square, sub
-from opbuild.mindspore.ops.comparison import where
+from opbuild.mindspore.nn.declaration import cell, layer
+from opbuild.mindspore.ops.arithmetic import add, div, maximum, mul, sqrt, square, sub, where
 from opbuild.mindspore.ops.creation import arange
-from opbuild.mindspore.ops.decompositions import det, inverse
 from opbuild.mindspore.ops.gathering import one_hot
 from opbuild.mindspore.ops.linear import matmul
+from opbuild.mindspore.ops.matrices import det, inverse
 from opbuild.mindspore.ops.reduction import axes_of, logsumexp, mean, reduce, sum
 from opbuild.mindspore.ops.shaping import cut, reshape, reshaped, roll, swapaxes, tril, triu
 from opbuild.mindspore.ops.special import digamma, igamma, lgamma
@@ -64,129 +63,103 @@ class BiDense(Cell):
         return reshaped(result, (*input1.shape[:-1], self.out_channels))
 
 
-def _clipped(x: Tensor, clip_norm: Any, axis: Any) -> Tensor:
+@cell()
+def ClipByNorm(x: Tensor, clip_norm: Any, *, axis: Any = None) -> Tensor:
+    """A tensor scaled down so that its Euclidean norm over ``axis`` is ``clip_norm`` at most."""
     norm = sqrt(sum(square(x), axis, True))
     return div(mul(x, clip_norm), maximum(norm, clip_norm))
 
 
-def _hot(indices: Tensor, axis: int, depth: int, on_value: float, off_value: float, dtype: Any) -> Tensor:
+@cell()
+def OneHot(indices: Tensor, *, axis: int = -1, depth: int = 1, on_value: float = 1.0, off_value: float = 0.0,
+           dtype: Any = float32) -> Tensor:  # fmt: skip
+    """``off_value``, and ``on_value`` at each index."""
     return cast(one_hot(indices, depth, float(on_value), float(off_value), axis), to_type(dtype).name)
 
 
-def _diagonal_matrix(input_x: Tensor) -> Tensor:
+@cell()
+def MatrixDiag(input_x: Tensor) -> Tensor:
+    """Matrices with vectors on their diagonals."""
     columns = reshaped(input_x, (*input_x.shape, 1))
     return mul(columns, Tensor.of(np.eye(input_x.shape[-1], dtype=input_x.type.dtype)))
 
 
-def _diagonal(input_x: Tensor) -> Tensor:
+@cell()
+def MatrixDiagPart(input_x: Tensor) -> Tensor:
+    """The diagonals of matrices."""
     rows, columns = input_x.shape[-2:]
     found = sum(mul(input_x, Tensor.of(np.eye(rows, columns, dtype=input_x.type.dtype))), -1)
     least = min(rows, columns)
     return found if least == rows else cut(found, [0], [least], [-1], [1])
 
 
-def _with_diagonal(input_x: Tensor, diagonal: Tensor) -> Tensor:
+@cell()
+def MatrixSetDiag(input_x: Tensor, diagonal: Tensor) -> Tensor:
+    """Matrices with their diagonals replaced."""
     rows, columns = input_x.shape[-2:]
     front, least = diagonal.shape[:-1], diagonal.shape[-1]
     spread = reshaped(diagonal, (*front, least, 1) if rows <= columns else (*front, 1, least))
     return where(Tensor.of(np.eye(rows, columns, dtype=bool)), spread, input_x)
 
 
-def _product(x1: Tensor, x2: Tensor, transpose_x1: bool, transpose_x2: bool) -> Tensor:
+@cell()
+def MatMul(x1: Tensor, x2: Tensor, *, transpose_x1: bool = False, transpose_x2: bool = False) -> Tensor:
+    """The product of matrices, each transposed first if asked."""
     x1 = swapaxes(x1, -1, -2) if transpose_x1 and x1.ndim > 1 else x1
     x2 = swapaxes(x2, -1, -2) if transpose_x2 and x2.ndim > 1 else x2
     return matmul(x1, x2)
 
 
-ClipByNorm = layer(
-    "ClipByNorm", _clipped, "A tensor scaled down so that its Euclidean norm over ``axis`` is ``clip_norm`` at most.",
-    axis=None,
-)  # fmt: skip
-Norm = layer("Norm", lambda x, axis, keep_dims: sqrt(sum(square(x), axis, keep_dims)),
-             "The Euclidean norm over ``axis``.", axis=(), keep_dims=False)  # fmt: skip
-OneHot = layer("OneHot", _hot, "``off_value``, and ``on_value`` at each index.",
-               axis=-1, depth=1, on_value=1.0, off_value=0.0, dtype=float32)  # fmt: skip
-Roll = layer("Roll", lambda input_x, shift, axis: roll(input_x, shift, axis),
-             "Elements moved around by ``shift`` along ``axis``.", shift=..., axis=...)  # fmt: skip
+Norm = layer("Norm", lambda x, *, axis=(), keep_dims=False: sqrt(sum(square(x), axis, keep_dims)),
+             "The Euclidean norm over ``axis``.")  # fmt: skip
+Roll = layer("Roll", lambda input_x, *, shift, axis: roll(input_x, shift, axis),
+             "Elements moved around by ``shift`` along ``axis``.")  # fmt: skip
 Tril = layer("Tril", lambda x, k=0: tril(x, k), "The matrix with 0 above a diagonal.")
 Triu = layer("Triu", lambda x, k=0: triu(x, k), "The matrix with 0 below a diagonal.")
-MatrixDiag = layer("MatrixDiag", _diagonal_matrix, "Matrices with vectors on their diagonals.")
-MatrixDiagPart = layer("MatrixDiagPart", _diagonal, "The diagonals of matrices.")
-MatrixSetDiag = layer("MatrixSetDiag", _with_diagonal, "Matrices with their diagonals replaced.")
-MatMul = layer("MatMul", _product, "The product of matrices, each transposed first if asked.",
-               transpose_x1=False, transpose_x2=False)  # fmt: skip
-ReduceLogSumExp = layer(
-    "ReduceLogSumExp", lambda x, axis, keep_dims: logsumexp(x, axis, keep_dims),
-    "The logarithm of the sum of exponentials over ``axis``.", axis=..., keep_dims=False,
-)  # fmt: skip
+ReduceLogSumExp = layer("ReduceLogSumExp", lambda x, *, axis, keep_dims=False: logsumexp(x, axis, keep_dims),
+                        "The logarithm of the sum of exponentials over ``axis``.")  # fmt: skip
 
 
-class Unflatten(Cell):
+def _a_tuple(value: Any, what: str) -> None:
+    if not isinstance(value, (tuple, list)):
+        raise ArgumentTypeError(f"{what} is {value!r}", "give a tuple")
+
+
+@cell(checks={"unflattened_size": _a_tuple})
+def Unflatten(input_x: Tensor, *, axis: int, unflattened_size: Any) -> Tensor:
     """An axis as several, whose extents are ``unflattened_size``."""
-
-    def __init__(self, axis: int, unflattened_size: Any) -> None:
-        super().__init__()
-        if not isinstance(unflattened_size, (tuple, list)):
-            raise ArgumentTypeError(f"unflattened_size of Unflatten is {unflattened_size!r}", "give a tuple")
-        self.axis, self.unflattened_size = axis, tuple(unflattened_size)
-
-    def construct(self, input_x: Tensor) -> Tensor:
-        """Return the tensor in its new shape."""
-        place = axis_in(self.axis, input_x.ndim, "Unflatten")
-        return reshape(input_x, (*input_x.shape[:place], *self.unflattened_size, *input_x.shape[place + 1 :]))
+    place = axis_in(axis, input_x.ndim, "Unflatten")
+    return reshape(input_x, (*input_x.shape[:place], *unflattened_size, *input_x.shape[place + 1 :]))
 
 
-class Moments(Cell):
+@cell()
+def Moments(x: Tensor, *, axis: Any = None, keep_dims: bool | None = None) -> tuple[Tensor, Tensor]:
     """The mean and the variance over ``axis``."""
-
-    def __init__(self, axis: Any = None, keep_dims: bool | None = None) -> None:
-        super().__init__()
-        self.axis, self.keep_dims = () if axis is None else axis, bool(keep_dims)
-
-    def construct(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return both."""
-        axes = axes_of(self.axis, x.ndim, "Moments")
-        wide = cast(x, "float32")
-        center = mean(wide, axes, True)
-        spread = mean(square(sub(wide, center)), axes, self.keep_dims)
-        center = center if self.keep_dims else reduce("ReduceMean", center, axes, False)
-        return cast(center, x.type.dtype), cast(spread, x.type.dtype)
+    axes = axes_of(() if axis is None else axis, x.ndim, "Moments")
+    wide = cast(x, "float32")
+    center = mean(wide, axes, True)
+    spread = mean(square(sub(wide, center)), axes, bool(keep_dims))
+    center = center if keep_dims else reduce("ReduceMean", center, axes, False)
+    return cast(center, x.type.dtype), cast(spread, x.type.dtype)
 
 
-class Range(Cell):
+@cell(checks={"delta": allowed(lambda delta: delta != 0, "give another number")})
+def Range(*, start: Any, limit: Any = None, delta: Any = 1) -> Tensor:
     """The numbers from ``start`` to below ``limit``, ``delta`` apart."""
-
-    def __init__(self, start: Any, limit: Any = None, delta: Any = 1) -> None:
-        super().__init__()
-        if delta == 0:
-            raise ArgumentValueError("delta of Range is 0", "give another number")
-        self.arguments = (0, start, delta) if limit is None else (start, limit, delta)
-
-    def construct(self) -> Tensor:
-        """Return the numbers."""
-        numbers = arange(*self.arguments)
-        return numbers if numbers.is_floating_point() else cast(numbers, "int32")
-
-
-def _above_zero(value: float, what: str) -> None:
-    if not 0 < value < math.inf:
-        raise ArgumentValueError(f"{what} is {value}", "give a number above 0")
+    numbers = arange(*((0, start, delta) if limit is None else (start, limit, delta)))
+    return numbers if numbers.is_floating_point() else cast(numbers, "int32")
 
 
 L1Regularizer = layer(
-    "L1Regularizer", lambda weights, scale: mul(sum(emit("Abs", weights)), scale),
-    "``scale`` times the sum of the absolute values.", checks={"scale": _above_zero}, scale=...,
+    "L1Regularizer", lambda weights, *, scale: mul(sum(emit("Abs", weights)), scale),
+    "``scale`` times the sum of the absolute values.",
+    checks={"scale": allowed(lambda scale: 0 < scale < math.inf, "give a number above 0")},
 )  # fmt: skip
-
-
-def _lbeta(x: Tensor, y: Tensor) -> Tensor:
-    return sub(add(lgamma(x), lgamma(y)), lgamma(add(x, y)))
-
-
+LBeta = layer("LBeta", lambda x, y: sub(add(lgamma(x), lgamma(y)), lgamma(add(x, y))),
+              "The logarithm of the beta function.")  # fmt: skip
 LGamma = layer("LGamma", lgamma, "The logarithm of the absolute value of the gamma function.", "x")
 DiGamma = layer("DiGamma", digamma, "The derivative of the logarithm of the gamma function.", "x")
 IGamma = layer("IGamma", igamma, "The lower regularized incomplete gamma function.", "a x")
-LBeta = layer("LBeta", _lbeta, "The logarithm of the beta function.")
 MatDet = layer("MatDet", det, "The determinant of symmetric, positive definite matrices.", "x")
 MatInverse = layer("MatInverse", inverse, "The inverse of symmetric, positive definite matrices.", "x")
 

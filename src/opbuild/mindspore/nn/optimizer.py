@@ -13,10 +13,9 @@ from opbuild.mindspore.dtype import float32, int32
 from opbuild.mindspore.execution import cast
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.schedule import LearningRateSchedule
-from opbuild.mindspore.ops.arithmetic import add, div, minimum, mul, neg, sqrt, square, sub
+from opbuild.mindspore.ops.arithmetic import add, div, greater, logical_and, minimum, mul, neg, sqrt, square, sub, where
 from opbuild.mindspore.ops.arithmetic import pow as power
 from opbuild.mindspore.ops.assignment import assign, assign_add, assign_sub
-from opbuild.mindspore.ops.comparison import greater, logical_and, where
 from opbuild.mindspore.ops.gathering import gather
 from opbuild.mindspore.ops.reduction import reduce
 from opbuild.mindspore.ops.shaping import reshaped

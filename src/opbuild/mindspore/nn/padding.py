@@ -7,34 +7,32 @@ from typing import Any
 from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, one_of
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.ops.patches import mirror_pad
+from opbuild.mindspore.nn.declaration import cell, derived
+from opbuild.mindspore.ops.images import mirror_pad
 from opbuild.mindspore.ops.shaping import cut, pad
 from opbuild.mindspore.tensor import Tensor
 
 
-class Pad(Cell):
+def _pairs(paddings: Any, what: str) -> None:
+    if not isinstance(paddings, tuple):
+        raise ArgumentTypeError(f"{what} is a {type(paddings).__name__}", "give a tuple of pairs")
+    if any(len(pair) != 2 for pair in paddings):
+        raise ArgumentValueError(f"{what} is {paddings}", "give a pair (before, after) for each axis")
+
+
+@cell(checks={"mode": lambda mode, what: one_of(mode, ("CONSTANT", "REFLECT", "SYMMETRIC"), what), "paddings": _pairs})
+def Pad(x: Tensor, *, paddings: tuple[tuple[int, int], ...], mode: str = "CONSTANT") -> Tensor:
     """Elements around a tensor.
 
     Args:
+        x: The tensor.
         paddings: A pair (before, after) for each axis, the first axis first.
         mode: ``CONSTANT`` (zeros), ``REFLECT`` (without the edge) or ``SYMMETRIC`` (with it).
     """
-
-    def __init__(self, paddings: tuple[tuple[int, int], ...], mode: str = "CONSTANT") -> None:
-        super().__init__()
-        self.mode = one_of(mode, ("CONSTANT", "REFLECT", "SYMMETRIC"), "mode of Pad")
-        if not isinstance(paddings, tuple):
-            raise ArgumentTypeError(f"paddings of Pad is a {type(paddings).__name__}", "give a tuple of pairs")
-        if any(len(pair) != 2 for pair in paddings):
-            raise ArgumentValueError(f"paddings of Pad is {paddings}", "give a pair (before, after) for each axis")
-        self.paddings = paddings
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Return the padded tensor."""
-        if self.mode == "SYMMETRIC":
-            return mirror_pad(x, self.paddings, self.mode)
-        flat = [amount for pair in reversed(self.paddings) for amount in pair]
-        return pad(x, flat, "constant" if self.mode == "CONSTANT" else "reflect")
+    if mode == "SYMMETRIC":
+        return mirror_pad(x, paddings, mode)
+    flat = [amount for pair in reversed(paddings) for amount in pair]
+    return pad(x, flat, "constant" if mode == "CONSTANT" else "reflect")
 
 
 class _Padding(Cell):
@@ -81,19 +79,23 @@ class _ConstantPad(_Padding):
         self.value = value
 
 
-def _padding(name: str, doc: str, axes: int, mode: str = "constant", base: type[_Padding] = _Padding) -> Any:
-    return type(name, (base,), {"__doc__": doc, "__module__": __name__, "axes": axes, "mode": mode})
-
-
-ConstantPad1d = _padding("ConstantPad1d", "A value around the last axis.", 1, base=_ConstantPad)
-ConstantPad2d = _padding("ConstantPad2d", "A value around the last two axes.", 2, base=_ConstantPad)
-ConstantPad3d = _padding("ConstantPad3d", "A value around the last three axes.", 3, base=_ConstantPad)
-ZeroPad2d = _padding("ZeroPad2d", "Zeros around the last two axes.", 2)
-ReflectionPad1d = _padding("ReflectionPad1d", "The reflection at the edge around the last axis.", 1, "reflect")
-ReflectionPad2d = _padding("ReflectionPad2d", "The reflection at the edge around the last two axes.", 2, "reflect")
-ReflectionPad3d = _padding("ReflectionPad3d", "The reflection at the edge around the last three axes.", 3, "reflect")
-ReplicationPad1d = _padding("ReplicationPad1d", "The edge around the last axis.", 1, "replicate")
-ReplicationPad2d = _padding("ReplicationPad2d", "The edge around the last two axes.", 2, "replicate")
-ReplicationPad3d = _padding("ReplicationPad3d", "The edge around the last three axes.", 3, "replicate")
+ConstantPad1d = derived(_ConstantPad, "ConstantPad1d", "A value around the last axis.", axes=1)
+ConstantPad2d = derived(_ConstantPad, "ConstantPad2d", "A value around the last two axes.", axes=2)
+ConstantPad3d = derived(_ConstantPad, "ConstantPad3d", "A value around the last three axes.", axes=3)
+ZeroPad2d = derived(_Padding, "ZeroPad2d", "Zeros around the last two axes.", axes=2)
+ReflectionPad1d = derived(
+    _Padding, "ReflectionPad1d", "The reflection at the edge around the last axis.", axes=1, mode="reflect"
+)
+ReflectionPad2d = derived(
+    _Padding, "ReflectionPad2d", "The reflection at the edge around the last two axes.", axes=2, mode="reflect"
+)
+ReflectionPad3d = derived(
+    _Padding, "ReflectionPad3d", "The reflection at the edge around the last three axes.", axes=3, mode="reflect"
+)
+ReplicationPad1d = derived(_Padding, "ReplicationPad1d", "The edge around the last axis.", axes=1, mode="replicate")
+ReplicationPad2d = derived(_Padding, "ReplicationPad2d", "The edge around the last two axes.", axes=2, mode="replicate")
+ReplicationPad3d = derived(
+    _Padding, "ReplicationPad3d", "The edge around the last three axes.", axes=3, mode="replicate"
+)
 
 __all__ = names.public(vars(), Cell)

@@ -5,12 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from opbuild.mindspore import names
-from opbuild.mindspore.arguments import ArgumentValueError, one_of, positive
+from opbuild.mindspore.arguments import ArgumentValueError, allowed, one_of, positive
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.nn.declaration import layer
+from opbuild.mindspore.nn.declaration import derived, layer
 from opbuild.mindspore.ops import pooling
-from opbuild.mindspore.ops.convolution import PAD_MODES, Padding, only_nchw, per_axis
-from opbuild.mindspore.ops.pooling import adaptive_avg_pool2d, adaptive_max_pool2d, averaged, pool
+from opbuild.mindspore.ops.pooling import (
+    PAD_MODES,
+    Padding,
+    adaptive_avg_pool2d,
+    adaptive_max_pool2d,
+    averaged,
+    only_nchw,
+    per_axis,
+    pool,
+)
 from opbuild.mindspore.tensor import Tensor
 
 
@@ -138,20 +146,14 @@ class AvgPool2d(_AvgPool):
         super().__init__(kernel_size, stride, pad_mode, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-class AvgPool3d(_AvgPool):
-    """The mean under a window of three axes. Arguments as ``AvgPool2d``'s."""
-
-    rank = 3
-
-
-def _not_zero(value: float, what: str) -> None:
-    if not value:
-        raise ArgumentValueError(f"{what} is {value}", "give another number")
+AvgPool3d = derived(_AvgPool, "AvgPool3d", "The mean under a window of three axes. Arguments as ``AvgPool2d``'s.",
+                    rank=3)  # fmt: skip
 
 
 LPPool1d, LPPool2d = (
     layer(f"LPPool{rank}d", function, f"The norm of order ``norm_type`` of what is under a window of {axes}.",
-          checks={"norm_type": _not_zero}, norm_type=..., kernel_size=..., stride=None, ceil_mode=False)
+          checks={"norm_type": allowed(bool, "give another number")},
+          norm_type=..., kernel_size=..., stride=None, ceil_mode=False)
     for rank, function, axes in ((1, pooling.lp_pool1d, "one axis"), (2, pooling.lp_pool2d, "two axes"))
 )  # fmt: skip
 AdaptiveAvgPool1d = layer(

@@ -16,6 +16,7 @@ from opbuild.mindspore.execution import cast, emit_many
 from opbuild.mindspore.initializer import Uniform, initializer
 from opbuild.mindspore.nn.basic import Dropout
 from opbuild.mindspore.nn.cell import Cell
+from opbuild.mindspore.nn.declaration import derived
 from opbuild.mindspore.ops.activation import relu, sigmoid
 from opbuild.mindspore.ops.arithmetic import add, mul, sub, tanh
 from opbuild.mindspore.ops.linear import dense
@@ -186,10 +187,8 @@ class GRU(_Recurrent):
         return {"linear_before_reset": 1}
 
 
-class LSTM(_Recurrent):
-    """A layer of long short-term memory. The state is a tuple: (hidden, cell)."""
-
-    kind = "LSTM"
+LSTM = derived(_Recurrent, "LSTM", "A layer of long short-term memory. The state is a tuple: (hidden, cell).",
+               kind="LSTM")  # fmt: skip
 
 
 class _RecurrentCell(Cell):

@@ -15,9 +15,18 @@ from opbuild.mindspore.gradients import value_and_grad
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.optimizer import Optimizer
 from opbuild.mindspore.nn.training import TrainOneStepCell
-from opbuild.mindspore.ops.arithmetic import add, div, maximum, mul
+from opbuild.mindspore.ops.arithmetic import (
+    add,
+    div,
+    greater_equal,
+    isfinite,
+    logical_and,
+    logical_not,
+    maximum,
+    mul,
+    where,
+)
 from opbuild.mindspore.ops.assignment import assign, depend
-from opbuild.mindspore.ops.comparison import greater_equal, isfinite, logical_and, logical_not, where
 from opbuild.mindspore.ops.reduction import all as all_of
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.states import need_states

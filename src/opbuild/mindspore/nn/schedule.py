@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.execution import cast
 from opbuild.mindspore.nn.cell import Cell
+from opbuild.mindspore.nn.declaration import cell
 from opbuild.mindspore.ops.arithmetic import add, ceil, cos, div, floor, maximum, minimum, mul, sub
-from opbuild.mindspore.ops.arithmetic import pow as power
+from opbuild.mindspore.ops.arithmetic import pow as raised
 from opbuild.mindspore.tensor import Tensor
 
 
@@ -19,104 +20,93 @@ class LearningRateSchedule(Cell):
     """A learning rate that follows from the number of steps before; subclasses have ``construct(global_step)``."""
 
 
-class _Decay(LearningRateSchedule):
-    """A rate that decays over ``decay_steps``, by stairs or smoothly."""
-
-    def __init__(self, learning_rate: float, decay_rate: float, decay_steps: int, is_stair: bool = False) -> None:
-        super().__init__()
-        if learning_rate <= 0 or decay_rate <= 0 or decay_steps < 1:
-            raise ArgumentValueError(
-                f"{type(self).__name__} was given {learning_rate}, {decay_rate}, {decay_steps}", "give numbers above 0"
-            )
-        self.learning_rate, self.decay_rate = float(learning_rate), float(decay_rate)
-        self.decay_steps, self.is_stair = decay_steps, is_stair
-
-    def passed(self, global_step: Tensor) -> Tensor:
-        """Return how often ``decay_steps`` have passed."""
-        share = div(cast(global_step, "float32"), float(self.decay_steps))
-        return floor(share) if self.is_stair else share
+def _wrong(what: str, *given: float) -> ArgumentValueError:
+    owner = what.rpartition(" ")[2]
+    return ArgumentValueError(f"{owner} was given {', '.join(map(str, given))}", "give numbers above 0")
 
 
-class ExponentialDecayLR(_Decay):
+def _decays(rate: float, factor: float, steps: int, what: str) -> None:
+    if rate <= 0 or factor <= 0 or steps < 1:
+        raise _wrong(what, rate, factor, steps)
+
+
+def _falls(rate: float, end: float, steps: int, power: float, what: str) -> None:
+    if rate <= 0 or end < 0 or steps < 1 or power <= 0:
+        raise _wrong(what, rate, end, steps, power)
+
+
+def _warms(rate: float, steps: int, what: str) -> None:
+    if rate <= 0 or steps < 1:
+        raise _wrong(what, rate, steps)
+
+
+def _waves(low: float, high: float, steps: int, what: str) -> None:
+    if low < 0 or low >= high or steps < 1:
+        raise ArgumentValueError(f"CosineDecayLR was given {low}, {high}, {steps}",
+                                 "give 0 <= min_lr < max_lr, and at least one step")  # fmt: skip
+
+
+_DECAY: dict[str, Any] = {
+    "base": LearningRateSchedule, "checks": {"learning_rate decay_rate decay_steps": _decays},
+}  # fmt: skip
+
+
+def _passed(global_step: Tensor, decay_steps: int, is_stair: bool) -> Tensor:
+    """Return how often ``decay_steps`` have passed."""
+    share = div(cast(global_step, "float32"), float(decay_steps))
+    return floor(share) if is_stair else share
+
+
+@cell(**_DECAY)
+def ExponentialDecayLR(global_step: Tensor, *, learning_rate: float, decay_rate: float, decay_steps: int,
+                       is_stair: bool = False) -> Tensor:  # fmt: skip
     """``learning_rate * decay_rate ** (step / decay_steps)``."""
-
-    def construct(self, global_step: Tensor) -> Tensor:
-        """Return the rate."""
-        return mul(power(Tensor(self.decay_rate), self.passed(global_step)), self.learning_rate)
+    return mul(raised(Tensor(float(decay_rate)), _passed(global_step, decay_steps, is_stair)), float(learning_rate))
 
 
-class NaturalExpDecayLR(_Decay):
+@cell(**_DECAY)
+def NaturalExpDecayLR(global_step: Tensor, *, learning_rate: float, decay_rate: float, decay_steps: int,
+                      is_stair: bool = False) -> Tensor:  # fmt: skip
     """``learning_rate * e ** (-decay_rate * step / decay_steps)``."""
-
-    def construct(self, global_step: Tensor) -> Tensor:
-        """Return the rate."""
-        return mul(power(Tensor(math.exp(-self.decay_rate)), self.passed(global_step)), self.learning_rate)
+    base = Tensor(math.exp(-decay_rate))
+    return mul(raised(base, _passed(global_step, decay_steps, is_stair)), float(learning_rate))
 
 
-class InverseDecayLR(_Decay):
+@cell(**_DECAY)
+def InverseDecayLR(global_step: Tensor, *, learning_rate: float, decay_rate: float, decay_steps: int,
+                   is_stair: bool = False) -> Tensor:  # fmt: skip
     """``learning_rate / (1 + decay_rate * step / decay_steps)``."""
-
-    def construct(self, global_step: Tensor) -> Tensor:
-        """Return the rate."""
-        return div(Tensor(self.learning_rate), add(mul(self.passed(global_step), self.decay_rate), 1.0))
+    grown = add(mul(_passed(global_step, decay_steps, is_stair), float(decay_rate)), 1.0)
+    return div(Tensor(float(learning_rate)), grown)
 
 
-class CosineDecayLR(LearningRateSchedule):
+@cell(LearningRateSchedule, {"min_lr max_lr decay_steps": _waves})
+def CosineDecayLR(global_step: Tensor, *, min_lr: float, max_lr: float, decay_steps: int) -> Tensor:
     """From ``max_lr`` to ``min_lr`` along half a wave of a cosine."""
-
-    def __init__(self, min_lr: float, max_lr: float, decay_steps: int) -> None:
-        super().__init__()
-        if min_lr < 0 or min_lr >= max_lr or decay_steps < 1:
-            raise ArgumentValueError(f"CosineDecayLR was given {min_lr}, {max_lr}, {decay_steps}",
-                                     "give 0 <= min_lr < max_lr, and at least one step")  # fmt: skip
-        self.min_lr, self.max_lr, self.decay_steps = float(min_lr), float(max_lr), decay_steps
-
-    def construct(self, global_step: Tensor) -> Tensor:
-        """Return the rate."""
-        passed = minimum(cast(global_step, "float32"), float(self.decay_steps))
-        wave = add(cos(mul(passed, math.pi / self.decay_steps)), 1.0)
-        return add(mul(wave, 0.5 * (self.max_lr - self.min_lr)), self.min_lr)
+    passed = minimum(cast(global_step, "float32"), float(decay_steps))
+    wave = add(cos(mul(passed, math.pi / decay_steps)), 1.0)
+    return add(mul(wave, 0.5 * (max_lr - min_lr)), float(min_lr))
 
 
-class PolynomialDecayLR(LearningRateSchedule):
+@cell(LearningRateSchedule, {"learning_rate end_learning_rate decay_steps power": _falls})
+def PolynomialDecayLR(global_step: Tensor, *, learning_rate: float, end_learning_rate: float, decay_steps: int,
+                      power: float, update_decay_steps: bool = False) -> Tensor:  # fmt: skip
     """From ``learning_rate`` to ``end_learning_rate`` by a power of the steps that are left.
 
     With ``update_decay_steps`` it begins anew, over twice, three times as many steps and so on.
     """
-
-    def __init__(self, learning_rate: float, end_learning_rate: float, decay_steps: int, power: float,
-                 update_decay_steps: bool = False) -> None:  # fmt: skip
-        super().__init__()
-        if learning_rate <= 0 or end_learning_rate < 0 or decay_steps < 1 or power <= 0:
-            raise ArgumentValueError(
-                f"PolynomialDecayLR was given {learning_rate}, {end_learning_rate}, {decay_steps}, {power}",
-                "give numbers above 0",
-            )
-        self.learning_rate, self.end_learning_rate = float(learning_rate), float(end_learning_rate)
-        self.decay_steps, self.power, self.update_decay_steps = decay_steps, float(power), update_decay_steps
-
-    def construct(self, global_step: Tensor) -> Tensor:
-        """Return the rate."""
-        step, steps = cast(global_step, "float32"), Tensor(float(self.decay_steps))
-        if self.update_decay_steps:
-            steps = mul(steps, maximum(ceil(div(step, steps)), 1.0))
-        left = sub(1.0, div(minimum(step, steps), steps))
-        return add(mul(power(left, self.power), self.learning_rate - self.end_learning_rate), self.end_learning_rate)
+    step, steps = cast(global_step, "float32"), Tensor(float(decay_steps))
+    if update_decay_steps:
+        steps = mul(steps, maximum(ceil(div(step, steps)), 1.0))
+    left, end = sub(1.0, div(minimum(step, steps), steps)), float(end_learning_rate)
+    return add(mul(raised(left, float(power)), float(learning_rate) - end), end)
 
 
-class WarmUpLR(LearningRateSchedule):
+@cell(LearningRateSchedule, {"learning_rate warmup_steps": _warms})
+def WarmUpLR(global_step: Tensor, *, learning_rate: float, warmup_steps: int) -> Tensor:
     """From 0 to ``learning_rate`` in equal steps, which stays."""
-
-    def __init__(self, learning_rate: float, warmup_steps: int) -> None:
-        super().__init__()
-        if learning_rate <= 0 or warmup_steps < 1:
-            raise ArgumentValueError(f"WarmUpLR was given {learning_rate}, {warmup_steps}", "give numbers above 0")
-        self.learning_rate, self.warmup_steps = float(learning_rate), warmup_steps
-
-    def construct(self, global_step: Tensor) -> Tensor:
-        """Return the rate."""
-        share = div(minimum(cast(global_step, "float32"), float(self.warmup_steps)), float(self.warmup_steps))
-        return mul(share, self.learning_rate)
+    steps = float(warmup_steps)
+    return mul(div(minimum(cast(global_step, "float32"), steps), steps), float(learning_rate))
 
 
 def piecewise_constant_lr(milestone: Sequence[int], learning_rates: Sequence[float]) -> list[float]:
@@ -124,46 +114,33 @@ def piecewise_constant_lr(milestone: Sequence[int], learning_rates: Sequence[flo
     if len(milestone) != len(learning_rates) or list(milestone) != sorted(set(milestone)):
         raise ArgumentValueError(f"piecewise_constant_lr was given the milestones {list(milestone)}",
                                  "give rising numbers, as many as rates")  # fmt: skip
-    starts = (0, *milestone)
-    return [
-        float(rate)
-        for rate, start, end in zip(learning_rates, starts, milestone, strict=False)
-        for _ in range(start, end)
-    ]
+    spans = zip(learning_rates, (0, *milestone), milestone, strict=False)
+    return [float(rate) for rate, start, end in spans for _ in range(start, end)]
 
 
-def _by_epoch(rate: Any, total_step: int, step_per_epoch: int) -> list[float]:
+def _by_epoch(total_step: int, step_per_epoch: int, rate: Callable[[int], float]) -> list[float]:
     return [float(rate(step // step_per_epoch)) for step in range(total_step)]
 
 
 def exponential_decay_lr(learning_rate: float, decay_rate: float, total_step: int, step_per_epoch: int,
                          decay_epoch: int, is_stair: bool = False) -> list[float]:  # fmt: skip
     """Return ``learning_rate * decay_rate ** (epoch / decay_epoch)`` for each step."""
-
-    def rate(epoch: int) -> float:
-        return learning_rate * decay_rate ** (epoch // decay_epoch if is_stair else epoch / decay_epoch)
-
-    return _by_epoch(rate, total_step, step_per_epoch)
+    return _by_epoch(total_step, step_per_epoch, lambda epoch: (
+        learning_rate * decay_rate ** (epoch // decay_epoch if is_stair else epoch / decay_epoch)))  # fmt: skip
 
 
 def natural_exp_decay_lr(learning_rate: float, decay_rate: float, total_step: int, step_per_epoch: int,
                          decay_epoch: int, is_stair: bool = False) -> list[float]:  # fmt: skip
     """Return ``learning_rate * e ** (-decay_rate * epoch)`` for each step; by stairs of ``decay_epoch`` epochs."""
-
-    def rate(epoch: int) -> float:
-        return learning_rate * math.exp(-decay_rate * (epoch // decay_epoch * decay_epoch if is_stair else epoch))
-
-    return _by_epoch(rate, total_step, step_per_epoch)
+    return _by_epoch(total_step, step_per_epoch, lambda epoch: learning_rate * math.exp(
+        -decay_rate * (epoch // decay_epoch * decay_epoch if is_stair else epoch)))  # fmt: skip
 
 
 def inverse_decay_lr(learning_rate: float, decay_rate: float, total_step: int, step_per_epoch: int,
                      decay_epoch: int, is_stair: bool = False) -> list[float]:  # fmt: skip
     """Return ``learning_rate / (1 + decay_rate * epoch / decay_epoch)`` for each step."""
-
-    def rate(epoch: int) -> float:
-        return learning_rate / (1 + decay_rate * (epoch // decay_epoch if is_stair else epoch / decay_epoch))
-
-    return _by_epoch(rate, total_step, step_per_epoch)
+    return _by_epoch(total_step, step_per_epoch, lambda epoch: learning_rate / (
+        1 + decay_rate * (epoch // decay_epoch if is_stair else epoch / decay_epoch)))  # fmt: skip
 
 
 def polynomial_decay_lr(learning_rate: float, end_learning_rate: float, total_step: int, step_per_epoch: int,
@@ -175,25 +152,21 @@ def polynomial_decay_lr(learning_rate: float, end_learning_rate: float, total_st
         left = 1 - min(epoch, epochs) / epochs
         return (learning_rate - end_learning_rate) * float(left**power) + end_learning_rate
 
-    return _by_epoch(rate, total_step, step_per_epoch)
+    return _by_epoch(total_step, step_per_epoch, rate)
 
 
 def warmup_lr(learning_rate: float, total_step: int, step_per_epoch: int, warmup_epoch: int) -> list[float]:
     """Return rates that rise from 0 to ``learning_rate`` over ``warmup_epoch`` epochs, for each step."""
-    return _by_epoch(
-        lambda epoch: learning_rate * min(epoch, warmup_epoch) / warmup_epoch if warmup_epoch else learning_rate,
-        total_step, step_per_epoch,
-    )  # fmt: skip
+    return _by_epoch(total_step, step_per_epoch, lambda epoch: (
+        learning_rate * min(epoch, warmup_epoch) / warmup_epoch if warmup_epoch else learning_rate))  # fmt: skip
 
 
 def cosine_decay_lr(min_lr: float, max_lr: float, total_step: int, step_per_epoch: int,
                     decay_epoch: int) -> list[float]:  # fmt: skip
     """Return rates from ``max_lr`` to ``min_lr`` along half a wave of a cosine, for each step."""
-
-    def rate(epoch: int) -> float:
-        return min_lr + 0.5 * (max_lr - min_lr) * (1 + math.cos(math.pi * min(epoch, decay_epoch) / decay_epoch))
-
-    return _by_epoch(rate, total_step, step_per_epoch)
+    return _by_epoch(total_step, step_per_epoch, lambda epoch: (
+        min_lr + 0.5 * (max_lr - min_lr) * (1 + math.cos(math.pi * min(epoch, decay_epoch) / decay_epoch))
+    ))  # fmt: skip
 
 
 __all__ = names.public(vars(), Cell)

@@ -9,7 +9,7 @@ from typing import Any
 
 from opbuild.mindspore import ops
 from opbuild.mindspore.dtype import to_type
-from opbuild.mindspore.ops import matrices, special, statistics
+from opbuild.mindspore.ops import matrices, reduction
 from opbuild.mindspore.ops.reduction import reduce
 from opbuild.mindspore.tensor import Tensor
 
@@ -110,31 +110,30 @@ def _all_equal(first: Tensor, second: Tensor) -> Any:
     return Tensor(False) if first.shape != second.shape else ops.all(ops.equal(first, second))
 
 
+_SAME_UNARY = """
+    abs absolute arccos arccosh arcsin arcsinh arctan arctanh bitwise_not cos cosh deg2rad exp exp2 expm1 invert
+    isfinite isinf isnan log log10 log1p log2 logical_not negative positive rad2deg reciprocal sign signbit sin sinh
+    sqrt square tan tanh
+"""
+_SAME_BINARY = """
+    add arctan2 bitwise_and bitwise_or bitwise_xor copysign divide equal floor_divide fmod gcd greater greater_equal
+    heaviside lcm less less_equal logaddexp logaddexp2 logical_and logical_or logical_xor matmul maximum minimum
+    multiply not_equal remainder subtract true_divide
+"""
+"""Functions that ``ops`` has under the same name."""
+
 _UNARY = {
-    "abs": ops.abs, "absolute": ops.abs, "arccos": ops.acos, "arccosh": ops.acosh, "arcsin": ops.asin,
-    "arcsinh": ops.asinh, "arctan": ops.atan, "arctanh": ops.atanh, "bitwise_not": ops.bitwise_not,
-    "cbrt": _cube_root, "ceil": _signed("ceil"), "cos": ops.cos, "cosh": ops.cosh, "deg2rad": ops.deg2rad,
-    "exp": ops.exp, "exp2": ops.exp2, "expm1": ops.expm1, "fabs": _signed("abs"), "floor": _signed("floor"),
-    "invert": ops.bitwise_not, "isfinite": ops.isfinite, "isinf": ops.isinf, "isnan": ops.isnan, "log": ops.log,
-    "log10": ops.log10, "log1p": ops.log1p, "log2": ops.log2, "logical_not": ops.logical_not,
-    "negative": ops.neg, "positive": ops.positive, "rad2deg": ops.rad2deg, "radians": ops.deg2rad,
-    "reciprocal": ops.reciprocal, "rint": _signed("round"), "sign": ops.sign, "signbit": ops.signbit, "sin": ops.sin,
-    "sinh": ops.sinh, "sqrt": ops.sqrt, "square": ops.square, "tan": ops.tan, "tanh": ops.tanh,
-    "trunc": _signed("trunc"),
+    **{name: getattr(ops, name) for name in _SAME_UNARY.split()},
+    "cbrt": _cube_root, "ceil": _signed("ceil"), "fabs": _signed("abs"), "floor": _signed("floor"),
+    "radians": ops.deg2rad, "rint": _signed("round"), "trunc": _signed("trunc"),
 }  # fmt: skip
 
 _BINARY = {
-    "add": ops.add, "arctan2": ops.atan2, "bitwise_and": ops.bitwise_and, "bitwise_or": ops.bitwise_or,
-    "bitwise_xor": ops.bitwise_xor, "copysign": ops.copysign, "divide": ops.div, "equal": ops.equal,
-    "float_power": lambda x1, x2: ops.pow(ops.mul(x1, 1.0), x2), "floor_divide": ops.floor_divide, "fmod": ops.fmod,
-    "gcd": special.gcd, "greater": ops.greater, "greater_equal": ops.greater_equal, "heaviside": ops.heaviside,
-    "hypot": lambda x1, x2: ops.sqrt(ops.add(ops.square(ops.mul(x1, 1.0)), ops.square(ops.mul(x2, 1.0)))),
-    "lcm": special.lcm, "less": ops.less, "less_equal": ops.less_equal, "logaddexp": ops.logaddexp,
-    "logaddexp2": ops.logaddexp2, "logical_and": ops.logical_and, "logical_or": ops.logical_or,
-    "logical_xor": ops.logical_xor, "matmul": ops.matmul, "maximum": ops.maximum, "minimum": ops.minimum,
-    "mod": ops.floor_mod, "multiply": ops.mul, "not_equal": ops.not_equal, "power": ops.pow,
-    "remainder": ops.floor_mod, "subtract": ops.sub, "true_divide": ops.div,
+    **{name: getattr(ops, name) for name in _SAME_BINARY.split()},
     "divmod": lambda x1, x2: (ops.floor_divide(x1, x2), ops.floor_mod(x1, x2)),
+    "float_power": lambda x1, x2: ops.pow(ops.mul(x1, 1.0), x2),
+    "hypot": lambda x1, x2: ops.sqrt(ops.add(ops.square(ops.mul(x1, 1.0)), ops.square(ops.mul(x2, 1.0)))),
+    "mod": ops.floor_mod, "power": ops.pow,
 }  # fmt: skip
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -170,7 +169,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "nanvar": _nan_var,
     "norm": lambda x, ord=None, axis=None, keepdims=False: matrices.norm(tensor(x), ord, axis, keepdims),
     "outer": lambda a, b: ops.outer(ops.ravel(tensor(a)), ops.ravel(tensor(b))),
-    "ptp": lambda x, axis=None, keepdims=False: statistics.ptp(tensor(x), axis, keepdims),
+    "ptp": lambda x, axis=None, keepdims=False: reduction.ptp(tensor(x), axis, keepdims),
     "sometrue": lambda a, axis=None, keepdims=False: ops.any(tensor(a), axis, keepdims),
     "std": lambda x, axis=None, ddof=0, keepdims=False: ops.std(tensor(x), axis, ddof, keepdims),
     "sum": _sum,

@@ -7,37 +7,29 @@ from opbuild.mindspore.ops.activation import *
 from opbuild.mindspore.ops.arithmetic import *
 from opbuild.mindspore.ops.arranging import *
 from opbuild.mindspore.ops.assignment import *
-from opbuild.mindspore.ops.boxes import *
 from opbuild.mindspore.ops.communication import *
-from opbuild.mindspore.ops.comparison import *
-from opbuild.mindspore.ops.convolution import *
 from opbuild.mindspore.ops.creation import *
-from opbuild.mindspore.ops.decompositions import *
-from opbuild.mindspore.ops.diagonals import *
-from opbuild.mindspore.ops.dropout import *
-from opbuild.mindspore.ops.elementwise import *
-from opbuild.mindspore.ops.elementwise_primitives import *
 from opbuild.mindspore.ops.gathering import *
+from opbuild.mindspore.ops.images import *
 from opbuild.mindspore.ops.linear import *
 from opbuild.mindspore.ops.loss import *
 from opbuild.mindspore.ops.mapping import *
 from opbuild.mindspore.ops.matrices import *
-from opbuild.mindspore.ops.movement_primitives import *
+from opbuild.mindspore.ops.namesakes import namesakes
 from opbuild.mindspore.ops.normalization import *
-from opbuild.mindspore.ops.patches import *
 from opbuild.mindspore.ops.pooling import *
 from opbuild.mindspore.ops.primitive import *
 from opbuild.mindspore.ops.primitives import *
 from opbuild.mindspore.ops.random import *
 from opbuild.mindspore.ops.reduction import *
 from opbuild.mindspore.ops.scattering import *
-from opbuild.mindspore.ops.selection import *
 from opbuild.mindspore.ops.shaping import *
 from opbuild.mindspore.ops.special import *
-from opbuild.mindspore.ops.statistics import *
 from opbuild.mindspore.ops.structure_primitives import *
 from opbuild.mindspore.tensor import is_tensor as is_tensor
 
+globals().update(namesakes(globals()))
+del namesakes
 __getattr__ = names.getter(__name__)
 
 composite = function = functional = operations = sys.modules[__name__]

@@ -10,16 +10,35 @@ import numpy as np
 from opbuild.mindspore.arguments import ArgumentValueError, Attributes, axis_in, one_of
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.execution import cast, emit
-from opbuild.mindspore.ops.arithmetic import OWN, floating, mul, need_tensor, neg, sub, tanh
-from opbuild.mindspore.ops.comparison import greater, where
-from opbuild.mindspore.ops.declaration import named
+from opbuild.mindspore.ops.arithmetic import OWN, greater, mul, neg, sub, tanh, where
+from opbuild.mindspore.ops.declaration import formula, need_tensor, of_floats, of_tensor, spelled
 from opbuild.mindspore.tensor import Tensor
 
 __all__ = [
     "celu", "elu", "fast_gelu", "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu",
-    "log_softmax", "logsigmoid", "mish", "prelu", "relu", "relu6", "selu", "sigmoid", "silu", "softmax", "softmin",
-    "softplus", "softshrink", "softsign", "swiglu", "tanhshrink", "threshold",
+    "log_softmax", "logsigmoid", "mish", "prelu", "relu", "relu6", "selu", "sigmoid", "silu", "soft_shrink", "softmax",
+    "softmin", "softplus", "softshrink", "softsign", "swiglu", "tanhshrink", "threshold",
 ]  # fmt: skip
+
+relu6 = formula("relu6", "each element limited to 0 and 6", of_tensor(lambda x: hardtanh(x, 0, 6)))
+sigmoid = formula("sigmoid", "``1 / (1 + exp(-input))``", of_floats(lambda input: emit("Sigmoid", input)))
+softshrink = formula(
+    "softshrink", "elements moved by ``lambd`` towards 0, and 0 for those nearer",
+    of_tensor(lambda input, lambd=0.5: emit("Shrink", input, lambd=float(lambd), bias=float(lambd))),
+)  # fmt: skip
+logsigmoid = formula("logsigmoid", "``log(sigmoid(x))``", of_tensor(lambda x: neg(emit("Softplus", neg(x)))))
+tanhshrink = formula("tanhshrink", "``input - tanh(input)``", lambda input: sub(input, tanh(input)))
+threshold = formula(
+    "threshold", "elements above ``thr``, and ``value`` elsewhere",
+    of_tensor(lambda input, thr, value: emit("Where", greater(input, thr), input, np.asarray(value, input.type.dtype))),
+)  # fmt: skip
+softmax = formula("softmax", "``exp(input)`` divided by its sum along ``axis``",
+                  lambda input, axis=-1, *, dtype=None: _normalized("Softmax", input, axis, dtype))  # fmt: skip
+log_softmax = formula("log_softmax", "the logarithm of ``softmax(logits, axis)``",
+                      lambda logits, axis=-1: _normalized("LogSoftmax", logits, axis, None))  # fmt: skip
+softmin = formula("softmin", "``softmax(-x, axis)``",
+                  lambda x, axis=-1, *, dtype=None: softmax(neg(x), axis, dtype=dtype))  # fmt: skip
+fast_gelu = formula("fast_gelu", "``x * sigmoid(1.702 * x)``", lambda x: mul(x, sigmoid(mul(x, 1.702))))
 
 
 def relu(input: Any, inplace: bool = False) -> Tensor:
@@ -31,16 +50,6 @@ def relu(input: Any, inplace: bool = False) -> Tensor:
     if inplace:
         raise ArgumentValueError("relu was given inplace=True", "use its result instead")
     return emit("Relu", need_tensor(input, "relu"))
-
-
-def relu6(x: Any) -> Tensor:
-    """Return each element limited to 0 and 6."""
-    return hardtanh(need_tensor(x, "relu6"), 0, 6)
-
-
-def sigmoid(input: Any) -> Tensor:
-    """Return ``1 / (1 + exp(-input))``."""
-    return emit("Sigmoid", floating(input, "sigmoid"))
 
 
 def gelu(input: Any, approximate: str = "none") -> Tensor:
@@ -67,7 +76,7 @@ def _emitting(name: str, op_type: str, what: str, operand: str = "input", domain
         )
 
     function.__signature__ = taken.signature  # type: ignore[attr-defined]
-    return named(function, name, f"Return {what}.")
+    return formula(name, f"{what}", function)
 
 
 silu = _emitting("silu", "Silu", "``input * sigmoid(input)``", domain=OWN)
@@ -115,42 +124,6 @@ def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     return emit("Clip", tensor, np.asarray(min_val, tensor.type.dtype), np.asarray(max_val, tensor.type.dtype))
 
 
-def softshrink(input: Any, lambd: float = 0.5) -> Tensor:
-    """Return elements moved by ``lambd`` towards 0, and 0 for those nearer."""
-    return emit("Shrink", need_tensor(input, "softshrink"), lambd=float(lambd), bias=float(lambd))
-
-
-def logsigmoid(x: Any) -> Tensor:
-    """Return ``log(sigmoid(x))``."""
-    return neg(emit("Softplus", neg(need_tensor(x, "logsigmoid"))))
-
-
-def tanhshrink(input: Any) -> Tensor:
-    """Return ``input - tanh(input)``."""
-    return sub(input, tanh(input))
-
-
-def threshold(input: Any, thr: float, value: float) -> Tensor:
-    """Return elements above ``thr``, and ``value`` elsewhere."""
-    tensor = need_tensor(input, "threshold")
-    return emit("Where", greater(tensor, thr), tensor, np.asarray(value, tensor.type.dtype))
-
-
-def softmax(input: Any, axis: int = -1, *, dtype: Any = None) -> Tensor:
-    """Return ``exp(input)`` divided by its sum along ``axis``."""
-    return _normalized("Softmax", input, axis, dtype)
-
-
-def log_softmax(logits: Any, axis: int = -1) -> Tensor:
-    """Return the logarithm of ``softmax(logits, axis)``."""
-    return _normalized("LogSoftmax", logits, axis, None)
-
-
-def softmin(x: Any, axis: int = -1, *, dtype: Any = None) -> Tensor:
-    """Return ``softmax(-x, axis)``."""
-    return softmax(neg(x), axis, dtype=dtype)
-
-
 def _normalized(op_type: str, value: Any, axis: int, dtype: Any) -> Tensor:
     tensor = need_tensor(value, op_type)
     if dtype is not None:
@@ -182,6 +155,4 @@ def _halves(value: Any, axis: int, name: str) -> tuple[Tensor, Tensor]:
     return first, second
 
 
-def fast_gelu(x: Any) -> Tensor:
-    """Return ``x * sigmoid(1.702 * x)``."""
-    return mul(x, sigmoid(mul(x, 1.702)))
+soft_shrink = spelled(softshrink, "soft_shrink")

@@ -1,4 +1,4 @@
-"""Elementwise arithmetic: MindSpore's names, argument order and type rules."""
+"""Elementwise arithmetic, comparison, logic and bits: MindSpore's names, argument order and type rules."""
 
 from __future__ import annotations
 
@@ -9,41 +9,54 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.dtypes import is_float
-from opbuild.frontend.cell import location
+from opbuild.dtypes import float_limits, is_float
 from opbuild.mindspore import promotion
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.execution import cast, emit
-from opbuild.mindspore.ops.declaration import named, spelled
+from opbuild.mindspore.ops.creation import full_like, ones_like, zeros_like
+from opbuild.mindspore.ops.declaration import floating, formula, need_tensor, of_floats, of_tensor, spelled
 from opbuild.mindspore.tensor import Tensor
 
 __all__ = [
-    "abs", "absolute", "acos", "acosh", "add", "addcdiv", "addcmul", "addn", "arccos", "arccosh", "arcsin", "arcsinh",
-    "arctan", "arctan2", "arctanh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "clamp", "clip", "clip_by_value",
-    "cos", "cosh", "div", "divide", "erf", "erfc", "exp", "exp2", "expm1", "floor", "floor_div", "floor_divide",
-    "floor_mod", "fmod", "hypot", "lerp", "log", "log1p", "log2", "log10", "logaddexp", "maximum", "minimum", "mul",
-    "multiply", "neg", "negative", "pow", "reciprocal", "remainder", "round", "rsqrt", "sign", "sin", "sinh", "sqrt",
-    "square", "sub", "subtract", "tan", "tanh", "true_divide", "trunc",
+    "abs", "absolute", "accumulate_n", "acos", "acosh", "add", "addcdiv", "addcmul", "addn", "angle",
+    "approximate_equal", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "asin", "asinh",
+    "atan", "atan2", "atanh", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift",
+    "bitwise_xor", "bool_not", "ceil", "clamp", "clip", "clip_by_value", "conj", "copysign", "cos", "cosh", "deg2rad",
+    "div", "divide", "eps", "eq", "equal", "erf", "erfc", "exp", "exp2", "expm1", "float_power", "floor", "floor_div",
+    "floor_divide", "floor_mod", "fmax", "fmin", "fmod", "frac", "ge", "greater", "greater_equal", "gt", "heaviside",
+    "hypot", "imag", "inv", "invert", "is_complex", "is_floating_point", "is_nonzero", "isclose", "isfinite", "isinf",
+    "isnan", "isneginf", "isposinf", "isreal", "ldexp", "le", "lerp", "less", "less_equal", "log", "log1p", "log2",
+    "log10", "logaddexp", "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "logit", "lt",
+    "masked_fill", "maximum", "minimum", "mul", "multiply", "nan_to_num", "ne", "neg", "negative", "not_equal",
+    "positive", "pow", "rad2deg", "real", "reciprocal", "remainder", "round", "rsqrt", "select", "sgn", "sign",
+    "signbit", "sin", "sinc", "sinh", "sqrt", "square", "sub", "subtract", "tan", "tanh", "true_divide", "trunc",
+    "truncate_div", "truncate_mod", "type_as", "where", "xdivy", "xlogy",
 ]  # fmt: skip
 
 OWN = "opbuild"
 """The domain of operators that ONNX does not have."""
 
-
-def need_tensor(value: Any, name: str) -> Tensor:
-    """Return ``value`` if it is a tensor.
-
-    Raises:
-        ArgumentTypeError: If it is not.
-    """
-    if not isinstance(value, Tensor):
-        raise ArgumentTypeError(f"{name} was given a {type(value).__name__}{location()}", "give a Tensor")
-    return value
-
-
-def as_operand(value: Any, dtype: str) -> Any:
-    """Return a tensor converted to ``dtype``, or a Python number as an array of it."""
-    return cast(value, dtype) if isinstance(value, Tensor) else np.asarray(value).astype(dtype)
+as_operand = formula(
+    "as_operand", "a tensor converted to ``dtype``, or a Python number as an array of it",
+    lambda value, dtype: cast(value, dtype) if isinstance(value, Tensor) else np.asarray(value).astype(dtype),
+)  # fmt: skip
+erfc = formula("erfc", "1 - erf of each element", lambda input: sub(1, erf(input)))
+log2 = formula("log2", "the logarithm to base 2 of each element", lambda input: mul(log(input), 1.0 / math.log(2.0)))
+log10 = formula("log10", "the logarithm to base 10 of each element",
+                lambda input: mul(log(input), 1.0 / math.log(10.0)))  # fmt: skip
+exp2 = formula("exp2", "2 to the power of each element", of_floats(lambda input: pow(2.0, input)))
+subtract = formula("subtract", "``input - alpha * other``",
+                   lambda input, other, *, alpha=1: sub(input, other if alpha == 1 else mul(other, alpha)))  # fmt: skip
+pow = formula("pow", "``input`` to the power of ``exponent``", lambda input, exponent: binary("Pow", input, exponent))
+squared_difference = formula("squared_difference", "``(x - y) ** 2``",
+                             lambda x, y: binary("SquaredDifference", x, y, OWN))  # fmt: skip
+addcmul = formula("addcmul", "``input + value * tensor1 * tensor2``",
+                  lambda input, tensor1, tensor2, value=1: add(input, mul(mul(tensor1, tensor2), value)))  # fmt: skip
+addcdiv = formula("addcdiv", "``input + value * tensor1 / tensor2``",
+                  lambda input, tensor1, tensor2, value=1: add(input, mul(div(tensor1, tensor2), value)))  # fmt: skip
+lerp = formula("lerp", "``input + weight * (end - input)``",
+               lambda input, end, weight: add(input, mul(weight, sub(end, input))))  # fmt: skip
+hypot = formula("hypot", "``sqrt(input**2 + other**2)``", lambda input, other: sqrt(add(square(input), square(other))))
 
 
 def binary(op_type: str, first: Any, second: Any, domain: str = "", dtype: str = "") -> Tensor:
@@ -73,13 +86,7 @@ def pairwise(name: str, op_type: str, what: str, domain: str = "", *, dtype: str
             return binary(of_bool, first, second)
         return binary(op_type, first, second, domain, bool_as if common == "bool" and bool_as else dtype)
 
-    return named(function, name, f"Return {what}.")
-
-
-def floating(value: Any, name: str) -> Tensor:
-    """Return the tensor, converted to float32 if it holds integers or truth values."""
-    tensor = need_tensor(value, name)
-    return tensor if tensor.is_floating_point() else cast(tensor, "float32")
+    return formula(name, what, function)
 
 
 def _unary(op_type: str, domain: str = "", integers: str = "float32") -> Callable[[Any], Tensor]:
@@ -91,7 +98,7 @@ def _unary(op_type: str, domain: str = "", integers: str = "float32") -> Callabl
 
     rule = {"float32": "; integers become float32", "computed": ", in the element type of the tensor",
             "stay": "; integers stay as they are"}[integers]  # fmt: skip
-    return named(function, op_type.lower(), f"Return {op_type} of each element{rule}.")
+    return formula(op_type.lower(), f"{op_type} of each element{rule}", function)
 
 
 abs = absolute = _unary("Abs", integers="computed")
@@ -132,34 +139,9 @@ def round(input: Any, *, decimals: int = 0) -> Tensor:
     return div(_round(mul(input, scale)), scale)
 
 
-def erfc(input: Any) -> Tensor:
-    """Return 1 - erf of each element."""
-    return sub(1, erf(input))
-
-
-def log2(input: Any) -> Tensor:
-    """Return the logarithm to base 2 of each element."""
-    return mul(log(input), 1.0 / math.log(2.0))
-
-
-def log10(input: Any) -> Tensor:
-    """Return the logarithm to base 10 of each element."""
-    return mul(log(input), 1.0 / math.log(10.0))
-
-
-def exp2(input: Any) -> Tensor:
-    """Return 2 to the power of each element."""
-    return pow(2.0, floating(input, "exp2"))
-
-
 add = pairwise("add", "Add", "``input + other``", of_bool="Or")
 sub = pairwise("sub", "Sub", "``input - other``; of truth values whether they differ", of_bool="Xor")
 mul = multiply = pairwise("mul", "Mul", "``input * other``", of_bool="And")
-
-
-def subtract(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
-    """Return ``input - alpha * other``."""
-    return sub(input, other if alpha == 1 else mul(other, alpha))
 
 
 def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
@@ -204,16 +186,6 @@ def fmod(input: Any, other: Any) -> Tensor:
     return emit("Mod", as_operand(first, common), as_operand(second, common), fmod=1)
 
 
-def pow(input: Any, exponent: Any) -> Tensor:
-    """Return ``input`` to the power of ``exponent``."""
-    return binary("Pow", input, exponent)
-
-
-def squared_difference(x: Any, y: Any) -> Tensor:
-    """Return ``(x - y) ** 2``."""
-    return binary("SquaredDifference", x, y, OWN)
-
-
 def atan2(input: Any, other: Any) -> Tensor:
     """Return the angle of the point (``other``, ``input``)."""
     common, first, second = promotion.operands(input, other, "atan2")
@@ -230,30 +202,8 @@ def addn(x: Sequence[Tensor]) -> Tensor:
     return functools.reduce(add, x)
 
 
-def addcmul(input: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> Tensor:
-    """Return ``input + value * tensor1 * tensor2``."""
-    return add(input, mul(mul(tensor1, tensor2), value))
-
-
-def addcdiv(input: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> Tensor:
-    """Return ``input + value * tensor1 / tensor2``."""
-    return add(input, mul(div(tensor1, tensor2), value))
-
-
-def lerp(input: Any, end: Any, weight: Any) -> Tensor:
-    """Return ``input + weight * (end - input)``."""
-    return add(input, mul(weight, sub(end, input)))
-
-
-def logaddexp(input: Any, other: Any) -> Tensor:
-    """Return ``log(exp(input) + exp(other))``."""
-    high = maximum(input, other)
-    return add(high, log1p(exp(neg(abs(sub(input, other))))))
-
-
-def hypot(input: Any, other: Any) -> Tensor:
-    """Return ``sqrt(input**2 + other**2)``."""
-    return sqrt(add(square(input), square(other)))
+logaddexp = formula("logaddexp", "``log(exp(input) + exp(other))``", lambda input, other: add(
+    maximum(input, other), log1p(exp(neg(abs(sub(input, other)))))))  # fmt: skip
 
 
 def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:
@@ -280,3 +230,209 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:
 
 clip = clamp
 clip_by_value = spelled(clamp, "clip_by_value", x="input", clip_value_min="min", clip_value_max="max")
+logical_not = formula("logical_not", "whether an element is false",
+                      of_tensor(lambda input: emit("Not", cast(input, "bool"))))  # fmt: skip
+bitwise_not = formula(
+    "bitwise_not", "the bits that are not set; of truth values the opposite",
+    of_tensor(lambda input: emit("Not" if input.type.dtype == "bool" else "BitwiseNot", input)),
+)  # fmt: skip
+equal = eq = pairwise("equal", "Equal", "whether elements are equal")
+not_equal = ne = pairwise("not_equal", "NotEqual", "whether elements differ", OWN)
+less = lt = pairwise("less", "Less", "``input < other``", bool_as="uint8")
+less_equal = le = pairwise("less_equal", "LessOrEqual", "``input <= other``", bool_as="uint8")
+greater = gt = pairwise("greater", "Greater", "``input > other``", bool_as="uint8")
+greater_equal = ge = pairwise("greater_equal", "GreaterOrEqual", "``input >= other``", bool_as="uint8")
+logical_and = pairwise("logical_and", "And", "whether both elements are true", dtype="bool")
+logical_or = pairwise("logical_or", "Or", "whether any of two elements is true", dtype="bool")
+logical_xor = pairwise("logical_xor", "Xor", "whether exactly one of two elements is true", dtype="bool")
+bitwise_and = pairwise("bitwise_and", "BitwiseAnd", "the bits set in both", of_bool="And")
+bitwise_or = pairwise("bitwise_or", "BitwiseOr", "the bits set in any", of_bool="Or")
+bitwise_xor = pairwise("bitwise_xor", "BitwiseXor", "the bits set in exactly one", of_bool="Xor")
+bitwise_left_shift = pairwise("bitwise_left_shift", "ShiftLeft", "``input`` shifted left by ``other`` bits", OWN)
+bitwise_right_shift = pairwise("bitwise_right_shift", "ShiftRight", "``input`` shifted right by ``other`` bits", OWN)
+
+
+def _of_float(op_type: str, what: str, of_integers: bool, domain: str = "") -> Callable[[Any], Tensor]:
+    def function(input: Any) -> Tensor:
+        tensor = need_tensor(input, op_type)
+        if tensor.is_floating_point():
+            return emit(op_type, tensor, domain=domain)
+        return Tensor.of(np.full(tensor.shape, of_integers))
+
+    return formula(op_type.lower(), f"whether an element is {what}", function)
+
+
+isnan = _of_float("IsNaN", "NaN", False)
+isinf = _of_float("IsInf", "an infinity", False)
+isfinite = _of_float("IsFinite", "neither an infinity nor NaN", True, OWN)
+
+
+def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
+    """Return ``|input - other| <= atol + rtol * |other|``; with ``equal_nan`` NaN is close to NaN."""
+    first, second = need_tensor(input, "isclose"), need_tensor(other, "isclose")
+    near = less_equal(abs(sub(first, second)), add(mul(abs(second), rtol), atol))
+    close = logical_or(equal(first, second), logical_and(near, isfinite(second)))
+    return logical_or(close, logical_and(isnan(first), isnan(second))) if equal_nan else close
+
+
+def where(condition: Any, input: Any, other: Any) -> Tensor:
+    """Return elements of ``input`` where ``condition`` is true and of ``other`` elsewhere."""
+    chosen = cast(need_tensor(condition, "where"), "bool")
+    common, first, second = promotion.operands(input, other, "where")
+    return emit("Where", chosen, as_operand(first, common), as_operand(second, common))
+
+
+select = spelled(where, "select")
+
+
+def masked_fill(input_x: Any, mask: Any, value: Any) -> Tensor:
+    """Return the tensor with ``value`` where ``mask`` is true; its element type stays."""
+    tensor = need_tensor(input_x, "masked_fill")
+    dtype = tensor.type.dtype
+    return emit("Where", cast(need_tensor(mask, "masked_fill"), "bool"), as_operand(value, dtype), tensor)
+
+
+angle = formula("angle", "the angle of each number: 0, or pi where it is negative",
+                of_floats(lambda input: where(isnan(input), input, where(less(input, 0), math.pi, 0.0))))  # fmt: skip
+approximate_equal = formula("approximate_equal", "whether elements differ by less than ``tolerance``",
+                            lambda x, y, tolerance=1e-5: less(abs(sub(x, y)), tolerance))  # fmt: skip
+bool_not = formula("bool_not", "whether an element is false", of_tensor(lambda x: equal(cast(x, "bool"), False)))
+isreal = formula("isreal", "True for each element: no element type here is complex",
+                 lambda input: full_like(input, True, dtype=bool))  # fmt: skip
+is_floating_point = formula("is_floating_point", "whether the element type is a float",
+                            of_tensor(lambda input: input.is_floating_point()))  # fmt: skip
+is_nonzero = formula("is_nonzero", "whether the one element of a tensor is not 0", of_tensor(lambda input: bool(input)))
+deg2rad = formula("deg2rad", "degrees as radians", of_floats(lambda x: mul(x, math.pi / 180)))
+rad2deg = formula("rad2deg", "radians as degrees", of_floats(lambda x: mul(x, 180 / math.pi)))
+div_no_nan = formula("div_no_nan", "``x / y``, and 0 where ``y`` is 0",
+                     lambda x, y: where(equal(y, 0), 0.0, div(x, where(equal(y, 0), 1, y))))  # fmt: skip
+mul_no_nan = formula("mul_no_nan", "``x * y``, and 0 where ``y`` is 0, also if ``x`` is not finite",
+                     lambda x, y: where(equal(y, 0), zeros_like(add(x, y)), mul(x, y)))  # fmt: skip
+frac = formula("frac", "each element without its whole part", lambda x: sub(x, trunc(x)))
+ldexp = formula("ldexp", "``x * 2 ** other``",
+                lambda x, other: mul(x, exp2(other) if isinstance(other, Tensor) else 2.0**other))  # fmt: skip
+type_as = formula("type_as", "the tensor in the element type of another",
+                  of_tensor(lambda input, other: cast(input, need_tensor(other, "type_as").type.dtype)))  # fmt: skip
+xdivy = formula("xdivy", "``x / y``, and 0 where ``x`` is 0", lambda x, y: _zero_where_first_is(x, y, div))
+xlogy = formula(
+    "xlogy", "``input * log(other)``, and 0 where ``input`` is 0",
+    lambda input, other: _zero_where_first_is(input, other, lambda first, second: mul(first, log(second))),
+)  # fmt: skip
+accumulate_n = spelled(addn, "accumulate_n")
+inv = spelled(reciprocal, "inv", x="input")
+invert = spelled(bitwise_not, "invert", x="input")
+sgn = spelled(sign, "sgn")
+truncate_mod = spelled(fmod, "truncate_mod", x="input", y="other")
+conj = formula("conj", "the tensor: its numbers are real", of_tensor(lambda input: input))
+real = formula("real", "the tensor: its numbers are real", of_tensor(lambda input: input))
+positive = formula("positive", "the tensor", of_tensor(lambda input: input))
+imag = spelled(zeros_like, "imag", "Return zeros: the tensor's numbers are real.", {"dtype": None})
+truncate_div = spelled(div, "truncate_div", "Return quotients rounded towards 0.", {"rounding_mode": "trunc"},
+                       x="input", y="other")  # fmt: skip
+is_complex = formula("is_complex", "False: no element type here is complex", of_tensor(lambda input: False))
+
+
+def copysign(x: Any, other: Any) -> Tensor:
+    """Return the absolute values of ``x`` with the signs of ``other``."""
+    tensor = floating(x, "copysign")
+    negative = signbit(other) if isinstance(other, Tensor) else math.copysign(1, other) < 0
+    magnitude = abs(tensor)
+    if isinstance(negative, Tensor):
+        return where(negative, neg(magnitude), magnitude)
+    return neg(magnitude) if negative else magnitude
+
+
+def signbit(input: Any) -> Tensor:
+    """Return whether the sign of each element is set, also that of zeros."""
+    tensor = need_tensor(input, "signbit")
+    if not tensor.is_floating_point():
+        return less(tensor, 0)
+    return logical_or(less(tensor, 0), logical_and(equal(tensor, 0), less(reciprocal(tensor), 0)))
+
+
+def eps(x: Any) -> Tensor:
+    """Return the smallest step from 1 of the element type, in every element."""
+    tensor = need_tensor(x, "Eps")
+    return full_like(tensor, float(float_limits(tensor.type.dtype).eps))
+
+
+def float_power(input: Any, exponent: Any) -> Tensor:
+    """Return powers, computed in float64."""
+    first, second = (
+        cast(item, "float64") if isinstance(item, Tensor) else Tensor(item, np.float64) for item in (input, exponent)
+    )
+    return pow(first, second)
+
+
+def _of_numbers(name: str, function: Callable[[Any, Any], Tensor], which: str) -> Callable[[Any, Any], Tensor]:
+    def chosen(input: Any, other: Any) -> Tensor:
+        common, first, second = promotion.operands(input, other, name)
+        result = function(first, second)
+        if not is_float(common):
+            return result
+        for item, instead in ((first, second), (second, first)):
+            if isinstance(item, Tensor):
+                result = where(isnan(item), instead, result)
+        return result
+
+    return formula(name, f"the {which} of two elements; of NaN and a number the number", chosen)
+
+
+fmax, fmin = _of_numbers("fmax", maximum, "greater"), _of_numbers("fmin", minimum, "smaller")
+
+
+def heaviside(input: Any, values: Any) -> Tensor:
+    """Return 0 where ``input`` is negative, 1 where it is positive, and ``values`` where it is 0."""
+    tensor = need_tensor(input, "heaviside")
+    steps = cast(greater(tensor, 0), tensor.type.dtype)
+    steps = where(isnan(tensor), tensor, steps) if tensor.is_floating_point() else steps
+    return where(equal(tensor, 0), values, steps)
+
+
+isneginf = formula("isneginf", "whether an element is minus infinity",
+                   lambda input: logical_and(isinf(input), less(input, 0)))  # fmt: skip
+isposinf = formula("isposinf", "whether an element is plus infinity",
+                   lambda input: logical_and(isinf(input), greater(input, 0)))  # fmt: skip
+logaddexp2 = formula(
+    "logaddexp2", "``log2(2 ** input + 2 ** other)``",
+    lambda input, other: add(maximum(input, other), mul(log1p(exp2(neg(abs(sub(input, other))))), 1 / math.log(2))),
+)  # fmt: skip
+
+
+def logit(input: Any, eps: float | None = None) -> Tensor:
+    """Return ``log(x / (1 - x))``, of elements limited to ``eps`` and ``1 - eps`` if it is given."""
+    tensor = floating(input, "logit")
+    if eps is not None and eps >= 0:
+        tensor = minimum(maximum(tensor, eps), 1 - eps)
+    return log(div(tensor, sub(1, tensor)))
+
+
+def nan_to_num(
+    input: Any, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> Tensor:
+    """Return the tensor with numbers for NaN (0) and for the infinities (the greatest and least finite ones)."""
+    tensor = need_tensor(input, "nan_to_num")
+    if not tensor.is_floating_point():
+        return tensor
+    limits = float_limits(tensor.type.dtype)
+    tensor = where(isnan(tensor), 0.0 if nan is None else float(nan), tensor)
+    tensor = where(isposinf(tensor), float(limits.max) if posinf is None else float(posinf), tensor)
+    return where(isneginf(tensor), float(limits.min) if neginf is None else float(neginf), tensor)
+
+
+def sinc(input: Any) -> Tensor:
+    """Return ``sin(pi * x) / (pi * x)``, 1 at 0."""
+    tensor = floating(input, "sinc")
+    zero = equal(tensor, 0)
+    scaled = where(zero, ones_like(tensor), mul(tensor, math.pi))
+    return where(zero, ones_like(tensor), div(sin(scaled), scaled))
+
+
+def _zero_where_first_is(first: Any, second: Any, function: Any) -> Tensor:
+    common, first, second = promotion.operands(first, second, "xlogy")
+    common = common if is_float(common) else "float32"
+    left, right = (
+        item if isinstance(item, Tensor) else Tensor.of(item)
+        for item in (as_operand(first, common), as_operand(second, common))
+    )
+    return where(equal(left, 0), zeros_like(left), function(left, right))

@@ -1,20 +1,21 @@
-"""More functions of shapes: splitting, joining, diagonals, blocks and patches."""
+"""More functions of shapes: splitting, joining, diagonals (also of MatrixDiag and its kin), blocks."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from opbuild.mindspore.arguments import ArgumentValueError, axis_in
+from opbuild.graph.types import Array
+from opbuild.mindspore.arguments import ArgumentValueError, axis_in, one_of
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.execution import cast, emit
-from opbuild.mindspore.ops.arithmetic import mul, need_tensor
-from opbuild.mindspore.ops.comparison import less, where
-from opbuild.mindspore.ops.declaration import named, spelled
+from opbuild.mindspore.host import on_data
+from opbuild.mindspore.ops.arithmetic import less, mul, where
+from opbuild.mindspore.ops.declaration import formula, need_tensor, of_tensor, spelled
 from opbuild.mindspore.ops.gathering import gather
 from opbuild.mindspore.ops.shaping import (
     broadcast_to,
@@ -39,26 +40,37 @@ from opbuild.mindspore.tensor import Tensor
 __all__ = [
     "adjoint", "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "cartesian_prod", "column_stack", "diag",
     "diag_embed", "diagflat", "diagonal", "diagonal_scatter", "dsplit", "dstack", "expand_as", "fills", "fliplr",
-    "flipud", "hsplit", "matrix_band_part", "numel", "range", "repeat_elements", "reverse", "reverse_sequence",
-    "rot90", "row_stack", "sequence_mask", "strided_slice", "swapdims", "t", "tensor_split", "tril_indices",
-    "triu_indices", "vander", "view_as", "vsplit", "vstack",
+    "flipud", "hsplit", "matrix_band_part", "matrix_diag", "matrix_diag_part", "matrix_set_diag", "numel", "range",
+    "repeat_elements", "reverse", "reverse_sequence", "rot90", "row_stack", "sequence_mask", "strided_slice",
+    "swapdims", "t", "tensor_split", "tril_indices", "triu_indices", "vander", "view_as", "vsplit", "vstack",
 ]  # fmt: skip
+
+t = formula("t", "a matrix transposed; vectors as they are",
+            of_tensor(lambda input: transpose(input, (1, 0)) if input.ndim == 2 else input))  # fmt: skip
+numel = formula("numel", "the number of elements", of_tensor(lambda input: input.size))
+column_stack = formula(
+    "column_stack", "tensors joined along axis 1; vectors are columns",
+    lambda tensors: concat([reshaped(item, (item.size, 1)) if item.ndim < 2 else item for item in tensors], 1),
+)  # fmt: skip
+dstack = formula("dstack", "tensors joined along axis 2",
+                 lambda tensors: concat([_at_least(item, 3) for item in tensors], 2))  # fmt: skip
+row_stack = formula("row_stack", "tensors joined along axis 0; vectors are rows",
+                    lambda tensors: concat([_at_least(item, 2) for item in tensors], 0))  # fmt: skip
+expand_as = formula("expand_as", "the tensor repeated to the shape of another",
+                    lambda input, other: broadcast_to(input, need_tensor(other, "expand_as").shape))  # fmt: skip
+view_as = formula("view_as", "the elements in the shape of another tensor",
+                  lambda input, other: reshape(input, need_tensor(other, "view_as").shape))  # fmt: skip
+diag = formula("diag", "zeros with a tensor on the diagonal: of a vector a matrix, in general twice the axes",
+               of_tensor(lambda input: reshaped(diag_embed(ravel(input)), input.shape * 2)))  # fmt: skip
+diagflat = formula("diagflat", "a matrix with all elements on a diagonal",
+                   of_tensor(lambda input, offset=0: diag_embed(ravel(input), offset)))  # fmt: skip
+repeat_elements = formula("repeat_elements", "the tensor with each slice along ``axis`` repeated",
+                          lambda x, rep, axis=0: repeat_interleave(x, rep, axis))  # fmt: skip
 
 
 adjoint = spelled(swapaxes, "adjoint", "Return the tensor with its last two axes exchanged.",
                   {"axis0": -1, "axis1": -2}, x="input")  # fmt: skip
 swapdims = spelled(swapaxes, "swapdims", dim0="axis0", dim1="axis1")
-
-
-def t(input: Any) -> Tensor:
-    """Return a matrix transposed; vectors as they are."""
-    tensor = need_tensor(input, "t")
-    return transpose(tensor, (1, 0)) if tensor.ndim == 2 else tensor
-
-
-def numel(input: Any) -> int:
-    """Return the number of elements."""
-    return need_tensor(input, "numel").size
 
 
 def _at_least(tensor: Tensor, rank: int) -> Tensor:
@@ -74,25 +86,10 @@ def _each_at_least(rank: int) -> Callable[[Any], Any]:
         several = isinstance(inputs, (list, tuple))
         return [_at_least(item, rank) for item in inputs] if several else _at_least(inputs, rank)
 
-    return named(function, f"atleast_{rank}d", f"Return tensors of at least {rank} dimension{'s'[: rank - 1]}.")
+    return formula(f"atleast_{rank}d", f"tensors of at least {rank} dimension{'s'[: rank - 1]}", function)
 
 
 atleast_1d, atleast_2d, atleast_3d = (_each_at_least(rank) for rank in (1, 2, 3))
-
-
-def column_stack(tensors: Sequence[Tensor]) -> Tensor:
-    """Return tensors joined along axis 1; vectors are columns."""
-    return concat([reshaped(item, (item.size, 1)) if item.ndim < 2 else item for item in tensors], 1)
-
-
-def dstack(tensors: Sequence[Tensor]) -> Tensor:
-    """Return tensors joined along axis 2."""
-    return concat([_at_least(item, 3) for item in tensors], 2)
-
-
-def row_stack(tensors: Sequence[Tensor]) -> Tensor:
-    """Return tensors joined along axis 0; vectors are rows."""
-    return concat([_at_least(item, 2) for item in tensors], 0)
 
 
 vstack = spelled(row_stack, "vstack", inputs="tensors")
@@ -134,16 +131,6 @@ def rot90(input: Any, k: int, dims: Any) -> Tensor:
     if turns == 3:
         return flip(swapaxes(input, first, second), (second,))
     return flip(input, (first, second)) if turns else need_tensor(input, "rot90")
-
-
-def expand_as(input: Any, other: Any) -> Tensor:
-    """Return the tensor repeated to the shape of another."""
-    return broadcast_to(input, need_tensor(other, "expand_as").shape)
-
-
-def view_as(input: Any, other: Any) -> Tensor:
-    """Return the elements in the shape of another tensor."""
-    return reshape(input, need_tensor(other, "view_as").shape)
 
 
 def fills(x: Any, value: Any) -> Tensor:
@@ -194,22 +181,11 @@ def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
     return transpose(matrix, order)
 
 
-def diag(input: Any) -> Tensor:
-    """Return zeros with a tensor on the diagonal: of a vector a matrix, in general twice the axes."""
-    tensor = need_tensor(input, "diag")
-    return reshaped(diag_embed(ravel(tensor)), tensor.shape * 2)
-
-
 def diag_part(input: Any) -> Tensor:
     """Return the diagonal of a tensor whose first half of axes has the extents of the second."""
     tensor = need_tensor(input, "DiagPart")
     half = tensor.shape[: tensor.ndim // 2]
     return reshaped(diagonal(reshaped(tensor, (prod(half), prod(half)))), half)
-
-
-def diagflat(input: Any, offset: int = 0) -> Tensor:
-    """Return a matrix with all elements on a diagonal."""
-    return diag_embed(ravel(need_tensor(input, "diagflat")), offset)
 
 
 def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
@@ -283,11 +259,6 @@ def sequence_mask(lengths: Any, maxlen: int | None = None) -> Tensor:
     return less(Tensor.of(np.arange(count)), expand_dims(cast(tensor, "int64"), -1))
 
 
-def repeat_elements(x: Any, rep: int, axis: int = 0) -> Tensor:
-    """Return the tensor with each slice along ``axis`` repeated."""
-    return repeat_interleave(x, rep, axis)
-
-
 def reverse_sequence(x: Any, seq_lengths: Any, seq_dim: int, batch_dim: int = 0) -> Tensor:
     """Return the tensor with the first elements along ``seq_dim`` reversed, as many as each sample's length."""
     tensor = need_tensor(x, "reverse_sequence")
@@ -317,3 +288,68 @@ def strided_slice(input_x: Any, begin: Any, end: Any, strides: Any, begin_mask: 
     result = cut(input_x, starts, ends, axes, steps)
     gone = tuple(index for index in axes if shrink_axis_mask >> index & 1)
     return squeeze(result, gone) if gone else result
+
+
+_ALIGNMENTS = ("LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT")
+
+matrix_set_diag = formula(
+    "matrix_set_diag", "matrices with the diagonals ``k`` replaced",
+    on_data(lambda x, diagonal, k=0, align="RIGHT_LEFT": _filled(x.copy(), diagonal, k, align)),
+)  # fmt: skip
+
+
+def _bounds(k: Any) -> tuple[int, int]:
+    values = [int(item) for item in np.asarray(k).reshape(-1)]
+    return values[0], values[-1]
+
+
+def _start(offset: int, length: int, widest: int, align: str) -> int:
+    """Return where a diagonal begins in its row; the first word is for those above, the second for those below."""
+    side = align.split("_")[0 if offset >= 0 else 1]
+    return widest - length if side == "RIGHT" else 0
+
+
+def _places(rows: int, columns: int, k: Any, align: str) -> Any:
+    """Return for each diagonal, the highest first: its row and start in the packed form, and its places."""
+    one_of(align, _ALIGNMENTS, "align")
+    low, high = _bounds(k)
+    lengths = {d: min(rows + min(d, 0), columns - max(d, 0)) for d in range(low, high + 1)}
+    widest = max(lengths.values())
+    for d in range(high, low - 1, -1):
+        steps = np.arange(lengths[d])
+        yield high - d, _start(d, lengths[d], widest, align), steps - min(d, 0), steps + max(d, 0)
+
+
+@on_data
+def matrix_diag_part(x: Any, k: Any, padding_value: Any, align: str = "RIGHT_LEFT") -> Any:
+    """Return the diagonals ``k`` (one, or from the first to the last) of matrices as rows, the highest first."""
+    rows, columns = x.shape[-2:]
+    low, high = _bounds(k)
+    widest = min(rows + min(high, 0), columns - max(low, 0))
+    packed = np.full((*x.shape[:-2], high - low + 1, widest), padding_value, x.dtype)
+    for row, start, down, right in _places(rows, columns, k, align):
+        packed[..., row, start : start + len(down)] = x[..., down, right]
+    return packed[..., 0, :] if low == high else packed
+
+
+def _filled(result: Array, diagonal: Array, k: Any, align: str) -> Array:
+    low, high = _bounds(k)
+    packed = diagonal[..., None, :] if low == high else diagonal
+    for row, start, down, right in _places(result.shape[-2], result.shape[-1], k, align):
+        result[..., down, right] = packed[..., row, start : start + len(down)]
+    return result
+
+
+@on_data
+def matrix_diag(x: Any, k: Any = 0, num_rows: Any = -1, num_cols: Any = -1, padding_value: Any = 0,
+                align: str = "RIGHT_LEFT") -> Any:  # fmt: skip
+    """Return matrices with the diagonals ``k`` given and ``padding_value`` elsewhere."""
+    low, high = _bounds(k)
+    rows, columns = int(num_rows), int(num_cols)
+    least_rows, least_columns = x.shape[-1] + max(-high, 0), x.shape[-1] + max(low, 0)
+    if rows == -1 and columns == -1:
+        rows = columns = max(least_rows, least_columns)
+    rows = least_rows if rows == -1 else rows
+    columns = least_columns if columns == -1 else columns
+    front = x.shape[:-1] if low == high else x.shape[:-2]
+    return _filled(np.full((*front, rows, columns), padding_value, x.dtype), x, k, align)

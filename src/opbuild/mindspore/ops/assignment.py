@@ -7,12 +7,20 @@ from typing import Any
 from opbuild.frontend.cell import current
 from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.execution import cast, emit
-from opbuild.mindspore.ops.arithmetic import add, need_tensor, sub
+from opbuild.mindspore.ops.arithmetic import add, sub
+from opbuild.mindspore.ops.declaration import formula, need_tensor, of_tensor
 from opbuild.mindspore.ops.primitive import Primitive
 from opbuild.mindspore.ops.scattering import replaced
 from opbuild.mindspore.tensor import Tensor
 
 __all__ = ["Print", "assign", "assign_add", "assign_sub", "depend", "print_", "stop_gradient"]
+
+depend = formula("depend", "``value``; ``expr`` was computed before, since Python runs in order",
+                 lambda value, expr: value)  # fmt: skip
+stop_gradient = formula(
+    "stop_gradient", "the tensor, through which no gradient flows back",
+    of_tensor(lambda value: emit("Identity", value, stop_gradient=1) if current() is not None else value),
+)  # fmt: skip
 
 
 def assign(variable: Any, value: Any) -> Tensor:
@@ -32,17 +40,6 @@ def assign_add(variable: Any, value: Any) -> Tensor:
 def assign_sub(variable: Any, value: Any) -> Tensor:
     """Subtract from the elements of a parameter and return it."""
     return replaced(variable, sub(variable, value), "assign_sub")
-
-
-def depend(value: Any, expr: Any) -> Any:
-    """Return ``value``; ``expr`` was computed before, since Python runs in order."""
-    return value
-
-
-def stop_gradient(value: Any) -> Tensor:
-    """Return the tensor, through which no gradient flows back."""
-    tensor = need_tensor(value, "stop_gradient")
-    return emit("Identity", tensor, stop_gradient=1) if current() is not None else tensor
 
 
 class Print(Primitive):

@@ -9,8 +9,7 @@ import numpy as np
 
 from opbuild.graph.types import Array
 from opbuild.mindspore.dtype import to_type
-from opbuild.mindspore.ops.arithmetic import need_tensor
-from opbuild.mindspore.ops.declaration import named
+from opbuild.mindspore.ops.declaration import formula, need_tensor, of_tensor
 from opbuild.mindspore.ops.shaping import ints, roll
 from opbuild.mindspore.tensor import Tensor
 
@@ -20,48 +19,38 @@ __all__ = [
     "rfftfreq", "scalar_to_tensor", "tuple_to_array", "zeros", "zeros_like",
 ]  # fmt: skip
 
+zeros = formula(
+    "zeros", "zeros of a shape; float32 by default",
+    lambda size, dtype=None: Tensor.of(np.zeros(ints(size, "the shape of zeros"), _name(dtype))),
+)  # fmt: skip
+ones = formula(
+    "ones", "ones of a shape; float32 by default",
+    lambda shape, dtype=None: Tensor.of(np.ones(ints(shape, "the shape of ones"), _name(dtype))),
+)  # fmt: skip
+fill = formula("fill", "one number in every element of a tensor of an element type and shape",
+               lambda type, shape, value: full(shape, value, dtype=type))  # fmt: skip
+zeros_like = formula("zeros_like", "zeros of the shape (and type) of a tensor",
+                     of_tensor(lambda input, *, dtype=None: zeros(input.shape, dtype or input.dtype)))  # fmt: skip
+ones_like = formula("ones_like", "ones of the shape (and type) of a tensor",
+                    of_tensor(lambda input, *, dtype=None: ones(input.shape, dtype or input.dtype)))  # fmt: skip
+full_like = formula(
+    "full_like", "one number in every element, in the shape (and type) of a tensor",
+    of_tensor(lambda input, fill_value, *, dtype=None: full(input.shape, fill_value, dtype=dtype or input.dtype)),
+)  # fmt: skip
+eye = formula("eye", "ones on the diagonal of an ``n`` by ``m`` matrix and zeros elsewhere",
+              lambda n, m=None, dtype=None: Tensor.of(np.eye(n, m, dtype=_name(dtype))))  # fmt: skip
+scalar_to_tensor = formula("scalar_to_tensor", "a tensor without dimensions",
+                           lambda input_x, dtype=None: Tensor(input_x, dtype or np.float32))  # fmt: skip
+
 
 def _name(dtype: Any, default: str = "float32") -> str:
     return default if dtype is None else to_type(dtype).name
-
-
-def zeros(size: Any, dtype: Any = None) -> Tensor:
-    """Return zeros of a shape; float32 by default."""
-    return Tensor.of(np.zeros(ints(size, "the shape of zeros"), _name(dtype)))
-
-
-def ones(shape: Any, dtype: Any = None) -> Tensor:
-    """Return ones of a shape; float32 by default."""
-    return Tensor.of(np.ones(ints(shape, "the shape of ones"), _name(dtype)))
 
 
 def full(size: Any, fill_value: Any, *, dtype: Any = None) -> Tensor:
     """Return one number in every element; integers give int64, floats float32 by default."""
     value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
     return Tensor.of(np.full(ints(size, "the shape of full"), value, _name(dtype, to_type(type(value)).name)))
-
-
-def fill(type: Any, shape: Any, value: Any) -> Tensor:
-    """Return one number in every element of a tensor of an element type and shape."""
-    return full(shape, value, dtype=type)
-
-
-def zeros_like(input: Any, *, dtype: Any = None) -> Tensor:
-    """Return zeros of the shape (and type) of a tensor."""
-    tensor = need_tensor(input, "zeros_like")
-    return zeros(tensor.shape, dtype or tensor.dtype)
-
-
-def ones_like(input: Any, *, dtype: Any = None) -> Tensor:
-    """Return ones of the shape (and type) of a tensor."""
-    tensor = need_tensor(input, "ones_like")
-    return ones(tensor.shape, dtype or tensor.dtype)
-
-
-def full_like(input: Any, fill_value: Any, *, dtype: Any = None) -> Tensor:
-    """Return one number in every element, in the shape (and type) of a tensor."""
-    tensor = need_tensor(input, "full_like")
-    return full(tensor.shape, fill_value, dtype=dtype or tensor.dtype)
 
 
 def arange(start: Any = 0, end: Any = None, step: Any = 1, *, dtype: Any = None) -> Tensor:
@@ -75,16 +64,6 @@ def linspace(start: Any, end: Any, steps: int) -> Tensor:
     """Return ``steps`` numbers (float32) from ``start`` to ``end``, both included."""
     first, last = (item.item() if isinstance(item, Tensor) else item for item in (start, end))
     return Tensor.of(np.linspace(first, last, steps).astype(np.float32))
-
-
-def eye(n: int, m: int | None = None, dtype: Any = None) -> Tensor:
-    """Return ones on the diagonal of an ``n`` by ``m`` matrix and zeros elsewhere."""
-    return Tensor.of(np.eye(n, m, dtype=_name(dtype)))
-
-
-def scalar_to_tensor(input_x: Any, dtype: Any = None) -> Tensor:
-    """Return a tensor without dimensions."""
-    return Tensor(input_x, dtype or np.float32)
 
 
 def tuple_to_array(input_x: Any) -> Tensor:
@@ -102,7 +81,7 @@ def _window_of(name: str, values: Any, what: str, usual: Any = np.float32) -> Ca
     def function(window_length: Any, periodic: bool = True, *, dtype: Any = None) -> Tensor:
         return _window(values, window_length, periodic, dtype or usual)
 
-    return named(function, name, f"Return {what}.")
+    return formula(name, f"{what}", function)
 
 
 bartlett_window = _window_of(
@@ -139,7 +118,7 @@ def _frequencies(name: str, samples: str) -> Callable[..., Tensor]:
     def function(n: int, d: float = 1.0, dtype: Any = None) -> Tensor:
         return Tensor.of(getattr(np.fft, name)(n, d).astype(_name(dtype)))
 
-    return named(function, name, f"Return the frequencies of a discrete Fourier transform of ``n`` {samples}.")
+    return formula(name, f"the frequencies of a discrete Fourier transform of ``n`` {samples}", function)
 
 
 fftfreq, rfftfreq = _frequencies("fftfreq", "samples ``d`` apart"), _frequencies("rfftfreq", "real samples ``d`` apart")
@@ -151,7 +130,7 @@ def _shift(name: str, direction: int, what: str) -> Callable[..., Tensor]:
         axes = tuple(range(tensor.ndim)) if dim is None else ints(dim, f"the axes of {name}")
         return roll(tensor, tuple(tensor.shape[axis] // 2 * direction for axis in axes), axes)
 
-    return named(function, name, f"Return the tensor with {what}.")
+    return formula(name, f"the tensor with {what}", function)
 
 
 fftshift = _shift("fftshift", 1, "frequency 0 moved to the middle")

@@ -1,20 +1,83 @@
-"""Declares functions that are another one under a name of MindSpore's of its own."""
+"""Declares functions in a row: one expression of others, or another one under a name of MindSpore's of its own.
+
+``hypot = formula("hypot", "what it returns", lambda input, other: ...)``: the lambda has the arguments with MindSpore's
+names and defaults. Around it stands what the first arguments must be: ``of_tensor``, ``of_floats``, or ``on_data`` and
+``in_floats`` of ``host`` for what numpy computes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import wraps
 from inspect import signature
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from opbuild.frontend.cell import location
+from opbuild.mindspore.arguments import ArgumentTypeError
+from opbuild.mindspore.execution import cast
+from opbuild.mindspore.tensor import Tensor
 
 Result = TypeVar("Result")
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
+def formula(name: str, what: str, function: Function) -> Function:
+    """Return a function under its name, with what it returns as its documentation."""
+    return named(function, name, f"Return {what}.")
+
+
 def named(function: Function, name: str, doc: str) -> Function:
-    """Return a function that was defined for several names, under one of them."""
-    function.__name__ = function.__qualname__ = name
+    """Return a function under its name, which also stands in what is said of wrong arguments."""
     function.__doc__ = doc
+    inner: Any = function
+    while inner is not None:
+        inner.__name__ = inner.__qualname__ = name
+        inner = getattr(inner, "__wrapped__", None)
     return function
+
+
+def need_tensor(value: Any, name: str) -> Tensor:
+    """Return ``value`` if it is a tensor.
+
+    Raises:
+        ArgumentTypeError: If it is not.
+    """
+    if not isinstance(value, Tensor):
+        raise ArgumentTypeError(f"{name} was given a {type(value).__name__}{location()}", "give a Tensor")
+    return value
+
+
+def floating(value: Any, name: str) -> Tensor:
+    """Return the tensor, converted to float32 if it holds integers or truth values."""
+    tensor = need_tensor(value, name)
+    return tensor if tensor.is_floating_point() else cast(tensor, "float32")
+
+
+def of_tensor(function: Function) -> Function:
+    """Return a function whose first argument must be a tensor."""
+    return _taking(need_tensor, 1, function)
+
+
+def of_tensors(function: Function) -> Function:
+    """Return a function whose first two arguments must be tensors."""
+    return _taking(need_tensor, 2, function)
+
+
+def of_floats(function: Function) -> Function:
+    """Return a function whose first argument must be a tensor, which it gets in floats."""
+    return _taking(floating, 1, function)
+
+
+def _taking(taken: Callable[[Any, str], Tensor], count: int, function: Any) -> Any:
+    first = function.__code__.co_varnames[:count]
+
+    @wraps(function)
+    def checked(*args: Any, **given: Any) -> Any:
+        name = checked.__name__
+        given.update({key: taken(given[key], name) for key in first if key in given})
+        return function(*(taken(each, name) for each in args[:count]), *args[count:], **given)
+
+    return checked
 
 
 def spelled(function: Callable[..., Result], name: str, doc: str = "", fixed: Mapping[str, object] | None = None, /,

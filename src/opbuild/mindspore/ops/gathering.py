@@ -9,8 +9,7 @@ import numpy as np
 from opbuild.frontend.cell import location
 from opbuild.mindspore.arguments import ArgumentValueError, axis_in
 from opbuild.mindspore.execution import cast, emit
-from opbuild.mindspore.ops.arithmetic import need_tensor
-from opbuild.mindspore.ops.declaration import spelled
+from opbuild.mindspore.ops.declaration import formula, need_tensor, of_tensor, spelled
 from opbuild.mindspore.ops.shaping import ints, ravel, reshaped
 from opbuild.mindspore.tensor import Tensor
 
@@ -18,6 +17,19 @@ __all__ = [
     "embedding", "gather", "gather_d", "gather_elements", "gather_nd", "index_select", "one_hot", "scatter_nd", "take",
     "tensor_scatter_update",
 ]  # fmt: skip
+
+index_select = formula("index_select", "``gather(input, index, axis)``",
+                       lambda input, axis, index: gather(input, index, axis))  # fmt: skip
+take = formula("take", "the elements of the flattened tensor that ``index`` names",
+               lambda input, index: gather(ravel(input), index, 0))  # fmt: skip
+gather_nd = formula(
+    "gather_nd", "the slices that the vectors along the last axis of ``indices`` name",
+    of_tensor(lambda input_x, indices: emit("GatherND", input_x, cast(_indices(indices, "gather_nd"), "int64"))),
+)  # fmt: skip
+in_range = formula(
+    "in_range", "indices of one of ``count`` elements; what is outside is an error",
+    lambda indices, count: emit("InRange", indices, domain="opbuild", counts=(count,), negative=False),
+)  # fmt: skip
 
 
 def _indices(value: Any, name: str) -> Tensor:
@@ -38,16 +50,6 @@ def gather(input_params: Any, input_indices: Any, axis: int, batch_dims: int = 0
     return emit("Gather", tensor, _indices(input_indices, "gather"), axis=axis_in(axis, tensor.ndim, "gather"))
 
 
-def index_select(input: Any, axis: int, index: Any) -> Tensor:
-    """Return ``gather(input, index, axis)``."""
-    return gather(input, index, axis)
-
-
-def take(input: Any, index: Any) -> Tensor:
-    """Return the elements of the flattened tensor that ``index`` names."""
-    return gather(ravel(input), index, 0)
-
-
 def gather_elements(input: Any, dim: int, index: Any) -> Tensor:
     """Return, for each element of ``index``, the element at its place but at that index along ``dim``."""
     tensor = need_tensor(input, "gather_elements")
@@ -56,11 +58,6 @@ def gather_elements(input: Any, dim: int, index: Any) -> Tensor:
 
 
 gather_d = spelled(gather_elements, "gather_d", x="input")
-
-
-def gather_nd(input_x: Any, indices: Any) -> Tensor:
-    """Return the slices that the vectors along the last axis of ``indices`` name."""
-    return emit("GatherND", need_tensor(input_x, "gather_nd"), cast(_indices(indices, "gather_nd"), "int64"))
 
 
 def scatter_nd(indices: Any, updates: Any, shape: Any) -> Tensor:
@@ -75,11 +72,6 @@ def tensor_scatter_update(input_x: Any, indices: Any, updates: Any) -> Tensor:
     tensor = need_tensor(input_x, "tensor_scatter_update")
     places = cast(_indices(indices, "tensor_scatter_update"), "int64")
     return emit("ScatterND", tensor, places, need_tensor(updates, "tensor_scatter_update"))
-
-
-def in_range(indices: Tensor, count: int) -> Tensor:
-    """Return indices of one of ``count`` elements; what is outside is an error."""
-    return emit("InRange", indices, domain="opbuild", counts=(count,), negative=False)
 
 
 def one_hot(indices: Any, depth: int, on_value: Any = 1, off_value: Any = 0, axis: int = -1) -> Tensor:

@@ -10,13 +10,29 @@ from opbuild.frontend.cell import location
 from opbuild.mindspore import promotion
 from opbuild.mindspore.arguments import TensorShapeError
 from opbuild.mindspore.execution import cast, emit
-from opbuild.mindspore.ops.arithmetic import add, mul, need_tensor
-from opbuild.mindspore.ops.declaration import spelled
+from opbuild.mindspore.ops.arithmetic import add, mul
+from opbuild.mindspore.ops.declaration import formula, need_tensor, of_tensors, spelled
 from opbuild.mindspore.tensor import Tensor
 
 __all__ = [
     "addmm", "baddbmm", "bias_add", "bmm", "dense", "dot", "ger", "inner", "matmul", "mm", "mv", "outer", "tensor_dot",
 ]  # fmt: skip
+
+bmm = formula("bmm", "the products of two stacks of matrices",
+              lambda input_x, mat2: product(input_x, mat2, False, False, "bmm", None))  # fmt: skip
+mm = formula("mm", "the product of two matrices", lambda input, mat2: product(input, mat2, False, False, "mm", 2))
+outer = formula(
+    "outer", "the products of each element of a vector with each of another",
+    of_tensors(lambda input, vec2: mul(emit("Reshape", input, np.array([-1, 1], np.int64)), vec2)),
+)  # fmt: skip
+addmm = formula(
+    "addmm", "``beta * input + alpha * (mat1 @ mat2)``",
+    lambda input, mat1, mat2, *, beta=1, alpha=1: scaled_sum(input, mm(mat1, mat2), beta, alpha),
+)  # fmt: skip
+baddbmm = formula(
+    "baddbmm", "``beta * input + alpha * (batch1 @ batch2)``",
+    lambda input, batch1, batch2, beta=1, alpha=1: scaled_sum(input, bmm(batch1, batch2), beta, alpha),
+)  # fmt: skip
 
 
 def matmul(input: Any, other: Any) -> Tensor:
@@ -43,16 +59,6 @@ def product(first: Any, second: Any, transpose_a: bool, transpose_b: bool, name:
 def _swapped(tensor: Tensor) -> Tensor:
     perm = (*range(tensor.ndim - 2), tensor.ndim - 1, tensor.ndim - 2)
     return emit("Transpose", tensor, perm=perm)
-
-
-def bmm(input_x: Any, mat2: Any) -> Tensor:
-    """Return the products of two stacks of matrices."""
-    return product(input_x, mat2, False, False, "bmm", None)
-
-
-def mm(input: Any, mat2: Any) -> Tensor:
-    """Return the product of two matrices."""
-    return product(input, mat2, False, False, "mm", 2)
 
 
 mv = spelled(matmul, "mv", mat="input", vec="other")
@@ -99,23 +105,7 @@ def _matrix(tensor: Tensor, perm: tuple[int, ...], shape: tuple[int, int]) -> Te
     return emit("Reshape", ordered, np.array(shape, np.int64))
 
 
-def outer(input: Any, vec2: Any) -> Tensor:
-    """Return the products of each element of a vector with each of another."""
-    first, second = need_tensor(input, "outer"), need_tensor(vec2, "outer")
-    return mul(emit("Reshape", first, np.array([-1, 1], np.int64)), second)
-
-
 ger = outer
-
-
-def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """Return ``beta * input + alpha * (mat1 @ mat2)``."""
-    return scaled_sum(input, mm(mat1, mat2), beta, alpha)
-
-
-def baddbmm(input: Any, batch1: Any, batch2: Any, beta: float = 1, alpha: float = 1) -> Tensor:
-    """Return ``beta * input + alpha * (batch1 @ batch2)``."""
-    return scaled_sum(input, bmm(batch1, batch2), beta, alpha)
 
 
 def scaled_sum(tensor: Any, result: Tensor, beta: float, alpha: float) -> Tensor:

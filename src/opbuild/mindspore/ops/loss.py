@@ -17,18 +17,22 @@ from opbuild.mindspore.ops.arithmetic import (
     add,
     clamp,
     div,
+    equal,
+    greater,
+    less,
     log,
+    masked_fill,
     maximum,
     minimum,
     mul,
-    need_tensor,
     neg,
     sqrt,
     square,
     sub,
+    where,
 )
 from opbuild.mindspore.ops.arithmetic import pow as power
-from opbuild.mindspore.ops.comparison import equal, greater, less, masked_fill, where
+from opbuild.mindspore.ops.declaration import formula, need_tensor
 from opbuild.mindspore.ops.gathering import gather, gather_elements, in_range, one_hot
 from opbuild.mindspore.ops.reduction import mean, sum
 from opbuild.mindspore.ops.shaping import expand_dims, reshaped, squeeze
@@ -45,6 +49,11 @@ REDUCTIONS = ("mean", "sum", "none")
 LEAST = 1e-12
 """What logarithms of probabilities are taken of at least."""
 
+l1_loss = formula(
+    "l1_loss", "``|input - target|``, reduced",
+    lambda input, target, reduction="mean": reduced(absolute(sub(input, target)), reduction, "l1_loss"),
+)  # fmt: skip
+
 
 def reduced(losses: Tensor, reduction: str, name: str) -> Tensor:
     """Return the mean or the sum of losses, or the losses; float16 and bfloat16 are summed as float32."""
@@ -53,11 +62,6 @@ def reduced(losses: Tensor, reduction: str, name: str) -> Tensor:
         return losses
     wide = cast(losses, "float32") if losses.type.dtype in NARROW_FLOATS else losses
     return cast(mean(wide) if reduction == "mean" else sum(wide), losses.type.dtype)
-
-
-def l1_loss(input: Any, target: Any, reduction: str = "mean") -> Tensor:
-    """Return ``|input - target|``, reduced."""
-    return reduced(absolute(sub(input, target)), reduction, "l1_loss")
 
 
 def mse_loss(input: Any, target: Any, reduction: str = "mean") -> Tensor:
@@ -224,10 +228,11 @@ def cosine_embedding_loss(
     return reduced(add(same, other), reduction, "cosine_embedding_loss")
 
 
-def margin_ranking_loss(input1: Any, input2: Any, target: Any, margin: float = 0.0, reduction: str = "mean") -> Tensor:
-    """Return ``max(0, margin - target * (input1 - input2))``, reduced."""
-    losses = clamp(add(mul(neg(target), sub(input1, input2)), margin), 0.0, None)
-    return reduced(losses, reduction, "margin_ranking_loss")
+margin_ranking_loss = formula(
+    "margin_ranking_loss", "``max(0, margin - target * (input1 - input2))``, reduced",
+    lambda input1, input2, target, margin=0.0, reduction="mean": reduced(
+        clamp(add(mul(neg(target), sub(input1, input2)), margin), 0.0, None), reduction, "margin_ranking_loss"),
+)  # fmt: skip
 
 
 def hinge_embedding_loss(inputs: Any, targets: Any, margin: float = 1.0, reduction: str = "mean") -> Tensor:
@@ -238,9 +243,11 @@ def hinge_embedding_loss(inputs: Any, targets: Any, margin: float = 1.0, reducti
     return reduced(losses, reduction, "hinge_embedding_loss")
 
 
-def soft_margin_loss(input: Any, target: Any, reduction: str = "mean") -> Tensor:
-    """Return ``log(1 + exp(-target * input))``, reduced."""
-    return reduced(emit("Softplus", neg(mul(target, input))), reduction, "soft_margin_loss")
+soft_margin_loss = formula(
+    "soft_margin_loss", "``log(1 + exp(-target * input))``, reduced",
+    lambda input, target, reduction="mean": reduced(
+        emit("Softplus", neg(mul(target, input))), reduction, "soft_margin_loss"),
+)  # fmt: skip
 
 
 def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: Any = 1.0, p: int = 2, eps: float = 1e-06,

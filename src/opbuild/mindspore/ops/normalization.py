@@ -10,9 +10,10 @@ import numpy as np
 from opbuild.mindspore.arguments import ArgumentValueError, one_of
 from opbuild.mindspore.communication import GlobalComm, get_group_size
 from opbuild.mindspore.execution import cast, emit, emit_many
-from opbuild.mindspore.ops.arithmetic import add, div, maximum, mul, need_tensor, square, sub
+from opbuild.mindspore.ops.arithmetic import add, div, maximum, mul, square, sub
 from opbuild.mindspore.ops.assignment import assign, stop_gradient
 from opbuild.mindspore.ops.communication import AllReduce
+from opbuild.mindspore.ops.declaration import need_tensor
 from opbuild.mindspore.ops.reduction import reduce
 from opbuild.mindspore.ops.shaping import concat, reshaped, split
 from opbuild.mindspore.parameter import Parameter

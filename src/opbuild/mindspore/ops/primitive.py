@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from opbuild.mindspore.arguments import ArgumentTypeError, Attributes
+from opbuild.mindspore.arguments import ArgumentTypeError, Attributes, keyword_only
 
 __all__ = ["Primitive"]
 
@@ -52,8 +52,9 @@ def primitive(name: str, function: Callable[..., Any], doc: str = "", passes: st
         doc: What ``help`` says of it; by default what it says of the function.
         passes: The attributes that the function takes behind the operands, in order; by default all, by name.
         attributes: The attributes that the constructor takes, in order, with their defaults; ``...`` for one that
-            must be given.
+            must be given. Those of a lambda are by default its keyword-only arguments.
     """
+    attributes = attributes or (keyword_only(function) if function.__name__ == "<lambda>" else {})
     taken = Attributes(name, attributes)
 
     def __init__(self: Primitive, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - becomes a method
@@ -68,6 +69,14 @@ def primitive(name: str, function: Callable[..., Any], doc: str = "", passes: st
     doc = f"{doc or function.__doc__ or name}\n\nA primitive: ``{name}{taken}(operands)``."
     members = {"__init__": __init__, "__call__": __call__, "__doc__": doc, "__module__": __name__}
     return type(name, (Primitive,), members)
+
+
+def operator(function: Callable[..., Any]) -> Callable[..., Primitive]:
+    """Return the class of the operator that a function computes: it has its name and its documentation.
+
+    Its attributes are the function's keyword-only arguments.
+    """
+    return primitive(function.__name__, function, **keyword_only(function))
 
 
 def primitives(**functions: Callable[..., Any]) -> dict[str, Callable[..., Primitive]]:

@@ -1,160 +1,264 @@
-"""More operators as classes: arithmetic, special functions, linear algebra, random numbers, reductions.
+"""Operators as classes: elementwise functions, reductions, linear algebra, losses, random numbers.
 
 Each line names MindSpore's class, what computes it, and the attributes of its constructor with MindSpore's defaults.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError
-from opbuild.mindspore.dtype import float32, int32, int64
+from opbuild.mindspore.dtype import float32, int32, int64, to_type
 from opbuild.mindspore.execution import cast, emit
 from opbuild.mindspore.host import on_data
 from opbuild.mindspore.ops import (
+    activation,
     arithmetic,
-    assignment,
     creation,
-    decompositions,
-    elementwise,
-    linear,
+    loss,
     matrices,
     random,
     reduction,
-    selection,
+    scattering,
     shaping,
     special,
-    statistics,
 )
-from opbuild.mindspore.ops.primitive import Primitive, primitive, primitives
+from opbuild.mindspore.ops.declaration import need_tensor
+from opbuild.mindspore.ops.gathering import gather
+from opbuild.mindspore.ops.linear import bias_add, product
+from opbuild.mindspore.ops.pooling import only_nchw
+from opbuild.mindspore.ops.primitive import Primitive, operator, primitive, primitives
+from opbuild.mindspore.ops.reduction import sum
 from opbuild.mindspore.ops.shaping import reshaped
 from opbuild.mindspore.tensor import Tensor
 
+# Activations
+HShrink = primitive("HShrink", activation.hardshrink, lambd=0.5)
+
+
+@operator
+def Softmax(logits: Any, *, axis: int | tuple[int, ...] = -1) -> Tensor:
+    """Return the softmax along one axis."""
+    if isinstance(axis, tuple):
+        if len(axis) != 1:
+            raise ArgumentValueError(f"Softmax along the axes {axis}", "give one axis; flatten the others first")
+        axis = axis[0]
+    return activation.softmax(logits, axis)
+
+
+GeLU = Gelu = primitive("GeLU", lambda x: activation.gelu(x, "tanh"),
+                        "Return the GELU with tanh, which is MindSpore's primitive.")  # fmt: skip
+
+
+# Reductions
+def _reduction(op_type: str) -> Callable[..., Tensor]:
+    def function(x: Any, axis: Any = (), *, keep_dims: bool) -> Tensor:
+        return reduction.reduce(op_type, need_tensor(x, op_type), axis, keep_dims)
+
+    function.__doc__ = f"Apply {op_type} over ``axis``, over all if it is empty."
+    return function
+
+
+@operator
+def ReduceSum(x: Any, axis: Any = (), *, keep_dims: bool = False, skip_mode: bool = False) -> Tensor:
+    """Return the sum over ``axis``; an empty axis means all, or with ``skip_mode`` none."""
+    tensor = need_tensor(x, "ReduceSum")
+    if skip_mode and (axis is None or axis == ()):
+        return tensor
+    if tensor.type.dtype == "bool":
+        tensor = cast(tensor, "int64")
+    return reduction.reduce("ReduceSum", tensor, axis, keep_dims)
+
+
+def _index_of(op_type: str, which: str) -> Callable[..., Tensor]:
+    def function(x: Any, axis: int, output_type: Any) -> Tensor:
+        tensor = need_tensor(x, op_type)
+        return reduction.index_of(op_type, tensor, axis, False, to_type(output_type).name)
+
+    function.__doc__ = f"Return the index of the {which} element along ``axis``."
+    return function
+
+
+def _with_value(op_type: str, extreme: str) -> Callable[..., tuple[Tensor, Tensor]]:
+    def function(x: Any, axis: int, keep_dims: bool) -> tuple[Tensor, Tensor]:
+        tensor = need_tensor(x, op_type)
+        index = reduction.index_of(op_type, tensor, axis, keep_dims, "int64")
+        return index, reduction.reduce(extreme, tensor, axis, keep_dims)
+
+    function.__doc__ = f"Return the index ({op_type}) and the value along ``axis``."
+    return function
+
+
+@operator
+def CumSum(x: Any, axis: Any, *, exclusive: bool = False, reverse: bool = False) -> Tensor:
+    """Return the running sums along ``axis``."""
+    tensor = need_tensor(x, "CumSum")
+    return emit("CumSum", tensor, np.asarray(int(axis), np.int64), exclusive=int(exclusive), reverse=int(reverse))
+
+
+ReduceAll = primitive("ReduceAll", lambda x, axis=(), *, keep_dims=False: reduction.all(x, axis, keep_dims))
+ReduceAny = primitive("ReduceAny", lambda x, axis=(), *, keep_dims=False: reduction.any(x, axis, keep_dims))
+ReduceMax = primitive("ReduceMax", _reduction("ReduceMax"), keep_dims=False)
+ReduceMean = primitive("ReduceMean", _reduction("ReduceMean"), keep_dims=False)
+ReduceMin = primitive("ReduceMin", _reduction("ReduceMin"), keep_dims=False)
+ReduceProd = primitive("ReduceProd", _reduction("ReduceProd"), keep_dims=False)
+Argmax = primitive("Argmax", _index_of("ArgMax", "greatest"), axis=-1, output_type=int32)
+Argmin = primitive("Argmin", _index_of("ArgMin", "smallest"), axis=-1, output_type=int32)
+ArgMaxWithValue = primitive("ArgMaxWithValue", _with_value("ArgMax", "ReduceMax"), axis=0, keep_dims=False)
+ArgMinWithValue = primitive("ArgMinWithValue", _with_value("ArgMin", "ReduceMin"), axis=0, keep_dims=False)
+L2Normalize = primitive("L2Normalize", reduction.l2_normalize, axis=0, epsilon=1e-4)
+
+
+# Products
+@operator
+def BiasAdd(x: Any, bias: Any, *, data_format: str = "NCHW") -> Tensor:
+    """Return the tensor plus one number for each channel."""
+    only_nchw(data_format)
+    return bias_add(x, bias)
+
+
+MatMul = primitive(
+    "MatMul", lambda a, b, *, transpose_a=False, transpose_b=False:
+        product(a, b, transpose_a, transpose_b, "MatMul", 2),
+    "Return the product of two matrices, each transposed first if asked.",
+)  # fmt: skip
+BatchMatMul = primitive(
+    "BatchMatMul", lambda a, b, *, transpose_a=False, transpose_b=False:
+        product(a, b, transpose_a, transpose_b, "BatchMatMul", None),
+    "Return the products of two stacks of matrices, each matrix transposed first if asked.",
+)  # fmt: skip
+
+
+@operator
+def NLLLoss(x: Any, y: Any, weight: Any, *, reduction: str = "mean", ignore_index: int = -100) -> tuple[Tensor, Tensor]:
+    """Return the loss and the weights that count."""
+    used = gather(weight, y, 0)
+    return loss.nll_loss(x, y, weight, ignore_index, reduction), sum(used)
+
+
+BCEWithLogitsLoss = primitive(
+    "BCEWithLogitsLoss", lambda x, y, weight=None, pos_weight=None, *, reduction="mean":
+        loss.binary_cross_entropy_with_logits(x, y, weight, pos_weight, reduction),
+    "Return the cross entropy of ``sigmoid(x)`` and labels, reduced.",
+)  # fmt: skip
+KLDivLoss = primitive("KLDivLoss", loss.kl_div, reduction="mean")
+MultiMarginLoss = primitive(
+    "MultiMarginLoss", lambda x, target, weight=None, *, p=1, margin=1.0, reduction="mean":
+        loss.multi_margin_loss(x, target, p, margin, weight, reduction),
+)  # fmt: skip
+MultilabelMarginLoss = primitive("MultilabelMarginLoss", loss.multilabel_margin, reduction="mean")
+SigmoidCrossEntropyWithLogits = primitive(
+    "SigmoidCrossEntropyWithLogits", lambda x, y: loss.binary_cross_entropy_with_logits(x, y, reduction="none")
+)
+SoftmaxCrossEntropyWithLogits = primitive("SoftmaxCrossEntropyWithLogits", loss.softmax_cross_entropy)
+SparseSoftmaxCrossEntropyWithLogits = primitive(
+    "SparseSoftmaxCrossEntropyWithLogits", loss.sparse_softmax_cross_entropy, "", "", is_grad=False
+)
+
+
 # Arithmetic
-ApproximateEqual = primitive("ApproximateEqual", elementwise.approximate_equal, tolerance=1e-05)
-Logit = primitive("Logit", elementwise.logit, eps=-1.0)
-NanToNum = primitive("NanToNum", elementwise.nan_to_num, nan=None, posinf=None, neginf=None)
+Logit = primitive("Logit", arithmetic.logit, eps=-1.0)
 
 
-def _l2_loss(x: Any) -> Tensor:
+@operator
+def L2Loss(x: Any) -> Tensor:
     """Return half the sum of squares."""
-    return arithmetic.mul(statistics.reduce_sum(arithmetic.square(x)), 0.5)
+    return arithmetic.mul(reduction.reduce_sum(arithmetic.square(x)), 0.5)
 
 
-def _square_sums(x: Any, y: Any) -> tuple[Tensor, Tensor]:
+@operator
+def SquareSumAll(x: Any, y: Any) -> tuple[Tensor, Tensor]:
     """Return the sums of squares of two tensors."""
-    return statistics.reduce_sum(arithmetic.square(x)), statistics.reduce_sum(arithmetic.square(y))
-
-
-# Special functions
-Mvlgamma = primitive("Mvlgamma", special.mvlgamma, p=...)
+    return reduction.reduce_sum(arithmetic.square(x)), reduction.reduce_sum(arithmetic.square(y))
 
 
 # Reductions and running functions
-def _count_nonzero(x: Any, dims: Any) -> Tensor:
-    """Return how many elements over ``dims`` are not zero, as int64."""
-    return reduction.count_nonzero(x, () if dims is None else dims, False, int64)
-
-
-def _cumprod(x: Any, axis: Any, exclusive: bool, reverse: bool) -> Tensor:
+@operator
+def CumProd(x: Any, axis: Any, *, exclusive: bool = False, reverse: bool = False) -> Tensor:
     """Return the running products along ``axis``."""
     place = np.asarray(int(axis) % x.ndim, np.int64)
     return emit("CumProd", x, place, exclusive=int(exclusive), reverse=int(reverse))
 
 
-def _bincount(array: Any, size: Any, weights: Any) -> Tensor:
+@operator
+def Bincount(array: Any, size: Any, weights: Any) -> Tensor:
     """Return the sums of the weights of each integer below ``size``."""
-    result: Tensor = selection.bincount(array, weights, int(size))
+    result: Tensor = scattering.bincount(array, weights, int(size))
     return result[: int(size)]  # type: ignore[index,no-any-return]
 
 
-def _std(x: Any, axis: Any, unbiased: bool, keep_dims: bool) -> tuple[Tensor, Tensor]:
-    """Return the standard deviation and the mean."""
-    return statistics.std_mean(x, axis or None, int(unbiased), keep_dims)
-
-
+@operator
 @on_data
-def _nth(input: Any, n: Any, reverse: bool) -> Any:
+def NthElement(input: Any, n: Any, *, reverse: bool = False) -> Any:
     """Return the ``n``-th smallest (or greatest) element along the last axis."""
     ordered = np.sort(input, -1)
     place = int(np.asarray(n))
     return ordered[..., -1 - place if reverse else place]
 
 
-def _median(x: Any, global_median: bool, axis: int, keep_dims: bool, ignore_nan: bool) -> tuple[Tensor, Tensor]:
+@operator
+def Median(x: Any, *, global_median: bool = False, axis: int = 0, keep_dims: bool = False,
+           ignore_nan: bool = False) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return the middle element and its index."""
     if global_median:
-        return statistics.median(reshaped(x, (x.size,)), 0)
-    return (statistics.nanmedian if ignore_nan else statistics.median)(x, axis, keep_dims)
+        return reduction.median(reshaped(x, (x.size,)), 0)
+    return (reduction.nanmedian if ignore_nan else reduction.median)(x, axis, keep_dims)
 
 
-CountNonZero = primitive("CountNonZero", _count_nonzero, dims=None)
-CumProd = primitive("CumProd", _cumprod, exclusive=False, reverse=False)
-Cummax = primitive("Cummax", statistics.cummax, axis=...)
-Cummin = primitive("Cummin", statistics.cummin, axis=...)
+CountNonZero = primitive(
+    "CountNonZero", lambda x, *, dims=None: reduction.count_nonzero(x, () if dims is None else dims, False, int64),
+    "Return how many elements over ``dims`` are not zero, as int64.",
+)  # fmt: skip
 EuclideanNorm = primitive("EuclideanNorm", matrices.euclidean_norm, keep_dims=False)
-Histogram = primitive("Histogram", selection.histc, bins=100, min=0.0, max=0.0)
-HistogramFixedWidth = primitive("HistogramFixedWidth", selection.histogram_fixed_width, "", "nbins",
+Histogram = primitive("Histogram", scattering.histc, bins=100, min=0.0, max=0.0)
+HistogramFixedWidth = primitive("HistogramFixedWidth", scattering.histogram_fixed_width, "", "nbins",
                                 nbins=..., dtype="int32")  # fmt: skip
-InTopK = primitive("InTopK", statistics.intopk, k=...)
-Median = primitive("Median", _median, global_median=False, axis=0, keep_dims=False, ignore_nan=False)
-NthElement = primitive("NthElement", _nth, reverse=False)
-ReduceStd = primitive("ReduceStd", _std, axis=(), unbiased=True, keep_dims=False)
+ReduceStd = primitive(
+    "ReduceStd", lambda x, *, axis=(), unbiased=True, keep_dims=False:
+        reduction.std_mean(x, axis or None, int(unbiased), keep_dims),
+    "Return the standard deviation and the mean.",
+)  # fmt: skip
 
 
 LpNorm = primitive("LpNorm", matrices.vector_norm, "Return the norm of order ``p`` over axes.", "p axis keep_dims",
                    axis=..., p=2, keep_dims=False, epsilon=1e-12)  # fmt: skip
 NuclearNorm = primitive("NuclearNorm", matrices.nuclear_norm, dim=None, keepdim=False)
 Quantile = primitive(
-    "Quantile", lambda x, q, dim, keep_dims, ignore_nan: (
-        statistics.nanquantile if ignore_nan else statistics.quantile)(x, q, dim, keep_dims),
-    "Return the elements at the shares ``q`` of the order.", dim=None, keep_dims=False, ignore_nan=False,
+    "Quantile", lambda x, q, *, dim=None, keep_dims=False, ignore_nan=False:
+        (reduction.nanquantile if ignore_nan else reduction.quantile)(x, q, dim, keep_dims),
+    "Return the elements at the shares ``q`` of the order.",
 )  # fmt: skip
 
 # Linear algebra
-Cdist = primitive("Cdist", matrices.cdist, p=2.0)
-Cholesky = primitive("Cholesky", decompositions.cholesky, upper=False)
-CholeskyInverse = primitive("CholeskyInverse", decompositions.cholesky_inverse, upper=False)
-CholeskySolve = primitive("CholeskySolve", decompositions.cholesky_solve, upper=False)
 Cross = primitive("Cross", matrices.cross, dim=-65530)
-MatrixInverse = primitive("MatrixInverse", decompositions.matrix_inverse, adjoint=False)
-MatrixPower = primitive("MatrixPower", matrices.matrix_power, n=...)
-MatrixSolve = primitive("MatrixSolve", decompositions.matrix_solve, adjoint=False)
-Ormqr = primitive("Ormqr", decompositions.ormqr, left=True, transpose=False)
-Pdist = primitive("Pdist", matrices.pdist, p=2.0)
+MatrixInverse = primitive("MatrixInverse", matrices.matrix_inverse, adjoint=False)
 Renorm = primitive("Renorm", matrices.renorm, "", "p dim maxnorm", p=..., dim=..., maxnorm=...)
 
 
-def _einsum(tensors: Any, equation: str) -> Tensor:
-    """Return the sum of products that the equation describes."""
-    return matrices.einsum(equation, *tensors)
-
-
-def _svd(x: Any, full_matrices: bool, compute_uv: bool) -> Any:
+@operator
+def Svd(x: Any, *, full_matrices: bool = False, compute_uv: bool = True) -> Any:
     """Return the singular values and vectors; zeros for the vectors if they are not asked for."""
     if compute_uv:
-        return decompositions.svd(x, full_matrices)
+        return matrices.svd(x, full_matrices)
     none = Tensor.of(np.zeros(1, x.type.dtype))
-    return decompositions.svd(x, compute_uv=False), none, none
+    return matrices.svd(x, compute_uv=False), none, none
 
 
-def _qr(x: Any, full_matrices: bool) -> Any:
-    """Return an orthogonal and an upper triangular factor."""
-    return decompositions.qr(x, "complete" if full_matrices else "reduced")
-
-
+@operator
 @on_data
-def _triangular(matrix: Any, rhs: Any, lower: bool, adjoint: bool) -> Any:
+def MatrixTriangularSolve(matrix: Any, rhs: Any, *, lower: bool = True, adjoint: bool = False) -> Any:
     """Return X of ``matrix @ X = rhs`` for triangular matrices."""
     half = np.tril(matrix) if lower else np.triu(matrix)
     return np.linalg.solve(np.swapaxes(half, -1, -2) if adjoint else half, rhs)
 
 
+@operator
 @on_data
-def _tridiagonal(superdiag: Any, maindiag: Any, subdiag: Any, rhs: Any) -> Any:
+def TridiagonalMatMul(superdiag: Any, maindiag: Any, subdiag: Any, rhs: Any) -> Any:
     """Return the product of a matrix of three diagonals and ``rhs``."""
     result = maindiag[..., 0, :, None] * rhs
     result[..., :-1, :] += superdiag[..., 0, :-1, None] * rhs[..., 1:, :]
@@ -162,13 +266,16 @@ def _tridiagonal(superdiag: Any, maindiag: Any, subdiag: Any, rhs: Any) -> Any:
     return result
 
 
-Einsum = primitive("Einsum", _einsum, equation=...)
-Lstsq = primitive("Lstsq", decompositions.lstsq, "Return X with the least squares of ``matrix @ X - rhs``.", "",
+Einsum = primitive(
+    "Einsum", lambda tensors, *, equation: matrices.einsum(equation, *tensors),
+    "Return the sum of products that the equation describes.",
+)  # fmt: skip
+Lstsq = primitive("Lstsq", matrices.lstsq, "Return X with the least squares of ``matrix @ X - rhs``.", "",
                   fast=True, l2_regularizer=0.0)  # fmt: skip
-LuUnpack = primitive("LuUnpack", decompositions.lu_unpack, unpack_data=True, unpack_pivots=True)
-MatrixTriangularSolve = primitive("MatrixTriangularSolve", _triangular, lower=True, adjoint=False)
-Svd = primitive("Svd", _svd, full_matrices=False, compute_uv=True)
-Qr = primitive("Qr", _qr, full_matrices=False)
+Qr = primitive(
+    "Qr", lambda x, *, full_matrices=False: matrices.qr(x, "complete" if full_matrices else "reduced"),
+    "Return an orthogonal and an upper triangular factor.",
+)  # fmt: skip
 
 
 # Random numbers
@@ -186,17 +293,8 @@ def _seed(seed: int, seed2: int) -> int | None:
     return seed * 65537 + seed2 if seed or seed2 else None
 
 
-def _poisson(shape: Any, mean: Any, seed: int, seed2: int) -> Tensor:
-    """Return integers (int32) drawn from Poisson distributions."""
-    return cast(random.poisson(shape, mean, _seed(seed, seed2)), "int32")
-
-
-def _multinomial(x: Any, num_samples: int, seed: int, seed2: int, dtype: Any) -> Tensor:
-    """Return indices drawn with the probabilities of each row."""
-    return cast(random.multinomial(x, int(num_samples), True, _seed(seed, seed2)), dtype.name)
-
-
-def _truncated_normal(shape: Any, dtype: Any, seed: int, seed2: int) -> Tensor:
+@operator
+def TruncatedNormal(shape: Any, *, dtype: Any = float32, seed: int = 0, seed2: int = 0) -> Tensor:
     """Return numbers drawn from the normal distribution within 2 deviations."""
 
     def values(generator: Any) -> Any:
@@ -213,11 +311,17 @@ RandomChoiceWithMask = primitive("RandomChoiceWithMask", _seeded(random.choice_w
 RandomShuffle = primitive("RandomShuffle", _seeded(random.shuffle), seed=0, seed2=0)
 RandpermV2 = primitive("RandpermV2", random.randperm, seed=0, offset=0, dtype=int64)
 Gamma = primitive("Gamma", _seeded(random.gamma), seed=0, seed2=0)
-Multinomial = primitive("Multinomial", _multinomial, seed=0, seed2=0, dtype=int32)
-Poisson = primitive("Poisson", _poisson, seed=0, seed2=0)
+Multinomial = primitive(
+    "Multinomial", lambda x, num_samples, *, seed=0, seed2=0, dtype=int32:
+        cast(random.multinomial(x, int(num_samples), True, _seed(seed, seed2)), dtype.name),
+    "Return indices drawn with the probabilities of each row.",
+)  # fmt: skip
+Poisson = primitive(
+    "Poisson", lambda shape, mean, *, seed=0, seed2=0: cast(random.poisson(shape, mean, _seed(seed, seed2)), "int32"),
+    "Return integers (int32) drawn from Poisson distributions.",
+)  # fmt: skip
 StandardLaplace = primitive("StandardLaplace", _seeded(random.standard_laplace), seed=0, seed2=0)
 StandardNormal = primitive("StandardNormal", _seeded(random.standard_normal), seed=0, seed2=0)
-TruncatedNormal = primitive("TruncatedNormal", _truncated_normal, dtype=float32, seed=0, seed2=0)
 UniformInt = primitive(
     "UniformInt", _seeded(lambda shape, low, high, seed: random.uniform(shape, low, high, seed, int32),
                           "Return integers (int32) drawn evenly from the first number to below the second."),
@@ -230,8 +334,9 @@ UniformReal = primitive(
 )  # fmt: skip
 
 
+@operator
 @on_data
-def _check_numerics(x: Any) -> Any:
+def CheckNumerics(x: Any) -> Any:
     """Return the tensor if its elements are finite."""
     for name, found in (("Inf", np.isinf(x).any()), ("NaN", np.isnan(x).any())):
         if found:
@@ -239,17 +344,15 @@ def _check_numerics(x: Any) -> Any:
     return x
 
 
-def _cumulative_log_sum_exp(x: Any, axis: Any, *, exclusive: bool, reverse: bool) -> Tensor:
+@operator
+def CumulativeLogsumexp(x: Any, axis: Any, *, exclusive: bool = False, reverse: bool = False) -> Tensor:
     """Return the logarithms of the running sums of ``exp(x)``."""
     if exclusive:
         raise ArgumentValueError("CumulativeLogsumexp was given exclusive=True", "opbuild has it for exclusive=False")
     place = int(axis)
     turned = shaping.flip(x, (place,)) if reverse else x
-    result = statistics.logcumsumexp(turned, place)
+    result = reduction.logcumsumexp(turned, place)
     return shaping.flip(result, (place,)) if reverse else result
-
-
-CumulativeLogsumexp = primitive("CumulativeLogsumexp", _cumulative_log_sum_exp, exclusive=False, reverse=False)
 
 
 # Windows, assignment, marks
@@ -260,23 +363,11 @@ LogSpace = primitive("LogSpace", creation.logspace, steps=10, base=10, dtype=flo
 
 # Without attributes
 globals().update(primitives(
-    AccumulateNV2=elementwise.accumulate_n, Angle=elementwise.angle, Assign=assignment.assign,
-    AssignAdd=assignment.assign_add, AssignSub=assignment.assign_sub, BesselI0=special.bessel_i0,
-    BesselI0e=special.bessel_i0e, BesselI1=special.bessel_i1, BesselI1e=special.bessel_i1e, BesselJ0=special.bessel_j0,
-    BesselJ1=special.bessel_j1, BesselK0=special.bessel_k0, BesselK0e=special.bessel_k0e, BesselK1=special.bessel_k1,
-    BesselK1e=special.bessel_k1e, BesselY0=special.bessel_y0, BesselY1=special.bessel_y1, Betainc=special.betainc,
-    Bincount=_bincount, CheckNumerics=_check_numerics, Conj=elementwise.conj, Depend=assignment.depend,
-    Digamma=special.digamma, DivNoNan=elementwise.div_no_nan, Eps=elementwise.eps, Erfinv=special.erfinv,
-    Fmax=elementwise.fmax, Fmin=elementwise.fmin, Gcd=special.gcd, Geqrf=decompositions.geqrf, Ger=linear.outer,
-    Heaviside=elementwise.heaviside, Igamma=special.igamma, Igammac=special.igammac, Imag=elementwise.imag,
-    L2Loss=_l2_loss, Lcm=special.lcm, LerpScalar=arithmetic.lerp, Lgamma=special.lgamma,
-    LogMatrixDeterminant=decompositions.log_matrix_determinant, LuSolve=decompositions.lu_solve,
-    MatrixDeterminant=decompositions.matrix_determinant, MatrixExp=decompositions.matrix_exp,
-    MulNoNan=elementwise.mul_no_nan, NextAfter=special.nextafter, Orgqr=decompositions.orgqr,
-    Polygamma=special.polygamma, PopulationCount=special.population_count, Real=elementwise.real, Sinc=elementwise.sinc,
-    SquareSumAll=_square_sums, StopGradient=assignment.stop_gradient, Trace=matrices.trace,
-    TridiagonalMatMul=_tridiagonal, TruncateDiv=elementwise.truncate_div, TruncateMod=elementwise.truncate_mod,
-    Xdivy=elementwise.xdivy, Xlogy=elementwise.xlogy, Zeta=special.zeta,
+    AccumulateNV2=arithmetic.accumulate_n, Betainc=special.betainc, DivNoNan=arithmetic.div_no_nan,
+    HSigmoid=activation.hardsigmoid, HSwish=activation.hardswish, Invert=arithmetic.bitwise_not,
+    LeftShift=arithmetic.bitwise_left_shift, LerpScalar=arithmetic.lerp, Mod=arithmetic.fmod,
+    MulNoNan=arithmetic.mul_no_nan, RealDiv=arithmetic.div, RightShift=arithmetic.bitwise_right_shift,
+    Rint=arithmetic.round, SquaredDifference=arithmetic.squared_difference,
 ))  # fmt: skip
 
 __all__ = names.public(vars(), Primitive)

@@ -1,32 +1,40 @@
-"""Random tensors. The numbers differ from MindSpore's; ``set_seed`` and ``seed`` make them repeatable."""
+"""Random tensors, and dropout, which draws before each call. ``set_seed`` and ``seed`` make them repeatable.
+
+The numbers differ from MindSpore's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from opbuild.graph.types import Array
+from opbuild.frontend.cell import current
+from opbuild.graph.types import Array, TensorType
 from opbuild.mindspore import initializer
 from opbuild.mindspore.arguments import ArgumentValueError, axis_in
 from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.execution import cast
 from opbuild.mindspore.host import not_traced, on_data
 from opbuild.mindspore.ops.activation import softmax
-from opbuild.mindspore.ops.arithmetic import add, div, need_tensor
-from opbuild.mindspore.ops.declaration import named, spelled
+from opbuild.mindspore.ops.arithmetic import add, div, greater, less, mul, where
+from opbuild.mindspore.ops.declaration import formula, need_tensor, spelled
 from opbuild.mindspore.ops.gathering import one_hot
 from opbuild.mindspore.ops.reduction import argmax
-from opbuild.mindspore.ops.shaping import ints
+from opbuild.mindspore.ops.shaping import broadcast_to, ints
+from opbuild.mindspore.states import Drawn, need_states
 from opbuild.mindspore.tensor import Tensor
 
 __all__ = [
-    "bernoulli", "choice_with_mask", "gamma", "gumbel_softmax", "laplace", "multinomial",
-    "multinomial_with_replacement", "normal", "poisson", "rand", "rand_like", "randint", "randint_like", "randn",
-    "randn_like", "random_categorical", "random_gamma", "random_poisson", "randperm", "shuffle",
-    "standard_laplace", "standard_normal", "uniform",
+    "bernoulli", "choice_with_mask", "dropout", "dropout1d", "dropout2d", "dropout3d", "gamma", "gumbel_softmax",
+    "laplace", "multinomial", "multinomial_with_replacement", "normal", "poisson", "rand", "rand_like", "randint",
+    "randint_like", "randn", "randn_like", "random_categorical", "random_gamma", "random_poisson", "randperm", "rrelu",
+    "shuffle", "standard_laplace", "standard_normal", "uniform",
 ]  # fmt: skip
+
+shape_of = formula("shape_of", "a shape given as integers or as a sequence of them",
+                   lambda size: ints(size[0] if len(size) == 1 else size, "the size") if size else ())  # fmt: skip
 
 
 def drawn(name: str, values: Any, dtype: Any = None, seed: Any = None) -> Tensor:
@@ -42,11 +50,6 @@ def drawn(name: str, values: Any, dtype: Any = None, seed: Any = None) -> Tensor
     return Tensor.of(np.ascontiguousarray(array.astype(name)).reshape(array.shape))
 
 
-def shape_of(size: tuple[Any, ...]) -> tuple[int, ...]:
-    """Return a shape given as integers or as a sequence of them."""
-    return ints(size[0] if len(size) == 1 else size, "the size") if size else ()
-
-
 def _bound(value: Any) -> Any:
     return value.asnumpy() if isinstance(value, Tensor) else value
 
@@ -55,7 +58,7 @@ def _sampler(name: str, drawing: str, what: str) -> Callable[..., Tensor]:
     def function(*size: Any, dtype: Any = None, seed: Any = None) -> Tensor:
         return drawn(name, lambda generator: getattr(generator, drawing)(shape_of(size)), dtype or np.float32, seed)
 
-    return named(function, name, f"Return numbers drawn {what}.")
+    return formula(name, f"numbers drawn {what}", function)
 
 
 def _like(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -65,7 +68,7 @@ def _like(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         tensor = need_tensor(input, name)
         return function(*tensor.shape or ((),), dtype=dtype or tensor.dtype, seed=seed)
 
-    return named(like, name, f"Return ``{function.__name__}`` in the shape (and type) of a tensor.")
+    return formula(name, f"``{function.__name__}`` in the shape (and type) of a tensor", like)
 
 
 rand = _sampler("rand", "random", "evenly from [0, 1)")
@@ -231,3 +234,71 @@ def choice_with_mask(input_x: Any, count: int = 256, seed: Any = None) -> tuple[
 @on_data
 def _there(chosen: Any, count: int) -> Any:
     return np.arange(len(chosen)) < count
+
+
+def rrelu(input: Any, lower: float = 1 / 8, upper: float = 1 / 3) -> Tensor:
+    """Return ``input`` where it is not negative, elsewhere times slopes that each call draws, as in MindSpore."""
+    if lower > upper:
+        raise ArgumentValueError(f"rrelu from {lower} to {upper}", "lower must not be above upper")
+    x = need_tensor(input, "rrelu")
+    slopes = lower if lower == upper else drawn(lambda g: g.uniform(lower, upper, x.shape), x.dtype)
+    return where(less(x, 0), mul(x, slopes), x)
+
+
+def dropout(input: Any, p: float = 0.5, training: bool = True, seed: int | None = None) -> Tensor:
+    """Return the tensor, in training with elements zeroed at random and the others divided by ``1 - p``.
+
+    Args:
+        input: The tensor.
+        p: The probability that an element is zeroed.
+        training: Whether anything is zeroed.
+        seed: Draws the same elements in each call; None draws others, from the generator of ``set_seed``.
+
+    Raises:
+        ArgumentValueError: If ``p`` is not between 0 and 1.
+    """
+    tensor = need_tensor(input, "dropout")
+    return mul(tensor, _kept(tensor, tensor.shape, p, seed)) if training and p else tensor
+
+
+def _of_channels(rank: int) -> Callable[..., Tensor]:
+    def function(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
+        tensor = need_tensor(input, function.__name__)
+        if not training or not p:
+            return tensor
+        lead = tensor.shape[: max(tensor.ndim - rank, 0)]
+        return mul(tensor, _kept(tensor, (*lead, *[1] * (tensor.ndim - len(lead))), p))
+
+    function.__name__ = function.__qualname__ = f"dropout{rank}d"
+    function.__doc__ = f"Return the tensor, in training with whole channels of {rank} dimensions zeroed."
+    return function
+
+
+dropout1d, dropout2d, dropout3d = map(_of_channels, (1, 2, 3))
+
+
+def dropped(x: Any, keep_prob: float, mask: str, rank: int = 0) -> tuple[Tensor, Tensor]:
+    """Return the tensor with elements, or channels of ``rank`` dimensions, zeroed, and a mask of those kept."""
+    tensor = need_tensor(x, "Dropout")
+    share = _kept(tensor, (*tensor.shape[: tensor.ndim - rank], *[1] * rank), 1.0 - keep_prob)
+    return mul(tensor, share), cast(broadcast_to(greater(share, 0), tensor.shape), mask)
+
+
+def _kept(tensor: Tensor, shape: Sequence[int], p: float, seed: int | None = None) -> Tensor:
+    """Return, in the tensor's element type, 0 with probability ``p``, and else what keeps the mean.
+
+    In a network it is an input that is drawn before each call, so both modes draw the same.
+    """
+    if not 0 <= p <= 1:
+        raise ArgumentValueError(f"p of dropout is {p}", "give a number from 0 to 1")
+    type_ = TensorType(tensor.type.dtype, tuple(shape))
+
+    def draw() -> Array:
+        generator = initializer.generator() if seed is None else np.random.default_rng(seed)
+        kept = generator.random(type_.shape, np.float32) >= np.float32(p)
+        return np.asarray(kept * np.float32(0 if p == 1 else 1 / (1 - p))).astype(type_.dtype)
+
+    drawn = Drawn(type_, draw)
+    if current() is not None:
+        return Tensor.of(need_states().draw(drawn))
+    return Tensor.of(drawn.asnumpy())

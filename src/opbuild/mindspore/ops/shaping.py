@@ -11,11 +11,10 @@ import numpy as np
 
 from opbuild.frontend.cell import current, location
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError, TensorShapeError, axis_in, one_of
-from opbuild.mindspore.dtype import Type, to_type
+from opbuild.mindspore.dtype import to_type
 from opbuild.mindspore.execution import cast as _cast
 from opbuild.mindspore.execution import emit, emit_many
-from opbuild.mindspore.ops.arithmetic import need_tensor
-from opbuild.mindspore.ops.declaration import spelled
+from opbuild.mindspore.ops.declaration import formula, need_tensor, of_tensor, spelled
 from opbuild.mindspore.promotion import promote
 from opbuild.mindspore.tensor import Tensor
 
@@ -25,6 +24,27 @@ __all__ = [
     "reshape", "roll", "shape", "size", "slice", "split", "squeeze", "stack", "swapaxes", "tile", "transpose", "tril",
     "triu", "unbind", "unsqueeze", "unstack",
 ]  # fmt: skip
+
+ravel = formula("ravel", "all elements as a vector", of_tensor(lambda input: reshaped(input, (input.size,))))
+hstack = formula("hstack", "tensors joined along axis 1; vectors along axis 0",
+                 lambda tensors: concat(tensors, 0 if tensors[0].ndim < 2 else 1))  # fmt: skip
+unstack = formula(
+    "unstack", "the slices of a tensor along ``axis``",
+    of_tensor(lambda input_x, axis=0: tuple(squeeze(item, axis) for item in split(input_x, 1, axis))),
+)  # fmt: skip
+shape = formula("shape", "the extents of a tensor as a tuple", of_tensor(lambda input_x: input_x.shape))
+size = formula("size", "the number of elements", of_tensor(lambda input_x: input_x.size))
+dtype = formula("dtype", "the element type", of_tensor(lambda input_x: input_x.dtype))
+rank = formula("rank", "the number of dimensions", of_tensor(lambda input_x: input_x.ndim))
+identity = formula("identity", "the tensor", of_tensor(lambda x: x))
+tril = formula(
+    "tril", "the matrix with 0 above a diagonal",
+    of_tensor(lambda input, diagonal=0: emit("Trilu", input, np.asarray(diagonal, np.int64), upper=0)),
+)  # fmt: skip
+triu = formula(
+    "triu", "the matrix with 0 below a diagonal",
+    of_tensor(lambda input, diagonal=0: emit("Trilu", input, np.asarray(diagonal, np.int64), upper=1)),
+)  # fmt: skip
 
 
 def ints(value: Any, what: str) -> tuple[int, ...]:
@@ -146,12 +166,6 @@ def flatten(input: Any, order: str = "C", *, start_dim: int = 1, end_dim: int = 
     return reshaped(tensor, (*tensor.shape[:start], prod(tensor.shape[start : end + 1]), *tensor.shape[end + 1 :]))
 
 
-def ravel(input: Any) -> Tensor:
-    """Return all elements as a vector."""
-    tensor = need_tensor(input, "ravel")
-    return reshaped(tensor, (tensor.size,))
-
-
 def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     """Return tensors joined along ``axis``, in their common element type."""
     if isinstance(tensors, Tensor) or not tensors:
@@ -169,11 +183,6 @@ def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     """Return tensors of one shape joined along a new axis."""
     place = axis_in(axis, tensors[0].ndim + 1, "stack")
     return concat([expand_dims(item, place) for item in tensors], place)
-
-
-def hstack(tensors: Sequence[Tensor]) -> Tensor:
-    """Return tensors joined along axis 1; vectors along axis 0."""
-    return concat(tensors, 0 if tensors[0].ndim < 2 else 1)
 
 
 def split(tensor: Any, split_size_or_sections: Any, axis: int = 0) -> tuple[Tensor, ...]:
@@ -202,12 +211,6 @@ def chunk(input: Any, chunks: int, axis: int = 0) -> tuple[Tensor, ...]:
     tensor = need_tensor(input, "chunk")
     extent = tensor.shape[axis_in(axis, tensor.ndim, "chunk")]
     return split(tensor, max(-(-extent // chunks), 1), axis)
-
-
-def unstack(input_x: Any, axis: int = 0) -> tuple[Tensor, ...]:
-    """Return the slices of a tensor along ``axis``."""
-    tensor = need_tensor(input_x, "unstack")
-    return tuple(squeeze(item, axis) for item in split(tensor, 1, axis))
 
 
 unbind = unstack
@@ -325,35 +328,10 @@ def narrow(input: Any, axis: int, start: int, length: int) -> Tensor:
     return cut(tensor, [start], [start + length], [place], [1])
 
 
-def shape(input_x: Any) -> tuple[int, ...]:
-    """Return the extents of a tensor as a tuple."""
-    return need_tensor(input_x, "shape").shape
-
-
-def size(input_x: Any) -> int:
-    """Return the number of elements."""
-    return need_tensor(input_x, "size").size
-
-
-def dtype(input_x: Any) -> Type:
-    """Return the element type."""
-    return need_tensor(input_x, "dtype").dtype
-
-
-def rank(input_x: Any) -> int:
-    """Return the number of dimensions."""
-    return need_tensor(input_x, "rank").ndim
-
-
 def cast(input: Any, dtype: Any) -> Tensor:
     """Return the tensor in another element type."""
     tensor = Tensor(input) if isinstance(input, (int, float)) else need_tensor(input, "cast")
     return _cast(tensor, to_type(dtype).name)
-
-
-def identity(x: Any) -> Tensor:
-    """Return the tensor."""
-    return need_tensor(x, "identity")
 
 
 def meshgrid(*inputs: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
@@ -370,13 +348,3 @@ def meshgrid(*inputs: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
         lined = reshaped(vector, tuple(vector.size if axis == place else 1 for axis in range(len(full))))
         grids.append(broadcast_to(lined, full))
     return tuple(grids)
-
-
-def tril(input: Any, diagonal: int = 0) -> Tensor:
-    """Return the matrix with 0 above a diagonal."""
-    return emit("Trilu", need_tensor(input, "tril"), np.asarray(diagonal, np.int64), upper=0)
-
-
-def triu(input: Any, diagonal: int = 0) -> Tensor:
-    """Return the matrix with 0 below a diagonal."""
-    return emit("Trilu", need_tensor(input, "triu"), np.asarray(diagonal, np.int64), upper=1)

@@ -10,9 +10,8 @@ import numpy as np
 
 from opbuild.graph.types import Array
 from opbuild.mindspore.host import in_floats, on_data
-from opbuild.mindspore.ops.arithmetic import div, exp, mul, neg
-from opbuild.mindspore.ops.comparison import where
-from opbuild.mindspore.ops.declaration import named, spelled
+from opbuild.mindspore.ops.arithmetic import div, exp, mul, neg, where
+from opbuild.mindspore.ops.declaration import formula, named, spelled
 
 __all__ = [
     "bessel_i0", "bessel_i0e", "bessel_i1", "bessel_i1e", "bessel_j0", "bessel_j1", "bessel_k0", "bessel_k0e",
@@ -24,11 +23,16 @@ _ANGLES = (np.arange(256) + 0.5) * math.pi / 256
 _STEPS = np.linspace(0, 1, 1025)
 _EULER_MACLAURIN = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000)
 
-
-@in_floats
-def lgamma(input: Any) -> Any:
-    """Return the logarithm of the absolute value of the gamma function of each element."""
-    return _each(_lgamma, input)
+lgamma = formula("lgamma", "the logarithm of the absolute value of the gamma function of each element",
+                 in_floats(lambda input: _each(_lgamma, input)))  # fmt: skip
+zeta = formula("zeta", "Hurwitz's zeta function: the sum of ``(k + other) ** -input`` over all k",
+               in_floats(lambda input, other: _zeta(input, np.asarray(other, np.float64))))  # fmt: skip
+igamma = formula("igamma", "the regularized lower incomplete gamma function of shape ``input`` at ``other``",
+                 in_floats(lambda input, other: _each(lambda a, x: _incomplete(a, x)[0], input, other)))  # fmt: skip
+igammac = formula("igammac", "the regularized upper incomplete gamma function of shape ``input`` at ``other``",
+                  in_floats(lambda input, other: _each(lambda a, x: _incomplete(a, x)[1], input, other)))  # fmt: skip
+betainc = formula("betainc", "the regularized incomplete beta function of shapes ``a`` and ``b`` at ``x``",
+                  in_floats(lambda a, b, x: _each(_beta, a, b, x)))  # fmt: skip
 
 
 def _lgamma(value: float) -> float:
@@ -71,12 +75,6 @@ def erfinv(input: Any) -> Any:
     return np.where(np.abs(input) == 1, np.sign(input) * np.inf, guess)
 
 
-@in_floats
-def zeta(input: Any, other: Any) -> Any:
-    """Return Hurwitz's zeta function: the sum of ``(k + other) ** -input`` over all k."""
-    return _zeta(input, np.asarray(other, np.float64))
-
-
 def _zeta(exponent: Array, start: Array) -> Array:
     exponent, start = np.broadcast_arrays(exponent, start)
     total = sum((start + k) ** -exponent for k in range(12))
@@ -100,18 +98,6 @@ def _polygamma(input: Any, order: int) -> Any:
     return (-1) ** (order + 1) * math.factorial(order) * _zeta(np.asarray(order + 1.0), input)
 
 
-@in_floats
-def igamma(input: Any, other: Any) -> Any:
-    """Return the regularized lower incomplete gamma function of shape ``input`` at ``other``."""
-    return _each(lambda a, x: _incomplete(a, x)[0], input, other)
-
-
-@in_floats
-def igammac(input: Any, other: Any) -> Any:
-    """Return the regularized upper incomplete gamma function of shape ``input`` at ``other``."""
-    return _each(lambda a, x: _incomplete(a, x)[1], input, other)
-
-
 def _incomplete(a: float, x: float) -> tuple[float, float]:
     """Return the lower and the upper part: by the series below ``a + 1``, else by the continued fraction."""
     if not (a > 0 and x >= 0):
@@ -133,12 +119,6 @@ def _incomplete(a: float, x: float) -> tuple[float, float]:
         d, c = 1 / (factor * d + b), b + factor / c
         fraction *= d * c
     return 1 - fraction * scale, fraction * scale
-
-
-@in_floats
-def betainc(a: Any, b: Any, x: Any) -> Any:
-    """Return the regularized incomplete beta function of shapes ``a`` and ``b`` at ``x``."""
-    return _each(_beta, a, b, x)
 
 
 def _beta(a: float, b: float, x: float) -> float:

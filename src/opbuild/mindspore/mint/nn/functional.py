@@ -8,9 +8,9 @@ from typing import Any
 from opbuild.mindspore import names, ops
 from opbuild.mindspore.arguments import ArgumentValueError
 from opbuild.mindspore.dtype import to_type
-from opbuild.mindspore.ops import matrices, patches, pooling
-from opbuild.mindspore.ops.convolution import conv
-from opbuild.mindspore.ops.declaration import named, spelled
+from opbuild.mindspore.ops import images, matrices, pooling
+from opbuild.mindspore.ops.declaration import formula, spelled
+from opbuild.mindspore.ops.pooling import conv
 from opbuild.mindspore.ops.scattering import replaced
 from opbuild.mindspore.tensor import Tensor
 
@@ -32,7 +32,7 @@ def _conv(rank: int) -> Callable[..., Any]:
         result = conv(batched, weight, bias, stride, mode, amounts, dilation, groups, rank)
         return result if input.ndim == rank + 2 else ops.squeeze(result, 0)
 
-    return named(function, f"conv{rank}d", "Return a convolution of a tensor with or without a batch axis.")
+    return formula(f"conv{rank}d", "a convolution of a tensor with or without a batch axis", function)
 
 
 def _pool(rank: int) -> Callable[..., Any]:
@@ -45,7 +45,7 @@ def _pool(rank: int) -> Callable[..., Any]:
         more = () if rank == 1 else (divisor_override or 0,)
         return average(input, kernel_size, step, border, ceil_mode, count_include_pad, *more)
 
-    return named(function, f"avg_pool{rank}d", "Return the mean under a window.")
+    return formula(f"avg_pool{rank}d", "the mean under a window", function)
 
 
 def _activation(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -147,8 +147,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "dropout": _dropout, "dropout2d": _dropout, "elu": _activation(_elu), "elu_": _in_place(_elu),
     "embedding": _embedding,
     "flatten": lambda input, start_dim=0, end_dim=-1: ops.flatten(input, start_dim=start_dim, end_dim=end_dim),
-    "fold": patches.fold, "gelu": lambda input, *, approximate="none": ops.gelu(input, approximate),
-    "glu": lambda input, dim=-1: ops.glu(input, dim), "grid_sample": patches.grid_sample, "group_norm": ops.group_norm,
+    "fold": images.fold, "gelu": lambda input, *, approximate="none": ops.gelu(input, approximate),
+    "glu": lambda input, dim=-1: ops.glu(input, dim), "grid_sample": images.grid_sample, "group_norm": ops.group_norm,
     "hardtanh": _activation(ops.hardtanh), "hardtanh_": _in_place(ops.hardtanh), "interpolate": ops.interpolate,
     "layer_norm": ops.layer_norm,
     "leaky_relu": lambda input, negative_slope=0.01: ops.leaky_relu(input, negative_slope),
@@ -159,7 +159,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "prelu": ops.prelu, "relu": _activation(ops.relu), "relu6": _activation(ops.relu6), "relu_": _in_place(ops.relu),
     "sigmoid": ops.sigmoid,
     "sigmoid_": _in_place(ops.sigmoid), "silu": _activation(ops.silu), "softmax": _softmax, "tanh": ops.tanh,
-    "threshold": _activation(_threshold), "threshold_": _in_place(_threshold), "unfold": patches.unfold,
+    "threshold": _activation(_threshold), "threshold_": _in_place(_threshold), "unfold": images.unfold,
     "upsample": ops.interpolate,
 }  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from opbuild.mindspore.mint.nn.functional import FUNCTIONS
 from opbuild.mindspore.nn.basic import Dropout as _Dropout
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.combined import Dropout2d as _Dropout2d
+from opbuild.mindspore.nn.declaration import cell, derived
 from opbuild.mindspore.ops import batch_norm, conv_transpose2d, group_norm, layer_norm, prelu
-from opbuild.mindspore.ops.convolution import per_axis
 from opbuild.mindspore.ops.normalization import batch_norm_of_ranks
+from opbuild.mindspore.ops.pooling import per_axis
 from opbuild.mindspore.parameter import Parameter
 from opbuild.mindspore.tensor import Tensor
 
@@ -58,20 +60,9 @@ class _Conv(Cell):
         return result
 
 
-class Conv1d(_Conv):
-    """A convolution over one spatial axis."""
-
-    rank = 1
-
-
-class Conv2d(_Conv):
-    """A convolution over two spatial axes."""
-
-
-class Conv3d(_Conv):
-    """A convolution over three spatial axes."""
-
-    rank = 3
+Conv1d = derived(_Conv, "Conv1d", "A convolution over one spatial axis.", rank=1)
+Conv2d = derived(_Conv, "Conv2d", "A convolution over two spatial axes.")
+Conv3d = derived(_Conv, "Conv3d", "A convolution over three spatial axes.", rank=3)
 
 
 class ConvTranspose2d(_Conv):
@@ -126,22 +117,9 @@ class _BatchNorm(Cell):
         )
 
 
-class BatchNorm1d(_BatchNorm):
-    """Batch normalization of shape (N, C) or (N, C, L)."""
-
-    ranks = (2, 3)
-
-
-class BatchNorm2d(_BatchNorm):
-    """Batch normalization of shape (N, C, H, W)."""
-
-    ranks = (4,)
-
-
-class BatchNorm3d(_BatchNorm):
-    """Batch normalization of shape (N, C, D, H, W)."""
-
-    ranks = (5,)
+BatchNorm1d = derived(_BatchNorm, "BatchNorm1d", "Batch normalization of shape (N, C) or (N, C, L).", ranks=(2, 3))
+BatchNorm2d = derived(_BatchNorm, "BatchNorm2d", "Batch normalization of shape (N, C, H, W).", ranks=(4,))
+BatchNorm3d = derived(_BatchNorm, "BatchNorm3d", "Batch normalization of shape (N, C, D, H, W).", ranks=(5,))
 
 
 class SyncBatchNorm(_BatchNorm):
@@ -157,19 +135,16 @@ class SyncBatchNorm(_BatchNorm):
         self.process_group = process_group
 
 
-class GroupNorm(Cell):
+def _of_channels(start: str, name: str) -> Callable[[Any], Parameter]:
+    return lambda self: _parameter(start, (self.num_channels,), self.dtype, name, self.affine)
+
+
+@cell(checks={"num_groups": positive},
+      made={"weight": _of_channels("ones", "weight"), "bias": _of_channels("zeros", "bias")})  # fmt: skip
+def GroupNorm(self: Any, input: Tensor, *, num_groups: int, num_channels: int, eps: float = 1e-5,
+              affine: bool = True, dtype: Any = None) -> Tensor:  # fmt: skip
     """Normalization over each group of channels (axis 1)."""
-
-    def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
-                 dtype: Any = None) -> None:  # fmt: skip
-        super().__init__()
-        self.num_groups, self.eps = positive(num_groups, "num_groups of GroupNorm"), eps
-        self.weight = _parameter("ones", (num_channels,), dtype, "weight", affine)
-        self.bias = _parameter("zeros", (num_channels,), dtype, "bias", affine)
-
-    def construct(self, input: Tensor) -> Tensor:
-        """Return the normalized tensor."""
-        return group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+    return group_norm(input, num_groups, self.weight, self.bias, eps)
 
 
 class LayerNorm(Cell):
@@ -188,16 +163,10 @@ class LayerNorm(Cell):
         return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
 
-class PReLU(Cell):
+@cell(made={"weight": lambda self: _parameter(float(self.init), (self.num_parameters,), self.dtype, "weight")})
+def PReLU(self: Any, input: Tensor, *, num_parameters: int = 1, init: float = 0.25, dtype: Any = None) -> Tensor:
     """``input`` where it is positive, ``weight * input`` elsewhere, one weight or one a channel."""
-
-    def __init__(self, num_parameters: int = 1, init: float = 0.25, dtype: Any = None) -> None:
-        super().__init__()
-        self.weight = _parameter(float(init), (num_parameters,), dtype, "weight")
-
-    def construct(self, input: Tensor) -> Tensor:
-        """Apply it."""
-        return prelu(input, self.weight)
+    return prelu(input, self.weight)
 
 
 class Embedding(Cell):
