@@ -11,7 +11,7 @@ from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.lowering.context import Chooser
 from opbuild.lowering.pending import Made
 from opbuild.platform.records import replace
-from opbuild.program import Question, View
+from opbuild.program import VariantChoice, View
 
 V = TypeVar("V")
 
@@ -23,12 +23,12 @@ class Recording(Chooser):
         chosen: Answers for that size.
 
     Attributes:
-        questions: What was asked.
+        choices: What was asked, and answered.
     """
 
     def __init__(self, chosen: Chooser) -> None:
         self._chosen = chosen
-        self.questions: list[Question] = []
+        self.choices: list[VariantChoice] = []
 
     def serve(self, desc: OpDesc, views: tuple[View, ...]) -> Made:
         """Return the very call; what a descriptor holds of open extents, it holds of this size alone."""
@@ -42,7 +42,7 @@ class Recording(Chooser):
         else:
             found = self._chosen.choose(site, function, _filled(arguments, at_hand))
         answer: V = copy(found)  # by which the question is known of what it answers
-        self.questions.append(Question(function, arguments[:-1], answer))
+        self.choices.append(VariantChoice(function, arguments[:-1], answer))
         return answer
 
 

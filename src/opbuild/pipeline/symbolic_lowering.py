@@ -46,7 +46,7 @@ class SymbolicShapes(NamedTuple):
         recording = Recording(options.chooser or Tuned(Nothing()))
         program = lower(graph, level, replace(options, chooser=recording))
         values = self.shapes[len(program.inputs) :]
-        return replace(program, symbols=Symbols(self.extents, self.places, values, recording.questions))
+        return replace(program, symbols=Symbols(self.extents, self.places, values, recording.choices))
 
 
 def symbolic_shapes(declared: Sequence[Sequence[int]], shapes: Shapes) -> SymbolicShapes:

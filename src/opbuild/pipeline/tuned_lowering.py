@@ -88,9 +88,9 @@ def _found_out(
         records: The records.
         lowered: It, lowered with their answers.
     """
-    from opbuild.lowering.tuned import Chosen, Tuned, kernels_of
+    from opbuild.lowering.tuned import FixedAnswers, Tuned, kernels_of
 
-    tables = Tuned(Chosen({question: record.default for question, record in records.items()}))
+    tables = Tuned(FixedAnswers({question: record.default for question, record in records.items()}))
     both = lowered, (tables.asked, _lowered(graph, setup.level, replace(options, chooser=tables), opened))
     kernels = {
         question: [desc for asked, program in both for desc in kernels_of(program, asked, question)]

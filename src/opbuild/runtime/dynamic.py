@@ -61,7 +61,7 @@ class Kernel(NamedTuple):
     function: Any
 
 
-class Chosen(NamedTuple):
+class ChosenKernel(NamedTuple):
     """The kernel that computes a class of calls in a size.
 
     Attributes:
@@ -82,12 +82,12 @@ class Decision(NamedTuple):
         suits: Whether lowering would have made the same calls: no family says otherwise.
     """
 
-    chosen: tuple[Chosen | None, ...]
+    chosen: tuple[ChosenKernel | None, ...]
     replaced: frozenset[int]
     suits: bool
 
     @property
-    def kernels(self) -> list[Chosen]:
+    def kernels(self) -> list[ChosenKernel]:
         """The kernel of each class of calls; none if one is missing."""
         found = [each for each in self.chosen if each is not None]
         return found if len(found) == len(self.chosen) else []
@@ -397,7 +397,7 @@ def _bucket_of(extent: int) -> int:
     return extent if extent < EXACT else extent >> (extent.bit_length() - BITS) << EXACT | extent.bit_length()
 
 
-def _tasks(chosen: Chosen) -> int:
+def _tasks(chosen: ChosenKernel) -> int:
     return here().tasks(chosen.work, chosen.kernel.library.num_threads)
 
 
