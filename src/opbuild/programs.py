@@ -174,7 +174,7 @@ class Programs:
             if dynamic.bind(shapes, self._kernels.decide, len(self._kernels)) is None:
                 raise BuildError("a network does not serve the size at which it was lowered")
         number = next((n for n, each in enumerate(self._opened) if each.is_for_sizes_of(dynamic)), len(self._opened))
-        session.keep(images.open_key(self._source, number), self._source, network, packer, clock)
+        session.keep(images.dynamic_key(self._source, number), self._source, network, packer, clock)
         self._opened[number : number + 1] = [dynamic]
         self._source.forget()
         return {built.symbols[desc]: operator for desc, operator in built.operators.items()}
@@ -187,7 +187,7 @@ class Programs:
         images = self._session.stores.images
         try:
             for number in range(MOST_PROGRAMS):
-                found = images.load_open(images.open_key(self._source, number))
+                found = images.load_dynamic(images.dynamic_key(self._source, number))
                 if found is None:
                     break
                 self._add(found.symbols, self._library(found.library))

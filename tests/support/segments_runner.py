@@ -116,7 +116,7 @@ def _executor(graph: Graph, follows: GraphBreak | None) -> Executor:
     constants = {name: _value(value, types[name]) for name, value in graph.constants.items()}
     for node in made:
         kind = types[node.outputs[0]]
-        table = Table(node.text("table", ""), (*node.attrs["arguments"], kind.dtype)).at_hand()
+        table = Table(node.text("table", ""), (*node.attrs["arguments"], kind.dtype)).example_value()
         constants[node.outputs[0]] = table.reshape(kind.shape)
     nodes = tuple(node for node in graph.nodes if node not in made)
     return cast("Executor", _Executor(graph.with_(nodes=nodes, types=types, constants=constants), follows))

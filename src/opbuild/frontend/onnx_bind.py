@@ -60,10 +60,10 @@ class Binder(NodeBinder):
         types = [self.type_of(name) if name else None for name in node.inputs]
         if not all(each is None or is_tensor(each) for each in types):
             return None
-        at_hand = [each and type_at_hand(each) for each in types]
+        example_value = [each and type_at_hand(each) for each in types]
         pairs = zip(node.inputs, types, strict=True)
         values = [value_at_hand(self._constants.get(name), each.dtype if each else "") for name, each in pairs]
-        if not takes_function(node, at_hand, values):
+        if not takes_function(node, example_value, values):
             return None
         function = function_of(node, types[: len(types) - len(node.attrs.get("captures", ()))], opset)
         return None if function is None else self._call(node, function)

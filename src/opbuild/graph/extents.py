@@ -41,7 +41,7 @@ T = TypeVar("T")
 MOST_TERMS = 64
 """Terms of a polynomial; an extent that would have more is no longer open."""
 
-EXAMPLES = (419, 431, 401, 443, 409, 433, 421, 439, 461)
+TYPICAL = (419, 431, 401, 443, 409, 433, 421, 439, 461)
 """Extents of inputs in a size that is like most."""
 
 
@@ -176,12 +176,12 @@ class Extents:
         right = found.right if found.operation in ("//", "%") else ()
         return right[0][1] if len(right) == 1 and not right[0][0] else 0
 
-    def at_example(self, polynomial: Polynomial) -> int:
+    def typical_value(self, polynomial: Polynomial) -> int:
         """Return a polynomial's value where no extent of the inputs is 1, nor as great as another one."""
         values: list[Any] = []
         for number, each in enumerate(self.variables):
             if each.operation in ("input", "index"):
-                values.append(EXAMPLES[number % len(EXAMPLES)] if each.operation == "input" else 0)
+                values.append(TYPICAL[number % len(TYPICAL)] if each.operation == "input" else 0)
                 continue
             left, right = (_filled(side, values) for side in (each.left, each.right))
             try:
@@ -446,8 +446,8 @@ def is_open(extents: Iterable[Any]) -> bool:
     return any(isinstance(extent, Extent) for extent in extents)
 
 
-def at_hand(extent: int | Extent) -> int:
-    """Return an extent's value in the size at hand, which decides nothing that lasts."""
+def example_value(extent: int | Extent) -> int:
+    """Return the example value of an extent, that of the size at hand, which decides nothing that lasts."""
     return extent.value if isinstance(extent, Extent) else int(extent)
 
 
@@ -497,9 +497,9 @@ def divides(one: int | Extent, other: int | Extent) -> bool:
     return not divided(left, right)[1]
 
 
-def at_example(number: int | Extent) -> int:
-    """Return a number's value in a size that is like most: whoever asks is right in any order, and fast in this one."""
-    return number.owner.at_example(number.polynomial) if isinstance(number, Extent) else int(number)
+def typical_value(number: int | Extent) -> int:
+    """Return the value of a number in a size like most: whoever asks is right in any order, and fast in this one."""
+    return number.owner.typical_value(number.polynomial) if isinstance(number, Extent) else int(number)
 
 
 def at_most(extent: int | Extent) -> Any:

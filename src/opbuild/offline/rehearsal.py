@@ -18,7 +18,7 @@ import numpy as np
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import ModelError, OpbuildError, ShapeError
 from opbuild.graph.breaks import Answer, GraphBreak
-from opbuild.graph.extents import at_hand
+from opbuild.graph.extents import example_value
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.pipeline.segmented import BoundSegment, Segments
 from opbuild.pipeline.segments import FirstSegment, Segment, Walk
@@ -278,7 +278,7 @@ class _Stand:
     make: Callable[[Sequence[TensorType]], list[Array]]
 
     def __init__(self, met: Met, shapes: Shapes, graph: Graph) -> None:
-        types = {n: TensorType(each.dtype, tuple(map(at_hand, each.shape))) for n, each in graph.types.items()}
+        types = {n: TensorType(each.dtype, tuple(map(example_value, each.shape))) for n, each in graph.types.items()}
         self.inputs, self.outputs = (
             tuple(Port(name, types[name], 0) for name in names) for names in (graph.inputs, graph.outputs)
         )

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from opbuild.families.catalogue import find
-from opbuild.graph.extents import Extents, at_hand
+from opbuild.graph.extents import Extents, example_value
 from opbuild.graph.types import Graph
 from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import FREE, OpDesc
@@ -96,8 +96,10 @@ def _serving(call: KernelCall, alike: Sequence[OpDesc], program: Program) -> Ite
     if always is not None:
         yield always
         return
-    dims = [tuple((at_hand(extent), at_hand(stride)) for extent, stride in view.dims) for view in call.views]
-    is_run = call.repeated is None or at_hand(call.repeated.count) > 0
+    dims = [
+        tuple((example_value(extent), example_value(stride)) for extent, stride in view.dims) for view in call.views
+    ]
+    is_run = call.repeated is None or example_value(call.repeated.count) > 0
     best = (each for each in alike if not is_run or each.problem(with_rank(each, dims)) is None)
     yield from islice(best, 1)
     yield find(call.desc.family).without_limits(call.desc)

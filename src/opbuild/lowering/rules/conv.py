@@ -18,7 +18,7 @@ from opbuild.families.family import Variant
 from opbuild.families.weight_blocks import family as weight_blocks
 from opbuild.families.winograd import family as winograd
 from opbuild.graph.constants import factors_of, numbers_of
-from opbuild.graph.extents import at_hand, is_one
+from opbuild.graph.extents import example_value, is_one
 from opbuild.graph.factors import MODERATE, reach
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.kernel.opdesc import HIGH_PRECISION, OpDesc
@@ -238,7 +238,7 @@ def by_tiles(lowering: Lowering, conv: Convolution, turned: bool = False) -> boo
         shape = ((tile + 2) ** 2, blocks(conv.outputs), blocks(conv.inputs) * BLOCK, BLOCK)
         weights = _packed(lowering, conv, f"winograd {tile}", partial(packing.pack_winograd, tile=tile), shape, ())
     else:
-        if at_hand(prod(window.out) * conv.images) < weight_blocks.LEAST_POSITIONS:
+        if example_value(prod(window.out) * conv.images) < weight_blocks.LEAST_POSITIONS:
             return False
         found = run_time_weights.in_blocks(lowering, conv.weights, conv.node.name, turned=turned, tile=tile)
         if found is None:
