@@ -71,7 +71,7 @@ class Table(NamedTuple):
 
     def example_value(self) -> Array:
         """Return it for the size at hand."""
-        return TABLES[self.name](*map(_at_hand, self.arguments))
+        return TABLES[self.name](*map(_example, self.arguments))
 
     @property
     def is_open(self) -> bool:
@@ -83,7 +83,7 @@ def _is_open(values: Sequence[Any]) -> bool:
     return any(_is_open(each) if isinstance(each, tuple) else isinstance(each, Extent) for each in values)
 
 
-def _at_hand(value: Any) -> Any:
+def _example(value: Any) -> Any:
     if isinstance(value, tuple):
-        return tuple(map(_at_hand, value))
+        return tuple(map(_example, value))
     return example_value(value) if isinstance(value, Extent) else value

@@ -37,9 +37,9 @@ def preview(
     it is what ``compile`` would do, which takes a lower level's operators where nothing can be compiled. Operators are
     reported as ``built`` if they would be; their milliseconds are 0.
 
-    The report's ``breaks`` are the nodes of a network in segments behind which it is bound when it is called. An offline
-    model has the operators that made-up data lead to, which are reported too; without ``portable`` they are not, as
-    other data may lead to others.
+    The report's ``breaks`` are the nodes of a network in segments behind which it is bound when it is called. An
+    offline model has the operators that made-up data lead to, which are reported too; without ``portable`` they are
+    not, as other data may lead to others.
 
     Raises:
         ModelError: If the model is at fault.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from opbuild.families.catalogue import find
 from opbuild.graph.extents import Extents, example_value
@@ -17,9 +17,12 @@ from opbuild.lowering.lower import lower
 from opbuild.lowering.recording import Recording
 from opbuild.lowering.tuned import Nothing, Tuned
 from opbuild.pipeline.loaded import with_rank
+from opbuild.platform.background import without_frames
 from opbuild.platform.records import NamedTuple, replace
 from opbuild.program import KernelCall, Program, Symbols
 from opbuild.runtime.binding import Shapes
+
+T = TypeVar("T")
 
 
 class SymbolicShapes(NamedTuple):
@@ -70,6 +73,23 @@ def symbolic_shapes(declared: Sequence[Sequence[int]], shapes: Shapes) -> Symbol
             places.append((index, axis))
         opened.append(tuple(row))
     return SymbolicShapes(extents, tuple(opened), tuple(places))
+
+
+def symbolic_first(symbolic: Callable[[], T | None], fixed: Callable[[BaseException | None], T]) -> T:
+    """Return what is made with symbolic extents; where that fails, or gives nothing, what is made at fixed sizes.
+
+    Args:
+        symbolic: Makes the one; it may raise whatever does not know symbolic extents raises.
+        fixed: Makes the other, given what the former raised; what it raises itself is raised.
+    """
+    problem = None
+    try:
+        found = symbolic()
+        if found is not None:
+            return found
+    except Exception as error:
+        problem = without_frames(error)
+    return fixed(problem)
 
 
 def kernels_for_all_sizes(
