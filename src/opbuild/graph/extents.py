@@ -41,6 +41,9 @@ T = TypeVar("T")
 MOST_TERMS = 64
 """Terms of a polynomial; an extent that would have more is no longer open."""
 
+MOST_VALUES = 4
+"""Values of a number that are told apart; one that may have more is no longer open."""
+
 TYPICAL = (419, 431, 401, 443, 409, 433, 421, 439, 461)
 """Extents of inputs in a size that is like most."""
 
@@ -156,14 +159,18 @@ class Extents:
         return least
 
     def _least_without_quotient(self, polynomial: Polynomial) -> float:
-        """Return what ``least`` does, by what is divided: a remainder lies below its divisor."""
+        """Return what ``least`` does, by what is divided, as a remainder lies below its divisor, or by both of two."""
         single = [(monomial[0], factor) for monomial, factor in polynomial if len(monomial) == 1]
-        alone = [(variable, factor) for variable, factor in single if self._divisor(variable) > 0]
+        alone = [(variable, factor) for variable, factor in single
+                 if self._divisor(variable) > 0 or self.variables[variable].operation in ("max", "min")]  # fmt: skip
         if not alone:
             return float("-inf")
         variable, factor = max(alone)  # what is divided is made of earlier ones
         found, divisor = self.variables[variable], self._divisor(variable)
         others = added(polynomial, scaled((((variable,), 1),), -factor))
+        if found.operation in ("max", "min"):
+            bounds = [self.least(added(others, scaled(side, factor))) for side in (found.left, found.right)]
+            return min(bounds) if (found.operation == "max") == (factor < 0) else max(bounds)
         if found.operation == "%":
             return self.least(others) + min(0, factor * (divisor - 1))
         times = added(scaled(others, divisor), scaled(found.left, factor))  # and less factor * a remainder
@@ -508,6 +515,15 @@ def at_most(extent: int | Extent) -> Any:
         return extent
     least = extent.owner.least(scaled(extent.polynomial, -1))
     return -least if isinstance(least, int) else extent
+
+
+def values_of(number: int | Extent) -> Sequence[int]:
+    """Return the values that a number may have at any size, if its bounds are known; else its one here, a condition."""
+    most = at_most(number)
+    if not isinstance(number, Extent) or isinstance(most, Extent):
+        return (int(number),)
+    least = number.owner.least(number.polynomial)
+    return range(int(least), most + 1) if most - least < MOST_VALUES else (int(number),)
 
 
 def as_extent(number: Any) -> int:

@@ -29,7 +29,7 @@ from opbuild.lowering.epilogue import epilogue_of, order_recipe, pack_channels, 
 from opbuild.lowering.gates import PRODUCT
 from opbuild.lowering.operands import Blocked, BlockedTaps, Gate, OperandRef, Plain
 from opbuild.lowering.strided import dense_as, viewed_as, with_inner_stride
-from opbuild.lowering.windows import Window, image_shape, window_of
+from opbuild.lowering.windows import Window, each_padding, image_shape, window_of
 from opbuild.platform.records import dataclass, replace
 
 
@@ -205,18 +205,22 @@ def group_tables(
 
 def _first(lowering: Lowering, conv: Convolution) -> None:
     window = conv.window
-    variant = lowering.choose(first_layer.choose, window.out[0], conv.outputs)
-    desc = first_layer.describe(window.kernel, window.stride, window.dilation, window.before, conv.epilogue, variant)
     shape = (blocks(conv.outputs), conv.inputs, window.kernel[1], window.kernel[0], BLOCK)
     weights = _packed(lowering, conv, "first", packing.pack_first, shape, run_time_weights.FIRST)
     source = lowering.plain(conv.node.inputs[0])
     if not is_one(source.strides[-1]) and not is_one(source.shape[-1]):
         source = lowering.dense(conv.node.inputs[0])
     bias, result = _result(lowering, conv)
-    for number in lowering.images(conv.images):
-        plain = with_inner_stride(source.image(number), 1)
-        extra = references(conv.epilogue, lowering, conv.outputs, number)
-        lowering.emit(desc, [plain, weights, bias, *extra, result.window(number)], conv.node)
+
+    def emit(own: Window) -> None:
+        variant = lowering.choose(first_layer.choose, own.out[0], conv.outputs)
+        desc = first_layer.describe(own.kernel, own.stride, own.dilation, own.before, conv.epilogue, variant)
+        for number in lowering.images(conv.images):
+            plain = with_inner_stride(source.image(number), 1)
+            extra = references(conv.epilogue, lowering, conv.outputs, number)
+            lowering.emit(desc, [plain, weights, bias, *extra, result.window(number)], conv.node)
+
+    each_padding(lowering, window, emit)
 
 
 def by_tiles(lowering: Lowering, conv: Convolution, turned: bool = False) -> bool:
