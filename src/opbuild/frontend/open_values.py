@@ -27,7 +27,7 @@ _MOVES = {
 """Operators that only move elements, and the inputs that have them; Concat moves those of all."""
 
 _SHAPES = {
-    **dict.fromkeys(("Reshape", "Expand", "Pad", "Tile", "Split"), (1,)),
+    **dict.fromkeys(("CenterCropPad", "Expand", "Pad", "Reshape", "Split", "Tile"), (1,)),
     "Slice": (1, 2, 4),
     "Resize": (2, 3),
 }
