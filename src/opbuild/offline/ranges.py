@@ -44,7 +44,7 @@ REFUSED = 8
 """As so many of the latter counts one that the network itself does not take, which has to be read to know that."""
 
 MOST_PROGRAMS = 64
-"""Programs of a segment, at most: where paddings follow from the size, each parity of each has its own."""
+"""Programs of a segment, at most, of one whose structure differs from size to size."""
 
 
 @dataclass(frozen=True, eq=False)
