@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import product
 
-from opbuild.graph.extents import as_extent, at_most, is_one, values_of
+from opbuild.graph.extents import as_extent, at_most, is_one, may_reach, values_of
 from opbuild.graph.shape_rules import Call
 from opbuild.graph.shape_rules_window import window_pads
 from opbuild.graph.types import Node
@@ -165,7 +165,7 @@ def _misses(kernel: int, stride: int, dilation: int, before: int, size: int, out
     if (out - 1) * stride - before >= size:
         return True
     for start in range(-before, 0, stride):
-        if start + before >= out * stride:
+        if not may_reach(out * stride, start + before + 1):
             break
         first = -(start // dilation)  # the first tap that does not lie before the input
         if first >= kernel or start + first * dilation >= size:
