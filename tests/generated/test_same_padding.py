@@ -46,7 +46,8 @@ class WindowMaker:
         """Return the network."""
         value = "x"
         for _ in range(self.random.randint(1, 3)):
-            value = self.random.choice((self._conv, self._conv, self._depthwise, self._pool, self._quantized))(value)
+            steps = self._conv, self._conv, self._depthwise, self._pool, self._wide, self._quantized
+            value = self.random.choice(steps)(value)
         self._node("Identity", value, output="y")
         shape = ["b", 3, "h", "w"]
         graph = helper.make_graph(
@@ -71,6 +72,10 @@ class WindowMaker:
 
     def _pool(self, x: str) -> str:
         return self._node(self.random.choice(("MaxPool", "AveragePool")), x, **self._window())
+
+    def _wide(self, x: str) -> str:
+        wide = self._node("Cast", x, to=TensorProto.DOUBLE)
+        return self._node("Cast", self._node("MaxPool", wide, **self._window()), to=TensorProto.FLOAT)
 
     def _quantized(self, x: str) -> str:
         scale, zero = self._constant(np.float32(0.05)), self._constant(np.uint8(self.random.randint(0, 255)))
