@@ -248,6 +248,8 @@ class Extents:
             known = self._known[operation, left, right] = len(self.variables) - 1
             if least > 0:
                 self._bounds[known] = least
+            if operation in ("<", "=="):  # it is 0 or 1, and so its own square
+                add_rule(self._rules, (((known,), -1), ((known, known), 1)))
         return (((known,), 1),)
 
     def flag(self, polynomial: Polynomial, value: int) -> int | Extent:
