@@ -24,8 +24,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from kernels.compiler import CheckedCompiler, PackCompiler
-from kernels.models import structures
-from kernels.plan import descriptors, graphs_of, of_every_network
+from kernels.models import open_structures, structures
+from kernels.plan import descriptors, graphs_of, of_every_network, open_descriptors
 from kernels.training import trainings
 from opbuild.builder.build import Builder
 from opbuild.config import Config
@@ -47,7 +47,7 @@ LEVELS = ("x86-64-v3", "x86-64-v4", "x86-64-v4-bf16", "armv8.2-a-dotprod")
 
 def planned(level_names: Sequence[str], workers: int, console: Console) -> dict[str, dict[OpDesc, None]]:
     """Return the kernels of each level, in the order in which networks first need them."""
-    names = list(structures())
+    names = [*structures(), *open_structures()]
     kernels: dict[str, dict[OpDesc, None]] = {name: of_every_network(BY_NAME[name]) for name in level_names}
     with _progress(console) as progress, ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         task = progress.add_task("networks", total=len(names))
@@ -59,11 +59,13 @@ def planned(level_names: Sequence[str], workers: int, console: Console) -> dict[
 
 
 def _plan_one(name: str, level_names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    graphs, between = graphs_of(structures()[name]()), name not in trainings()
-    return {
-        level: [desc.components() for desc in descriptors(graphs, BY_NAME[level], between=between)]
-        for level in level_names
-    }
+    opened = open_structures().get(name)
+    if opened is not None:
+        found = {level: open_descriptors(opened, BY_NAME[level]) for level in level_names}
+    else:
+        graphs, between = graphs_of(structures()[name]()), name not in trainings()
+        found = {level: descriptors(graphs, BY_NAME[level], between=between) for level in level_names}
+    return {level: [desc.components() for desc in listed] for level, listed in found.items()}
 
 
 class PackMaker(Compiler, Protocol):

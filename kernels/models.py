@@ -1,13 +1,16 @@
 """The networks whose kernels the pack holds: structures at several sizes, without weights; nothing is downloaded.
 
 What is listed together is one structure at several sizes. The pack holds what these sizes need, what sizes between them
-would choose, and of each kernel the variant without limits, which serves any size.
+would choose, and of each kernel the variant without limits, which serves any size. Some structures are listed again
+with open extents, as exporters write them: then layouts and loops are those that suit any size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import product
+from typing import NamedTuple
 
 import onnx
 
@@ -20,6 +23,19 @@ from opbuild.graph.types import Graph
 
 Structure = Callable[[], Iterator[onnx.ModelProto | Graph]]
 """Returns a structure at several sizes."""
+
+
+class OpenStructure(NamedTuple):
+    """A structure with open extents.
+
+    Attributes:
+        write: Returns it.
+        sizes: Its extents by name, for each size at which it is lowered.
+    """
+
+    write: Callable[[], onnx.ModelProto]
+    sizes: tuple[dict[str, int], ...]
+
 
 IMAGES = ((1, 224, 224), (8, 224, 224), (1, 256, 256), (1, 160, 160), (1, 384, 384))
 SQUARES = ((1, 256, 256), (4, 128, 128), (1, 512, 512), (1, 576, 576))
@@ -79,3 +95,42 @@ def structures() -> dict[str, Structure]:
             f"MiniLM {number}, scores divided": _at(bert, TEXTS, form, 384, masked="cast last"),
         }
     return found | single_operators() | trainings()
+
+
+def open_structures() -> dict[str, OpenStructure]:
+    """Return the structures that come with open extents by name."""
+    images, patches, texts = ("batch", "height", "width"), Sizes("batch", 196), Sizes("batch", "seq")
+    next_tokens = Sizes("batch", 1, "past")
+
+    def at(sizes: tuple[Sequence[int], ...], build: Callable[..., onnx.ModelProto], *given: object, **options: object
+           ) -> OpenStructure:  # fmt: skip
+        extents = tuple({n: v for n, v in zip(given[0], size, strict=True) if isinstance(n, str)} for size in sizes)
+        return OpenStructure(partial(build, *given, **options), extents)
+
+    found = {
+        "ResNet-50": at(IMAGES, resnet, images),
+        "ResNet-18": at(IMAGES, resnet, images, wide=False),
+        "MobileNet-v2": at(IMAGES, mobilenet_v2, images),
+        "MobileNet-v3": at(IMAGES, mobilenet_v3, images),
+        "EfficientNet": at(IMAGES, efficientnet, images),
+        "ConvNeXt": at(IMAGES, convnext, images, whole=True),
+        "ConvNeXt, written out": at(IMAGES, convnext, images, whole=False),
+        "U-Net": at(SQUARES, unet, images),
+        "U-Net, resized": at(SQUARES, unet, images, resized=True),
+    }
+    for number, form in enumerate(FORMS):
+        found |= {
+            f"BERT {number}": at(TEXTS, bert, texts, form),
+            f"BERT {number}, masked by keys": at(TEXTS, bert, texts, form, masked="keys"),
+            f"ViT {number}": at(PATCHES[:2], vit, patches, form),
+            f"GPT-2 {number}": at(CHATS, gpt2, texts, form),
+            f"GPT-2 {number}, next": at(NEXT_TOKENS, gpt2, next_tokens, form),
+            f"Llama {number}": at(CHATS, llama, texts, form),
+            f"Llama {number}, next": at(NEXT_TOKENS, llama, next_tokens, form),
+        }
+    for number, masked in product((0, 3), ("scaled", "indexed")):
+        width = 768 if masked == "scaled" else 384
+        found[f"BERT {number}, {masked}, {width}"] = at(TEXTS, bert, texts, FORMS[number], width, masked=masked)
+    for number, (form, width) in enumerate(product(FORMER, (768, 384))):
+        found[f"BERT {number}, scores divided"] = at(TEXTS, bert, texts, form, width, masked="cast last")
+    return {f"{name}, open": each for name, each in found.items()}

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import onnx
 
 from kernels.alternatives import Alternatives, conversions
+from kernels.models import OpenStructure
 from opbuild.backend.evaluate import evaluate
 from opbuild.families.catalogue import find
 from opbuild.families.knowledge import Question
@@ -19,11 +20,12 @@ from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.types import Graph
 from opbuild.kernel.level import Level
 from opbuild.kernel.machine import Machine
-from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.opdesc import FREE, OpDesc
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.lowering.tuned import Tuned
 from opbuild.pipeline.steps import optimize_graph
+from opbuild.pipeline.symbolic_lowering import kernels_for_all_sizes, symbolic_shapes
 from opbuild.pipeline.tuned import BankKnowledge, family_sources, was_measured
 from opbuild.store.bank import Record, parse_bank
 from opbuild.store.pack import Pack
@@ -46,6 +48,21 @@ def graphs_of(models: Iterator[onnx.ModelProto | Graph]) -> list[Graph]:
         shapes = {name: each.shape or () for name, each in model.inputs.items()}
         graphs.append(optimize_graph(model.bind(shapes, evaluate)))
     return graphs
+
+
+def open_descriptors(structure: OpenStructure, level: Level) -> dict[OpDesc, None]:
+    """Return the kernels that a structure with open extents needs for a level: at its sizes, and at any."""
+    proto, found = structure.write(), dict[OpDesc, None]()
+    model = load_model(proto)
+    inputs = [[each.dim_param or each.dim_value for each in value.type.tensor_type.shape.dim]
+              for value in proto.graph.input]  # fmt: skip
+    declared = [[FREE if isinstance(each, str) else each for each in shape] for shape in inputs]
+    for size in structure.sizes:
+        opened = symbolic_shapes(declared, tuple(tuple(size.get(each, each) for each in shape) for shape in inputs))
+        graph = optimize_graph(model.bind(dict(zip(model.inputs, opened.shapes, strict=True)), evaluate))
+        program = opened.lower(graph, level, Options())
+        found |= dict.fromkeys((*program.descriptors(), *kernels_for_all_sizes(program, lambda desc: [desc])))
+    return found | dict.fromkeys(_hiding(desc) for desc in tuple(found) if _attends(desc))
 
 
 def descriptors(graphs: list[Graph], level: Level, *, between: bool = True) -> dict[OpDesc, None]:

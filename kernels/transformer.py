@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
 import onnx
 
 from kernels.vision import ImageWriter
-from kernels.writer import BOOL, FLOAT, INT64
+from kernels.writer import BOOL, FLOAT, INT64, Extent
 
 LOWEST = -3.4028234663852886e38
 
@@ -51,12 +50,16 @@ SCALED = ("scaled", "cast last")
 """How padding is masked by a product."""
 
 
+Split = tuple[Extent, Extent, int, int]
+"""Sequences, tokens, heads, and elements of each."""
+
+
 class Sizes(NamedTuple):
     """Sequences, tokens of each, and tokens that were computed before."""
 
-    batch: int
-    seq: int
-    past: int = 0
+    batch: Extent
+    seq: Extent
+    past: Extent = 0
 
 
 class TransformerWriter(ImageWriter):
@@ -82,12 +85,11 @@ class TransformerWriter(ImageWriter):
         terms = [product, self.weight(outputs)]
         return self.add("Add", *(reversed(terms) if self.form.bias_first else terms))
 
-    def heads(self, x: str, sizes: tuple[int, int, int, int]) -> str:
+    def heads(self, x: str, sizes: Split) -> str:
         """Return ``[batch, seq, width]`` as ``[batch, heads, seq, size]``."""
-        batch, seq, heads, size = sizes
-        return self.add("Transpose", self.add("Reshape", x, self.numbers([batch, seq, heads, size])), perm=[0, 2, 1, 3])
+        return self.add("Transpose", self.add("Reshape", x, self.shape(*sizes)), perm=[0, 2, 1, 3])
 
-    def attention(self, q: str, k: str, v: str, mask: str, sizes: tuple[int, int, int, int], keys: int) -> str:
+    def attention(self, q: str, k: str, v: str, mask: str, sizes: Split, keys: Extent) -> str:
         """Add attention of heads; return ``[batch, seq, width]``.
 
         Args:
@@ -102,9 +104,9 @@ class TransformerWriter(ImageWriter):
         if self.form.sdpa:
             root = size**-0.25
             if self.form.whole:
-                flat = self.add("Reshape", k, self.numbers([-1, keys, size]))
+                flat = self.add("Reshape", k, self.shape(-1, keys, size))
                 turned = self.add("Transpose", flat, perm=[0, 2, 1])
-                k = self.add("Reshape", turned, self.numbers([batch, heads, size, keys]))
+                k = self.add("Reshape", turned, self.shape(batch, heads, size, keys))
             else:
                 k = self.add("Transpose", k, perm=[0, 1, 3, 2])
             scores = self.add("MatMul", self.add("Mul", q, self.number(root)), self.add("Mul", k, self.number(root)))
@@ -120,7 +122,7 @@ class TransformerWriter(ImageWriter):
         if self.form.sdpa and (mask or self.form.whole):
             weights = self.add("Where", self.add("IsNaN", weights), self.number(0.0), weights)
         mixed = self.add("Transpose", self.add("MatMul", weights, v), perm=[0, 2, 1, 3])
-        return self.add("Reshape", mixed, self.numbers([batch, seq, heads * size]))
+        return self.add("Reshape", mixed, self.shape(batch, seq, heads * size))
 
     def hidden_mask(self, allowed: str) -> str:
         """Return what is added to scores: 0 where a key is allowed."""
@@ -136,16 +138,20 @@ class TransformerWriter(ImageWriter):
             return self.add("And", rows, self.add("GatherND", mask, places))
         places = self.weight(batch, 1, 1, seq, value=0, dtype="int64")
         keys = self.add("Gather", self.add("Flatten", mask, axis=2), places, axis=0)
-        keys = self.add("Reshape", self.add("Reshape", keys, self.numbers([-1])), self.numbers([batch, 1, 1, seq]))
+        keys = self.add("Reshape", self.add("Reshape", keys, self.numbers([-1])), self.shape(batch, 1, 1, seq))
         allowed = self.add("And", rows, self.add("Cast", keys, to=BOOL))
-        return self.add("Expand", allowed, self.numbers([batch, 1, seq, seq]))
+        return self.add("Expand", allowed, self.shape(batch, 1, seq, seq))
 
     def causal(self, sizes: Sizes) -> str:
         """Return what is added to scores of tokens that look at those before them."""
-        keys = sizes.past + sizes.seq
-        places = np.arange(keys)
-        seen = self.add("LessOrEqual", self.numbers([[[places]]]), self.numbers([[places[sizes.past :, None]]]))
+        keys = self.total(sizes.past, sizes.seq)
+        seen = self.add("LessOrEqual", self.places(0, keys, 0, 1, 2), self.places(sizes.past, keys, 0, 1, 3))
         return self.hidden_mask(seen)
+
+    def caches(self, layers: int, shape: tuple[Extent, ...]) -> list[tuple[str, str]]:
+        """Add inputs for the keys and values of tokens that were computed before, two for each layer."""
+        names = [[f"past_{number}_{kind}" for kind in "kv"] for number in range(layers)]
+        return [(self.input(k, shape), self.input(v, shape)) for k, v in names]
 
     def split_gelu(self, x: str) -> str:
         """Add a Gelu by tanh, written out."""
@@ -174,7 +180,8 @@ def bert(
     ids, mask = to.input("input_ids", (batch, seq), INT64), to.input("attention_mask", (batch, seq), INT64)
     words = to.add("Gather", to.weight(1000, width), ids)
     types = to.add("Gather", to.weight(2, width), to.weight(batch, seq, value=0, dtype="int64"))
-    positions = to.add("Gather", to.weight(512, width), to.weight(1, seq, value=0, dtype="int64"))
+    places = to.part((1, 512), 1, 0, seq, value=0, dtype="int64")
+    positions = to.add("Gather", to.weight(512, width), places)
     x = to.norms(to.add("Add", to.add("Add", words, types), positions), width, 1e-12)
     kind = FLOAT if masked in SCALED else BOOL
     number = mask if masked == "cast last" else to.add("Cast", mask, to=kind)
@@ -205,7 +212,7 @@ def vit(
     batch, patches, _ = sizes
     side = patch * round(patches**0.5)
     x = to.conv(to.image((batch, side, side)), 3, width, patch, stride=patch, pads=(0,) * 4)
-    x = to.add("Transpose", to.add("Reshape", x, to.numbers([batch, width, patches])), perm=[0, 2, 1])
+    x = to.add("Transpose", to.add("Reshape", x, to.shape(batch, width, patches)), perm=[0, 2, 1])
     seq = patches + 1
     x = to.add("Concat", to.weight(batch, 1, width), x, axis=1)
     x = to.add("Add", x, to.weight(1, seq, width))
@@ -225,15 +232,17 @@ def gpt2(sizes: Sizes, form: Form, width: int = 768, heads: int = 12, *, layers:
     to = TransformerWriter(form)
     batch, seq, past = sizes
     ids = to.input("input_ids", (batch, seq), INT64)
-    positions = to.add("Gather", to.weight(1024, width), to.weight(1, seq, value=0, dtype="int64"))
+    size = width // heads
+    before, keys = to.caches(layers, (batch, heads, past, size)) if past else [], to.total(past, seq)
+    positions = to.add("Gather", to.weight(1024, width), to.part((1, 1024), 1, past, keys, value=0, dtype="int64"))
     x = to.add("Add", to.add("Gather", to.weight(1000, width), ids), positions)
-    hidden, size = to.causal(sizes), width // heads
+    hidden = to.causal(sizes)
     split, kept = (batch, seq, heads, size), []
 
     def layer(x: str, inputs: int, outputs: int) -> str:
         flat = to.add("Reshape", x, to.numbers([-1, inputs]))
         product = to.add("Gemm", flat, to.weight(inputs, outputs), to.weight(outputs))
-        return to.add("Reshape", product, to.numbers([batch, seq, outputs]))
+        return to.add("Reshape", product, to.shape(batch, seq, outputs))
 
     for number in range(layers):
         parts = to.several(
@@ -241,10 +250,9 @@ def gpt2(sizes: Sizes, form: Form, width: int = 768, heads: int = 12, *, layers:
         )
         q, k, v = (to.heads(part, split) for part in parts)
         if past:
-            before = [to.input(f"past_{number}_{kind}", (batch, heads, past, size)) for kind in "kv"]
-            k, v = (to.add("Concat", old, new, axis=2) for old, new in zip(before, (k, v), strict=True))
+            k, v = (to.add("Concat", old, new, axis=2) for old, new in zip(before[number], (k, v), strict=True))
             kept += [k, v]
-        x = to.add("Add", layer(to.attention(q, k, v, hidden, split, past + seq), width, width), x)
+        x = to.add("Add", layer(to.attention(q, k, v, hidden, split, keys), width, width), x)
         wide = to.split_gelu(layer(to.norms(x, width, 1e-5), width, 4 * width))
         x = to.add("Add", x, layer(wide, 4 * width, width))
     logits = to.add("MatMul", to.norms(x, width, 1e-5), to.weight(width, 1000))
@@ -257,8 +265,9 @@ def llama(
     """Return Llama with grouped queries; tokens that were computed before come as inputs."""
     to = TransformerWriter(form)
     batch, seq, past = sizes
-    size, wide, keys = width // heads, width * 11 // 4, past + seq
+    size, wide = width // heads, width * 11 // 4
     x = to.add("Gather", to.weight(1000, width), to.input("input_ids", (batch, seq), INT64))
+    before, keys = to.caches(layers, (batch, groups, past, size)) if past else [], to.total(past, seq)
     hidden, kept = to.causal(sizes), []
 
     def norm(x: str) -> str:
@@ -271,13 +280,13 @@ def llama(
         low = to.add("Slice", x, to.numbers([0]), half, axis)
         high = to.add("Slice", x, half, to.numbers([2**63 - 1]), axis)
         swapped = to.add("Concat", to.add("Neg", high), low, axis=-1)
-        angles = [to.weight(1, 1, seq, size, value=0.5) for _ in range(2)]
+        angles = [to.part((1, 1, 4096, size), 2, past, keys, value=0.5) for _ in range(2)]
         return to.add("Add", to.add("Mul", x, angles[0]), to.add("Mul", swapped, angles[1]))
 
     def repeated(x: str) -> str:
         each = to.add("Unsqueeze", x, to.numbers([2]))
-        every = to.add("Expand", each, to.numbers([batch, groups, heads // groups, keys, size]))
-        return to.add("Reshape", every, to.numbers([batch, heads, keys, size]))
+        every = to.add("Expand", each, to.shape(batch, groups, heads // groups, keys, size))
+        return to.add("Reshape", every, to.shape(batch, heads, keys, size))
 
     for number in range(layers):
         normed = norm(x)
@@ -286,8 +295,7 @@ def llama(
         k = turned(to.heads(to.dense(normed, width, groups * size, bias=False), few))
         v = to.heads(to.dense(normed, width, groups * size, bias=False), few)
         if past:
-            before = [to.input(f"past_{number}_{kind}", (batch, groups, past, size)) for kind in "kv"]
-            k, v = (to.add("Concat", old, new, axis=2) for old, new in zip(before, (k, v), strict=True))
+            k, v = (to.add("Concat", old, new, axis=2) for old, new in zip(before[number], (k, v), strict=True))
             kept += [k, v]
         split = (batch, seq, heads, size)
         mixed = to.attention(q, repeated(k), repeated(v), hidden, split, keys)

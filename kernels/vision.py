@@ -10,9 +10,9 @@ from itertools import pairwise
 
 import onnx
 
-from kernels.writer import Writer
+from kernels.writer import Extent, Writer
 
-Image = tuple[int, int, int]
+Image = tuple[Extent, Extent, Extent]
 """Batch, height and width."""
 
 
@@ -216,7 +216,7 @@ def efficientnet(size: Image, *, same: str = "") -> onnx.ModelProto:
     x = to.silu(to.norm(to.conv(x, 320, 1280, 1, bias=False), 1280))
     if same:  # its mean is a window larger than every image
         x = to.add("AveragePool", x, kernel_shape=[1280] * 2, strides=[1280] * 2, ceil_mode=1, count_include_pad=1)
-        flat = to.add("Reshape", x, to.numbers([size[0], 1280]))
+        flat = to.add("Reshape", x, to.shape(size[0], 1280))
         return to.model(to.add("Gemm", flat, to.weight(1000, 1280), to.weight(1000), transB=1))
     return to.model(to.head(x, 1280))
 

@@ -13,7 +13,6 @@ from opbuild.config import Config, options_in
 from opbuild.errors import BuildError
 from opbuild.events import READING, Observer, working
 from opbuild.graph.types import Graph, TensorType
-from opbuild.kernel.free import FREE
 from opbuild.kernel.level import Level
 from opbuild.models.endpoints import inputs_of, outputs_of
 from opbuild.models.source import Model, ModelSource
@@ -195,8 +194,6 @@ def compile_source(
     """
     session = Session(set_up(config, None, observer, stores_networks=image))
     declaration = source.declaration
-    declared = [each.shape or () for each in declaration.inputs]
-    is_open = any(FREE in shape for shape in declared)
-    programs = Programs(session, source, declared, is_open=is_open, was_built=was_built, reopens=reopens)
+    programs = Programs(session, source, is_open=declaration.is_open, was_built=was_built, reopens=reopens)
     inputs = tuple(Endpoint(name, TensorType(dtype, shape or ())) for name, dtype, shape in declaration.inputs)
     return Network(declaration.name, inputs, [each.name for each in declaration.outputs], programs.bind)

@@ -144,7 +144,7 @@ class Port(NamedTuple):
     buffer: int
 
 
-class Question(NamedTuple):
+class VariantChoice(NamedTuple):
     """What a family was asked while a network was lowered, and what it answered for the size at hand.
 
     Attributes:
@@ -165,13 +165,13 @@ class Symbols(NamedTuple):
         extents: Its symbolic extents, and the conditions under which it is right.
         variables: For each of those of inputs, where it stands in their shapes: input and dimension.
         values: Numbers that decide besides the shapes of the inputs, as further shapes.
-        questions: What families were asked.
+        choices: What families were asked.
     """
 
     extents: Extents
     variables: tuple[tuple[int, int], ...]
     values: tuple[tuple[int, ...], ...]
-    questions: Sequence[Question]
+    choices: Sequence[VariantChoice]
 
 
 @dataclass(frozen=True, eq=False)

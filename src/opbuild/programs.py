@@ -23,7 +23,6 @@ from opbuild.errors import BuildError, OpbuildError
 from opbuild.events import Warned
 from opbuild.kernel.free import FREE
 from opbuild.pipeline.segments import FirstSegment
-from opbuild.platform.background import without_frames
 from opbuild.platform.lazily import lazily
 from opbuild.platform.locks import Lock, RLock
 from opbuild.platform.records import NamedTuple, replace
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from opbuild.pipeline.loaded import LoadedKernels
     from opbuild.pipeline.segmented import Segments
     from opbuild.pipeline.source import Source
-    from opbuild.runtime.dynamic import Decision, DynamicNetwork, Sized
+    from opbuild.runtime.dynamic import Decision, DynamicNetwork
     from opbuild.runtime.endpoint import Endpoint
     from opbuild.runtime.library import Library
     from opbuild.runtime.record import Record
@@ -62,7 +61,6 @@ class Programs:
     Args:
         session: Builds them.
         source: What they are of.
-        declared: The shapes of its inputs, -1 where they are open.
         is_open: Whether the source surely is for several sizes.
         was_built: Whether the same was built for one size before, so that most kernels are there.
         reopens: Whether the same may come again with open extents, as another source.
@@ -72,17 +70,16 @@ class Programs:
         self,
         session: Session,
         source: Source,
-        declared: Sequence[Sequence[int]],
         *,
         is_open: bool,
         was_built: bool = False,
         reopens: bool = False,
     ) -> None:
-        self._session, self._source, self._declared = session, source, declared
+        self._session, self._source = session, source
         self._lock, self._making, self._process = RLock(), Lock(), os.getpid()
         self._opened: list[DynamicNetwork] = []
         self._reported: tuple[object, tuple[OperatorReport, ...]] = None, ()
-        self._failed = self._alone = 0
+        self._tried = self._alone = 0
         self._is_open, self._was_built, self._reopens = is_open, was_built, reopens
         self._sizes, self._is_loaded, self._stored = 0, False, 0
         source.keeps = is_open
@@ -115,21 +112,25 @@ class Programs:
             return bound
         if not self._is_for_several:
             return session.make(source, shapes, key, started, clock, reopens=self._reopens)
-        problem = None
-        if self._may_lower:
-            try:
-                made = self._lower(session, shapes, clock, suits=not (self._opened or self._was_built))
-                bound = self._bound(shapes, started, clock, made)
-                if bound is not None:
-                    return bound._replace(is_new=True)
-            except Exception as error:  # whatever does not know symbolic extents
-                problem = without_frames(error)
-            self._failed += 1
-        self._alone += 1
-        bound = session.make(source, shapes, key if self._alone <= MOST_STORED else None, started, clock)
-        if isinstance(problem, (OpbuildError, OSError, MemoryError)):
-            self._warn(f"{source.declaration.name} is built for each size", problem)
-        return bound
+
+        def symbolic() -> Binding | None:
+            self._tried += 1
+            made = self._lower(session, shapes, clock, suits=not (self._opened or self._was_built))
+            bound = self._bound(shapes, started, clock, made)
+            return bound and bound._replace(is_new=True)
+
+        def fixed(problem: BaseException | None) -> Binding:
+            self._alone += 1
+            bound = session.make(source, shapes, key if self._alone <= MOST_STORED else None, started, clock)
+            if isinstance(problem, (OpbuildError, OSError, MemoryError)):
+                self._warn(f"{source.declaration.name} is built for each size", problem)
+            return bound
+
+        if not self._may_lower:
+            return fixed(None)
+        from opbuild.pipeline.symbolic_lowering import symbolic_first
+
+        return symbolic_first(symbolic, fixed)
 
     @property
     def _is_for_several(self) -> bool:
@@ -138,7 +139,7 @@ class Programs:
     @property
     def _may_lower(self) -> bool:
         """Whether one more program with symbolic extents may be made."""
-        return not self._session.setup.why_not_compiled and len(self._opened) + self._failed < MOST_PROGRAMS
+        return not self._session.setup.why_not_compiled and self._stored + self._tried < MOST_PROGRAMS
 
     def _lower(self, session: Session, shapes: Shapes, clock: Clock, *, suits: bool) -> Mapping[str, OperatorReport]:
         """Add a program, lowered at a size, and its kernels; return what became of these, by symbol.
@@ -149,20 +150,22 @@ class Programs:
             session: Builds them.
             shapes: The size.
             clock: Takes the time.
-            suits: Whether the kernels that suit the size are built, and not only taken where they are there.
+            suits: Whether the kernels that the size runs are built; all others are only taken where they are there.
         """
         from opbuild.pipeline.stages import planned
-        from opbuild.pipeline.symbolic_lowering import kernels_for_all_sizes
+        from opbuild.pipeline.symbolic_lowering import kernels_for_all_sizes, run_here
 
-        graph, program = session.lower(self._source, self._declared, shapes, clock)
-        with self._lock:
-            of_any = kernels_for_all_sizes(
-                program, lambda desc: [*self._kernels.alike(desc), *([desc] if suits else [])]
-            )
-            loaded = dict.fromkeys(self._kernels.descriptors, ()) if suits else {}
+        graph, program = session.lower(self._source, shapes, clock)
         with session.builder() as builder:
-            own = program.descriptors()
-            there = own if suits else {job.desc: job.nodes for job in builder.plan(own) if not job.must_compile}
+            own, run = program.descriptors(), run_here(program) if suits else ()
+            others = {desc: nodes for desc, nodes in own.items() if desc not in run}
+            lacking = {job.desc for job in builder.plan(others) if job.must_compile} if others else ()
+            there = {desc: nodes for desc, nodes in own.items() if desc not in lacking}
+            with self._lock:
+                loaded = dict.fromkeys(self._kernels.descriptors, ()) if suits else {}
+                of_any = kernels_for_all_sizes(
+                    program, lambda desc: [*self._kernels.alike(desc), *([desc] if desc in there else [])]
+                )
             needed = replace(planned([graph], [program]), kernels={**loaded, **there, **of_any})
             packer = session.stores.packer()
             (network,) = session.build(needed, builder, packer, clock)
@@ -174,20 +177,20 @@ class Programs:
             if dynamic.bind(shapes, self._kernels.decide, len(self._kernels)) is None:
                 raise BuildError("a network does not serve the size at which it was lowered")
         number = next((n for n, each in enumerate(self._opened) if each.is_for_sizes_of(dynamic)), len(self._opened))
-        session.keep(images.open_key(self._source, number), self._source, network, packer, clock)
+        session.keep(images.dynamic_key(self._source, number), self._source, network, packer, clock)
         self._opened[number : number + 1] = [dynamic]
         self._source.forget()
         return {built.symbols[desc]: operator for desc, operator in built.operators.items()}
 
     def _load(self) -> bool:
         """Load what is stored, once; return whether there is anything new."""
-        if self._is_loaded or not any(FREE in shape for shape in self._declared):
+        if self._is_loaded or not self._source.declaration.is_open:
             return False
         self._is_loaded = True
         images = self._session.stores.images
         try:
             for number in range(MOST_PROGRAMS):
-                found = images.load_open(images.open_key(self._source, number))
+                found = images.load_dynamic(images.dynamic_key(self._source, number))
                 if found is None:
                     break
                 self._add(found.symbols, self._library(found.library))
@@ -222,26 +225,18 @@ class Programs:
         if not self._opened:
             return None
         clock = Clock() if clock is None else clock
-        with clock("bind"):
-            found = self._fitting(shapes)
+        from opbuild.runtime.dynamic import fitting
+
+        with clock("bind"), self._lock:
+            found = fitting(self._opened, shapes, self._kernels.decide, len(self._kernels))
         if found is None:
             return None
-        setup, ((executor, decision), is_stored) = self._session.setup, found
+        setup, (number, (executor, decision)) = self._session.setup, found
         improves = (decision.replaced or not decision.suits) and not setup.why_not_compiled
         operators = self._operators(executor.record, decision, made)
-        report = make_report(executor.record, operators, clock, setup.level_text, None if is_stored else why)
+        told = None if number < self._stored else why
+        report = make_report(executor.record, operators, clock, setup.level_text, told)
         return Binding(executor, report, _Better(self, shapes) if improves else None)
-
-    def _fitting(self, shapes: Shapes) -> tuple[Sized, bool] | None:
-        """Return a size bound by a program, by one that suits it if any does, and whether that was stored."""
-        others: tuple[Sized, bool] | None = None
-        for number, network in enumerate(tuple(self._opened)):
-            with self._lock:
-                found = network.bind(shapes, self._kernels.decide, len(self._kernels))
-            if found is not None and found.decision.suits:
-                return found, number < self._stored
-            others = others or (found and (found, number < self._stored))
-        return others
 
     def _operators(
         self, record: Record, decision: Decision, made: Mapping[str, OperatorReport]
@@ -364,8 +359,7 @@ class ModelPrograms:
                 for each, shape in zip(self._inputs, shapes, strict=True)
             ]
             first = FirstSegment(self._source, declared)
-            tensors = [each.shape or () for each in first.declaration.inputs]
-            programs = Programs(self._session, first, tensors, is_open=self._is_open)
+            programs = Programs(self._session, first, is_open=self._is_open)
             self._of_ranks[ranks] = _OfRank(self._session, self._source, first, programs)
         return self._of_ranks[ranks]
 
@@ -391,5 +385,4 @@ class _SegmentPrograms(NamedTuple):
 
     def programs(self, source: Source) -> Programs:
         """Return the programs of a segment, of which there is no other."""
-        declared = [each.shape or () for each in source.declaration.inputs]
-        return Programs(self.session, source, declared, is_open=any(FREE in shape for shape in declared))
+        return Programs(self.session, source, is_open=source.declaration.is_open)

@@ -76,8 +76,9 @@ class Report:
             <date>``, or ``bucket: ...`` where other sizes were measured.
         arena: Bytes of memory for intermediate values.
         constants: Bytes of packed constants.
-        cuts: Of a network in parts the nodes at which it was cut so far: its other numbers are sums over the parts that
-            calls have asked for. Of a build that is only planned those behind which it is bound when it is called.
+        breaks: Of a network in segments the nodes of the graph breaks met so far: its other numbers are sums over the
+            segments that calls have asked for. Of a build that is only planned those behind which it is bound when it
+            is called.
     """
 
     network: str
@@ -91,7 +92,12 @@ class Report:
     arena: int = 0
     constants: int = 0
     level: str = ""
-    cuts: tuple[str, ...] = ()
+    breaks: tuple[str, ...] = ()
+
+    @property
+    def cuts(self) -> tuple[str, ...]:
+        """The same as ``breaks``, by the name that it had."""
+        return self.breaks
 
     @property
     def built(self) -> int:
@@ -146,7 +152,7 @@ class Report:
                 ", ".join(f"{count} x {name}" for name, count in sorted(self.host.items())) or "none",
             ),
             ("started from the stored network", "yes" if self.image else f"no: {self.image_reason}"),
-            *([("in parts, cut at", first_of(self.cuts, SHOWN_NODES))] if self.cuts else []),
+            *([("in parts, cut at", first_of(self.breaks, SHOWN_NODES))] if self.breaks else []),
             ("time", f"{self.milliseconds:.0f} ms"),
             ("memory", f"{size(self.arena)} intermediate, {size(self.constants)} constant"),
         ]
@@ -181,8 +187,8 @@ class Report:
         lines += [self.variants] * bool(self.variants)
         if self.host:
             lines.append("on the host: " + ", ".join(f"{count} x {name}" for name, count in sorted(self.host.items())))
-        if self.cuts:
-            lines.append(f"in parts, cut at {first_of(self.cuts, SHOWN_NODES)}")
+        if self.breaks:
+            lines.append(f"in parts, cut at {first_of(self.breaks, SHOWN_NODES)}")
         lines.append("steps: " + ", ".join(f"{name} {time:.1f} ms" for name, time in self.steps.items()))
         lines.append(
             "started from the stored network"

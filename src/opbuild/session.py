@@ -171,14 +171,11 @@ class Session:
             optimized = [optimize_graph(graph, float32=self.setup.config.forces_float32) for graph in graphs]
         return self._lowered(optimized, clock)
 
-    def lower(
-        self, source: Source, declared: Sequence[Sequence[int]], shapes: Shapes, clock: Clock
-    ) -> tuple[Graph, Program]:
-        """Return a source's graph and its program with symbolic extents.
+    def lower(self, source: Source, shapes: Shapes, clock: Clock) -> tuple[Graph, Program]:
+        """Return a source's graph and its program, with symbolic extents where its inputs are declared with open ones.
 
         Args:
             source: The source.
-            declared: The shapes of its inputs, -1 where extents are symbolic.
             shapes: The size at which it is lowered.
             clock: Takes the time.
 
@@ -188,7 +185,7 @@ class Session:
         from opbuild.pipeline.steps import lower_tuned, optimize_graph
         from opbuild.pipeline.symbolic_lowering import symbolic_shapes
 
-        opened = symbolic_shapes(declared, shapes)
+        opened = symbolic_shapes(source.declaration.shapes, shapes)
         graph = source.graph(opened.shapes, clock)
         working(self.setup.observer, PREPARING)
         with clock("optimize"):

@@ -227,14 +227,9 @@ def _kernels(opened: _Opened) -> Mapping[OpDesc, tuple[str, ...]]:
     source, session = opened.source, opened.session
     needed = dict(session.plan([source.walk(opened.signature, Clock()).graph], Clock()).kernels)
     if source.declaration.is_open and runs_here(session.setup.level) is None:
-        first = FirstSegment(source, [each.shape or () for each in source.declaration.inputs])
+        first = FirstSegment(source, source.declaration.shapes)
         with suppress(Exception):  # from what does not know symbolic extents
-            _, program = session.lower(
-                first,
-                [each.shape or () for each in first.declaration.inputs],
-                first.tensors(opened.signature),
-                Clock(),
-            )
+            _, program = session.lower(first, first.tensors(opened.signature), Clock())
             needed |= kernels_for_all_sizes(program, lambda desc: [desc])
     return needed
 

@@ -12,7 +12,7 @@ import onnx
 from generated.random_networks import Maker, NotPossibleError, RandomNetwork
 from opbuild.backend.evaluate import evaluate
 from opbuild.frontend.onnx_model import OnnxModel, load_model
-from opbuild.graph.extents import at_hand
+from opbuild.graph.extents import example_value
 from opbuild.graph.repetition import parts
 from opbuild.graph.types import Graph
 from opbuild.kernel.level import LEVELS
@@ -140,16 +140,16 @@ def record_of(program: Program) -> Record:
 
 def fixed(value: Any) -> Any:
     """Return a number, or what is made of numbers, as it is in the size at hand."""
-    return tuple(map(fixed, value)) if isinstance(value, tuple) else at_hand(value)
+    return tuple(map(fixed, value)) if isinstance(value, tuple) else example_value(value)
 
 
-def views_at_hand(program: Program) -> list[tuple[int, int, tuple[tuple[int, int], ...]]]:
+def example_views(program: Program) -> list[tuple[int, int, tuple[tuple[int, int], ...]]]:
     """Return all views of a program in the size at hand, those of what is repeated each time."""
     found = []
     for repeated, part in groupby(program.calls, lambda call: getattr(call, "repeated", None)):
         calls = [*part]
-        for time in range(1 if repeated is None else at_hand(repeated.count)):
+        for time in range(1 if repeated is None else example_value(repeated.count)):
             for view in (view for call in calls for view in views_of(call)):
-                first, more = map(at_hand, parts(view.offset))
+                first, more = map(example_value, parts(view.offset))
                 found.append((view.buffer, first + time * more, fixed(view.dims)))
     return found

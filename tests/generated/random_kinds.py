@@ -9,14 +9,14 @@ from typing import NamedTuple
 import onnx
 from onnx import TensorProto, helper
 
-from generated.random_open import STEPS, WIDTH, OpenMaker, cut, scaled
+from generated.random_open import STEPS, WIDTH, OpenMaker, cut
 from opbuild.runtime.binding import Shapes
 
 EXTENTS = (1, 1, 2, 3, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 40)
 """One, and both sides of what decides: half a vector, a vector, a block of queries."""
 CHANNELS = 16
-SEQUENCE_STEPS = tuple(step for step in STEPS if step not in (cut, scaled))
-"""What neither ends at a number, which is another network where there is less, nor computes with a length."""
+SEQUENCE_STEPS = tuple(step for step in STEPS if step is not cut)
+"""What does not end at a number, which is another network where there is less."""
 
 
 class Kind(NamedTuple):

@@ -267,10 +267,33 @@ def padded(m: ValueMaker, x: str) -> str:
         rows = m.node("Shape", x, start=0, end=1)
         over = m.node("Mod", rows, m.constant([8]))
         after = m.node("Mod", m.node("Sub", m.constant([8]), over), m.constant([8]))
-    pads = m.list_of(before, m.constant([0]), after, m.constant([0]))
-    if m.random.random() < 0.7:
-        return m.node("Pad", x, pads)
+    return m.node("Pad", x, m.list_of(before, m.constant([0]), after, m.constant([0])))
+
+
+def mirrored(m: ValueMaker, x: str) -> str:
+    """Rows with some of them around."""
+    pads = m.list_of(m.small(0, 3), m.constant([0]), m.small(0, 3), m.constant([0]))
     return m.node("Pad", m.weights(9, WIDTH), pads, mode=m.random.choice(("edge", "reflect", "wrap")))
+
+
+def centred(m: ValueMaker, x: str) -> str:
+    """Rows of which those at both ends are cut away, or that have others there: as many as a number says."""
+    if m.random.random() < 0.3:
+        return m.node("Pad", x, m.list_of(m.constant([-1]), m.constant([0]), m.small(0, 3), m.constant([0])))
+    return m.node("CenterCropPad", x, m.small(1, 20), axes=[0])
+
+
+def slid(m: ValueMaker, x: str) -> str:
+    """Windows over rows whose padding makes as many as the stride says, whatever is left over."""
+    planes, taps, stride = m.node("Unsqueeze", x, m.constant([0, 1])), m.random.randint(1, 5), m.random.randint(1, 4)
+    window: dict[str, Any] = {"kernel_shape": [taps, 1], "strides": [stride, 1]}
+    window["auto_pad"] = m.random.choice(("SAME_UPPER", "SAME_LOWER"))
+    if m.random.random() < 0.5:
+        made = m.node("Conv", planes, m.weights(8, 1, taps, 1), **window)
+        made = m.node("Conv", made, m.weights(1, 8, taps, 1), **window)
+    else:
+        made = m.node(m.random.choice(("MaxPool", "AveragePool")), planes, **window)
+    return m.node("Squeeze", made, m.constant([0, 1]))
 
 
 def resized(m: ValueMaker, x: str) -> str:
@@ -350,11 +373,11 @@ def looked_up(m: ValueMaker, x: str) -> str:
 
 STEPS: tuple[Step, ...] = (
     cut, cut, row, row, counted, counted, measured, spread, padded, resized, branched, factor, masked, divided, written,
-    folded, looked_up,
+    folded, looked_up, mirrored, centred, slid,
 )  # fmt: skip
 """What networks are made of."""
 
-ONCE: tuple[Step, ...] = (row, factor, masked, written, folded)
+ONCE: tuple[Step, ...] = (row, factor, masked, written, folded, padded, centred, slid)
 """Steps whose structure is the same at each size; the others' depends on what is empty, or is one, or on a branch."""
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from generated.opened import record_of, views_at_hand
+from generated.opened import example_views, record_of
 from generated.random_open import WIDTH, make_open_model, sizes
 from generated.test_symbolic_programs import opened
 from opbuild.errors import ModelError
@@ -63,7 +63,7 @@ def views_of_bound(record: Record) -> list[tuple[Any, ...]]:
 
 def assert_is(record: Record, program: Program) -> None:
     """A bound record has the buffers and views of the network lowered at that size."""
-    for one, other in zip(views_of_bound(record), views_at_hand(program), strict=True):
+    for one, other in zip(views_of_bound(record), example_views(program), strict=True):
         rank = len(other[2])
         assert (one[0], one[1], one[2][:rank]) == other
         assert set(one[2][rank:]) <= {(1, 0)}

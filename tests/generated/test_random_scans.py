@@ -65,7 +65,7 @@ def test_scans_are_programs_in_images_and_offline_models(seed: int, shared_store
             feeds = scan.feeds(seed + length, length)
             compare(net.run(None, feeds), expected(scan, feeds), f"scan {seed + 20}, length {length}")
         assert not net.report.host
-        assert net.report.cuts == ("Scan scan",)
+        assert net.report.breaks == ("Scan scan",)
     assert net.report.built == 0
     feeds = scan.feeds(seed, 5)
     config = Config(cache_path=shared_store, workers=1, num_threads=1)

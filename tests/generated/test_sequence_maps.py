@@ -120,4 +120,4 @@ def test_what_is_mapped_has_kernels(seed: int, tmp_path: Path) -> None:
     feeds = network.feeds(seed, 3)
     compare(net.run(None, feeds), expected(network.model, feeds), f"map {seed + 3}")
     assert not net.report.host
-    assert net.report.cuts == ("SequenceMap map",)
+    assert net.report.breaks == ("SequenceMap map",)

@@ -11,7 +11,7 @@ from collections.abc import Collection
 import numpy as np
 import pytest
 
-from generated.opened import fixed, record_of, views_at_hand
+from generated.opened import example_views, fixed, record_of
 from generated.random_open import WIDTH, make_open_model, sizes
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import ModelError
@@ -72,7 +72,7 @@ def assert_same(record: Record, numbers: Array, program: Program) -> None:
     # What is run at other sizes only has no memory.
     sizes = zip(numbers[record.buffers.size].tolist(), (fixed(each.size) for each in program.buffers), strict=True)
     assert all(own == size for own, size in sizes if size)
-    assert views_of_record(record, numbers) == views_at_hand(program)
+    assert views_of_record(record, numbers) == example_views(program)
     shapes = [numbers[list(port.type.shape)].tolist() for port in record.outputs]
     assert shapes == [list(fixed(port.type.shape)) for port in program.outputs]
 

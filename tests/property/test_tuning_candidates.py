@@ -15,7 +15,7 @@ from opbuild.lowering.lower import lower
 from opbuild.lowering.tuned import Tuned
 from opbuild.pipeline.setup import set_up
 from opbuild.tuning import tuner
-from opbuild.tuning.forms import Chosen
+from opbuild.tuning.forms import FixedAnswers
 
 EXTENTS = st.integers(1, 40)
 TARGETS = st.sampled_from([level for level in LEVELS if level.name != "rv64gc"])
@@ -37,12 +37,12 @@ def graph_of(op_type: str, shapes: list[tuple[int, ...]], constants: list[np.nda
 
 def lower_all(graph: Graph, level: Level) -> int:
     """Lower a graph with each candidate of each question; lowering asserts that every variant is legal."""
-    first = Tuned(Chosen({}))
+    first = Tuned(FixedAnswers({}))
     lower(graph, level, Options(chooser=first))
     count = 0
     for question, asked in first.asked.items():
         for candidate in asked.candidates:
-            found = Tuned(Chosen({question: candidate}))
+            found = Tuned(FixedAnswers({question: candidate}))
             lower(graph, level, Options(chooser=found))
             assert found.asked[question].answer == candidate
             count += 1

@@ -19,7 +19,7 @@ from opbuild.frontend.expansion import function_of, has_body
 from opbuild.frontend.onnx_bind import Binder
 from opbuild.frontend.onnx_messages import FunctionProto
 from opbuild.frontend.onnx_model import OnnxModel, load_model
-from opbuild.frontend.open_values import is_open_value, type_at_hand, value_at_hand
+from opbuild.frontend.open_values import example_array, example_type, is_open_value
 from opbuild.frontend.remainder import Frame, Known, Remainder, begin, computed
 from opbuild.frontend.walk import walk
 from opbuild.graph.breaks import is_tensor
@@ -119,8 +119,8 @@ class LoweringBinder(Binder):
         With ``repeats`` what stands before a loop is enough: its turns are bound when the network runs.
         """
         names = dict.fromkeys(name for name in node.inputs if name)
-        inputs = {name: type_at_hand(self._types[name]) for name in names if name not in self._constants}
-        known = {name: self._known_at_hand(name) for name in names if name in self._constants}
+        inputs = {name: example_type(self._types[name]) for name in names if name not in self._constants}
+        known = {name: self._known_example(name) for name in names if name in self._constants}
         outputs = tuple(Declared(name) for name in node.outputs if name)
         binder = LoweringBinder(*self._arguments, decided=self.decided)
         try:
@@ -139,9 +139,9 @@ class LoweringBinder(Binder):
         except (ModelError, RunError):
             return None
 
-    def _known_at_hand(self, name: str) -> Known:
+    def _known_example(self, name: str) -> Known:
         value = self._constants[name]
-        return computed(value_at_hand(value)) if is_open_value(value) else self.known(name)
+        return computed(example_array(value)) if is_open_value(value) else self.known(name)
 
 
 def decisions(model: onnx.ModelProto) -> list[Decided]:

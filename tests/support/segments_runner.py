@@ -10,7 +10,7 @@ import onnx
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.frontend.onnx_model import OnnxModel, load_model
-from opbuild.frontend.open_values import type_at_hand, value_at_hand
+from opbuild.frontend.open_values import example_array, example_type
 from opbuild.frontend.remainder import Remainder
 from opbuild.frontend.walk import Walked
 from opbuild.graph.breaks import GraphBreak, break_from_json, break_to_json, is_tensor
@@ -38,8 +38,7 @@ class SegmentsRunner:
     def __init__(self, model: onnx.ModelProto) -> None:
         self._model = _Model(load_model(model))
         source = cast("Any", self._model)
-        declared = [each.shape or () for each in self._model.declaration.inputs]
-        self._first = FirstSegment(source, declared)
+        self._first = FirstSegment(source, self._model.declaration.shapes)
         self._segments = Segments(source, self._first, self)
         self._programs = self.programs(self._first)
         self.programs_made: Counter[str] = self._made
@@ -66,12 +65,11 @@ class _Programs:
 
     def __init__(self, source: Source, made: Counter[str]) -> None:
         self._source, self._made = source, made
-        self._declared = [each.shape or () for each in source.declaration.inputs]
         self._known: list[tuple[list[tuple[int, int]], Formulas, GraphBreak | None]] = []
 
     def bind(self, shapes: Shapes) -> Binding:
         """Return the network for some shapes; a program that is for them ends as walking at them does."""
-        extents, opened, places = symbolic_shapes(self._declared, shapes)
+        extents, opened, places = symbolic_shapes(self._source.declaration.shapes, shapes)
         graph = self._source.graph(opened, Clock())
         follows = None if graph.follows is None else break_from_json(break_to_json(graph.follows))
         for variables, formulas, known in self._known:
@@ -111,19 +109,19 @@ class _Model:
 
 
 def _executor(graph: Graph, follows: GraphBreak | None) -> Executor:
-    types = {name: type_at_hand(each) for name, each in graph.types.items()}
+    types = {name: example_type(each) for name, each in graph.types.items()}
     made = [node for node in graph.nodes if (node.domain, node.op_type) == ("opbuild", TABLE)]
     constants = {name: _value(value, types[name]) for name, value in graph.constants.items()}
     for node in made:
         kind = types[node.outputs[0]]
-        table = Table(node.text("table", ""), (*node.attrs["arguments"], kind.dtype)).at_hand()
+        table = Table(node.text("table", ""), (*node.attrs["arguments"], kind.dtype)).example_value()
         constants[node.outputs[0]] = table.reshape(kind.shape)
     nodes = tuple(node for node in graph.nodes if node not in made)
     return cast("Executor", _Executor(graph.with_(nodes=nodes, types=types, constants=constants), follows))
 
 
 def _value(value: Any, kind: TensorType) -> Any:
-    return np.asarray(value_at_hand(value, kind.dtype), kind.dtype) if is_tensor(kind) else value
+    return np.asarray(example_array(value, kind.dtype), kind.dtype) if is_tensor(kind) else value
 
 
 def _shown(follows: GraphBreak | None) -> Any:

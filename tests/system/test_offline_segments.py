@@ -234,7 +234,7 @@ def test_a_preview_lists_what_a_file_of_segments_would_hold(config: Config, tmp_
     report = preview(tmp_path / "net.onnx", config=config)
     assert report.built == 0
     assert len(report.operators) > 3
-    assert report.cuts == ("NonZero NonZero_2",)
+    assert report.breaks == ("NonZero NonZero_2",)
     assert report.host == {"NonZero": 1}
     checked = check(tmp_path / "net.onnx", config=config)
     assert checked.failed == ()

@@ -137,7 +137,7 @@ def test_the_report_is_of_all_segments_that_were_met(stored: tuple[Path, Path]) 
     assert net.report.host["NonZero"] == 1
     assert {"Loop", "If"}.isdisjoint(net.report.host)
     assert len(net.report.operators) >= 5
-    assert {"NonZero", "Loop", "If", "ReduceSum"} == {each.split()[0] for each in net.report.cuts}
+    assert {"NonZero", "Loop", "If", "ReduceSum"} == {each.split()[0] for each in net.report.breaks}
     assert "in parts, cut at" in str(net.report)
     assert "in parts, cut at" in net.report._repr_html_()
 

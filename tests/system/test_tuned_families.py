@@ -17,7 +17,7 @@ from opbuild.lowering.lower import lower
 from opbuild.lowering.tuned import Tuned
 from opbuild.pipeline.setup import set_up
 from opbuild.tuning import tuner
-from opbuild.tuning.forms import Chosen
+from opbuild.tuning.forms import FixedAnswers
 from support.tuned_records import record, remember
 
 pytestmark = pytest.mark.usefixtures("kept_objects")
@@ -77,7 +77,7 @@ def test_each_candidate_computes_what_the_default_does(case: str, tmp_path: Path
 
     usual, expected = built(tmp_path / "cache")
     setup = set_up(Config.from_environment(op_compiler_cache_mode="disable"), None, None)
-    asked = Tuned(Chosen({}))
+    asked = Tuned(FixedAnswers({}))
     lower(tuner._graph(model.SerializeToString(), setup, {})[0], host_level(), Options(chooser=asked))
     tried = 0
     for question, found in asked.asked.items():

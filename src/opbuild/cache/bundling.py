@@ -227,7 +227,7 @@ def networks_of(source: ModelSource, shapes: Shapes, session: Session) -> list[t
     images = session.stores.images
     key = images.key(source.declaration.name, source.digest, source.types(shapes))
     own = images.made_by(key, needed.programs[0].answers)
-    opened = [] if images.is_stored(own) else list(images.open_networks(source))
+    opened = [] if images.is_stored(own) else list(images.dynamic_networks(source))
     return opened or [(own, needed.kernels)]
 
 

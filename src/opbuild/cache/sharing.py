@@ -251,7 +251,7 @@ def _of_models(
         own = stores.images.own(untuned, remote.networks.answers(untuned))
         if own is None:
             own = stores.images.made_by(untuned, _planned(source, signature, session).programs[0].answers)
-        is_lacking = isinstance(_stored(own, setup), Reason) and not any(stores.images.open_networks(source))
+        is_lacking = isinstance(_stored(own, setup), Reason) and not any(stores.images.dynamic_networks(source))
         manifest = remote.networks.manifest(own)
         absent = manifest.elsewhere if isinstance(manifest, Reason) else ""
         if isinstance(manifest, Reason) and manifest.code != ABSENT:
@@ -284,7 +284,7 @@ def _with_symbolic_extents(source: ModelSource, stores: Stores, remote: Remote) 
     """Return the networks of a model that are there and are for several sizes."""
     found = list[Manifest]()
     for number in count():
-        manifest = remote.networks.manifest(stores.images.open_key(source, number))
+        manifest = remote.networks.manifest(stores.images.dynamic_key(source, number))
         if isinstance(manifest, Reason):
             return found
         found.append(manifest)

@@ -88,5 +88,5 @@ def show_report(report: Report, *, planned: bool = False) -> None:
         say(report.variants)
     for name, count in sorted(report.host.items()):
         say(f"no kernel yet, runs on the host: {count} x {name}")
-    for cut in report.cuts if planned else ():
-        say(f"in parts: what follows {cut} is bound when the network is called")
+    for node in report.breaks if planned else ():
+        say(f"in parts: what follows {node} is bound when the network is called")

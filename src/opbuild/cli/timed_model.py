@@ -73,7 +73,7 @@ def built_and_timed(
                 check=lambda ports: check_inputs(ports, given, input_shapes),
             )  # fmt: skip
     data = None
-    if timed or not network.bound_inputs or network.report.cuts:
+    if timed or not network.bound_inputs or network.report.breaks:
         data = complete_inputs(ports_of(network), given, seed, input_shapes, served)
         network.run(data)  # builds what is not bound until values are there: sizes that are open, and later segments
     picture.built()

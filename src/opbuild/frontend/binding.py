@@ -17,10 +17,10 @@ from opbuild.errors import InvalidModelError, ModelError, RunError, UnsupportedO
 from opbuild.frontend.block import Block
 from opbuild.frontend.indices import checked
 from opbuild.frontend.onnx_upgrade import upgrade
-from opbuild.frontend.open_binder import OpenBinder
 from opbuild.frontend.open_values import decides, evaluate_open, is_open_value
 from opbuild.frontend.remainder import Known, Names, computed
 from opbuild.frontend.rewritten import rewrites
+from opbuild.frontend.symbolic_binder import SymbolicBinder
 from opbuild.graph.breaks import HOST_VALUE
 from opbuild.graph.extents import is_open
 from opbuild.graph.passes.blame import blaming
@@ -49,7 +49,7 @@ class Call(NamedTuple):
     opset: int
 
 
-class NodeBinder(OpenBinder):
+class NodeBinder(SymbolicBinder):
     """Builds one graph from nodes that call values by the model's names.
 
     Args:

@@ -87,7 +87,7 @@ def _has_no_kernel(node: Node, types: Sequence[Any], values: Values) -> bool:
 DECISIONS: Mapping[tuple[str, str], Decision] = {
     ("", op_type): decision
     for decision, op_types in {
-        _never: ("AffineGrid", "BlackmanWindow", "CenterCropPad", "HammingWindow", "HannWindow", "SequenceMap"),
+        _never: ("AffineGrid", "BlackmanWindow", "HammingWindow", "HannWindow", "SequenceMap"),
         _has_one_type: ("Attention",),
         _is_step: ("Celu",),
         _is_empty: ("DynamicQuantizeLinear",),

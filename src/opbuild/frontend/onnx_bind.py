@@ -19,7 +19,7 @@ from opbuild.frontend.block import Block, Declared, blocks
 from opbuild.frontend.expansion import function_of, is_foreign, may_take_function, takes_function
 from opbuild.frontend.onnx_messages import FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 from opbuild.frontend.onnx_read import DataFiles, opsets, to_array
-from opbuild.frontend.open_values import is_open_value, type_at_hand, value_at_hand
+from opbuild.frontend.open_values import example_array, example_type, is_open_value
 from opbuild.frontend.rewritten import rewrites
 from opbuild.graph.breaks import is_tensor
 from opbuild.graph.label_tables import MAPPED
@@ -60,10 +60,10 @@ class Binder(NodeBinder):
         types = [self.type_of(name) if name else None for name in node.inputs]
         if not all(each is None or is_tensor(each) for each in types):
             return None
-        at_hand = [each and type_at_hand(each) for each in types]
+        examples = [each and example_type(each) for each in types]
         pairs = zip(node.inputs, types, strict=True)
-        values = [value_at_hand(self._constants.get(name), each.dtype if each else "") for name, each in pairs]
-        if not takes_function(node, at_hand, values):
+        values = [example_array(self._constants.get(name), each.dtype if each else "") for name, each in pairs]
+        if not takes_function(node, examples, values):
             return None
         function = function_of(node, types[: len(types) - len(node.attrs.get("captures", ()))], opset)
         return None if function is None else self._call(node, function)

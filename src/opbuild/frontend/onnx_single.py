@@ -11,7 +11,7 @@ from onnx import numpy_helper, shape_inference
 
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.frontend.onnx_schemas import newest_of
-from opbuild.graph.extents import Extent, at_hand
+from opbuild.graph.extents import Extent, example_value
 from opbuild.graph.shape_rules import ONNX_DTYPES, ONNX_NUMBERS, Call, NoTensorError, UnknownTypeError
 from opbuild.graph.types import Array, Node, TensorType
 
@@ -71,7 +71,7 @@ def infer_single(
         if each is None:
             continue
         values.append(
-            onnx.helper.make_tensor_value_info(name, ONNX_NUMBERS[each.dtype], tuple(map(at_hand, each.shape)))
+            onnx.helper.make_tensor_value_info(name, ONNX_NUMBERS[each.dtype], tuple(map(example_value, each.shape)))
         )
         if constant is not None and constant.size <= _VALUE_LIMIT:
             initializers.append(numpy_helper.from_array(np.asarray(constant, order="C"), name))

@@ -27,7 +27,7 @@ _MOVES = {
 """Operators that only move elements, and the inputs that have them; Concat moves those of all."""
 
 _SHAPES = {
-    **dict.fromkeys(("Reshape", "Expand", "Pad", "Tile", "Split"), (1,)),
+    **dict.fromkeys(("CenterCropPad", "Expand", "Pad", "Reshape", "Split", "Tile"), (1,)),
     "Slice": (1, 2, 4),
     "Resize": (2, 3),
 }
@@ -55,14 +55,14 @@ def fixed(value: Array, dtype: str) -> Array:
     )
 
 
-def value_at_hand(value: Array | None, dtype: str) -> Any:
+def example_array(value: Array | None, dtype: str) -> Any:
     """Return a value as it is in the size at hand, which decides nothing that lasts."""
     if value is None or not is_open_value(value):
         return value
     return np.array([value_of(each) for each in value.reshape(-1).tolist()], dtype).reshape(value.shape)
 
 
-def type_at_hand(kind: TensorType) -> TensorType:
+def example_type(kind: TensorType) -> TensorType:
     """Return a type as it is in the size at hand, which decides nothing that lasts."""
     return TensorType(kind.dtype, tuple(map(value_of, kind.shape)))
 

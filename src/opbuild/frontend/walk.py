@@ -50,7 +50,7 @@ class Walked:
     """One segment of a network, bound.
 
     Attributes:
-        graph: The part.
+        graph: The segment.
         follows: What comes after it; None: the segment is a whole network.
         remainder: What is to be bound behind the break, as far as it is known; None at the end.
         body: The body of the break's Loop, Scan or SequenceMap, whose own inputs have no types yet.

@@ -41,7 +41,10 @@ T = TypeVar("T")
 MOST_TERMS = 64
 """Terms of a polynomial; an extent that would have more is no longer open."""
 
-EXAMPLES = (419, 431, 401, 443, 409, 433, 421, 439, 461)
+MOST_VALUES = 4
+"""Values of a number that are told apart; one that may have more is no longer open."""
+
+TYPICAL = (419, 431, 401, 443, 409, 433, 421, 439, 461)
 """Extents of inputs in a size that is like most."""
 
 
@@ -156,14 +159,18 @@ class Extents:
         return least
 
     def _least_without_quotient(self, polynomial: Polynomial) -> float:
-        """Return what ``least`` does, by what is divided: a remainder lies below its divisor."""
+        """Return what ``least`` does, by what is divided, as a remainder lies below its divisor, or by both of two."""
         single = [(monomial[0], factor) for monomial, factor in polynomial if len(monomial) == 1]
-        alone = [(variable, factor) for variable, factor in single if self._divisor(variable) > 0]
+        alone = [(variable, factor) for variable, factor in single
+                 if self._divisor(variable) > 0 or self.variables[variable].operation in ("max", "min")]  # fmt: skip
         if not alone:
             return float("-inf")
         variable, factor = max(alone)  # what is divided is made of earlier ones
         found, divisor = self.variables[variable], self._divisor(variable)
         others = added(polynomial, scaled((((variable,), 1),), -factor))
+        if found.operation in ("max", "min"):
+            bounds = [self.least(added(others, scaled(side, factor))) for side in (found.left, found.right)]
+            return min(bounds) if (found.operation == "max") == (factor < 0) else max(bounds)
         if found.operation == "%":
             return self.least(others) + min(0, factor * (divisor - 1))
         times = added(scaled(others, divisor), scaled(found.left, factor))  # and less factor * a remainder
@@ -176,12 +183,12 @@ class Extents:
         right = found.right if found.operation in ("//", "%") else ()
         return right[0][1] if len(right) == 1 and not right[0][0] else 0
 
-    def at_example(self, polynomial: Polynomial) -> int:
+    def typical_value(self, polynomial: Polynomial) -> int:
         """Return a polynomial's value where no extent of the inputs is 1, nor as great as another one."""
         values: list[Any] = []
         for number, each in enumerate(self.variables):
             if each.operation in ("input", "index"):
-                values.append(EXAMPLES[number % len(EXAMPLES)] if each.operation == "input" else 0)
+                values.append(TYPICAL[number % len(TYPICAL)] if each.operation == "input" else 0)
                 continue
             left, right = (_filled(side, values) for side in (each.left, each.right))
             try:
@@ -241,6 +248,8 @@ class Extents:
             known = self._known[operation, left, right] = len(self.variables) - 1
             if least > 0:
                 self._bounds[known] = least
+            if operation in ("<", "=="):  # it is 0 or 1, and so its own square
+                add_rule(self._rules, (((known,), -1), ((known, known), 1)))
         return (((known,), 1),)
 
     def flag(self, polynomial: Polynomial, value: int) -> int | Extent:
@@ -446,8 +455,8 @@ def is_open(extents: Iterable[Any]) -> bool:
     return any(isinstance(extent, Extent) for extent in extents)
 
 
-def at_hand(extent: int | Extent) -> int:
-    """Return an extent's value in the size at hand, which decides nothing that lasts."""
+def example_value(extent: int | Extent) -> int:
+    """Return the example value of an extent, that of the size at hand, which decides nothing that lasts."""
     return extent.value if isinstance(extent, Extent) else int(extent)
 
 
@@ -497,9 +506,9 @@ def divides(one: int | Extent, other: int | Extent) -> bool:
     return not divided(left, right)[1]
 
 
-def at_example(number: int | Extent) -> int:
-    """Return a number's value in a size that is like most: whoever asks is right in any order, and fast in this one."""
-    return number.owner.at_example(number.polynomial) if isinstance(number, Extent) else int(number)
+def typical_value(number: int | Extent) -> int:
+    """Return the value of a number in a size like most: whoever asks is right in any order, and fast in this one."""
+    return number.owner.typical_value(number.polynomial) if isinstance(number, Extent) else int(number)
 
 
 def at_most(extent: int | Extent) -> Any:
@@ -508,6 +517,15 @@ def at_most(extent: int | Extent) -> Any:
         return extent
     least = extent.owner.least(scaled(extent.polynomial, -1))
     return -least if isinstance(least, int) else extent
+
+
+def values_of(number: int | Extent) -> Sequence[int]:
+    """Return the values that a number may have at any size, if its bounds are known; else its one here, a condition."""
+    most = at_most(number)
+    if not isinstance(number, Extent) or isinstance(most, Extent):
+        return (int(number),)
+    least = number.owner.least(number.polynomial)
+    return range(int(least), most + 1) if most - least < MOST_VALUES else (int(number),)
 
 
 def as_extent(number: Any) -> int:

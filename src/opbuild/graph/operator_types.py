@@ -10,7 +10,7 @@ from opbuild.graph import user_operators
 from opbuild.graph.passes.infer import types_with_rule
 
 WITHOUT_RULE = frozenset((
-    "AffineGrid", "Attention", "BitCast", "BlackmanWindow", "CausalConvWithState", "CenterCropPad", "Col2Im",
+    "AffineGrid", "Attention", "BitCast", "BlackmanWindow", "CausalConvWithState", "Col2Im",
     "Compress", "ConcatFromSequence", "Constant", "DFT", "DeformConv", "Det", "GRU",
     "HammingWindow", "HannWindow", "If", "ImageDecoder", "LSTM", "LinearAttention", "Loop", "MaxRoiPool",
     "MelWeightMatrix", "Multinomial", "NegativeLogLikelihoodLoss", "NonMaxSuppression", "NonZero",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.graph.extents import Extent, at_hand
+from opbuild.graph.extents import Extent, example_value
 from opbuild.graph.types import Array
 
 TABLE, LONGEST = 4096, 2**18
@@ -19,6 +19,6 @@ def table_slice(bounds: Sequence[Any], dtype: str) -> Array | None:
     start, limit, delta = bounds
     if not np.issubdtype(np.dtype(dtype), np.integer) or isinstance(delta, Extent) or delta <= 0 or start < 0:
         return None
-    count = max(TABLE, 1 << (4 * at_hand(limit)).bit_length())
+    count = max(TABLE, 1 << (4 * example_value(limit)).bit_length())
     fits = count <= min(LONGEST, int(np.iinfo(dtype).max)) and limit <= count
     return np.arange(count, dtype=dtype) if fits else None

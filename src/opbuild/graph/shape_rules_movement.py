@@ -170,6 +170,20 @@ def pad(call: Call) -> Types:
     return (TensorType(call.dtype(0), tuple(x)),)
 
 
+@rule("CenterCropPad")
+def center_crop_pad(call: Call) -> Types:
+    """The extents that the second input lists, on some axes."""
+    x, wanted = list(call.shape(0)), call.ints(1)
+    axes = call.axes(tuple(call.attr("axes", ())) or range(len(x)), len(x))
+    if len(wanted) != len(axes):
+        call.fail(f"{counted(len(wanted), 'extent')} for {counted(len(axes), 'axis', 'axes')}")
+    if any(extent < 0 for extent in wanted):
+        call.fail(f"the extents {list(wanted)} are not all positive")
+    for axis, extent in zip(axes, wanted, strict=True):
+        x[axis] = extent
+    return (TensorType(call.dtype(0), tuple(x)),)
+
+
 @rule("InRange", domain="opbuild")
 def in_range(call: Call) -> Types:
     """What it is given."""

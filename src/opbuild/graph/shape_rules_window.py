@@ -8,6 +8,7 @@ from typing import NoReturn
 from opbuild.graph.extents import is_at_least
 from opbuild.graph.shape_rules import Call, Shape, Types, rule, same_dtype
 from opbuild.graph.types import MOST_ELEMENTS, TensorType
+from opbuild.graph.undecided import greater
 from opbuild.graph.weight_layout import block_shape, plain_shape
 from opbuild.text.plural import counted
 
@@ -44,7 +45,7 @@ def window_pads(call: Call, spatial: Shape, kernel: Sequence[int]) -> tuple[int,
     strides, dilations = _list(call, "strides", count, 1), _list(call, "dilations", count, 1)
     begins, ends = [], []
     for extent, size, stride, dilation in zip(spatial, kernel, strides, dilations, strict=True):
-        total = max((-(-extent // stride) - 1) * stride + (size - 1) * dilation + 1 - extent, 0)
+        total = greater((-(-extent // stride) - 1) * stride + (size - 1) * dilation + 1 - extent, 0)
         less, more = total // 2, total - total // 2
         begins.append(less if mode == "SAME_UPPER" else more)
         ends.append(more if mode == "SAME_UPPER" else less)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.graph import resampling, windows
-from opbuild.graph.extents import Extent, at_hand
+from opbuild.graph.extents import Extent, example_value
 from opbuild.graph.number_operations import from_bits
 from opbuild.graph.reals import bits_of
 from opbuild.graph.types import Array
@@ -69,9 +69,9 @@ class Table(NamedTuple):
     name: str
     arguments: tuple[Any, ...]
 
-    def at_hand(self) -> Array:
+    def example_value(self) -> Array:
         """Return it for the size at hand."""
-        return TABLES[self.name](*map(_at_hand, self.arguments))
+        return TABLES[self.name](*map(_example, self.arguments))
 
     @property
     def is_open(self) -> bool:
@@ -83,7 +83,7 @@ def _is_open(values: Sequence[Any]) -> bool:
     return any(_is_open(each) if isinstance(each, tuple) else isinstance(each, Extent) for each in values)
 
 
-def _at_hand(value: Any) -> Any:
+def _example(value: Any) -> Any:
     if isinstance(value, tuple):
-        return tuple(map(_at_hand, value))
-    return at_hand(value) if isinstance(value, Extent) else value
+        return tuple(map(_example, value))
+    return example_value(value) if isinstance(value, Extent) else value

@@ -12,7 +12,7 @@ from opbuild.families.blocked import blocks
 from opbuild.families.catalogue import find
 from opbuild.families.family import Dims
 from opbuild.graph.constants import Constants
-from opbuild.graph.extents import always_equal, at_hand, is_open, same_shape
+from opbuild.graph.extents import always_equal, example_value, is_open, same_shape
 from opbuild.graph.tables import Table, numbers_of
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.kernel.level import Level
@@ -172,7 +172,7 @@ class Lowering:
     def _numbers(self, name: str) -> Plain:
         kind = self.type(name)
         made = Table("numbers", (numbers_of(self.graph.constants[name], kind.dtype), kind.dtype))
-        storage = Storage("constant", kind.dtype, kind.shape, pack=made.at_hand, table=made)
+        storage = Storage("constant", kind.dtype, kind.shape, pack=made.example_value, table=made)
         self._plain[name] = Plain(storage, kind.shape, dense_strides(kind.shape))
         return self._plain[name]
 
@@ -370,13 +370,15 @@ class Lowering:
 
     def _kernel_call(self, call: Pending, views: tuple[View, ...], repeated: Repeated | None = None) -> KernelCall:
         self.site = call.nodes
-        self._repetitions.is_elsewhere = repeated is not None and not at_hand(repeated.count)
+        self._repetitions.is_elsewhere = repeated is not None and not example_value(repeated.count)
         desc, views = (call.make, views) if isinstance(call.make, OpDesc) else call.make(views)
         if self.options.chooser is not None:
             desc, views = self.options.chooser.serve(desc, views)
         if self._repetitions.is_elsewhere:
             return KernelCall(desc, views, call.nodes, 0, repeated)
-        dims = tuple(tuple((at_hand(extent), at_hand(stride)) for extent, stride in view.dims) for view in views)
+        dims = tuple(
+            tuple((example_value(extent), example_value(stride)) for extent, stride in view.dims) for view in views
+        )
         work = self._works.get((desc, dims))
         if work is None:
             work = self._works[desc, dims] = self._work(call, desc, dims)

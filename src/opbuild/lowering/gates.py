@@ -11,7 +11,7 @@ from math import prod
 
 from opbuild.graph.constants import numbers_of
 from opbuild.graph.elementwise import Elementwise, elementwise_of
-from opbuild.graph.extents import at_hand, is_open
+from opbuild.graph.extents import example_value, is_open
 from opbuild.graph.factors import magnitudes
 from opbuild.graph.types import Node
 from opbuild.kernel.opdesc import HIGH_PRECISION
@@ -86,6 +86,6 @@ def _serves(lowering: Lowering, product: str) -> bool:
         window_of(lowering, conv, kernel)
     except NotServedError:  # the host takes it
         return False
-    if at_hand(prod(lowering.type(product).shape[2:])) < POSITIONS * outputs:
+    if example_value(prod(lowering.type(product).shape[2:])) < POSITIONS * outputs:
         return False
     return magnitudes(lowering.graph.constants[weights]).least >= LEAST_WEIGHT

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from opbuild.graph.extents import at_most
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.operands import ZEROS, Blocked, BlockedPhase, Plain, Storage
 from opbuild.lowering.transfer import copy
@@ -27,6 +28,8 @@ def with_halo(
         known: The number if it is known.
         name: The value's name, for reports.
     """
+    left, top, right, bottom = map(at_most, sides)  # one that follows from the size is filled as far as any reaches
+    sides = left, top, right, bottom
     if not any(sides):
         return value
     owner, _ = value.storage.root()

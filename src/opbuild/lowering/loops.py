@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from opbuild.graph.extents import at_example
+from opbuild.graph.extents import typical_value
 from opbuild.lowering.strided import merge
 from opbuild.platform.records import dataclass
 from opbuild.program import View
@@ -70,7 +70,7 @@ def collapse(views: Sequence[View]) -> Loops:
         views: The operands; the last one is the output, whose memory decides the order.
     """
     dims = [view.dims for view in views]
-    order = sorted(range(len(dims[-1])), key=lambda index: abs(at_example(dims[-1][index][1])))[::-1]
+    order = sorted(range(len(dims[-1])), key=lambda index: abs(typical_value(dims[-1][index][1])))[::-1]
     extents, strides = merge([dims[-1][index][0] for index in order], [[own[i][1] for i in order] for own in dims])
     if not extents:
         extents, strides = (1,), [(1,)] * len(views)

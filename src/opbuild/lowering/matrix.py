@@ -21,7 +21,7 @@ from opbuild.families.gemv import family as gemv
 from opbuild.families.matmul import family as matmul
 from opbuild.families.matmul.layouts import PANEL
 from opbuild.files.pages import new_pages
-from opbuild.graph.extents import always_equal, at_hand, is_at_least, is_one, same_shape
+from opbuild.graph.extents import always_equal, example_value, is_at_least, is_one, same_shape
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, HIGH_PRECISION, Dim, Operand
 from opbuild.lowering.context import Lowering
@@ -284,11 +284,11 @@ def _emit(lowering: Lowering, product: Product, layout: str, batches: int) -> No
 
 def _is_far_apart(product: Product) -> bool:
     """Return whether the left operand's numbers of a sum lie so far apart, and are so many, that it is to be copied."""
-    *batch, m, k = map(at_hand, product.lhs.shape)
-    strides = list(map(at_hand, product.lhs.strides))
+    *batch, m, k = map(example_value, product.lhs.shape)
+    strides = list(map(example_value, product.lhs.strides))
     is_repeated = any(step == 0 and extent > 1 for extent, step in zip(batch, strides, strict=False))
     is_turned = strides[-1] != 1 and m > 1 and not is_repeated
-    return is_turned and k >= LEAST_SUMMED and at_hand(product.out.shape[-1]) >= LEAST_COLUMNS
+    return is_turned and k >= LEAST_SUMMED and example_value(product.out.shape[-1]) >= LEAST_COLUMNS
 
 
 def _turned_once(lowering: Lowering, product: Product) -> Product:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Any, TypeVar
 
-from opbuild.graph.extents import Extent, at_example, at_hand
+from opbuild.graph.extents import Extent, example_value, typical_value
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.lowering.context import Chooser
 from opbuild.lowering.pending import Made
 from opbuild.platform.records import replace
-from opbuild.program import Question, View
+from opbuild.program import VariantChoice, View
 
 V = TypeVar("V")
 
@@ -23,12 +23,12 @@ class Recording(Chooser):
         chosen: Answers for that size.
 
     Attributes:
-        questions: What was asked.
+        choices: What was asked, and answered.
     """
 
     def __init__(self, chosen: Chooser) -> None:
         self._chosen = chosen
-        self.questions: list[Question] = []
+        self.choices: list[VariantChoice] = []
 
     def serve(self, desc: OpDesc, views: tuple[View, ...]) -> Made:
         """Return the very call; what a descriptor holds of open extents, it holds of this size alone."""
@@ -38,11 +38,11 @@ class Recording(Chooser):
     def choose(self, site: tuple[str, ...], function: Callable[..., V], arguments: tuple[Any, ...]) -> V:
         """Return the variant for the size at hand, or for another one where it is not for that; it decides nothing."""
         if self.is_elsewhere:
-            found = function(*_filled(arguments, at_example))
+            found = function(*_filled(arguments, typical_value))
         else:
-            found = self._chosen.choose(site, function, _filled(arguments, at_hand))
+            found = self._chosen.choose(site, function, _filled(arguments, example_value))
         answer: V = copy(found)  # by which the question is known of what it answers
-        self.questions.append(Question(function, arguments[:-1], answer))
+        self.choices.append(VariantChoice(function, arguments[:-1], answer))
         return answer
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from opbuild.graph.extents import ClosedError, Extent, at_hand
+from opbuild.graph.extents import ClosedError, Extent, example_value
 from opbuild.program import Repeated
 
 
@@ -51,7 +51,7 @@ class Repetitions:
         Nothing that they write may be read elsewhere, but what other calls write where it is 0.
         """
         first, before = len(self._calls), self.is_elsewhere
-        self.is_elsewhere = before or not at_hand(flag)
+        self.is_elsewhere = before or not example_value(flag)
         yield
         self.is_elsewhere = before
         if isinstance(flag, Extent):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from opbuild.graph.extents import always_equal, at_example, divides, is_at_least, is_one, same_shape
+from opbuild.graph.extents import always_equal, divides, is_at_least, is_one, same_shape, typical_value
 from opbuild.kernel.opdesc import FREE
 from opbuild.lowering.operands import Plain, dense_strides
 
@@ -57,7 +57,7 @@ def _alike(own: Sequence[int], wanted: Sequence[int]) -> tuple[int, int] | None:
     """Return how many extents at the beginning of both are surely as many elements; None if none are."""
     extent, taken, count, last = own[0], 1, wanted[0], 1
     while not always_equal(count, extent):
-        if divides(count, extent) or (at_example(count) < at_example(extent) and not divides(extent, count)):
+        if divides(count, extent) or (typical_value(count) < typical_value(extent) and not divides(extent, count)):
             if last == len(wanted):
                 return None
             count, last = count * wanted[last], last + 1

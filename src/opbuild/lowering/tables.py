@@ -21,5 +21,5 @@ def table(lowering: Lowering, name: str, arguments: tuple[Any, ...], shape: tupl
     """
     made = Table(name, arguments)
     if not made.is_open:
-        return lowering.packed((), f"{name} {arguments}", shape, dtype, made.at_hand)
-    return Plain(Storage("constant", dtype, shape, pack=made.at_hand, table=made), shape, dense_strides(shape))
+        return lowering.packed((), f"{name} {arguments}", shape, dtype, made.example_value)
+    return Plain(Storage("constant", dtype, shape, pack=made.example_value, table=made), shape, dense_strides(shape))

@@ -119,7 +119,7 @@ class Tuned(Chooser):
         return asked
 
 
-class Chosen:
+class FixedAnswers:
     """Answers that were decided."""
 
     def __init__(self, choices: Mapping[Question, Variant | None]) -> None:

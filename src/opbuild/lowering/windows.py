@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import product
 
-from opbuild.graph.extents import at_most, is_one
+from opbuild.graph.extents import as_extent, at_most, is_one, may_reach, values_of
 from opbuild.graph.shape_rules import Call
 from opbuild.graph.shape_rules_window import window_pads
 from opbuild.graph.types import Node
+from opbuild.graph.undecided import is_equal
 from opbuild.lowering.context import Lowering, NotServedError
-from opbuild.platform.records import dataclass
+from opbuild.platform.records import dataclass, replace
 
 Pair = tuple[int, int]
 """Two numbers, x first."""
@@ -64,6 +67,10 @@ class Window:
         """Whether any window reaches outside the input."""
         return any(self.halo)
 
+    def at_paddings(self) -> Iterator[Window]:
+        """Yield the window for each padding on the left and at the top that it may have at some size."""
+        return (replace(self, before=_pair(before)) for before in product(*map(values_of, self.before)))
+
     @property
     def misses(self) -> bool:
         """Whether some window has no tap inside the input: one that is dilated, or padded by its size or more."""
@@ -92,7 +99,7 @@ def spatial_pair(values: Sequence[int] | None, rank: int, default: int) -> Pair:
     Raises:
         NotServedError: If it does not have ``rank`` values.
     """
-    given = [int(value) for value in values] if values else [default] * rank
+    given = [as_extent(value) for value in values] if values else [default] * rank
     if len(given) != rank:
         raise NotServedError(f"an attribute has {len(given)} values for {rank} dimensions")
     return (given[0], default) if rank == 1 else (given[1], given[0])
@@ -117,11 +124,35 @@ def window_of(lowering: Lowering, node: Node, kernel: Sequence[int], outputs: st
     dilation = spatial_pair(node.attrs.get("dilations"), rank, 1)
     size, out = (width, height), (out_width, out_height)
     pads = window_pads(Call(node, [lowering.type(node.inputs[0])], [None]), data[2:], kernel)
-    if min(pads) < 0:
+    if any(pad < 0 for pad in pads):
         raise NotServedError("negative padding")
     before, after = spatial_pair(pads[:rank], rank, 0), spatial_pair(pads[rank:], rank, 0)
     dilation = _pair(1 if is_one(k) else d for k, d in zip(taps, dilation, strict=True))
     return Window(taps, stride, dilation, before, after, size, out)
+
+
+def each_padding(lowering: Lowering, window: Window, emit: Callable[[Window], object], axis: int = 0) -> None:
+    """Emit what computes a window by kernels that are for one padding on the left and at the top, known or symbolic.
+
+    A symbolic one, as of ``SAME`` at a stride, has a few values; there is a way for each.
+
+    Args:
+        lowering: What the calls are emitted to.
+        window: The window.
+        emit: Emits the calls of a window whose paddings from ``axis`` on are known.
+        axis: 0 for x, 1 for y.
+    """
+    if axis == len(window.before):
+        emit(window)
+        return
+
+    def emit_at(value: int) -> Callable[[], object]:
+        known = replace(window, before=_pair((*window.before[:axis], value, *window.before[axis + 1 :])))
+        return partial(each_padding, lowering, known, emit, axis + 1)
+
+    own = window.before[axis]
+    *others, last = values_of(own)
+    lowering.either([*((is_equal(own, value), emit_at(value)) for value in others), (1, emit_at(last))])
 
 
 def _pair(values: Iterable[int]) -> Pair:
@@ -134,7 +165,7 @@ def _misses(kernel: int, stride: int, dilation: int, before: int, size: int, out
     if (out - 1) * stride - before >= size:
         return True
     for start in range(-before, 0, stride):
-        if start + before >= out * stride:
+        if not may_reach(out * stride, start + before + 1):
             break
         first = -(start // dilation)  # the first tap that does not lie before the input
         if first >= kernel or start + first * dilation >= size:

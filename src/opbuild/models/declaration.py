@@ -51,6 +51,11 @@ class Declaration(NamedTuple):
         """Whether some input may have several shapes."""
         return any(shape is None or FREE in shape for _, _, shape in self.inputs)
 
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the inputs, -1 where an extent is open; none has an open rank."""
+        return tuple(shape or () for _, _, shape in self.inputs)
+
 
 def declaration_bytes(path: Path, declaration: Declaration, model: str, trust: Trust = PRIVATE) -> bytes:
     """Return what a file holds that remembers the declaration of the model with this digest."""

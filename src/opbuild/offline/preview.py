@@ -37,9 +37,9 @@ def preview(
     it is what ``compile`` would do, which takes a lower level's operators where nothing can be compiled. Operators are
     reported as ``built`` if they would be; their milliseconds are 0.
 
-    The report's ``cuts`` are the nodes of a network in segments behind which it is bound when it is called. An offline
-    model has the operators that made-up data lead to, which are reported too; without ``portable`` they are not, as
-    other data may lead to others.
+    The report's ``breaks`` are the nodes of a network in segments behind which it is bound when it is called. An
+    offline model has the operators that made-up data lead to, which are reported too; without ``portable`` they are
+    not, as other data may lead to others.
 
     Raises:
         ModelError: If the model is at fault.
@@ -58,7 +58,7 @@ def preview(
     host = Counter(each.node.op_type for each in needed.host.values())
     jobs = builder.plan(needed.kernels)
     level = session.setup.level_text_with(sum(job.is_borrowed for job in jobs))
-    return Report(needed.name, _explained(jobs, builder), host, level=level, cuts=plan.waits, tuned=_tuned(needed))
+    return Report(needed.name, _explained(jobs, builder), host, level=level, breaks=plan.waits, tuned=_tuned(needed))
 
 
 def _tuned(needed: Planned) -> dict[str, str]:

@@ -27,7 +27,7 @@ from opbuild.platform.sources import own_sources
 from opbuild.report import Clock, OperatorReport, Report
 from opbuild.runtime.binding import Binding, Bound, Shapes, Unserved
 from opbuild.runtime.blocks import Blocks
-from opbuild.runtime.dynamic import DynamicNetwork, Sized
+from opbuild.runtime.dynamic import DynamicNetwork, fitting
 from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.executor import Arena, Executor
 from opbuild.runtime.library import Library
@@ -72,7 +72,7 @@ class RangeBinder:
             if library is not None:
                 file.kernels.add({desc_from_json(parts): str(name) for parts, name in content["kernels"]}, library)
             model = _Model(str(content["model"]), Declaration(offline.name, inputs, outputs, ()))
-            first = FirstSegment(cast("ModelSource", model), [each.shape or () for each in inputs])
+            first = FirstSegment(cast("ModelSource", model), model.declaration.shapes)
             made = _Segments(file, segments)
             self._segments = Segments(cast("ModelSource", model), first, made)
             self._programs = made.programs(first)
@@ -188,17 +188,12 @@ class _Programs:
 
     def _bound(self, shapes: Shapes) -> Executor | None:
         """Return what runs a size: bound by the numbers of a program that suits it, if any does."""
-        other: Sized | None = None
-        for number, only in self._programs:
-            if only is not None:
-                if only == shapes:
-                    return self._fixed(number)
-                continue
-            found = self._network(number).bind(shapes, self._file.kernels.decide)
-            if found is not None and found.decision.suits:
-                return found.executor
-            other = other or found
-        return None if other is None else other.executor
+        own = next((number for number, only in self._programs if only == shapes), None)
+        if own is not None:
+            return self._fixed(own)
+        networks = (self._network(number) for number, only in self._programs if only is None)
+        found = fitting(networks, shapes, self._file.kernels.decide)
+        return None if found is None else found[1].executor
 
     def _network(self, number: int) -> DynamicNetwork:
         if number not in self._networks:

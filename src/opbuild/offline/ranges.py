@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
-from opbuild.errors import OpbuildError, ShapeError
+from opbuild.errors import ShapeError
 from opbuild.graph.breaks import GraphBreak
 from opbuild.graph.formulas import Formulas, Numbers
 from opbuild.kernel.opdesc import OpDesc
@@ -20,6 +20,7 @@ from opbuild.models.sizes import Sizes
 from opbuild.offline.file import PackedWeights
 from opbuild.offline.format import GRAPH, Section
 from opbuild.pipeline.stages import Assembled, HostNode, Planned, host_nodes
+from opbuild.pipeline.symbolic_lowering import kernels_for_all_sizes, symbolic_first
 from opbuild.platform.lazily import lazily
 from opbuild.platform.records import dataclass, replace
 from opbuild.platform.sources import own_sources
@@ -43,7 +44,7 @@ REFUSED = 8
 """As so many of the latter counts one that the network itself does not take, which has to be read to know that."""
 
 MOST_PROGRAMS = 64
-"""Programs of a segment, at most: where paddings follow from the size, each parity of each has its own."""
+"""Programs of a segment, at most, of one whose structure differs from size to size."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,9 +177,7 @@ class Search:
 
     def _look(self, segment: FileSegment, source: Source, shapes: Shapes) -> bool:
         """Look at a size; return whether it needs a program or a kernel that others do not."""
-        from opbuild.pipeline.symbolic_lowering import kernels_for_all_sizes
-
-        found, known = self._lowered(source, segment.inputs, shapes), len(self.kernels)
+        found, known = self._lowered(source, shapes), len(self.kernels)
         self.add(found.program.descriptors(), host_nodes(found.program))
         if any(each.serves(shapes) for each in segment.programs):
             return len(self.kernels) > known
@@ -193,16 +192,14 @@ class Search:
             self.kernels.setdefault(desc, nodes)
         self.host.update(host)
 
-    def _lowered(self, source: Source, inputs: Sequence[Declared], shapes: Shapes) -> Found:
+    def _lowered(self, source: Source, shapes: Shapes) -> Found:
         session = self._session
-        try:
-            return Found(*session.lower(source, [each.shape or () for each in inputs], shapes, Clock()), None)
-        except OpbuildError:
-            raise
-        except Exception:  # from what does not know symbolic extents
+
+        def fixed(_: BaseException | None) -> Found:
             graph = source.graph(shapes, Clock())
-            planned = session.plan([graph], Clock())
-            return Found(graph, planned.programs[0], shapes)
+            return Found(graph, session.plan([graph], Clock()).programs[0], shapes)
+
+        return symbolic_first(lambda: Found(*session.lower(source, shapes, Clock()), None), fixed)
 
     def planned(self, whole: Planned, segments: Sequence[FileSegment]) -> Planned:
         """Return all that is to be built: programs that are stored whole, then those of the segments."""

@@ -18,12 +18,12 @@ import numpy as np
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import ModelError, OpbuildError, ShapeError
 from opbuild.graph.breaks import Answer, GraphBreak
-from opbuild.graph.extents import at_hand
+from opbuild.graph.extents import example_value
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.pipeline.segmented import BoundSegment, Segments
 from opbuild.pipeline.segments import FirstSegment, Segment, Walk
 from opbuild.pipeline.source import Source
-from opbuild.pipeline.symbolic_lowering import symbolic_shapes
+from opbuild.pipeline.symbolic_lowering import symbolic_first, symbolic_shapes
 from opbuild.platform.records import dataclass, field
 from opbuild.program import Port
 from opbuild.report import Clock, Report
@@ -66,14 +66,8 @@ class Met:
 
     def bind(self, shapes: Shapes) -> Binding:
         """Return the segment for some shapes, with nothing that runs it."""
-        clock = Clock()
-        declared = [each.shape or () for each in self.source.declaration.inputs]
-        try:
-            graph = self.source.graph(symbolic_shapes(declared, shapes).shapes, clock)
-        except OpbuildError:
-            raise
-        except Exception:  # from what does not know symbolic extents
-            graph = self.source.graph(shapes, clock)
+        clock, symbolic = Clock(), symbolic_shapes(self.source.declaration.shapes, shapes).shapes
+        graph = symbolic_first(lambda: self.source.graph(symbolic, clock), lambda _: self.source.graph(shapes, clock))
         self.breaks[shapes] = graph.follows
         return Binding(cast("Executor", _Stand(self, shapes, graph)), Report(graph.name), is_new=True)
 
@@ -278,7 +272,7 @@ class _Stand:
     make: Callable[[Sequence[TensorType]], list[Array]]
 
     def __init__(self, met: Met, shapes: Shapes, graph: Graph) -> None:
-        types = {n: TensorType(each.dtype, tuple(map(at_hand, each.shape))) for n, each in graph.types.items()}
+        types = {n: TensorType(each.dtype, tuple(map(example_value, each.shape))) for n, each in graph.types.items()}
         self.inputs, self.outputs = (
             tuple(Port(name, types[name], 0) for name in names) for names in (graph.inputs, graph.outputs)
         )

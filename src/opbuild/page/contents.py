@@ -119,7 +119,7 @@ def gather(
 
     Args:
         report: What the build did.
-        runners: What runs the network, whole or in parts.
+        runners: What runs the network, whole or in segments.
         spans: What the build did when.
         profile: The times of a run.
         networks: By operator the names of the other networks that use it.

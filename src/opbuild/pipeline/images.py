@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from opbuild.kernel.opdesc import OpDesc
     from opbuild.pipeline.source import Source
     from opbuild.pipeline.stages import Assembled
-    from opbuild.runtime.image import OpenImage
+    from opbuild.runtime.image import DynamicImage
     from opbuild.runtime.weights import Packer
 
 _UNKNOWN = Reason("absent", "there is none yet with the variants that tuning chooses")
@@ -121,7 +121,7 @@ class Images:
         loaded = Library(library, self._setup.config.num_threads) if library else None
         return Executor(record, loaded, constants, evaluate, self.blocks)
 
-    def open_key(self, source: Source, number: int) -> ImageKey:
+    def dynamic_key(self, source: Source, number: int) -> ImageKey:
         """Return the key of one of a source's networks with symbolic extents, counted from 0.
 
         Which extents are symbolic in it is among its conditions.
@@ -135,19 +135,19 @@ class Images:
         """Return whether a network of this very key is stored."""
         return not isinstance(self._store.networks.lookup(key), Reason)
 
-    def open_networks(self, source: Source) -> Iterator[tuple[ImageKey, Mapping[OpDesc, tuple[str, ...]]]]:
+    def dynamic_networks(self, source: Source) -> Iterator[tuple[ImageKey, Mapping[OpDesc, tuple[str, ...]]]]:
         """Yield the keys of the stored networks of a source that have symbolic extents, and the kernels of each."""
         for number in count():
-            key = self.open_key(source, number)
-            found = self.load_open(key)
+            key = self.dynamic_key(source, number)
+            found = self.load_dynamic(key)
             if found is None:
                 return
             yield self.own(key) or key, dict.fromkeys(found.symbols, ())
 
-    def load_open(self, key: ImageKey) -> OpenImage | None:
+    def load_dynamic(self, key: ImageKey) -> DynamicImage | None:
         """Return a stored network with symbolic extents, None if there is none that may be used."""
         own = self.own(key) if self._setup.starts_stored else None
-        found = None if own is None else self._store.load_open(own)
+        found = None if own is None else self._store.load_dynamic(own)
         return None if isinstance(found, Reason) else found
 
     def keep(self, key: ImageKey | None, network: Assembled, packer: Packer, then: Callable[[], None]) -> bool:

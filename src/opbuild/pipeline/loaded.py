@@ -11,11 +11,11 @@ from opbuild.graph.types import Array
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.records import replace
-from opbuild.runtime.dynamic import Chosen, Decision, Kernel
+from opbuild.runtime.dynamic import ChosenKernel, Decision, Kernel
 from opbuild.runtime.library import Library
 from opbuild.runtime.record import CHOICES, Record
 from opbuild.runtime.symbolic import argument, dims_of, run_kinds, symbolic_of
-from opbuild.runtime.symbols import NONE, Asked, Decided
+from opbuild.runtime.symbols import NONE, Decided, SymbolicChoice
 from opbuild.text.canonical import canonical_json
 
 Dims = list[tuple[tuple[int, int], ...]]
@@ -62,30 +62,30 @@ class LoadedKernels:
         """
         symbolic, known = symbolic_of(record), numbers.tolist()
         tuned = {(family, asked): choice for family, asked, choice in record.notes.get(CHOICES, ())}
-        answers = [self._answer(question, known, tuned) for question in symbolic.questions]
-        asked, run = zip(answers, symbolic.questions, strict=True), run_kinds(record, numbers)
-        idle = {each.question for number, each in enumerate(symbolic.decided) if number not in run}
+        answers = [self._answer(choice, known, tuned) for choice in symbolic.choices]
+        asked, run = zip(answers, symbolic.choices, strict=True), run_kinds(record, numbers)
+        idle = {each.choice for number, each in enumerate(symbolic.decided) if number not in run}
         suits = all((answer is not None) == each.answered or n in idle for n, (answer, each) in enumerate(asked))
-        chosen: list[Chosen | None] = []
+        chosen: list[ChosenKernel | None] = []
         replaced = set()
         for number, (each, dims) in enumerate(zip(symbolic.decided, dims_of(record, numbers), strict=True)):
-            answer = each.desc.variant if each.question == NONE else answers[each.question]
+            answer = each.desc.variant if each.choice == NONE else answers[each.choice]
             wanted = find(each.desc.family).without_limits(each.desc).variant if answer is None else answer
             if number not in run:  # at this size it is computed otherwise
                 same = next(iter(self._alike.get(self._meaning(each.desc), ())), None)
-                chosen.append(None if same is None else Chosen(same, 0))
+                chosen.append(None if same is None else ChosenKernel(same, 0))
                 continue
             kernel = self._best(each, wanted, dims)
             if kernel is None or kernel.desc.variant != wanted:
                 replaced.add(number)
-            chosen.append(None if kernel is None else Chosen(kernel, self._work(kernel.desc, dims)))
+            chosen.append(None if kernel is None else ChosenKernel(kernel, self._work(kernel.desc, dims)))
         return Decision(tuple(chosen), frozenset(replaced), suits)
 
-    def _answer(self, question: Asked, numbers: Sequence[int], tuned: Mapping[tuple[str, str], Any]) -> Any:
-        arguments = [argument(each, numbers) for each in question.arguments]
-        if tuned and (known := (question.family, canonical_json(arguments))) in tuned:
+    def _answer(self, choice: SymbolicChoice, numbers: Sequence[int], tuned: Mapping[tuple[str, str], Any]) -> Any:
+        arguments = [argument(each, numbers) for each in choice.arguments]
+        if tuned and (known := (choice.family, canonical_json(arguments))) in tuned:
             return tuned[known]
-        return find(question.family).choose(*arguments, self._machine)
+        return find(choice.family).choose(*arguments, self._machine)
 
     def _best(self, each: Decided, wanted: Any, dims: Dims) -> Kernel | None:
         exact = self._kernels.get(each.desc.canonical())

@@ -437,7 +437,7 @@ def merged(segments: Sequence[BoundSegment]) -> Report:
         operators=tuple(operators.values()),
         host=dict(host),
         steps=dict(steps),
-        cuts=tuple({each.path: f"{each.op_type} {each.node}" for each in breaks if each.kind != "end"}.values()),
+        breaks=tuple({each.path: f"{each.op_type} {each.node}" for each in breaks if each.kind != "end"}.values()),
         image=not reasons,
         image_reason=reasons[0] if reasons else "",
         notes={name: note for report in reports for name, note in report.notes.items()},

@@ -7,7 +7,6 @@ its inputs' extents are open. So it is lowered once, and bound to what data brin
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from opbuild.errors import BuildError
@@ -176,7 +175,7 @@ class Walk:
         Raises:
             BuildError: If it does not end as it did when it was bound.
         """
-        self._found = self._found or self._open(clock) or self._as_bound(self._shapes, clock)
+        self._found = self._found or self._walked(clock)
         if self._found is None:
             raise BuildError(
                 f"what comes after a segment of {self._segment.declaration.name} is not what was stored with it",
@@ -184,13 +183,11 @@ class Walk:
             )
         return self._found
 
-    def _open(self, clock: Clock) -> Walked | None:
-        from opbuild.pipeline.symbolic_lowering import symbolic_shapes  # a stored start needs none of it
+    def _walked(self, clock: Clock) -> Walked | None:
+        from opbuild.pipeline.symbolic_lowering import symbolic_first, symbolic_shapes  # stored starts need neither
 
-        declared = [each.shape or () for each in self._segment.declaration.inputs]
-        with suppress(Exception):  # from what does not know open extents: then it was not bound so
-            return self._as_bound(symbolic_shapes(declared, self._shapes).shapes, clock)
-        return None
+        symbolic = symbolic_shapes(self._segment.declaration.shapes, self._shapes).shapes
+        return symbolic_first(lambda: self._as_bound(symbolic, clock), lambda _: self._as_bound(self._shapes, clock))
 
     def _as_bound(self, shapes: Shapes, clock: Clock) -> Walked | None:
         found = self._segment.walk(shapes, clock)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from opbuild.families.catalogue import find
-from opbuild.graph.extents import Extents, at_hand
+from opbuild.graph.extents import Extents, example_value
 from opbuild.graph.types import Graph
 from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import FREE, OpDesc
@@ -17,9 +17,12 @@ from opbuild.lowering.lower import lower
 from opbuild.lowering.recording import Recording
 from opbuild.lowering.tuned import Nothing, Tuned
 from opbuild.pipeline.loaded import with_rank
+from opbuild.platform.background import without_frames
 from opbuild.platform.records import NamedTuple, replace
 from opbuild.program import KernelCall, Program, Symbols
 from opbuild.runtime.binding import Shapes
+
+T = TypeVar("T")
 
 
 class SymbolicShapes(NamedTuple):
@@ -46,7 +49,7 @@ class SymbolicShapes(NamedTuple):
         recording = Recording(options.chooser or Tuned(Nothing()))
         program = lower(graph, level, replace(options, chooser=recording))
         values = self.shapes[len(program.inputs) :]
-        return replace(program, symbols=Symbols(self.extents, self.places, values, recording.questions))
+        return replace(program, symbols=Symbols(self.extents, self.places, values, recording.choices))
 
 
 def symbolic_shapes(declared: Sequence[Sequence[int]], shapes: Shapes) -> SymbolicShapes:
@@ -70,6 +73,28 @@ def symbolic_shapes(declared: Sequence[Sequence[int]], shapes: Shapes) -> Symbol
             places.append((index, axis))
         opened.append(tuple(row))
     return SymbolicShapes(extents, tuple(opened), tuple(places))
+
+
+def symbolic_first(symbolic: Callable[[], T | None], fixed: Callable[[BaseException | None], T]) -> T:
+    """Return what is made with symbolic extents; where that fails, or gives nothing, what is made at fixed sizes.
+
+    Args:
+        symbolic: Makes the one; it may raise whatever does not know symbolic extents raises.
+        fixed: Makes the other, given what the former raised; what it raises itself is raised.
+    """
+    problem = None
+    try:
+        found = symbolic()
+        if found is not None:
+            return found
+    except Exception as error:
+        problem = without_frames(error)
+    return fixed(problem)
+
+
+def run_here(program: Program) -> set[OpDesc]:
+    """Return the kernels that a program runs at the size at which it was lowered."""
+    return {call.desc for call in program.calls if isinstance(call, KernelCall) and _is_run(call)}
 
 
 def kernels_for_all_sizes(
@@ -96,11 +121,17 @@ def _serving(call: KernelCall, alike: Sequence[OpDesc], program: Program) -> Ite
     if always is not None:
         yield always
         return
-    dims = [tuple((at_hand(extent), at_hand(stride)) for extent, stride in view.dims) for view in call.views]
-    is_run = call.repeated is None or at_hand(call.repeated.count) > 0
-    best = (each for each in alike if not is_run or each.problem(with_rank(each, dims)) is None)
+    dims = [
+        tuple((example_value(extent), example_value(stride)) for extent, stride in view.dims) for view in call.views
+    ]
+    best = (each for each in alike if not _is_run(call) or each.problem(with_rank(each, dims)) is None)
     yield from islice(best, 1)
     yield find(call.desc.family).without_limits(call.desc)
+
+
+def _is_run(call: KernelCall) -> bool:
+    """Return whether a call is run at the size at hand; other sizes may be computed in other ways."""
+    return call.repeated is None or example_value(call.repeated.count) > 0
 
 
 def _runs_always(desc: OpDesc, call: KernelCall, program: Program) -> bool:

@@ -8,7 +8,7 @@ one. Bindings of a bucket make the same calls, whose arguments are filled with t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -61,7 +61,7 @@ class Kernel(NamedTuple):
     function: Any
 
 
-class Chosen(NamedTuple):
+class ChosenKernel(NamedTuple):
     """The kernel that computes a class of calls in a size.
 
     Attributes:
@@ -82,12 +82,12 @@ class Decision(NamedTuple):
         suits: Whether lowering would have made the same calls: no family says otherwise.
     """
 
-    chosen: tuple[Chosen | None, ...]
+    chosen: tuple[ChosenKernel | None, ...]
     replaced: frozenset[int]
     suits: bool
 
     @property
-    def kernels(self) -> list[Chosen]:
+    def kernels(self) -> list[ChosenKernel]:
         """The kernel of each class of calls; none if one is missing."""
         found = [each for each in self.chosen if each is not None]
         return found if len(found) == len(self.chosen) else []
@@ -238,6 +238,22 @@ class DynamicNetwork:
         """For each buffer whose padding must be zero what its geometry is made of."""
         buffers, padding = self.record.buffers, symbolic_of(self.record).padding
         return {each.buffer: (each.name, buffers[each.buffer].dtype, each.geometry) for each in padding}
+
+
+def fitting(
+    networks: Iterable[DynamicNetwork], shapes: Shapes, decide: Decide, version: int = 0
+) -> tuple[int, Sized] | None:
+    """Return the number of a network that is for a size, and the size bound to it; None if none is.
+
+    The first one that suits the size is taken, else the first one that is for it; arguments as of ``bind``.
+    """
+    other: tuple[int, Sized] | None = None
+    for number, network in enumerate(networks):
+        found = network.bind(shapes, decide, version)
+        if found is not None and found.decision.suits:
+            return number, found
+        other = other or (found and (number, found))
+    return other
 
 
 class _Bucket:
@@ -397,7 +413,7 @@ def _bucket_of(extent: int) -> int:
     return extent if extent < EXACT else extent >> (extent.bit_length() - BITS) << EXACT | extent.bit_length()
 
 
-def _tasks(chosen: Chosen) -> int:
+def _tasks(chosen: ChosenKernel) -> int:
     return here().tasks(chosen.work, chosen.kernel.library.num_threads)
 
 

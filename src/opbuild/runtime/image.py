@@ -28,7 +28,7 @@ class Image(NamedTuple):
     constants: Sequence[Array]
 
 
-class OpenImage(NamedTuple):
+class DynamicImage(NamedTuple):
     """A stored program, verified, its constants mapped or copied.
 
     Attributes:
@@ -113,7 +113,7 @@ class ImageStore:
             self.networks.note(key, states)
         return constants
 
-    def load_open(self, key: ImageKey) -> OpenImage | Reason:
+    def load_dynamic(self, key: ImageKey) -> DynamicImage | Reason:
         """Return the program of ``key``, or why there is none that may be used."""
         stored = self._lookup(key)
         if isinstance(stored, Reason):
@@ -128,7 +128,7 @@ class ImageStore:
         constants = self._constants(key, record.constants, stored)
         if isinstance(constants, Reason):
             return constants
-        return OpenImage(record, dict(symbols), stored.library, constants)
+        return DynamicImage(record, dict(symbols), stored.library, constants)
 
     def save(
         self,

@@ -16,11 +16,11 @@ from opbuild.graph.repetition import parts
 from opbuild.graph.tables import Table
 from opbuild.graph.types import TensorType
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.program import Call, HostCall, KernelCall, Port, Program, Question, Symbols, View
+from opbuild.program import Call, HostCall, KernelCall, Port, Program, Symbols, VariantChoice, View
 from opbuild.runtime.assembly import host_step, storages
 from opbuild.runtime.record import Constant, KernelStep, Kind, Places, Ports, Record, Steps
 from opbuild.runtime.symbolic import problem
-from opbuild.runtime.symbols import NONE, Argument, Asked, Decided, Padding, Repetition, Symbolic
+from opbuild.runtime.symbols import NONE, Argument, Decided, Padding, Repetition, Symbolic, SymbolicChoice
 
 
 def numbered(
@@ -53,15 +53,15 @@ class _Numbering:
         self._program, self._symbols = program, symbols
         self._numbers = Numbers(symbols.extents)
         self._kinds: dict[tuple[OpDesc, int, tuple[Any, ...]], int] = {}
-        self._questions: dict[Asked, int] = {}
+        self._choices: dict[SymbolicChoice, int] = {}
         self._variants: dict[int, int] = {}
         self._more: list[int] = []
 
     def record(self, constant_of: Mapping[int, int], constants: Sequence[Constant], notes: Mapping[str, Any]) -> Record:
         """Return the record of the program."""
         program, place = self._program, self._numbers.place
-        for question in self._symbols.questions:
-            self._variants[id(question.answer)] = self._question(question)
+        for choice in self._symbols.choices:
+            self._variants[id(choice.answer)] = self._choice(choice)
         tables = {index: each.table for index, each in enumerate(program.buffers) if each.table is not None}
         behind = {index: len(constants) + number for number, index in enumerate(tables)}
         buffers = storages(program, {**constant_of, **behind}, [0] * len(program.buffers), place)
@@ -74,8 +74,8 @@ class _Numbering:
         symbolic = Symbolic(
             variables=self._symbols.variables,
             values=tuple(tuple(map(place, each)) for each in self._symbols.values),
-            decided=tuple(Decided(desc, question) for desc, question, _ in self._kinds),
-            questions=tuple(self._questions),
+            decided=tuple(Decided(desc, choice) for desc, choice, _ in self._kinds),
+            choices=tuple(self._choices),
             repetitions=repetitions,
             more=np.array(self._more if repetitions else [], np.int64),
             tables=tuple(Table(each.name, tuple(map(self._argument, each.arguments))) for each in tables.values()),
@@ -119,13 +119,13 @@ class _Numbering:
                 name, _, shape, halo = geometry
                 yield Padding(index, name, tuple(map(self._numbers.place, (*shape, *halo))))
 
-    def _question(self, question: Question) -> int:
-        family = question.choose.__module__.split(".")[2]
-        if find(family).choose is not question.choose:
-            raise ValueError(f"{question.choose} is no family's")
-        arguments = tuple(map(self._argument, question.arguments))
-        found = Asked(family, arguments, question.answer is not None)
-        return self._questions.setdefault(found, len(self._questions))
+    def _choice(self, choice: VariantChoice) -> int:
+        family = choice.choose.__module__.split(".")[2]
+        if find(family).choose is not choice.choose:
+            raise ValueError(f"{choice.choose} is no family's")
+        arguments = tuple(map(self._argument, choice.arguments))
+        found = SymbolicChoice(family, arguments, choice.answer is not None)
+        return self._choices.setdefault(found, len(self._choices))
 
     def _argument(self, value: Any) -> Argument:
         if isinstance(value, tuple):

@@ -21,7 +21,7 @@ from opbuild.kernel.stored_desc import desc_from_json
 from opbuild.program import HostCall, View
 from opbuild.runtime.record import CHECKS, Dims, Record
 from opbuild.runtime.soundness import Soundness
-from opbuild.runtime.symbols import NONE, Argument, Asked, Decided, Padding, Repetition, Symbolic
+from opbuild.runtime.symbols import NONE, Argument, Decided, Padding, Repetition, Symbolic, SymbolicChoice
 
 
 def symbolic_of(record: Record) -> Symbolic:
@@ -113,8 +113,8 @@ def to_json(symbolic: Symbolic) -> dict[str, Any]:
         "formulas": symbolic.formulas.to_json(),
         "variables": symbolic.variables,
         "values": symbolic.values,
-        "decided": [[each.desc.components(), each.question] for each in symbolic.decided],
-        "questions": symbolic.questions,
+        "decided": [[each.desc.components(), each.choice] for each in symbolic.decided],
+        "questions": symbolic.choices,
         "repetitions": symbolic.repetitions,
         "more": symbolic.more.tolist(),
         "tables": symbolic.tables,
@@ -135,8 +135,8 @@ def from_json(parts: Mapping[str, Any]) -> Symbolic:
         variables=tuple((int(index), int(axis)) for index, axis in parts["variables"]),
         values=tuple(map(_places, parts["values"])),
         decided=tuple(Decided(desc_from_json(desc), int(question)) for desc, question in parts["decided"]),
-        questions=tuple(
-            Asked(str(family), tuple(map(_argument, arguments)), bool(answered))
+        choices=tuple(
+            SymbolicChoice(str(family), tuple(map(_argument, arguments)), bool(answered))
             for family, arguments, answered in parts["questions"]
         ),
         repetitions=tuple(Repetition(*map(int, each)) for each in parts["repetitions"]),

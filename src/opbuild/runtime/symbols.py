@@ -16,7 +16,7 @@ Argument = tuple[str, Any]
 NONE = -1
 
 
-class Asked(NamedTuple):
+class SymbolicChoice(NamedTuple):
     """What a family is to be asked for a signature.
 
     Attributes:
@@ -35,11 +35,11 @@ class Decided(NamedTuple):
 
     Attributes:
         desc: The kernel that was asked for in the size at which the network was lowered.
-        question: Which question's answer is its variant; ``NONE``: none's.
+        choice: Which choice is its variant; ``NONE``: none's.
     """
 
     desc: OpDesc
-    question: int
+    choice: int
 
 
 class Padding(NamedTuple):
@@ -74,7 +74,7 @@ class Symbolic:
             of those that are equal.
         values: Numbers that decide besides the shapes of the inputs, as further shapes.
         decided: What the first kinds of steps stand for; others are of checks of indices.
-        questions: What families are to be asked.
+        choices: What families are to be asked.
         repetitions: Steps that are repeated, in order.
         more: For each argument of a kernel how many elements later it begins each time; empty if nothing is repeated.
         tables: Constants that are worked out for a signature; they come behind the record's own.
@@ -87,7 +87,7 @@ class Symbolic:
     variables: tuple[tuple[int, int], ...]
     values: tuple[tuple[int, ...], ...]
     decided: tuple[Decided, ...]
-    questions: tuple[Asked, ...]
+    choices: tuple[SymbolicChoice, ...]
     repetitions: tuple[Repetition, ...]
     more: Array
     tables: tuple[Table, ...]

@@ -19,7 +19,7 @@ from opbuild.events import Watch, unwatched
 from opbuild.files.digested import digest_of
 from opbuild.files.mapping import anonymous
 from opbuild.files.pages import exchange_pages, has_own_pages, new_pages
-from opbuild.graph.extents import at_hand
+from opbuild.graph.extents import example_value
 from opbuild.graph.types import Array
 from opbuild.kernel.networks import Weight
 from opbuild.kernel.reason import Reason
@@ -269,7 +269,7 @@ def _source(buffer: Buffer) -> Hashable | None:
 
 
 def _nbytes(buffer: Buffer) -> int:
-    return at_hand(buffer.size) * itemsize(buffer.dtype)
+    return example_value(buffer.size) * itemsize(buffer.dtype)
 
 
 def _contiguous(array: Array) -> Array:
@@ -290,9 +290,9 @@ def _packed(buffer: Buffer, source: Hashable | None, packer: Packer) -> tuple[st
     if buffer.pack is None:
         raise BuildError("a constant has no contents", "this is an error in opbuild; please report it")
     array = _contiguous(buffer.pack())
-    if array.size != at_hand(buffer.size) or array.dtype != numpy_dtype(buffer.dtype):
+    if array.size != example_value(buffer.size) or array.dtype != numpy_dtype(buffer.dtype):
         raise BuildError(
-            f"a constant of {counted(at_hand(buffer.size), 'element')} of {buffer.dtype} was packed "
+            f"a constant of {counted(example_value(buffer.size), 'element')} of {buffer.dtype} was packed "
             f"to {array.size} of {array.dtype}",
             "this is an error in opbuild; please report it",
         )

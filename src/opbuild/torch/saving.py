@@ -1,4 +1,4 @@
-"""Saving a module: its graph by ``torch.export``, in parts as ``torch.compile`` would have it."""
+"""Saving a module: its graph by ``torch.export``, in segments as ``torch.compile`` would have it."""
 
 from __future__ import annotations
 

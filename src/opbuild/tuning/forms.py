@@ -17,7 +17,7 @@ from opbuild.files.mapping import anonymous
 from opbuild.graph.types import Array, Graph
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.lower import lower
-from opbuild.lowering.tuned import Asked, Chosen, Tuned, kernels_of
+from opbuild.lowering.tuned import Asked, FixedAnswers, Tuned, kernels_of
 from opbuild.pipeline.setup import Setup
 from opbuild.pipeline.stages import planned
 from opbuild.pipeline.steps import lowering_options
@@ -146,7 +146,7 @@ class Forms:
             return dict(builder.defined(kernels).values())
 
     def _lowered(self, choices: Choices) -> tuple[dict[Question, Asked], Program]:
-        found = Tuned(Chosen(choices))
+        found = Tuned(FixedAnswers(choices))
         program = lower(self._graph, self._setup.level, replace(self._options, chooser=found))
         return found.asked, program
 

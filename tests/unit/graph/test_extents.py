@@ -16,9 +16,9 @@ from opbuild.graph.extents import (
     Extent,
     Extents,
     always_equal,
-    at_hand,
     at_most,
     divides,
+    example_value,
     is_at_least,
     is_one,
     may_reach,
@@ -87,7 +87,7 @@ def test_where_the_conditions_hold_the_numbers_are_those_of_that_size(
     again, found = Formulas.from_json(formulas.to_json())(second), formulas(second)
     assert (again is None) == (found is None)
     assert found is None or again is None or again.tolist() == found.tolist()
-    assert [at_hand(each) for each in opened] == run(program, first)
+    assert [example_value(each) for each in opened] == run(program, first)
 
 
 @given(PROGRAMS, SIZES, SIZES, st.sampled_from(["<", "<=", "==", ">", ">=", "!=", "%"]), st.integers(0, 99))
@@ -98,7 +98,7 @@ def test_what_is_always_so_is_so_wherever_the_conditions_hold(
     extents = Extents()
     opened = run(program, (extents.input(first[0]), extents.input(first[1])))
     asked = opened[which % len(opened)], opened[which // 7 % len(opened)]
-    if question == "%" and at_hand(asked[1]) == 0:
+    if question == "%" and example_value(asked[1]) == 0:
         return
     conditions, variables = dict(extents.conditions), len(extents.variables)
     answer = extents.always(lambda: bool(OPERATIONS[question](*asked)))
@@ -264,8 +264,8 @@ def test_enough_is_never_below_either_and_decides_nothing() -> None:
     size = extents.input(56)
     slack = -(-size // 28) * 28 - size
     assert enough(2, 3) == 3
-    assert at_hand(enough(slack, slack + 1)) == 1
-    assert at_hand(enough(slack, 1)) == 1
-    assert [at_hand(each) for each in (enough(size, 3), enough(3, size))] == [59, 59]
+    assert example_value(enough(slack, slack + 1)) == 1
+    assert example_value(enough(slack, 1)) == 1
+    assert [example_value(each) for each in (enough(size, 3), enough(3, size))] == [59, 59]
     assert enough(enough(slack, 1), 1) - enough(slack, 1) == 0
     assert not extents.conditions

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opbuild.graph.extents import ClosedError, Extents, at_hand
+from opbuild.graph.extents import ClosedError, Extents, example_value
 from opbuild.graph.formulas import Numbers
 from opbuild.graph.repetition import parts
 from opbuild.graph.tables import TABLES, Table
@@ -27,7 +27,7 @@ def test_an_offset_is_where_it_begins_and_what_each_further_image_adds() -> None
         assert found is not None
         assert [found[each] for each in places] == [4 * size + 5, 12 * size]
     assert parts(8) == (8, 0)
-    assert [at_hand(each) for each in parts(width + 1)] == [8, 0]
+    assert [example_value(each) for each in parts(width + 1)] == [8, 0]
 
 
 @pytest.mark.parametrize(
@@ -90,6 +90,6 @@ def test_a_table_is_open_if_anything_that_it_is_made_of_is() -> None:
     axes = ((1, 1, 1, 1, 1, 0, 0), (1, 1, 1, 1, 1, 0, 0), (extent, extent - 1, 2, 1, 1, 0, 0))
     table = Table("window counts", (axes, False, "float32"))
     assert table.is_open
-    np.testing.assert_array_equal(table.at_hand(), np.full((1, 1, 5), 2, np.float32))
+    np.testing.assert_array_equal(table.example_value(), np.full((1, 1, 5), 2, np.float32))
     assert not Table("window starts", (3, 4)).is_open
     np.testing.assert_array_equal(TABLES["window starts"](3, 4), [0, 4, 8])

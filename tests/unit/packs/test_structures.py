@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import Any
 
 import onnx
 import pytest
 
-from kernels.make import LEVELS
-from kernels.models import structures
-from kernels.plan import descriptors, graphs_of
+from kernels.make import LEVELS, _plan_one
+from kernels.models import open_structures, structures
+from kernels.plan import descriptors, graphs_of, open_descriptors
 from kernels.training import encoder_training, lenet_training
 from kernels.transformer import Sizes
 from opbuild.graph.types import Graph
 from opbuild.kernel.key import make_key
-from opbuild.kernel.level import BY_NAME
+from opbuild.kernel.level import BY_NAME, Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.soc_version import parse_level
 from opbuild.lowering.lower import lower
@@ -29,6 +30,48 @@ LEVEL = parse_level("x86-64-v4")
 def kernels(models: Iterator[onnx.ModelProto | Graph]) -> set[OpDesc]:
     """Return the kernels that models need."""
     return {desc for graph in graphs_of(models) for desc in lower(graph, LEVEL).descriptors()}
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("BERT 0", {"batch": 3, "seq": 50}), ("GPT-2 1, next", {"batch": 2, "past": 90}),
+     ("MobileNet-v3", {"batch": 1, "height": 192, "width": 320})],
+)  # fmt: skip
+def test_what_the_first_call_of_a_structure_with_open_extents_asks_for_is_planned(
+    name: str, size: dict[str, int]
+) -> None:
+    """At a size that is not listed: kernels that suit it, and those that any size needs."""
+    there = {OpDesc.from_components(each) for own in (name, f"{name}, open") for each in plan_one(own, LEVEL)}
+    opened = open_structures()[f"{name}, open"]
+    asked = open_descriptors(opened._replace(sizes=(size,)), LEVEL)
+    assert len(asked) > 10
+    assert not set(asked) - there
+
+
+def plan_one(name: str, level: Level) -> list[dict[str, Any]]:
+    """Return what is planned for a structure and a level."""
+    return _plan_one(name, (level.name,))[level.name]
+
+
+def test_a_structure_with_open_extents_is_the_same_network_as_that_of_fixed_ones() -> None:
+    """Its operators are the same once shapes are worked out, and its inputs are declared open."""
+    for name, structure in open_structures().items():
+        if name.startswith(("BERT 2, masked", "Llama 0", "U-Net")):
+            opened, fixed = structure.write(), next(structures()[name.removesuffix(", open")]())
+            (graph,) = graphs_of(iter([_at(opened, structure.sizes[0])]))
+            (other,) = graphs_of(iter([fixed]))
+            assert set(lower(graph, LEVEL).descriptors()) == set(lower(other, LEVEL).descriptors())
+            assert any(each.dim_param for value in opened.graph.input for each in value.type.tensor_type.shape.dim)
+
+
+def _at(model: onnx.ModelProto, size: dict[str, int]) -> onnx.ModelProto:
+    """Return a model of open extents with those of a size."""
+    found = onnx.ModelProto.FromString(model.SerializeToString())
+    for value in found.graph.input:
+        for each in value.type.tensor_type.shape.dim:
+            if each.dim_param:
+                each.dim_value = size[each.dim_param]
+    return found
 
 
 @pytest.mark.parametrize("decomposed", [False, True])

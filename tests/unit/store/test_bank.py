@@ -30,7 +30,7 @@ from opbuild.kernel.level import LEVELS
 from opbuild.kernel.machine import Machine
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
-from opbuild.lowering.tuned import Chosen, Tuned
+from opbuild.lowering.tuned import FixedAnswers, Tuned
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.tuned import (
     BankKnowledge,
@@ -492,7 +492,7 @@ def test_a_record_of_other_sources_is_looked_into_once_where_it_is_of_use(
     setup = set_up(Config.from_environment(num_threads=2), None, None, compiler=EditedCompiler())
     default = lower(product_graph(), setup.level, Options())
     (plain,) = (each for each in default.descriptors() if each.family == "matmul")
-    tuned = Tuned(Chosen({SMALL: OTHER}))
+    tuned = Tuned(FixedAnswers({SMALL: OTHER}))
     (other,) = (
         e for e in lower(product_graph(), setup.level, Options(chooser=tuned)).descriptors() if e.family == "matmul"
     )

@@ -28,7 +28,7 @@ from opbuild.report import Report
 from opbuild.store.bank import Record, line_of, parse_bank
 from opbuild.store.machine_class import Measured, machine_file, system_class, write_measured
 from opbuild.store.shipped import SHIPPED, caches, deciding_digest, shipped_bank
-from opbuild.tuning.forms import Chosen
+from opbuild.tuning.forms import FixedAnswers
 from support.small_network import SHAPE, small_model
 from support.tuned_records import record, remember
 
@@ -54,7 +54,7 @@ def graph() -> Graph:
 
 def product_asked(level: Level) -> tuple[Question, Asked]:
     """Return what the family of products is asked for the network."""
-    found = Tuned(Chosen({}))
+    found = Tuned(FixedAnswers({}))
     lower(graph(), level, Options(chooser=found))
     return next((question, asked) for question, asked in found.asked.items() if question.family == "matmul")
 

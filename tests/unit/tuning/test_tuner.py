@@ -16,7 +16,7 @@ from opbuild.families.knowledge import Question, Variant
 from opbuild.graph.types import Array, Graph
 from opbuild.kernel.host import host_level
 from opbuild.lowering.lower import lower
-from opbuild.lowering.tuned import Asked, Chosen, Tuned
+from opbuild.lowering.tuned import Asked, FixedAnswers, Tuned
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.steps import lowering_options
 from opbuild.pipeline.tuned import applying, family_sources
@@ -63,7 +63,7 @@ class MadeForms:
 
     def make(self, choices: Choices) -> MadeForm:
         """Lower the network with some answers."""
-        found, options = Tuned(Chosen(choices)), lowering_options(self._setup.config)
+        found, options = Tuned(FixedAnswers(choices)), lowering_options(self._setup.config)
         lower(self._graph, self._setup.level, type(options)(chooser=found))
         return MadeForm(found.asked)
 

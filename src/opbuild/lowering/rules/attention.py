@@ -7,7 +7,7 @@ from functools import partial
 from opbuild.families.attention import family as attentions
 from opbuild.families.attention.family import BATCH_RANK
 from opbuild.graph.attention import Hiding, split_attention
-from opbuild.graph.extents import always_equal, at_hand, is_at_least, is_one, is_open, same_shape
+from opbuild.graph.extents import always_equal, example_value, is_at_least, is_one, is_open, same_shape
 from opbuild.graph.types import Node, TensorType
 from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, Dim, Operand
 from opbuild.lowering.context import Lowering, NotServedError, rule
@@ -65,7 +65,7 @@ def attention(lowering: Lowering, node: Node) -> None:
         raise NotServedError("attention to nothing, or to values that are not adjacent, has no kernel")
     fits, is_long = attentions.fits(rows, keys, columns, lowering.machine), is_at_least(keys, LONG)
     if lowering.is_constant(node.inputs[2]):
-        fits = at_hand(fits)
+        fits = example_value(fits)
     if always_equal(fits, 0):
         raise NotServedError("small attention is computed one by one")
     own = int(node.attrs["own_inputs"])

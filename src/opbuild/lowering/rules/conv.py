@@ -18,7 +18,7 @@ from opbuild.families.family import Variant
 from opbuild.families.weight_blocks import family as weight_blocks
 from opbuild.families.winograd import family as winograd
 from opbuild.graph.constants import factors_of, numbers_of
-from opbuild.graph.extents import at_hand, is_one
+from opbuild.graph.extents import example_value, is_one
 from opbuild.graph.factors import MODERATE, reach
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.kernel.opdesc import HIGH_PRECISION, OpDesc
@@ -29,7 +29,7 @@ from opbuild.lowering.epilogue import epilogue_of, order_recipe, pack_channels, 
 from opbuild.lowering.gates import PRODUCT
 from opbuild.lowering.operands import Blocked, BlockedTaps, Gate, OperandRef, Plain
 from opbuild.lowering.strided import dense_as, viewed_as, with_inner_stride
-from opbuild.lowering.windows import Window, image_shape, window_of
+from opbuild.lowering.windows import Window, each_padding, image_shape, window_of
 from opbuild.platform.records import dataclass, replace
 
 
@@ -205,18 +205,22 @@ def group_tables(
 
 def _first(lowering: Lowering, conv: Convolution) -> None:
     window = conv.window
-    variant = lowering.choose(first_layer.choose, window.out[0], conv.outputs)
-    desc = first_layer.describe(window.kernel, window.stride, window.dilation, window.before, conv.epilogue, variant)
     shape = (blocks(conv.outputs), conv.inputs, window.kernel[1], window.kernel[0], BLOCK)
     weights = _packed(lowering, conv, "first", packing.pack_first, shape, run_time_weights.FIRST)
     source = lowering.plain(conv.node.inputs[0])
     if not is_one(source.strides[-1]) and not is_one(source.shape[-1]):
         source = lowering.dense(conv.node.inputs[0])
     bias, result = _result(lowering, conv)
-    for number in lowering.images(conv.images):
-        plain = with_inner_stride(source.image(number), 1)
-        extra = references(conv.epilogue, lowering, conv.outputs, number)
-        lowering.emit(desc, [plain, weights, bias, *extra, result.window(number)], conv.node)
+
+    def emit(own: Window) -> None:
+        variant = lowering.choose(first_layer.choose, own.out[0], conv.outputs)
+        desc = first_layer.describe(own.kernel, own.stride, own.dilation, own.before, conv.epilogue, variant)
+        for number in lowering.images(conv.images):
+            plain = with_inner_stride(source.image(number), 1)
+            extra = references(conv.epilogue, lowering, conv.outputs, number)
+            lowering.emit(desc, [plain, weights, bias, *extra, result.window(number)], conv.node)
+
+    each_padding(lowering, window, emit)
 
 
 def by_tiles(lowering: Lowering, conv: Convolution, turned: bool = False) -> bool:
@@ -238,7 +242,7 @@ def by_tiles(lowering: Lowering, conv: Convolution, turned: bool = False) -> boo
         shape = ((tile + 2) ** 2, blocks(conv.outputs), blocks(conv.inputs) * BLOCK, BLOCK)
         weights = _packed(lowering, conv, f"winograd {tile}", partial(packing.pack_winograd, tile=tile), shape, ())
     else:
-        if at_hand(prod(window.out) * conv.images) < weight_blocks.LEAST_POSITIONS:
+        if example_value(prod(window.out) * conv.images) < weight_blocks.LEAST_POSITIONS:
             return False
         found = run_time_weights.in_blocks(lowering, conv.weights, conv.node.name, turned=turned, tile=tile)
         if found is None:

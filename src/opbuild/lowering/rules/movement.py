@@ -9,9 +9,10 @@ import numpy as np
 
 from opbuild.dtypes import numpy_dtype
 from opbuild.families.blocked import BLOCK, blocks
-from opbuild.graph.extents import as_extent, is_one
+from opbuild.graph.extents import as_extent, is_one, is_open
 from opbuild.graph.shape_rules_movement import sliced
 from opbuild.graph.types import Array, Node
+from opbuild.graph.undecided import greater
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Plain, dense_strides
 from opbuild.lowering.strided import broadcast, dense_as, narrowed, reshaped, transposed
@@ -241,12 +242,13 @@ def pad(lowering: Lowering, node: Node) -> None:
     widths = _pad_widths(lowering, node, len(lowering.type(source).shape))
     value = lowering.plain(source)
     for axis, (before, after) in enumerate(widths):
-        first, last = max(0, -before), value.shape[axis] - max(0, -after)
-        value = narrowed(value, axis, first, max(0, last - first))
-    margins = [(max(0, before), max(0, after)) for before, after in widths]
+        first, last = greater(-before, 0), value.shape[axis] - greater(-after, 0)
+        value = narrowed(value, axis, first, greater(last - first, 0))
+    margins = [(greater(before, 0), greater(after, 0)) for before, after in widths]
     if mode != "constant":
         _check_margins(mode, margins, value.shape)
-    fill = _fill_value(lowering, node) if mode == "constant" and any(map(any, margins)) else None
+    has_margins = any(is_open(each) or any(each) for each in margins)
+    fill = _fill_value(lowering, node) if mode == "constant" and has_margins else None
     whole = lowering.new_plain(output)
     inside = whole
     for axis, (before, _) in enumerate(margins):

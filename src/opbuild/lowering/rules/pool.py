@@ -15,7 +15,7 @@ from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Blocked, OperandRef, Plain
 from opbuild.lowering.rules.window import plain_pool
-from opbuild.lowering.windows import Window, image_shape, window_of
+from opbuild.lowering.windows import Window, each_padding, image_shape, window_of
 from opbuild.platform.records import replace
 from opbuild.program import View
 
@@ -47,12 +47,16 @@ def _blocked_pool(lowering: Lowering, node: Node, kind: str) -> None:
     if window.kernel[0] * window.kernel[1] > pool.MOST_TAPS:
         raise NotServedError(f"{node.op_type} over {window.kernel[1]} by {window.kernel[0]} taps")
     counted = bool(node.attrs.get("count_include_pad", 0))
-    if kind == "average" and not counted and window.misses:
+    if kind == "average" and not counted and any(each.misses for each in window.at_paddings()):
         raise NotServedError("AveragePool whose windows may lie in the padding")
     source = lowering.blocked(node.inputs[0])
     target = lowering.new_blocked(node.outputs[0], source.padding_value)
     mode = lowering.impl_mode(node, differs=kind == "average")
-    _emit(lowering, node, pool.describe(node.op_type, dtype, _attrs(kind, window, counted), mode), source, target)
+
+    def emit(own: Window) -> None:
+        _emit(lowering, node, pool.describe(node.op_type, dtype, _attrs(kind, own, counted), mode), source, target)
+
+    each_padding(lowering, window, emit)
 
 
 @rule("GlobalMaxPool", "GlobalAveragePool")

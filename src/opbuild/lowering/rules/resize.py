@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import prod
 
 from opbuild.families.resize import family as resizes
-from opbuild.graph.extents import at_hand, is_one, is_open
+from opbuild.graph.extents import example_value, is_one, is_open
 from opbuild.graph.resampling import TAPS, Axis, axes_of, coordinates, is_plain, mode_of, way_of
 from opbuild.graph.types import Node, TensorType
 from opbuild.lowering.context import Lowering, NotServedError, rule
@@ -67,7 +67,11 @@ def _resample(lowering: Lowering, node: Node, value: Plain, axis: Axis, last: bo
 
 def _grows(axis: Axis) -> bool:
     """Return whether an axis becomes longer; where that is open, whether it does in the size at hand."""
-    return at_hand(axis.wanted) >= at_hand(axis.extent) if is_open(axis.scale) else axis.scale[0] >= axis.scale[1]
+    return (
+        example_value(axis.wanted) >= example_value(axis.extent)
+        if is_open(axis.scale)
+        else axis.scale[0] >= axis.scale[1]
+    )
 
 
 def _axes(lowering: Lowering, node: Node) -> list[Axis]:

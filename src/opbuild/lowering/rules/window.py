@@ -8,10 +8,11 @@ from math import prod
 import numpy as np
 
 from opbuild.families.window import family as windows
-from opbuild.graph.extents import is_one
+from opbuild.graph.extents import is_one, is_open
 from opbuild.graph.shape_rules import Call
 from opbuild.graph.shape_rules_window import window_pads
 from opbuild.graph.types import Node, TensorType
+from opbuild.graph.undecided import greater, lesser
 from opbuild.graph.windows import Axis
 from opbuild.lowering.context import Lowering, NotServedError, rule
 from opbuild.lowering.operands import Plain, dense_strides
@@ -66,7 +67,7 @@ def axes_of(lowering: Lowering, node: Node, kernel: Sequence[int]) -> list[Axis]
         raise NotServedError(f"{node.op_type} over {rank} dimensions")
     out = lowering.type(next(name for name in node.outputs if name)).shape[2:]
     pads = window_pads(Call(node, [type_], [None]), size, kernel)
-    if min(pads) < 0:
+    if any(pad < 0 for pad in pads):
         raise NotServedError("negative padding")
     strides, dilations = ([int(v) for v in node.attrs.get(name) or (1,) * rank] for name in ("strides", "dilations"))
     own = [
@@ -92,13 +93,13 @@ def what_is_read(lowering: Lowering, node: Node, axes: Sequence[Axis], kind: str
     type_ = lowering.type(name)
     planes = type_.shape[0] * type_.shape[1]
     source = dense_as(lowering.dense(name), (planes, *(axis.size for axis in axes)))
-    if all(axis.before == 0 and axis.span <= axis.size for axis in axes):
+    if not is_open(axis.before for axis in axes) and all(axis.before == 0 and axis.span <= axis.size for axis in axes):
         return _slid(source, axes)
     padded = lowering.temporary(TensorType(type_.dtype, (planes, *(axis.span for axis in axes))))
     lowering.copy(broadcast(_fill(lowering, type_.dtype, kind), padded.shape), padded, node.name)
     inside, target = source, padded
     for number, axis in enumerate(axes, 1):
-        count = max(0, min(axis.size, axis.span - axis.before))
+        count = greater(lesser(axis.size, axis.span - axis.before), 0)
         inside, target = narrowed(inside, number, 0, count), narrowed(target, number, axis.before, count)
     if prod(inside.shape):
         lowering.copy(inside, target, node.name)

@@ -22,6 +22,7 @@ from opbuild.graph.passes.composite.rewrite import (
 from opbuild.graph.passes.rewriter import Rewriter
 from opbuild.graph.tables import diagonal
 from opbuild.graph.types import TABLE, Node
+from opbuild.graph.undecided import quotient
 
 
 def _triangle(to: Rewriter, node: Node) -> None:
@@ -132,17 +133,16 @@ def _tensor_scatter(to: Rewriter, node: Node) -> None:
 
 
 def _center_crop_pad(to: Rewriter, node: Node) -> None:
-    """CenterCropPad: a Slice of the axes that shrink, a Pad of those that grow."""
-    known_integers(to, node, 1)
+    """CenterCropPad: a Pad, negative on the axes that shrink; a Slice if none surely grows."""
     x, target = node.inputs[0], to.types[node.outputs[0]].shape
-    shape = to.types[x].shape
-    starts = [max(have - want, 0) // 2 for have, want in zip(shape, target, strict=True)]
-    kept = [min(have, want) for have, want in zip(shape, target, strict=True)]
-    before = [max(want - have, 0) // 2 for have, want in zip(shape, target, strict=True)]
-    after = [want - part - front for want, part, front in zip(target, kept, before, strict=True)]
-    ends = [start + part for start, part in zip(starts, kept, strict=True)]
-    cut = to.add(node, "Slice", (x, integers(to, node, starts), integers(to, node, ends)))
-    to.add(node, "Pad", (cut, integers(to, node, [*before, *after])), node.outputs[0], mode="constant")
+    more = [want - have for have, want in zip(to.types[x].shape, target, strict=True)]
+    before = [quotient(each, 2) for each in more]
+    after = [each - front for each, front in zip(more, before, strict=True)]
+    if not is_open(more) and max(more, default=0) <= 0:
+        starts, ends = [-front for front in before], [want - front for want, front in zip(target, before, strict=True)]
+        to.add(node, "Slice", (x, integers(to, node, starts), integers(to, node, ends)), node.outputs[0])
+        return
+    to.add(node, "Pad", (x, integers(to, node, [*before, *after])), node.outputs[0], mode="constant")
 
 
 def _dropout(to: Rewriter, node: Node) -> None:

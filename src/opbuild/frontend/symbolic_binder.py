@@ -25,7 +25,7 @@ from opbuild.graph.tables import numbers_of
 from opbuild.graph.types import TABLE, Array, Node, TensorType
 
 
-class OpenBinder:
+class SymbolicBinder:
     """Holds a graph while it is bound, and prepares nodes for values that follow from open extents."""
 
     def __init__(self) -> None:
