@@ -65,6 +65,7 @@ class NodeBinder(OpenBinder):
         self._evaluate = Bounded(evaluate)
         self._tensors: dict[str, Callable[[], Array]] = {}
         self._origins: dict[str, str] = {}
+        self._producers: dict[str, Node] = {}
         self._within = ""
 
     # Scope, as the upgrades see it
@@ -86,6 +87,15 @@ class NodeBinder(OpenBinder):
         self._load(name)
         self.settle(name)
         return self._constants.get(name)
+
+    def append(self, node: Node) -> None:
+        """Add a node of the newest operator set that has its names."""
+        self.add((node,))
+        self._producers.update(dict.fromkeys(node.outputs, node))
+
+    def producer(self, name: str) -> Node | None:
+        """Return the node that was appended and assigns a value."""
+        return self._producers.get(name)
 
     # Walking
 
@@ -178,7 +188,7 @@ class NodeBinder(OpenBinder):
         if (inputs, outputs) != (node.inputs, node.outputs):
             node = node.with_(inputs=inputs, outputs=outputs)
         if not rewrites(node.domain, node.op_type):
-            return self.add(upgrade(checked(node, self, self._add), self.source_opset, self), outputs)
+            return self.add(upgrade(checked(node, self), self.source_opset, self), outputs)
         try:
             from opbuild.frontend.rewriting import rewrite
 

@@ -111,7 +111,7 @@ def _features(of: Learned) -> Sequence[Node]:
 def _to_width(of: Learned, index: int, width: int) -> str:
     x, shape = of.as_float(of.input(index), of.dtype(index)), of.shape(index)
     if len(shape) != 2:
-        x = of("Flatten", x, axis=min(len(shape), 1)) if len(shape) > 1 else of.reshape(x, 1, -1)
+        x = of("Flatten", x, axis=min(len(shape), 1)) if len(shape) > 1 else of.reshape(x, (1, -1))
     given = int(np.prod(shape[1:])) if len(shape) > 1 else int(shape[0])
     if given > width:
         return of.slice(x, 1, 0, width)
@@ -120,9 +120,9 @@ def _to_width(of: Learned, index: int, width: int) -> str:
 
 def _extracted(of: Learned) -> Sequence[Node]:
     """Take elements of the last dimension; what is taken of a vector is a row."""
-    x, places = of.input(0), of.reshape(of.input(1), -1)
+    x, places = of.input(0), of.reshape(of.input(1), (-1,))
     if of.is_vector(0):
-        x = of.reshape(x, 1, -1)
+        x = of.reshape(x, (1, -1))
     return of.finish(of("Gather", x, places, axis=-1))
 
 
@@ -146,7 +146,7 @@ def _linear_classifier(of: Learned) -> Sequence[Node]:
         of.refuse(f"it scores {count} classes and has {len(labels)} labels")
     if count > 1:
         return classified(of, of("ArgMax", scores, axis=1, keepdims=0), labels, transformed(of, scores, count))
-    is_second = of.cast(of("Greater", of.reshape(scores, -1), of.like(scores, 0)), "int64")
+    is_second = of.cast(of("Greater", of.reshape(scores, (-1,)), of.like(scores, 0)), "int64")
     named = labels if len(labels) == 2 else np.array(["0", "1"], object) if is_text(labels) else np.arange(2)
     results = of_two(of, scores) if len(labels) == 2 else transformed(of, scores, 1)
     return classified(of, is_second, named, results)

@@ -143,7 +143,7 @@ def _most_votes(of: Learned, scores: str, classes: int, pairs: Sequence[tuple[in
     """Return the class that most pairs vote for, the first of several."""
     wins = of("Greater", scores, of.constant(np.array(0, WIDE)))
     if len(pairs) == 1:  # the first class wins with a positive score
-        return of.cast(of.reshape(of("Not", wins), -1), "int64")
+        return of.cast(of.reshape(of("Not", wins), (-1,)), "int64")
     change, all_lost = np.zeros((len(pairs), classes), FLOAT), np.zeros(classes, FLOAT)
     for row, (first, second) in enumerate(pairs):
         change[row, first], change[row, second] = 1, -1

@@ -74,7 +74,7 @@ class Learned(Rewriting):
         shape = self.shape(0, 1, 2)
         if len(shape) == 2:
             return value
-        return self._of_kind(self.reshape(value, 1, -1), self._kinds.get(value, self.dtype()))
+        return self._of_kind(self.reshape(value, (1, -1)), self._kinds.get(value, self.dtype()))
 
     def is_vector(self, index: int) -> bool:
         """Return whether an input has one dimension."""

@@ -145,12 +145,12 @@ def _bias_softmax(of: Rewriting) -> Sequence[Node]:
     if of.attr("is_inner_broadcast", 1) and len(bias) < len(shape):
         missing = len(shape) - len(bias)
         kept = len(bias) - (len(shape) - axis)
-        added = of.reshape(added, *bias[:kept], *(1,) * missing, *bias[kept:])
+        added = of.reshape(added, (*bias[:kept], *(1,) * missing, *bias[kept:]))
     total = of("Add", of.input(0), added)
     if axis == len(shape) - 1:
         return of.finish(of("Softmax", total, axis=-1))
     rows = of("Softmax", of("Flatten", total, axis=axis), axis=-1)
-    return of.finish(of.reshape(rows, *shape))
+    return of.finish(of.reshape(rows, shape))
 
 
 @writes("Tokenizer")

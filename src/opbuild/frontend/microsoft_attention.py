@@ -55,7 +55,7 @@ class Heads:
         query, value, key = self.query, self.value, of("Transpose", self.key, perm=(0, 1, 3, 2))
         if groups:
             rows = (self.count // groups, *(() if self.length == 1 else (self.length,)))
-            query = of.reshape(query, self.batch, groups, *rows, self.size)
+            query = of.reshape(query, (self.batch, groups, *rows, self.size))
         if groups and self.length != 1:
             key, value = (of("Unsqueeze", each, of.ints(2)) for each in (key, value))
         scores = of("MatMul", query, key)
@@ -70,7 +70,7 @@ class Heads:
         result = of("MatMul", self._shares(scores), value)
         if not groups or self.length != 1:
             result = of("Transpose", result, perm=(0, 3, 1, 2, 4) if groups else (0, 2, 1, 3))
-        return of.reshape(result, self.batch, self.length, self.count * self.value_size)
+        return of.reshape(result, (self.batch, self.length, self.count * self.value_size))
 
     def _shares(self, scores: str) -> str:
         """Write the softmax of scores, of which a sink takes its share."""
@@ -78,7 +78,7 @@ class Heads:
             return self.of("Softmax", scores, axis=-1)
         rows = () if self.groups and self.length == 1 else (self.length,)
         heads = (self.groups, self.count // self.groups) if self.groups else (self.count,)
-        sink = self.of.reshape(self.sink, 1, *heads, *(1,) * (len(rows) + 1))
+        sink = self.of.reshape(self.sink, (1, *heads, *(1,) * (len(rows) + 1)))
         sink = self.of("Expand", sink, self.of.ints(self.batch, *heads, *rows, 1))
         shares = self.of("Softmax", self.of("Concat", scores, sink, axis=-1), axis=-1)
         return self.of.slice(shares, 1 + len(heads) + len(rows), 0, self.total)
@@ -96,15 +96,17 @@ class Heads:
         batch, total = self.batch, self.total
         steps = of.steps(total)
         if lengths and shape == (batch,):
-            shown = of("Less", steps, of.reshape(given, batch, 1, 1, 1))
+            shown = of("Less", steps, of.reshape(given, (batch, 1, 1, 1)))
         elif lengths and shape == (2 * batch,):
-            ends, begins = (of.reshape(of.slice(given, 0, i * batch, (i + 1) * batch), batch, 1, 1, 1) for i in (0, 1))
+            ends, begins = (
+                of.reshape(of.slice(given, 0, i * batch, (i + 1) * batch), (batch, 1, 1, 1)) for i in (0, 1)
+            )
             shown = of("And", of("Less", steps, ends), of("GreaterOrEqual", steps, begins))
         elif len(shape) in (2, 3, 4) and shape[-1] >= total:
             if len(shape) == 4:  # a square for all calls, of which this one has some rows
                 given = of.slice(of.slice(given, 2, total - self.length, total), 3, 0, total)
             rows = {2: 1, 3: shape[1], 4: self.length}[len(shape)]
-            shown = of("Greater", of.reshape(given, batch, 1, rows, total), of.ints(0))
+            shown = of("Greater", of.reshape(given, (batch, 1, rows, total)), of.ints(0))
         else:
             of.refuse(f"a mask of shape {list(shape)} is not served")
         self.added.append(of("Where", shown, of.floats(0.0), of.floats(filled)))
@@ -115,12 +117,12 @@ class Heads:
         counts = of.steps(length, past + 1)
         if total != past + length:
             counts = of("Concat", of.steps(length - 1, past + 1), of.ints(total), axis=0)
-        self.shown = of("Less", of.steps(total), of.reshape(counts, length, 1))
+        self.shown = of("Less", of.steps(total), of.reshape(counts, (length, 1)))
 
 
 def split_heads(of: Rewriting, value: str, batch: int, length: int, heads: int, size: int) -> str:
     """Write ``(batch, length, heads * size)`` as ``(batch, heads, length, size)``."""
-    return of("Transpose", of.reshape(value, batch, length, heads, size), perm=(0, 2, 1, 3))
+    return of("Transpose", of.reshape(value, (batch, length, heads, size)), perm=(0, 2, 1, 3))
 
 
 def rotated(
@@ -137,7 +139,7 @@ def rotated(
         part: How many of the elements of a head are rotated, the first.
         interleaved: Whether neighbours are a pair, not elements half a part away.
     """
-    places = of.in_range(places, tables[0])
+    places = of.in_range(places, tables[0].shape[0])
     cosine, sine = (of("Unsqueeze", of("Gather", table, places, axis=0), of.ints(1)) for table in tables)
     return turned(of, value, shape, (cosine, sine), part=part, interleaved=interleaved)
 
@@ -159,7 +161,7 @@ def turned(
     rest = of.slice(value, 3, part, shape[-1]) if part < shape[-1] else ""
     moved = of.slice(value, 3, 0, part) if rest else value
     if interleaved:
-        pairs = of.reshape(moved, *whole, half, 2)
+        pairs = of.reshape(moved, (*whole, half, 2))
         first, second = (of("Squeeze", of.slice(pairs, 4, i, i + 1), of.ints(4)) for i in (0, 1))
     else:
         first, second = (of.slice(moved, 3, i * half, (i + 1) * half) for i in (0, 1))
@@ -167,7 +169,7 @@ def turned(
     other = of("Add", of("Mul", first, sine), of("Mul", second, cosine))
     if interleaved:
         joined = of("Concat", *(of("Unsqueeze", each, of.ints(4)) for each in (one, other)), axis=4)
-        one, other = of.reshape(joined, *whole, part), ""
+        one, other = of.reshape(joined, (*whole, part)), ""
     return of("Concat", *filter(None, (one, other, rest)), axis=3) if other or rest else one
 
 
@@ -187,7 +189,7 @@ def _quantized_attention(of: Rewriting) -> Sequence[Node]:
     """QAttention: the projection by a matrix of bytes, then attention in floats, as in ONNX Runtime."""
     zeros = (of.input(each) if of.has(each) else "" for each in (6, 7))
     total = of("Cast", of("MatMulInteger", of.input(0), of.input(1), *zeros), to=1)
-    scales = (of.reshape(of.input(each), -1) for each in (3, 4))
+    scales = (of.reshape(of.input(each), (-1,)) for each in (3, 4))
     projected = of("Add", of("Mul", total, of("Mul", *scales)), of.input(2))
     return _attend_to_itself(of, projected, 5, 8, None)
 

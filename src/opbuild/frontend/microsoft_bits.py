@@ -28,9 +28,9 @@ def unpacked(of: Rewriting, value: str, shape: Sequence[int], bits: int, *, high
         return value
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     shifts = shifts[::-1].copy() if high_first else shifts
-    apart = of("BitShift", of.reshape(value, *shape, 1), of.constant(shifts), direction="RIGHT")
+    apart = of("BitShift", of.reshape(value, (*shape, 1)), of.constant(shifts), direction="RIGHT")
     numbers = of("BitwiseAnd", apart, of.constant(np.array((1 << bits) - 1, np.uint8)))
-    return of.reshape(numbers, *shape[:-1], shape[-1] * len(shifts))
+    return of.reshape(numbers, (*shape[:-1], shape[-1] * len(shifts)))
 
 
 @writes("MatMulNBits")
@@ -48,16 +48,16 @@ def _matmul(of: Rewriting) -> Sequence[Node]:
         return of.itself()
     blocks, kind = -(-k // block), of.dtype(0)
     codes = unpacked(of, of.input(1), (n, blocks, block * bits // 8), bits)
-    scale, zero = of.reshape(of.input(2), n, blocks), _zeros(of, n, blocks, bits)
+    scale, zero = of.reshape(of.input(2), (n, blocks)), _zeros(of, n, blocks, bits)
     if of.has(4):
-        codes = of.reshape(codes, n, blocks * block)
+        codes = of.reshape(codes, (n, blocks * block))
         codes = of.slice(codes, 1, 0, k)
         scale, zero = (of("Gather", each, of.input(4), axis=1) for each in (scale, zero))
     else:
-        scale, zero = (of.reshape(each, n, blocks, 1) for each in (scale, zero))
+        scale, zero = (of.reshape(each, (n, blocks, 1)) for each in (scale, zero))
     weights = of("Mul", of("Sub", of.cast(codes, kind), zero), scale)
     if not of.has(4):
-        weights = of.slice(of.reshape(weights, n, blocks * block), 1, 0, k)
+        weights = of.slice(of.reshape(weights, (n, blocks * block)), 1, 0, k)
     product = of("MatMul", of.input(0), of("Transpose", weights, perm=(1, 0)))
     return of.finish(of("Add", product, of.input(5)) if of.has(5) else product)
 
@@ -74,9 +74,9 @@ def _zeros(of: Rewriting, n: int, blocks: int, bits: int) -> str:
     if not of.has(3):
         return of.constant(np.full((n, blocks), 1 << (bits - 1), kind))
     if of.dtype(3) != "uint8":
-        return of.reshape(of.input(3), n, blocks)
+        return of.reshape(of.input(3), (n, blocks))
     count = -(-blocks * bits // 8)
-    numbers = unpacked(of, of.reshape(of.input(3), n, count), (n, count), bits)
+    numbers = unpacked(of, of.reshape(of.input(3), (n, count)), (n, count), bits)
     return of.cast(of.slice(numbers, 1, 0, blocks), kind)
 
 
@@ -87,12 +87,12 @@ def _matmul_bnb4(of: Rewriting) -> Sequence[Node]:
     kind, size = of.dtype(0), k * n
     table = NF4 if of.attr("quant_type", 1) else (*FP4, *(-each for each in FP4))
     count = -(-size // 2)
-    places = unpacked(of, of.reshape(of.input(1), count), (count,), 4, high_first=True)
+    places = unpacked(of, of.reshape(of.input(1), (count,)), (count,), 4, high_first=True)
     numbers = of("Gather", of.constant(np.array(table, kind)), of.cast(places, "int32"), axis=0)
     blocks = -(-size // block)
-    spread = of("Expand", of.reshape(of.input(2), blocks, 1), of.ints(blocks, block))
-    scale = of.slice(of.reshape(spread, blocks * block), 0, 0, size)
-    weights = of.reshape(of("Mul", of.slice(numbers, 0, 0, size), scale), n, k)
+    spread = of("Expand", of.reshape(of.input(2), (blocks, 1)), of.ints(blocks, block))
+    scale = of.slice(of.reshape(spread, (blocks * block,)), 0, 0, size)
+    weights = of.reshape(of("Mul", of.slice(numbers, 0, 0, size), scale), (n, k))
     if of.attr("transB", 1):
         weights = of("Transpose", weights, perm=(1, 0))
     return of.finish(of("MatMul", of.input(0), weights))

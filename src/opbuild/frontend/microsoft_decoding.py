@@ -28,8 +28,8 @@ def decoder_masked_attention(of: Rewriting) -> Sequence[Node]:
     query, key, value = (_row(of, part, index, heads) for index, part in enumerate(parts))
     size = (hidden if of.has(1) else hidden // 3) // heads
     room = of.shape(5, 4)[2]
-    place = of("Cast", of.reshape(of.input(7), 1, 1, 1, 1), to=INT64)
-    steps = of.reshape(of.steps(room), 1, 1, room, 1)
+    place = of("Cast", of.reshape(of.input(7), (1, 1, 1, 1)), to=INT64)
+    steps = of.reshape(of.steps(room), (1, 1, room, 1))
     is_new, earlier = of("Equal", steps, place), of("Less", steps, place)
     present = [of("Where", is_new, new, of.input(5 + index)) for index, new in enumerate((key, value))]
     seen = present
@@ -39,7 +39,7 @@ def decoder_masked_attention(of: Rewriting) -> Sequence[Node]:
         seen = [of("Where", is_new, new, each) for new, each in zip((key, value), found, strict=True)]
     own = Heads(of, query, seen[0], seen[1], batch, heads, 1, room, size, size)
     _hide(of, own)
-    own.shown = of("LessOrEqual", of.steps(own.total), of.reshape(place, 1, 1, 1, 1))
+    own.shown = of("LessOrEqual", of.steps(own.total), of.reshape(place, (1, 1, 1, 1)))
     return of.finish(own.attend(float(of.attr("scale", 0.0))), *present)
 
 
@@ -53,7 +53,7 @@ def _row(of: Rewriting, value: str, index: int, heads: int) -> str:
     hidden = hidden if of.has(1) else hidden // 3
     if of.has(10):
         value = of("Add", value, of.slice(of.input(10), 0, index * hidden, (index + 1) * hidden))
-    return of.reshape(value, batch, heads, 1, hidden // heads)
+    return of.reshape(value, (batch, heads, 1, hidden // heads))
 
 
 def _other(of: Rewriting, heads: int) -> Heads:
@@ -81,7 +81,7 @@ def _hide(of: Rewriting, own: Heads) -> None:
 def _rows(of: Rewriting, earlier: str) -> str:
     """Write in which row of the buffer each earlier key of a beam is, for every element of it."""
     batches, beams, room = of.shape(9, 3)
-    first = of.reshape(of("Mul", of.steps(batches), of.ints(beams)), batches, 1, 1)
+    first = of.reshape(of("Mul", of.steps(batches), of.ints(beams)), (batches, 1, 1))
     rows = of("Add", of("Cast", of.input(9), to=INT64), first)
-    rows = of("Where", earlier, of.reshape(rows, batches * beams, 1, room, 1), of.ints(0))
+    rows = of("Where", earlier, of.reshape(rows, (batches * beams, 1, room, 1)), of.ints(0))
     return of("Expand", rows, of.ints(*of.shape(5)))

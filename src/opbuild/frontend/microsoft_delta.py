@@ -31,7 +31,7 @@ class _Tokens:
             self.lead, columns = shape[:-1], (shape[-1] - self.values * self.width) // 2
             self.heads, whole = columns // self.size, self.flat(_QUERY, shape[-1])
             query, key, value = (
-                of.reshape(of.slice(whole, 1, begin, end), -1, count, size)
+                of.reshape(of.slice(whole, 1, begin, end), (-1, count, size))
                 for begin, end, count, size in (
                     (0, columns, self.heads, self.size),
                     (columns, 2 * columns, self.heads, self.size),
@@ -46,7 +46,7 @@ class _Tokens:
     def flat(self, index: int, *shape: int) -> str:
         """Return an input in float32 with one axis of tokens."""
         of = self.of
-        return of.reshape(of.cast(of.input(index), "float32", of.dtype(index)), -1, *shape)
+        return of.reshape(of.cast(of.input(index), "float32", of.dtype(index)), (-1, *shape))
 
     def _normal(self, value: str) -> str:
         of = self.of
@@ -59,7 +59,7 @@ class _Tokens:
         if times == 1:
             return value
         repeated = of("Expand", of("Unsqueeze", value, of.ints(2)), of.ints(1, 1, times, 1))
-        return of.reshape(repeated, -1, self.values, self.size)
+        return of.reshape(repeated, (-1, self.values, self.size))
 
     def decay(self) -> str:
         """Return the logarithm of what stays of a state, ``(tokens, values, 1 or size)``."""
@@ -70,9 +70,9 @@ class _Tokens:
             return value
         if of.has(_BIAS):
             count = int(np.prod(of.shape(_BIAS)))
-            value = of("Add", value, of.reshape(of.input(_BIAS), self.values, count // self.values))
+            value = of("Add", value, of.reshape(of.input(_BIAS), (self.values, count // self.values)))
         rate = (
-            of("Exp", of.reshape(of.input(_LOG), self.values, 1))
+            of("Exp", of.reshape(of.input(_LOG), (self.values, 1)))
             if of.has(_LOG)
             else of.constant(np.ones(1, np.float32))
         )
@@ -102,12 +102,12 @@ def _gated_delta(of: Rewriting) -> Sequence[Node]:
     length = tokens.tokens if packed else tokens.tokens // batch
     if packed:
         given = [packed.filled(each) if each else "" for each in given]
-    query, key, value, decay, beta = (of.reshape(each, batch, length, -1) if each else "" for each in given)
+    query, key, value, decay, beta = (of.reshape(each, (batch, length, -1)) if each else "" for each in given)
     state = of("Transpose", of.input(_STATE), perm=(0, 1, 3, 2)) if of.has(_STATE) else ""
     attrs = {"q_num_heads": tokens.values, "kv_num_heads": tokens.values, "scale": float(of.attr("scale", 0.0))}
     found, state = of.several("LinearAttention", 2, query, key, value, state, decay, beta, update_rule=rule, **attrs)
-    found = of.reshape(found, batch * length, tokens.values * tokens.width)
+    found = of.reshape(found, (batch * length, tokens.values * tokens.width))
     if packed:
         found = packed.taken(found)
-    found = of.reshape(found, *tokens.lead, tokens.values, tokens.width)
+    found = of.reshape(found, (*tokens.lead, tokens.values, tokens.width))
     return of.finish(of.cast(found, of.dtype(), "float32"), of("Transpose", state, perm=(0, 1, 3, 2)))

@@ -78,7 +78,7 @@ def _bits(of: Rewriting, layer: int) -> int:
 def _has_kernels(of: Rewriting, index: int, zeros: int, bits: int) -> bool:
     """Return whether kernels read a layer as it is: known numbers of 4 or 8 bits in blocks of a power of 2."""
     size = _block(of, index, bits)
-    are_known = all(not of.has(each) or of.value(each) is not None for each in (index, index + 1, zeros))
+    are_known = all(not of.has(each) or of.known(of.input(each)) is not None for each in (index, index + 1, zeros))
     return are_known and bits in KERNEL_BITS and size >= LEAST_BLOCK and not size & (size - 1)
 
 
@@ -105,9 +105,9 @@ def _size(of: Rewriting, index: int, bits: int) -> tuple[int, int, int, int]:
 def _each(of: Rewriting, index: int, zeros: int, bits: int) -> Weights:
     """Return a layer whose experts are products of their own, which keep their few bits."""
     _, rows, columns, _ = _size(of, index, bits)
-    size, weights, scales = _block(of, index, bits), *(cast("Array", of.value(index + i)) for i in (0, 1))
+    size, weights, scales = _block(of, index, bits), *(cast("Array", of.known(of.input(index + i))) for i in (0, 1))
     blocks, points = columns // size, _points(of, index, zeros, bits)
-    bias = of.value(index + 2) if of.has(index + 2) else None
+    bias = of.known(of.input(index + 2)) if of.has(index + 2) else None
     added = _wide(of, index + 2) if of.has(index + 2) and bias is None else ""
 
     def product(x: str, at: int) -> str:
@@ -126,7 +126,7 @@ def _each(of: Rewriting, index: int, zeros: int, bits: int) -> Weights:
 
 def _points(of: Rewriting, index: int, zeros: int, bits: int) -> Array | None:
     """Return the zero points ``(experts, rows, blocks)``."""
-    packed = of.value(zeros) if of.has(zeros) else None
+    packed = of.known(of.input(zeros)) if of.has(zeros) else None
     if packed is None:
         return None
     _, rows, columns, block = _size(of, index, bits)
@@ -147,15 +147,15 @@ def _dequantized(of: Rewriting, index: int, zeros: int, bits: int) -> str:
     experts, rows, columns, block = _size(of, index, bits)
     blocks = columns // block if block else 1
     split = (experts, rows, blocks, columns // blocks)
-    numbers = of.reshape(_unpacked(of, of.input(index), bits), *split)
-    scales = of.reshape(_wide(of, index + 1), experts, rows, blocks, 1)
+    numbers = of.reshape(_unpacked(of, of.input(index), bits), split)
+    scales = of.reshape(_wide(of, index + 1), (experts, rows, blocks, 1))
     middle = of.constant(np.array(1 << bits - 1, np.float32))
     if of.has(zeros):
         of_rows = len(of.shape(zeros, 2, 3)) == 2
-        middle = of.reshape(_unpacked(of, of.input(zeros), bits), experts, *((-1,) if of_rows else (rows, -1)))
+        middle = of.reshape(_unpacked(of, of.input(zeros), bits), (experts, *((-1,) if of_rows else (rows, -1))))
         middle = of.slice(middle, -1, 0, rows if of_rows else blocks)
-        middle = of.reshape(middle, experts, rows, blocks, 1)
-    return of.reshape(of("Mul", of("Sub", numbers, middle), scales), experts, rows, columns)
+        middle = of.reshape(middle, (experts, rows, blocks, 1))
+    return of.reshape(of("Mul", of("Sub", numbers, middle), scales), (experts, rows, columns))
 
 
 def _unpacked(of: Rewriting, packed: str, bits: int) -> str:

@@ -49,7 +49,7 @@ def _mix(of: Rewriting, layers: dict[int, Weights], *, quantized: bool) -> Seque
     shape = of.shape(0, 2, 3)
     tokens, experts = of.shape(1, 2)
     wide = of.input(0) if of.dtype() == "float32" else of("Cast", of.input(0), to=FLOAT32)
-    x = wide if len(shape) == 2 else of.reshape(wide, tokens, shape[-1])
+    x = wide if len(shape) == 2 else of.reshape(wide, (tokens, shape[-1]))
     count = int(of.attr("k", 1))
     if not 0 < count <= experts:
         of.refuse(f"it chooses k = {count} of {experts} experts")
@@ -62,7 +62,7 @@ def _mix(of: Rewriting, layers: dict[int, Weights], *, quantized: bool) -> Seque
         chosen = of("ScatterElements", none, places, shares, axis=1)
         found = _apart(of, x, layers, chosen) if _are_apart(layers) else _batched(of, x, layers, chosen)
     if len(shape) != 2:
-        found = of.reshape(found, *shape)
+        found = of.reshape(found, shape)
     return of.finish(found if of.dtype() == "float32" else of("Cast", found, to=_number(of)))
 
 
@@ -156,9 +156,9 @@ def _gathered(of: Rewriting, x: str, layers: dict[int, Weights], places: str, sh
     tokens, count = of.shape(1)[0], int(of.attr("k", 1))
     rows = of.constant(np.repeat(np.arange(tokens), count))
     each = of("Unsqueeze", of("Gather", x, rows, axis=0), of.ints(1))
-    value = _every(of, each, layers, of.reshape(places, tokens * count))
-    weighed = _weighed(of, value, of.reshape(shares, tokens * count, 1, 1))
-    split = of.reshape(weighed, tokens, count, of.shape(0)[-1])
+    value = _every(of, each, layers, of.reshape(places, (tokens * count,)))
+    weighed = _weighed(of, value, of.reshape(shares, (tokens * count, 1, 1)))
+    split = of.reshape(weighed, (tokens, count, of.shape(0)[-1]))
     return of("ReduceSum", split, of.ints(1), keepdims=0)
 
 

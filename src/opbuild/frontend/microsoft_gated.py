@@ -44,7 +44,7 @@ def _branches(of: Rewriting, index: int) -> tuple[str, tuple[int, ...]]:
     value = of.cast(of.input(index), "float32", of.dtype(index))
     if count:
         shape = (*shape[:-1], count, shape[-1] // count)
-        value = of.reshape(value, *shape)
+        value = of.reshape(value, shape)
     return value, shape
 
 
@@ -56,8 +56,8 @@ def _branchwise(of: Rewriting) -> Sequence[Node]:
     if of.has(1):
         scale = of.cast(of.input(1), "float32", of.dtype(1))
         own = of.shape(1)
-        value = of("Mul", value, scale if own == shape[-1:] else of.reshape(scale, *shape[-2:]))
-    return of.finish(of.cast(of.reshape(value, *of.shape(0)), of.dtype(0), "float32"))
+        value = of("Mul", value, scale if own == shape[-1:] else of.reshape(scale, shape[-2:]))
+    return of.finish(of.cast(of.reshape(value, of.shape(0)), of.dtype(0), "float32"))
 
 
 @writes("HyperConnectionPreMix")
@@ -78,7 +78,7 @@ def _post_mix(of: Rewriting) -> Sequence[Node]:
         value = of("MatMul", of("Transpose", mix, perm=(*range(rank - 2), rank - 1, rank - 2)), value)
     block = of.cast(of.input(1), "float32", of.dtype(1))
     added = of("Mul", _gates(of, 2, shape), of("Unsqueeze", block, of.ints(-2)))
-    total = of.reshape(of("Add", value, added), *of.shape(0))
+    total = of.reshape(of("Add", value, added), of.shape(0))
     return of.finish(of.cast(total, of.dtype(0), "float32"))
 
 
@@ -87,7 +87,7 @@ def _gates(of: Rewriting, index: int, shape: tuple[int, ...]) -> str:
     own, value = of.shape(index), of.cast(of.input(index), "float32", of.dtype(index))
     if len(own) == len(shape):
         return value
-    return of.reshape(value, *shape[:-1], -1 if own[-1] != shape[-2] else 1)
+    return of.reshape(value, (*shape[:-1], -1 if own[-1] != shape[-2] else 1))
 
 
 @writes("LinearAttentionGate")
@@ -131,10 +131,10 @@ def _dilated(of: Rewriting) -> Sequence[Node]:
 
     def first(value: str, count: int) -> str:
         """Return a value with channels in front of its positions."""
-        return of("Transpose", of.reshape(value, batch, count, channels), perm=(0, 2, 1)) if last else value
+        return of("Transpose", of.reshape(value, (batch, count, channels)), perm=(0, 2, 1)) if last else value
 
     def back(value: str, count: int) -> str:
-        return of.reshape(of("Transpose", value, perm=(0, 2, 1)), batch, count, *shape[2:]) if last else value
+        return of.reshape(of("Transpose", value, perm=(0, 2, 1)), (batch, count, *shape[2:])) if last else value
 
     state = first(of.input(3), carried) if of.has(3) else of("Expand", of.floats(0), of.ints(batch, channels, carried))
     whole = of("Concat", state, first(of.input(0), length), axis=2)
@@ -176,15 +176,15 @@ def _group_router(of: Rewriting) -> Sequence[Node]:
     kind, experts = of.dtype(0), of.shape(0)[-1]
     names = ("n_group", "topk_group", "group_topk", "top_k")
     groups, taken, summed, chosen = (int(of.attr(name, 2 if name == "group_topk" else 1)) for name in names)
-    scores = of("Sigmoid", of.cast(of.reshape(of.input(0), -1, experts), "float32", kind))
+    scores = of("Sigmoid", of.cast(of.reshape(of.input(0), (-1, experts)), "float32", kind))
     biased = of("Add", scores, of.input(1))
     if taken < groups:
         each = experts // groups
-        apart = of.reshape(biased, -1, groups, each)
+        apart = of.reshape(biased, (-1, groups, each))
         best, _ = of.several("TopK", 2, apart, of.ints(min(summed, each)), axis=2)
         totals = of("ReduceSum", best, of.ints(2), keepdims=0)
         hidden = of("Unsqueeze", _outside(of, totals, taken), of.ints(2))
-        biased = of.reshape(of("Where", hidden, of.constant(np.array(-np.inf, np.float32)), apart), -1, experts)
+        biased = of.reshape(of("Where", hidden, of.constant(np.array(-np.inf, np.float32)), apart), (-1, experts))
     least = of.constant(np.array(1e-20, np.float32))
     sentinel = of.constant(np.array(of.attr("router_sentinel", -10000.0), np.float32))
     found = of("Where", _outside(of, biased, chosen), sentinel, of("Log", of("Max", scores, least)))

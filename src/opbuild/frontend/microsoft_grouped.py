@@ -27,7 +27,7 @@ def _grouped_query_attention(of: Rewriting) -> Sequence[Node]:
         ends = (0, heads * size, (heads + groups) * size, hidden)
         query, key, value = (of.slice(of.input(0), 2, ends[i], ends[i + 1]) for i in range(3))
     before = of("Sub", of("Cast", of.input(5), to=7), of.ints(length - 1))  # keys of earlier calls, of each batch
-    before = of("Max", of.reshape(before, batch, 1), of.ints(0))
+    before = of("Max", of.reshape(before, (batch, 1)), of.ints(0))
     steps = of("Add", before, of.steps(length))
     query = split_heads(of, query, batch, length, heads, size)
     key, value = (split_heads(of, each, batch, length, groups, size) for each in (key, value))
@@ -87,7 +87,7 @@ def _with_cache(of: Rewriting, key: str, value: str, past: int, before: str) -> 
     total, room = of.at_least(6, 3, 2), past + length
     if total == past:
         index = of("Min", of("Add", before, of.steps(length)), of.ints(past - 1))
-        index = of("Expand", of.reshape(index, batch, 1, length, 1), of.ints(batch, groups, length, size))
+        index = of("Expand", of.reshape(index, (batch, 1, length, 1)), of.ints(batch, groups, length, size))
         key, value = (
             of("ScatterElements", of.input(3 + i), index, each, axis=2) for i, each in enumerate((key, value))
         )
@@ -98,13 +98,13 @@ def _with_cache(of: Rewriting, key: str, value: str, past: int, before: str) -> 
     moved = of("Min", moved, of.ints(room - 1))
     index = of("Where", of("Less", steps, before), steps, moved)
     if batch == 1:
-        found = [of("Gather", each, of.reshape(index, total), axis=2) for each in joined]
+        found = [of("Gather", each, of.reshape(index, (total,)), axis=2) for each in joined]
     else:
-        index = of("Expand", of.reshape(index, batch, 1, total), of.ints(batch, groups, total))
-        index = of.reshape(index, batch * groups, total, 1)
-        rows = [of.reshape(each, batch * groups, room, size) for each in joined]
+        index = of("Expand", of.reshape(index, (batch, 1, total)), of.ints(batch, groups, total))
+        index = of.reshape(index, (batch * groups, total, 1))
+        rows = [of.reshape(each, (batch * groups, room, size)) for each in joined]
         found = [of("GatherND", each, index, batch_dims=1) for each in rows]
-    key, value = (of.reshape(each, batch, groups, total, size) for each in found)
+    key, value = (of.reshape(each, (batch, groups, total, size)) for each in found)
     return total, key, value
 
 
@@ -112,7 +112,7 @@ def _of_groups(of: Rewriting, index: int, groups: int) -> str:
     """Write an input ``(batch, heads, length, total)`` so that heads which share keys are an axis; 1 head is all."""
     batch, heads, length, total = of.shape(index, 4)
     split = (1, 1) if heads == 1 else (groups, heads // groups)
-    return of.reshape(of.input(index), batch, *split, *(() if length == 1 else (length,)), total)
+    return of.reshape(of.input(index), (batch, *split, *(() if length == 1 else (length,)), total))
 
 
 def _shown(of: Rewriting, steps: str, total: int, heads: Sequence[int]) -> str:
@@ -125,13 +125,13 @@ def _shown(of: Rewriting, steps: str, total: int, heads: Sequence[int]) -> str:
         heads: The axes of heads, each of extent 1.
     """
     batch, length, _ = of.shape(0)
-    last, keys = of.reshape(of("Cast", of.input(5), to=7), batch, 1), of.steps(total)
+    last, keys = of.reshape(of("Cast", of.input(5), to=7), (batch, 1)), of.steps(total)
     window = int(of.attr("local_window_size", -1))
     if of.attr("causal", 1):
         last = of("Min", steps, last)
-    count = of.reshape(of("Add", last, of.ints(1)), batch, *heads, -1, 1)
+    count = of.reshape(of("Add", last, of.ints(1)), (batch, *heads, -1, 1))
     shown = of("Less", keys, count)
     if window > 0:
-        own = of.reshape(steps, batch, *heads, length, 1)
+        own = of.reshape(steps, (batch, *heads, length, 1))
         shown = of("And", shown, of("Greater", of("Add", keys, of.ints(window)), own))
     return shown

@@ -85,12 +85,12 @@ def _weights(of: Rewriting) -> str:
         )
     size = tuple(window)
     if inputs < block:
-        blocked = of.reshape(of.input(1), outputs // block, inputs, *size, block)
+        blocked = of.reshape(of.input(1), (outputs // block, inputs, *size, block))
         order: tuple[int, ...] = (0, len(size) + 2, *range(1, len(size) + 2))
     else:
-        blocked = of.reshape(of.input(1), outputs // block, inputs // block, *size, block, block)
+        blocked = of.reshape(of.input(1), (outputs // block, inputs // block, *size, block, block))
         order = (0, len(size) + 3, 1, len(size) + 2, *range(2, len(size) + 2))
-    return of.reshape(of("Transpose", blocked, perm=order), outputs, inputs, *size)
+    return of.reshape(of("Transpose", blocked, perm=order), (outputs, inputs, *size))
 
 
 @writes("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", domain=NCHWC)

@@ -13,7 +13,7 @@ from opbuild.graph.types import Node
 @writes("Pad")
 def _pad(of: Rewriting) -> Sequence[Node]:
     """ONNX's Pad, whose widths may lie in a row, and whose value may have a dimension."""
-    pads = of.input(1) if len(of.shape(1, 1, 2)) == 1 else of.reshape(of.input(1), -1)
+    pads = of.input(1) if len(of.shape(1, 1, 2)) == 1 else of.reshape(of.input(1), (-1,))
     value = (of.scalar(2),) if of.has(2) else ()
     return of.finish(of("Pad", of.input(0), pads, *value, mode=of.node.text("mode", "constant")))
 
@@ -32,7 +32,7 @@ def _trilu(of: Rewriting) -> Sequence[Node]:
 
 @writes("ExpandDims")
 def _expand_dims(of: Rewriting) -> Sequence[Node]:
-    axis = of.reshape(of.cast(of.input(1), "int64", of.dtype(1)), 1)
+    axis = of.reshape(of.cast(of.input(1), "int64", of.dtype(1)), (1,))
     return of.finish(of("Unsqueeze", of.input(0), axis))
 
 
@@ -68,7 +68,7 @@ def _unfold(of: Rewriting) -> Sequence[Node]:
     axis %= rank
     count = (of.shape(0)[axis] - size) // step + 1
     starts = of("Mul", of.steps(count), of.ints(step))
-    places = of("Add", of.reshape(starts, count, 1), of.constant(np.arange(size, dtype=np.int64)))
+    places = of("Add", of.reshape(starts, (count, 1)), of.constant(np.arange(size, dtype=np.int64)))
     found = of("Gather", of.input(0), places, axis=axis)
     order = [*range(axis + 1), *range(axis + 2, rank + 1), axis + 1]
     return of.finish(found if order == sorted(order) else of("Transpose", found, perm=tuple(order)))
@@ -100,10 +100,10 @@ def _limits(of: Rewriting, shape: tuple[int, ...], size: int) -> str:
     """Return minus infinity for tokens behind a run that the last tokens would repeat, infinity for others."""
     batch, length = shape
     count = length - size + 1
-    starts = of.reshape(of.steps(count), count, 1)
+    starts = of.reshape(of.steps(count), (count, 1))
     windows = of("Add", starts, of.constant(np.arange(size - 1, dtype=np.int64)))
     runs = of("Gather", of.input(0), windows, axis=1)
-    last = of.reshape(of.slice(of.input(0), 1, length - size + 1, length), batch, 1, size - 1)
+    last = of.reshape(of.slice(of.input(0), 1, length - size + 1, length), (batch, 1, size - 1))
     differences = of("ReduceSum", of("Abs", of("Sub", runs, last)), of.ints(2), keepdims=0)
     return of("Where", of("Equal", differences, of.ints(0)), of.floats(-np.inf), of.floats(np.inf))
 
@@ -120,19 +120,19 @@ def _crop(of: Rewriting) -> Sequence[Node]:
     across = _places(of, corners[1], corners[3], width, columns)
     shown = of(
         "And",
-        of.reshape(_within(of, down, height), count, 1, rows, 1),
-        of.reshape(_within(of, across, width), count, 1, 1, columns),
+        of.reshape(_within(of, down, height), (count, 1, rows, 1)),
+        of.reshape(_within(of, across, width), (count, 1, 1, columns)),
     )
     if of.node.text("mode", "bilinear") == "nearest":
         half = of.floats(0.5)
         down, across = (of("Floor", of("Add", each, half)) for each in (down, across))
     y, x = (of("Floor", each) for each in (down, across))
     parts = (of("Sub", down, y), of("Sub", across, x))
-    part_y, part_x = of.reshape(parts[0], count, rows, 1, 1), of.reshape(parts[1], count, 1, columns, 1)
+    part_y, part_x = of.reshape(parts[0], (count, rows, 1, 1)), of.reshape(parts[1], (count, 1, columns, 1))
 
     def at(far_y: int, far_x: int) -> str:
         places = [
-            of("Expand", of.reshape(_clamped(of, each, far, extent), *split, 1), of.ints(count, rows, columns, 1))
+            of("Expand", of.reshape(_clamped(of, each, far, extent), (*split, 1)), of.ints(count, rows, columns, 1))
             for each, far, extent, split in (
                 (y, far_y, height, (count, rows, 1)),
                 (x, far_x, width, (count, 1, columns)),
@@ -179,12 +179,14 @@ def _padded_conv_transpose(of: Rewriting) -> Sequence[Node]:
 def _word_embedding(of: Rewriting) -> Sequence[Node]:
     """The greatest of a convolution over the characters of each word, whose number those that are not 0 tell."""
     (words, letters), (filters, _, width, size) = of.shape(0, 2), of.shape(1, 4)
-    rows = of.reshape(of("Gather", of.input(3), of.input(0), axis=0), words, 1, letters, size)
+    rows = of.reshape(of("Gather", of.input(3), of.input(0), axis=0), (words, 1, letters, size))
     found = of("Tanh", of("Conv", rows, of.input(1), of.input(2)))
     count = letters - width + 1
     there = of.cast(of("Greater", of.input(0), of.constant(np.array(0, np.int32))), "int64")
     length = of("Max", of("ReduceSum", there, of.ints(1), keepdims=1), of.ints(width))
     ends = of("Sub", length, of.ints(width - 1))
     seen = of("Less", of.steps(count), ends)
-    shown = of("Where", of.reshape(seen, words, 1, count), of.reshape(found, words, filters, count), of.floats(-np.inf))
+    shown = of(
+        "Where", of.reshape(seen, (words, 1, count)), of.reshape(found, (words, filters, count)), of.floats(-np.inf)
+    )
     return of.finish(of("ReduceMax", shown, of.ints(2), keepdims=0))

@@ -47,15 +47,15 @@ def _skipped(of: Rewriting, bias: int) -> str:
 @writes("EmbedLayerNormalization")
 def _embed_layer_normalization(of: Rewriting) -> Sequence[Node]:
     batch, length = of.shape(0, 2)
-    total = of("Gather", of.input(2), of.in_range(of.input(0), of.input(2)), axis=0)
+    total = of("Gather", of.input(2), of.in_range(of.input(0), of.shape(2)[0]), axis=0)
     table = of.input(3)
     if of.has(8):
-        places = of("Gather", table, of.in_range(of.input(8), table), axis=0)
+        places = of("Gather", table, of.in_range(of.input(8), table.shape[0]), axis=0)
     else:
         places = of.slice(table, 0, 0, length)
     total = of("Add", total, places)
     if of.has(1):
-        total = of("Add", total, of("Gather", of.input(4), of.in_range(of.input(1), of.input(4)), axis=0))
+        total = of("Add", total, of("Gather", of.input(4), of.in_range(of.input(1), of.shape(4)[0]), axis=0))
     attrs = {"axis": -1, "epsilon": float(of.attr("epsilon", 1e-12))}
     value = of("LayerNormalization", total, of.input(5), of.input(6), **attrs)
     return of.finish(value, _lengths(of, 7, batch), total)
@@ -75,7 +75,7 @@ def _quantized_embed_layer_normalization(of: Rewriting) -> Sequence[Node]:
     def rows(table: int, places: str, scale: int, zero: int) -> str:
         value = of.input(table)
         if places:
-            value = of("Gather", value, of.in_range(places, value), axis=0)
+            value = of("Gather", value, of.in_range(places, value.shape[0]), axis=0)
         return of("DequantizeLinear", value, *map(of.scalar, (scale, zero)))
 
     batch, length = of.shape(0, 2)
@@ -119,9 +119,9 @@ def _sum_of_images(of: Rewriting, last: bool) -> str:
         if len(given) > 2:
             return of.input(index)
         return (
-            of.reshape(of.input(index), *front, *ones, given[-1])
+            of.reshape(of.input(index), (*front, *ones, given[-1]))
             if last
-            else of.reshape(of.input(index), *front, given[-1], *ones)
+            else of.reshape(of.input(index), (*front, given[-1], *ones))
         )
 
     total = of("Add", of.input(0), spread(3, *of.shape(3)[:1]))

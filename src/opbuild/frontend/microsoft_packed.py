@@ -34,7 +34,7 @@ class Packed:
         self.begins, ends = of.slice(wide, 0, 0, self.count), of.slice(wide, 0, 1, self.count + 1)
         self.lengths = of("Sub", ends, self.begins)
         steps = of.steps(tokens)
-        is_behind = of("LessOrEqual", of.reshape(ends, 1, self.count), of.reshape(steps, tokens, 1))
+        is_behind = of("LessOrEqual", of.reshape(ends, (1, self.count)), of.reshape(steps, (tokens, 1)))
         own = of("ReduceSum", of.cast(is_behind, "int64"), of.ints(1), keepdims=0)
         self.own = of("Min", own, of.ints(self.count - 1))
         self.places = of("Sub", steps, of("Gather", self.begins, self.own, axis=0))
@@ -57,8 +57,8 @@ class Packed:
     def filled(self, value: str) -> str:
         """Return tokens as ``(count, tokens, ...)``, each sequence filled up with zeros."""
         of = self.of
-        steps = of("Add", of.reshape(self.begins, self.count, 1), of.steps(self.tokens))
-        inside = of("Less", of.steps(self.tokens), of.reshape(self.lengths, self.count, 1))
+        steps = of("Add", of.reshape(self.begins, (self.count, 1)), of.steps(self.tokens))
+        inside = of("Less", of.steps(self.tokens), of.reshape(self.lengths, (self.count, 1)))
         found = of("Gather", value, of("Min", steps, of.number(self.tokens - 1)), axis=0)
         return of("Where", of("Unsqueeze", inside, of.ints(2, 3)), found, of.constant(np.zeros(1, np.float32)))
 
@@ -71,28 +71,28 @@ class Packed:
     def window(self, back: Sequence[int], carried: int) -> str:
         """Return the rows ``(tokens, len(back))`` of what lies so many places before each token."""
         of = self.of
-        places = of("Sub", of.reshape(self.places, self.tokens, 1), of.ints(*back))
-        return self.rows(of.reshape(self.own, self.tokens, 1), places, carried)
+        places = of("Sub", of.reshape(self.places, (self.tokens, 1)), of.ints(*back))
+        return self.rows(of.reshape(self.own, (self.tokens, 1)), places, carried)
 
     def last(self, carried: int) -> str:
         """Return the rows ``(count, carried)`` of the last tokens of each sequence."""
         of = self.of
-        places = of("Add", of.reshape(self.lengths, self.count, 1), of.ints(*range(-carried, 0)))
-        return self.rows(of.reshape(of.steps(self.count), self.count, 1), places, carried)
+        places = of("Add", of.reshape(self.lengths, (self.count, 1)), of.ints(*range(-carried, 0)))
+        return self.rows(of.reshape(of.steps(self.count), (self.count, 1)), places, carried)
 
     def captured(self, index: int, capacity: int) -> str:
         """Return which of the first tokens of each sequence are asked for, ``(count, capacity)``."""
         of = self.of
         wanted = of.cast(of.input(index), "int64", of.dtype(index))
-        return of("Less", of.ints(*range(capacity)), of.reshape(of("Min", wanted, self.lengths), self.count, 1))
+        return of("Less", of.ints(*range(capacity)), of.reshape(of("Min", wanted, self.lengths), (self.count, 1)))
 
     def first(self, capacity: int, back: Sequence[int], carried: int) -> str:
         """Return the rows ``(count, capacity, len(back))`` of what lies before the first tokens of each sequence."""
         of = self.of
-        last = of.reshape(of("Sub", self.lengths, of.ints(1)), self.count, 1, 1)
-        steps = of("Min", of.reshape(of.steps(capacity), capacity, 1), last)
+        last = of.reshape(of("Sub", self.lengths, of.ints(1)), (self.count, 1, 1))
+        steps = of("Min", of.reshape(of.steps(capacity), (capacity, 1)), last)
         places = of("Sub", steps, of.ints(*back))
-        return self.rows(of.reshape(of.steps(self.count), self.count, 1, 1), places, carried)
+        return self.rows(of.reshape(of.steps(self.count), (self.count, 1, 1)), places, carried)
 
 
 @writes("VarlenCausalConvWithState")
@@ -105,10 +105,10 @@ def _convolution(of: Rewriting) -> Sequence[Node]:
     packed = Packed(of, 2, tokens)
     table = of.input(0)
     if carried:
-        turned = of.reshape(of("Transpose", of.input(4), perm=(0, 2, 1)), packed.count * carried, channels)
+        turned = of.reshape(of("Transpose", of.input(4), perm=(0, 2, 1)), (packed.count * carried, channels))
         table = of("Concat", turned, table, axis=0)
     seen = of("Gather", table, packed.window([(taps - 1 - tap) * apart for tap in range(taps)], carried), axis=0)
-    weights = of("Transpose", of.reshape(of.input(1), channels, taps), perm=(1, 0))
+    weights = of("Transpose", of.reshape(of.input(1), (channels, taps)), perm=(1, 0))
     seen, weights = (of.cast(each, "float32", kind) for each in (seen, weights))
     value = of("ReduceSum", of("Mul", seen, weights), of.ints(1), keepdims=0)
     if of.has(3):
@@ -121,7 +121,7 @@ def _convolution(of: Rewriting) -> Sequence[Node]:
     update = ""
     if capacity:
         new = of("Gather", table, packed.first(capacity, [0], carried), axis=0)
-        new = of.reshape(new, packed.count, capacity, channels)
+        new = of.reshape(new, (packed.count, capacity, channels))
         update = of("Where", of("Unsqueeze", packed.captured(5, capacity), of.ints(2)), new, of.floats(0))
     return of.finish(of.cast(value, kind, "float32"), state, update)
 
@@ -137,18 +137,18 @@ def _hash_runs(of: Rewriting) -> Sequence[Node]:
         """Return the table of what was carried over, or of what stands for that, and of what is given."""
         shape = (packed.count, carried)
         before = of.input(past) if of.has(past) else of("Expand", missing, of.ints(*shape))
-        return of("Concat", of.reshape(before, packed.count * carried), given, axis=0)
+        return of("Concat", of.reshape(before, (packed.count * carried,)), given, axis=0)
 
     def each(table: str) -> tuple[str, ...]:
         rows = packed.window(range(most), carried)
-        return tuple(of.reshape(of.slice(of("Gather", table, rows, axis=0), 1, back, back + 1), tokens)
+        return tuple(of.reshape(of.slice(of("Gather", table, rows, axis=0), 1, back, back + 1), (tokens,))
                      for back in range(most))  # fmt: skip
 
     table = with_past(of.input(0), 4, filler)
     segments, last_segments = tuple[str, ...](), ""
     if of.has(7):
         own = of("Gather", of.input(7), packed.begins, axis=0)  # what came before is of the first one's segment
-        joined = with_past(of.input(7), 8, of.reshape(own, packed.count, 1))
+        joined = with_past(of.input(7), 8, of.reshape(own, (packed.count, 1)))
         segments, last_segments = each(joined), of("Gather", joined, packed.last(carried), axis=0)
     found = hashes(of, until_reset(of, each(table), segments, filler, 6), 5)
     update = ""

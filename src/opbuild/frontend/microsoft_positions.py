@@ -22,7 +22,7 @@ def _rotary_embedding(of: Rewriting) -> Sequence[Node]:
     if float(of.attr("scale", 1.0)) != 1.0 or of.attr("is_packed_batching", 0):
         of.refuse("a scale or a packed batch is not served")
     tables, part = (of.input(2), of.input(3)), 2 * of.shape(2)[1]
-    positions = of.in_range(positions, tables[0])
+    positions = of.in_range(positions, tables[0].shape[0])
     cosine, sine = (of("Unsqueeze", of("Gather", table, positions, axis=0), of.ints(1)) for table in tables)
     return of.finish(_turned_heads(of, (cosine, sine), part))
 
@@ -35,9 +35,9 @@ def _turned_heads(of: Rewriting, angles: Sequence[str], part: int) -> str:
     batch, length, hidden = shape
     heads = int(of.attr("num_heads", 0)) or hidden // part  # a head is as long as its table if nothing is said
     size = hidden // heads
-    value = of("Transpose", of.reshape(value, batch, length, heads, size), perm=(0, 2, 1, 3))
+    value = of("Transpose", of.reshape(value, (batch, length, heads, size)), perm=(0, 2, 1, 3))
     value = turned(of, value, (batch, heads, length, size), angles, part=part, interleaved=interleaved)
-    return of.reshape(of("Transpose", value, perm=(0, 2, 1, 3)), *shape)
+    return of.reshape(of("Transpose", value, perm=(0, 2, 1, 3)), shape)
 
 
 @writes("MRotaryEmbedding")
@@ -78,5 +78,5 @@ def _relative_position_bias(of: Rewriting) -> Sequence[Node]:
     spread = max(np.log(far / near), 1e-9)  # all that is far has one bucket if the distances are none
     wide = np.minimum(np.log(np.maximum(away, 1) / near) / spread * (count - near), count).astype(np.int64)
     places = np.where(away < near, away, np.minimum(near + wide, count - 1)) + offset
-    found = of("Gather", of.reshape(of.input(0), heads, buckets), of.constant(places.astype(np.int64)), axis=1)
+    found = of("Gather", of.reshape(of.input(0), (heads, buckets)), of.constant(places.astype(np.int64)), axis=1)
     return of.finish(of("Unsqueeze", found, of.ints(0)))

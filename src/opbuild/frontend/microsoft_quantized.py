@@ -82,7 +82,7 @@ def _gather_blocks(of: Rewriting) -> Sequence[Node]:
         zero = of.constant(np.array(1 << (bits - 1), np.uint8))
     wide = of.cast(value, kind)
     result = of("Mul", of("Sub", wide, of.cast(zero, kind)) if zero else wide, scale)
-    inside = of.reshape(inside, *(1,) * taken, *indices, *(1,) * (rank - 1 - taken))
+    inside = of.reshape(inside, (*(1,) * taken, *indices, *(1,) * (rank - 1 - taken)))
     return of.finish(of("Where", inside, result, of.constant(np.zeros((), kind))))
 
 
@@ -114,7 +114,7 @@ class _Gathered:
         own, indices = of.shape(index), of.shape(1)
         shape = (*own[:axis], *indices, *own[axis + 1 :])
         if own[axis] == 1 and of.shape(0)[axis] != 1:
-            return of.reshape(of.input(index), *own[:axis], *(1,) * len(indices), *own[axis + 1 :])
+            return of.reshape(of.input(index), (*own[:axis], *(1,) * len(indices), *own[axis + 1 :]))
         value = of.input(index)
         whole = {"int4": "int8", "uint4": "uint8"}.get(of.dtype(index))
         value = of("Gather", of.cast(value, whole) if whole else value, self.places, axis=axis)

@@ -20,7 +20,7 @@ def _dynamic_quantize_lstm(of: Rewriting) -> Sequence[Node]:
         wide = of("Cast", of.input(index), to=1)
         parameters = (of.input(scale), of("Cast", of.input(zero), to=1))
         # One number a direction, or one a column of it.
-        spread, moved = (of.reshape(each, *of.shape(scale)[:1], 1, -1) for each in parameters)
+        spread, moved = (of.reshape(each, (*of.shape(scale)[:1], 1, -1)) for each in parameters)
         weights.append(of("Transpose", of("Mul", of("Sub", wide, moved), spread), perm=(0, 2, 1)))
     others = [of.input(index) if of.has(index) else "" for index in range(3, 8)]
     of.write("LSTM", (of.input(0), *weights, *others), of.node.outputs, of.node.attrs)

@@ -13,8 +13,8 @@ import numpy as np
 
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.frontend.onnx_upgrade_old import to_set_7
-from opbuild.frontend.rewriting import Scope
 from opbuild.frontend.upgrade_steps import Upgrade, changed, ints_to_inputs, moved, replaced
+from opbuild.graph.graph_builder import Scope
 from opbuild.graph.types import Node
 
 

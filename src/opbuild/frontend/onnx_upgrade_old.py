@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from opbuild.errors import InvalidModelError, ShapeError, UnsupportedOperatorError
-from opbuild.frontend.rewriting import Scope
 from opbuild.frontend.upgrade_steps import Upgrade, changed, moved, replaced
+from opbuild.graph.graph_builder import Scope
 from opbuild.graph.shape_rules import ONNX_NUMBERS
 from opbuild.graph.types import Node
 

@@ -8,7 +8,7 @@ from itertools import count
 from typing import NoReturn
 
 from opbuild.errors import InvalidModelError
-from opbuild.graph.types import Array, TensorType
+from opbuild.graph.types import Array, Node, TensorType
 
 
 class Untyped:
@@ -43,6 +43,14 @@ class Untyped:
     def type_of(self, name: str) -> TensorType:
         """Raise: nothing is known of types."""
         return self._unknown(name)
+
+    def producer(self, name: str) -> Node | None:
+        """Return None: nodes are collected elsewhere."""
+        return None
+
+    def append(self, node: Node) -> None:
+        """Raise: nodes are collected elsewhere."""
+        return self._unknown(node.name)
 
     def bounded_value(self, name: str, least: int) -> int | None:
         """Raise: nothing is known of extents."""

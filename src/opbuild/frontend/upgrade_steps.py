@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.frontend.rewriting import Scope
+from opbuild.graph.graph_builder import Scope
 from opbuild.graph.types import Node
 
 Upgrade = Callable[[Node, Scope], Sequence[Node]]

@@ -1,4 +1,4 @@
-"""Writing: what a rule is given to write the operators that compute one of ATen."""
+"""StepBuilder: what a rule is given to write the operators that compute one of ATen."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ import numpy as np
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.frontend.torch.program import Step
-from opbuild.graph import writing
+from opbuild.graph import graph_builder
 from opbuild.graph.extents import is_open
-from opbuild.graph.writing import Value
+from opbuild.graph.graph_builder import GraphBuilder, Value
 
-__all__ = ["Scope", "Value", "Writing"]
+__all__ = ["Scope", "StepBuilder", "Value"]
 
 
-class Scope(writing.Scope, Protocol):
-    """The graph that is written, as far as ``Writing`` needs it."""
+class Scope(graph_builder.Scope, Protocol):
+    """The graph that is written, as far as a ``StepBuilder`` needs it."""
 
     def is_read(self, name: str, index: int) -> bool:
         """Return whether something takes one of a step's results."""
 
 
-class Writing(writing.Writing):
-    """The operators that are written for one step.
+class StepBuilder(GraphBuilder):
+    """Writes what computes one step.
 
     Args:
         step: The step; operators are named after it.
         scope: The graph.
     """
 
-    _scope: Scope
+    scope: Scope
 
     def __init__(self, step: Step, scope: Scope) -> None:
         super().__init__(step.name, scope)
@@ -47,7 +47,7 @@ class Writing(writing.Writing):
 
     def is_read(self, index: int) -> bool:
         """Return whether something takes one of the operator's several results."""
-        return self._scope.is_read(self.step.name, index)
+        return self.scope.is_read(self.step.name, index)
 
     def refuse(self, why: str) -> NoReturn:
         """Say that this form of the operator has no rule: it is left to torch.

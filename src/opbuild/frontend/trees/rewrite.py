@@ -40,7 +40,7 @@ class _Scores:
             self.attrs.fail(f"its input is {kind} of rank {len(shape)}, and must be rows of numbers")
         self.features = shape[-1]
         self.dtype = "float64" if kind == "float64" else "float32"
-        rows = of.input(0) if len(shape) == 2 else of.reshape(of.input(0), 1, shape[0])
+        rows = of.input(0) if len(shape) == 2 else of.reshape(of.input(0), (1, shape[0]))
         self.rows = rows if kind == self.dtype else of("Cast", rows, to=self.dtype)
 
     def of_targets(self, ensemble: Ensemble, targets: int, aggregate: str, base: Array) -> str:

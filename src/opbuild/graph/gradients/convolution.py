@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from opbuild.graph.gradients.broadcasting import channel_sums, filled, is_empty
-from opbuild.graph.writing import Value, Writing
+from opbuild.graph.graph_builder import GraphBuilder, Value
 
 __all__ = ["channel_sums", "convolution_data", "convolution_weight", "transposed_data", "transposed_weight"]
 
@@ -37,7 +37,7 @@ def _is_summed(dy: Value, inner: int, rank: int, group: int) -> bool:
 
 
 def convolution_data(
-    of: Writing,
+    of: GraphBuilder,
     dy: Value,
     w: Value,
     shape: Sequence[int],
@@ -75,7 +75,7 @@ def convolution_data(
     return of("ConvTranspose", dy, taps, pads=(*before, *after), output_padding=tuple(beyond), **attrs)
 
 
-def _taps_at_least(of: Writing, w: Value, strides: Sequence[int], dilations: Sequence[int]) -> Value:
+def _taps_at_least(of: GraphBuilder, w: Value, strides: Sequence[int], dilations: Sequence[int]) -> Value:
     """Return weights with taps of 0 behind the others, so that a tap reaches each position of the data.
 
     Kernels of groups, of other element types and of more dimensions have no other way to write zeros between what they
@@ -87,7 +87,7 @@ def _taps_at_least(of: Writing, w: Value, strides: Sequence[int], dilations: Seq
 
 
 def convolution_weight(
-    of: Writing,
+    of: GraphBuilder,
     x: Value,
     dy: Value,
     shape: Sequence[int],
@@ -114,12 +114,12 @@ def convolution_weight(
     attrs: dict[str, Any] = {"strides": tuple(strides), "pads": tuple(pads), "dilations": tuple(dilations)}
     if _is_summed(dy, shape[1], len(shape) - 2, group):
         attrs |= {"kernel_shape": tuple(shape[2:]), **({"group": group} if group > 1 else {})}
-        return of.several("ConvWeightGradient", (x, dy), 1, "opbuild", **attrs)[0]
+        return of("ConvWeightGradient", x, dy, domain="opbuild", **attrs)
     return _weight_by_product(of, x, dy, shape, **attrs, group=group)
 
 
 def _weight_by_product(
-    of: Writing,
+    of: GraphBuilder,
     x: Value,
     dy: Value,
     shape: Sequence[int],
@@ -151,7 +151,7 @@ def _weight_by_product(
 
 
 def _padded(
-    of: Writing,
+    of: GraphBuilder,
     x: Value,
     out: Sequence[int],
     taps: Sequence[int],
@@ -170,7 +170,7 @@ def _padded(
 
 
 def _window(
-    of: Writing, x: Value, tap: Sequence[int], out: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+    of: GraphBuilder, x: Value, tap: Sequence[int], out: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> Value:
     """Return what one tap sees: an element of the data for each position of the output."""
     starts = [place * dilation for place, dilation in zip(tap, dilations, strict=True)]
@@ -182,7 +182,7 @@ def _window(
 
 
 def transposed_data(
-    of: Writing,
+    of: GraphBuilder,
     dy: Value,
     w: Value,
     shape: Sequence[int],
@@ -207,7 +207,7 @@ def transposed_data(
 
 
 def transposed_weight(
-    of: Writing,
+    of: GraphBuilder,
     x: Value,
     dy: Value,
     shape: Sequence[int],

@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from math import prod
 
 from opbuild.graph.gradients.broadcasting import channel_means, mean, per_channel, total
-from opbuild.graph.writing import Value, Writing
+from opbuild.graph.graph_builder import GraphBuilder, Value
 
 Three = tuple[Value, Value, Value]
 """Gradients of data, scale and bias."""
 
 
-def centred_data(of: Writing, slope: Value, normal: Value, rstd: Value, axes: Sequence[int]) -> Value:
+def centred_data(of: GraphBuilder, slope: Value, normal: Value, rstd: Value, axes: Sequence[int]) -> Value:
     """Return the gradient of ``x`` in ``normal = (x - mean(x)) * rstd(x)``, given that of ``normal``."""
     along = of("Mul", normal, mean(of, of("Mul", slope, normal), axes))
     return of("Mul", rstd, of("Sub", of("Sub", slope, mean(of, slope, axes)), along))
 
 
 def layer_norm_gradients(
-    of: Writing, dy: Value, x: Value, scale: Value | None, mean: Value, rstd: Value, axes: Sequence[int]
+    of: GraphBuilder, dy: Value, x: Value, scale: Value | None, mean: Value, rstd: Value, axes: Sequence[int]
 ) -> Three:
     """Return the gradients of a layer normalization over the last axes.
 
@@ -40,7 +40,7 @@ def layer_norm_gradients(
 
 
 def batch_norm_gradients(
-    of: Writing,
+    of: GraphBuilder,
     dy: Value,
     x: Value,
     scale: Value | None,
@@ -80,7 +80,7 @@ def batch_norm_gradients(
 
 
 def group_norm_gradients(
-    of: Writing, dy: Value, x: Value, scale: Value | None, mean: Value, rstd: Value, groups: int
+    of: GraphBuilder, dy: Value, x: Value, scale: Value | None, mean: Value, rstd: Value, groups: int
 ) -> Three:
     """Return the gradients of a group normalization with a scale a channel.
 

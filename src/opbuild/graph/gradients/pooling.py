@@ -12,12 +12,12 @@ import numpy as np
 
 from opbuild.graph.gradients.broadcasting import expanded, filled, is_empty
 from opbuild.graph.gradients.convolution import convolution_data
+from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.types import Array
 from opbuild.graph.windows import Axis
-from opbuild.graph.writing import Value, Writing
 
 
-def max_pool_data(of: Writing, dy: Value, indices: Value, shape: Sequence[int]) -> Value:
+def max_pool_data(of: GraphBuilder, dy: Value, indices: Value, shape: Sequence[int]) -> Value:
     """Return the gradient of a max pool's data.
 
     Args:
@@ -33,7 +33,7 @@ def max_pool_data(of: Writing, dy: Value, indices: Value, shape: Sequence[int]) 
     return of.reshape(of("ScatterElements", zeros, places, parts, axis=0, reduction="add"), shape)
 
 
-def max_pool_planes(of: Writing, dy: Value, indices: Value, shape: Sequence[int], axes: int = 2) -> Value:
+def max_pool_planes(of: GraphBuilder, dy: Value, indices: Value, shape: Sequence[int], axes: int = 2) -> Value:
     """Return what ``max_pool_data`` does, by places that are counted in the plane of the last ``axes``, as in torch."""
     if is_empty(dy):
         return filled(of, 0.0, dy.dtype, shape)
@@ -44,7 +44,7 @@ def max_pool_planes(of: Writing, dy: Value, indices: Value, shape: Sequence[int]
 
 
 def average_pool_data(
-    of: Writing,
+    of: GraphBuilder,
     dy: Value,
     shape: Sequence[int],
     *,
@@ -87,6 +87,6 @@ def average_pool_data(
     return convolution_data(of, parts, ones, shape, strides=strides, pads=pads, dilations=steps, group=channels)
 
 
-def global_average_data(of: Writing, dy: Value, shape: Sequence[int]) -> Value:
+def global_average_data(of: GraphBuilder, dy: Value, shape: Sequence[int]) -> Value:
     """Return the gradient of a mean over all positions, (N, C, 1, ...) to ``shape``."""
     return expanded(of, of("Div", dy, of.constant(max(prod(shape[2:]), 1), dy.dtype)), shape)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from opbuild.graph.graph_builder import Scope
 from opbuild.graph.types import COLLECTIVES, Node
-from opbuild.graph.writing import Scope
 
 
 class Recomputing:

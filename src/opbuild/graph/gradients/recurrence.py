@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from opbuild.graph.gradients.broadcasting import cut, filled, total
 from opbuild.graph.gradients.registry import Call
 from opbuild.graph.gradients.terms import Term
+from opbuild.graph.graph_builder import Value
 from opbuild.graph.recurrent import GATES, Cell
-from opbuild.graph.writing import Value
 
 END = -(2**31)
 
@@ -97,7 +97,7 @@ class Layout:
 
     def _asked_again(self, count: int) -> tuple[Value, ...]:
         """Return more outputs of the layer; a pass makes one layer of both."""
-        return self.of.several(self.call.node.op_type, self.call.inputs, count, **self.call.node.attrs)
+        return self.of.several(self.call.node.op_type, count, *self.call.inputs, **self.call.node.attrs)
 
     def flows(self) -> tuple[Term, Term, Term, Term]:
         """Return what flows into each step's hidden state and cell, and into the last ones from behind.
@@ -150,7 +150,7 @@ class Layout:
         if x.value.shape[0] != self.steps or self.steps == 1:
             return [x] * self.steps
         sizes = self.of.ints(*(1,) * self.steps)
-        return [Term(self.of, part) for part in self.of.several("Split", (x.value, sizes), self.steps, axis=0)]
+        return [Term(self.of, part) for part in self.of.several("Split", self.steps, x.value, sizes, axis=0)]
 
     def stacked(self, steps: Sequence[Term]) -> Term:
         """Return steps in one tensor."""

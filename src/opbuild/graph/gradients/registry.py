@@ -8,8 +8,8 @@ from typing import NoReturn, TypeVar
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.graph import shape_rules
 from opbuild.graph.gradients.broadcasting import filled
+from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.types import Array, Node
-from opbuild.graph.writing import Value, Writing
 from opbuild.platform.records import dataclass
 
 
@@ -26,7 +26,7 @@ class Call:
         wanted: Whether each input's gradient is asked for.
     """
 
-    of: Writing
+    of: GraphBuilder
     node: Node
     inputs: tuple[Value | None, ...]
     outputs: tuple[Value | None, ...]

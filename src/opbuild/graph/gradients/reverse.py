@@ -15,11 +15,11 @@ from opbuild.graph.gradients.broadcasting import filled
 from opbuild.graph.gradients.recomputing import Recomputing
 from opbuild.graph.gradients.registry import CONSTANT, RULES, Call
 from opbuild.graph.gradients.rules import load_rules
-from opbuild.graph.gradients.scope import GraphScope
+from opbuild.graph.gradients.scope import ExtendedGraph
+from opbuild.graph.graph_builder import GraphBuilder, Scope, Value
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.decompose import decompose
 from opbuild.graph.types import Graph, Node
-from opbuild.graph.writing import Scope, Value, Writing
 
 OwnGradient = Callable[[Value], Sequence["Value | None"]]
 """Writes the gradients of a node's inputs, given that of its output."""
@@ -44,13 +44,13 @@ def differentiate(graph: Graph, wanted: Sequence[str], output: str = "") -> Grap
         UnsupportedOperatorError: If an operator on the way has no gradient; the message names it and its node.
     """
     graph = decompose(graph, WHOLE)
-    scope = GraphScope(graph)
-    of = Writing("gradient", scope)
-    start = scope.value(output or graph.outputs[0])
+    scope = ExtendedGraph(graph)
+    of = GraphBuilder("gradient", scope)
+    start = of.value(output or graph.outputs[0])
     seeds = {start.name: filled(of, 1.0, start.dtype, start.shape)}
     found = gradients(graph.nodes, scope, seeds, wanted)
     names = tuple(of("Identity", each).name for each in found)
-    return eliminate_dead(scope.graph((*graph.outputs, *names)))
+    return eliminate_dead(scope.graph(graph).with_(outputs=(*graph.outputs, *names)))
 
 
 def gradients(
@@ -86,7 +86,7 @@ def gradients(
         outputs = [known.get(name) for name in node.outputs]
         if any(outputs) and any(name in reached for name in node.inputs):
             _step(node, again.node(node), outputs, reached, known, scope, (own or {}).get(node.outputs[0]))
-    of = Writing("gradient", scope)
+    of = GraphBuilder("gradient", scope)
     return [known.get(name) or _zeros(of, scope, name) for name in wanted]
 
 
@@ -95,7 +95,7 @@ def _step(
     own: OwnGradient | None,
 ) -> None:  # fmt: skip
     """Add what flows back through one node to the gradients of what it read; ``again`` has its values now."""
-    of = Writing(f"{node.name}/gradient", scope)
+    of = GraphBuilder(f"{node.name}/gradient", scope)
     wanted = tuple(name in reached for name in node.inputs)
     if own is not None and outputs[0] is not None:
         found = own(outputs[0])
@@ -112,7 +112,7 @@ def _values(scope: Scope, names: Iterable[str]) -> tuple[Value | None, ...]:
     return tuple(Value(name, scope.type_of(name)) if name else None for name in names)
 
 
-def _zeros(of: Writing, scope: Scope, name: str) -> Value:
+def _zeros(of: GraphBuilder, scope: Scope, name: str) -> Value:
     kind = scope.type_of(name)
     return filled(of, 0.0, kind.dtype, kind.shape)
 

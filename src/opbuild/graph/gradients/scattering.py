@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from math import prod
 
 from opbuild.graph.gradients.broadcasting import filled, is_empty
-from opbuild.graph.writing import Value, Writing
+from opbuild.graph.graph_builder import GraphBuilder, Value
 
 
-def index_sum(of: Writing, dy: Value, indices: Value, shape: Sequence[int], axis: int) -> Value:
+def index_sum(of: GraphBuilder, dy: Value, indices: Value, shape: Sequence[int], axis: int) -> Value:
     """Return the gradient of what ``Gather`` took slices of ``axis`` from.
 
     Args:
@@ -31,7 +31,7 @@ def index_sum(of: Writing, dy: Value, indices: Value, shape: Sequence[int], axis
     return of.reshape(found, shape)
 
 
-def elements_sum(of: Writing, dy: Value, indices: Value, shape: Sequence[int], axis: int) -> Value:
+def elements_sum(of: GraphBuilder, dy: Value, indices: Value, shape: Sequence[int], axis: int) -> Value:
     """Return the gradient of what ``GatherElements`` took elements of ``shape`` from along ``axis``."""
     zeros = filled(of, 0.0, dy.dtype, shape)
     if is_empty(dy):
@@ -39,7 +39,7 @@ def elements_sum(of: Writing, dy: Value, indices: Value, shape: Sequence[int], a
     return of("ScatterElements", zeros, of.cast(indices, "int64"), dy, axis=axis, reduction="add")
 
 
-def embedding_weight(of: Writing, dy: Value, indices: Value, rows: int, padding_idx: int | None = None) -> Value:
+def embedding_weight(of: GraphBuilder, dy: Value, indices: Value, rows: int, padding_idx: int | None = None) -> Value:
     """Return the gradient of an embedding's table, (rows, width); the row ``padding_idx`` gets none."""
     width = dy.shape[-1]
     if padding_idx is not None and padding_idx >= 0:

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from opbuild.graph.passes.batchnorm import batchnorm_step
-from opbuild.graph.passes.blame import blaming
-from opbuild.graph.passes.rewriter import Rewriter
-from opbuild.graph.types import Graph
+from opbuild.graph.passes.rewriter import KeptError, NewGraph, PassBuilder, Rewrite, rewritten
+from opbuild.graph.types import Graph, Node
 
 
 def spell_out_batchnorm(graph: Graph) -> Graph:
     """Return the graph with every BatchNormalization of known parameters that its type holds written as Mul and Add."""
-    rewriter = Rewriter(graph)
-    for node in graph.nodes:
-        is_batchnorm = node.op_type == "BatchNormalization" and not node.domain
-        with blaming(node):
-            step = batchnorm_step(node, graph.constants) if is_batchnorm else None
-        if step is None or not step.fits(graph.types[node.inputs[0]].dtype):
-            rewriter.nodes.append(node)
-            continue
-        x = graph.types[node.inputs[0]]
-        dtype, shape = x.dtype, (-1,) + (1,) * (len(x.shape) - 2)
-        names = [
-            rewriter.constant(f"{node.outputs[0]}/{part}", value.astype(dtype).reshape(shape))
-            for part, value in (("scale", step.scale), ("shift", step.shift))
-        ]
-        product = rewriter.add(node, "Mul", (node.inputs[0], names[0]))
-        rewriter.add(node, "Add", (product, names[1]), node.outputs[0])
-    return rewriter.graph(graph)
+
+    def rewrite_of(node: Node) -> Rewrite | None:
+        return _spelled_out if node.op_type == "BatchNormalization" and not node.domain else None
+
+    return rewritten(NewGraph(graph), graph, rewrite_of)
+
+
+def _spelled_out(of: PassBuilder) -> None:
+    x, step = of.input(0), batchnorm_step(of.node, of.constants)
+    if step is None or not step.fits(x.dtype):
+        raise KeptError
+    shape = (-1,) + (1,) * (len(x.shape) - 2)
+    scale, shift = (of.constant(part.astype(x.dtype).reshape(shape)) for part in (step.scale, step.shift))
+    of("Add", of("Mul", x, scale), shift, output=of.outputs[0])

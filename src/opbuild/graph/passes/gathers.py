@@ -7,19 +7,19 @@ from math import prod
 import numpy as np
 
 from opbuild.graph.extents import is_open
-from opbuild.graph.passes.rewriter import Rewriter
+from opbuild.graph.passes.rewriter import NewGraph
 from opbuild.graph.types import Array, Graph, Node
 
 
 def reshape_whole_gathers(graph: Graph) -> Graph:
     """Replace Gather and GatherND by Reshape where their constant indices are all places, one after the other."""
-    rewriter = Rewriter(graph)
+    to = NewGraph(graph)
     for node in graph.nodes:
         if _takes_all(graph, node):
-            rewriter.reshaped(node, node.inputs[0], graph.types[node.outputs[0]].shape, node.outputs[0])
+            to.at(node).reshaped(node.inputs[0], graph.types[node.outputs[0]].shape, node.outputs[0])
         else:
-            rewriter.nodes.append(node)
-    return rewriter.graph(graph)
+            to.nodes.append(node)
+    return to.graph(graph)
 
 
 def _takes_all(graph: Graph, node: Node) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from opbuild.dtypes import NARROW_FLOATS
 from opbuild.graph.passes.cleanup import eliminate_dead
-from opbuild.graph.passes.rewriter import Rewriter
+from opbuild.graph.passes.rewriter import NewGraph
 from opbuild.graph.types import Graph, Node
 
 POSITIONS = 3
@@ -21,22 +21,23 @@ def fuse_group_normalization(graph: Graph) -> Graph:
     ``scale`` and ``shift`` are constants with one number for each channel; nothing else reads what lies between. Where
     each step is rounded to 16 bits, the steps stay.
     """
-    steps, rewriter = _Steps(graph), Rewriter(graph)
+    steps, to = _Steps(graph), NewGraph(graph)
     for node in graph.nodes:
         added = steps.factor(node, "Mul") if not node.domain and node.op_type == "Add" else None
         scaled = None if added is None else steps.factor(added[0], "Reshape")
         found = None if scaled is None else steps.normalised(scaled[0])
         if added is None or scaled is None or found is None:
-            rewriter.nodes.append(node)
+            to.nodes.append(node)
             continue
         norm, first = found
         x, channels = first.inputs[0], graph.types[node.outputs[0]].shape[1]
-        vectors = (rewriter.reshaped(node, name, (channels,)) for name in (scaled[1], added[1]))
+        of = to.at(node)
+        vectors = (of.reshaped(name, (channels,)) for name in (scaled[1], added[1]))
         attrs = {"num_groups": graph.types[norm.inputs[0]].shape[1], "epsilon": norm.attrs.get("epsilon", 1e-5)}
-        rewriter.add(node, "GroupNormalization", (x, *vectors), node.outputs[0], **attrs)
+        of("GroupNormalization", x, *vectors, output=node.outputs[0], **attrs)
         for each in (added[0], scaled[0], norm, first):
-            rewriter.nodes[-1] = rewriter.nodes[-1].taking(each)
-    return eliminate_dead(rewriter.graph(graph))
+            to.nodes[-1] = to.nodes[-1].taking(each)
+    return eliminate_dead(to.graph(graph))
 
 
 class _Steps:

@@ -7,7 +7,7 @@ element is a part of the product's kernel only if nothing stands between.
 from __future__ import annotations
 
 from opbuild.graph.passes.cleanup import eliminate_dead
-from opbuild.graph.passes.rewriter import Rewriter
+from opbuild.graph.passes.rewriter import NewGraph
 from opbuild.graph.types import Graph, Node
 from opbuild.platform.records import dataclass
 
@@ -25,7 +25,7 @@ class _Layer:
 def keep_leading_dimensions(graph: Graph) -> Graph:
     """Replace ``Reshape(Gemm(Reshape(x), w, b))`` by ``x @ w + b`` where the last dimension alone is changed."""
     producers, readers, outputs = graph.producers(), graph.consumers(), frozenset(graph.outputs)
-    rewriter = Rewriter(graph)
+    to = NewGraph(graph)
 
     def layer(node: Node) -> _Layer | None:
         product = producers.get(node.inputs[0]) if _is(node, "Reshape") else None
@@ -46,13 +46,13 @@ def keep_leading_dimensions(graph: Graph) -> Graph:
     for node in graph.nodes:
         found = layer(node)
         if found is None:
-            rewriter.nodes.append(node)
+            to.nodes.append(node)
             continue
-        result = "" if found.bias else node.outputs[0]
-        total = rewriter.add(found.product, "MatMul", (found.rows, found.weights), result)
+        of, result = to.at(found.product), "" if found.bias else node.outputs[0]
+        total = of("MatMul", found.rows, found.weights, output=result)
         if found.bias:
-            rewriter.add(found.product, "Add", (total, found.bias), node.outputs[0])
-    return eliminate_dead(rewriter.graph(graph))
+            of("Add", total, found.bias, output=node.outputs[0])
+    return eliminate_dead(to.graph(graph))
 
 
 def _is_plain(product: Node) -> bool:

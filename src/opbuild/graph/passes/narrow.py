@@ -18,7 +18,7 @@ from opbuild.dtypes import NARROW_FLOATS, greatest
 from opbuild.graph.constants import Deferred
 from opbuild.graph.passes.batchnorm import WEIGHTED, batchnorm_step
 from opbuild.graph.passes.float32 import FLOAT32, float32_attribute
-from opbuild.graph.passes.rewriter import Rewriter
+from opbuild.graph.passes.rewriter import NewGraph
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.operations.table import BY_TYPE, of_onnx
 
@@ -87,7 +87,7 @@ class _Widening:
 
     def __init__(self, graph: Graph) -> None:
         self.source = graph
-        self.to = Rewriter(graph)
+        self.to = NewGraph(graph)
         self.wide: dict[str, str] = {}
         self.there = {*graph.inputs, *graph.constants}
         self.computed: set[str] = set()
@@ -207,7 +207,7 @@ class _Widening:
             return node
         limits = (-greatest(kind.dtype), greatest(kind.dtype))
         bounds = [
-            name or self.to.constant(f"{node.name}/bound", np.array(limit, np.float32))
+            name or self.to.constant(np.array(limit, np.float32), f"{node.name}/bound")
             for name, limit in zip(bounds, limits, strict=True)
         ]
         return node.with_(inputs=(node.inputs[0], *bounds))
@@ -231,10 +231,10 @@ class _Widening:
     def _widened_constant(self, name: str) -> str:
         kind, value = self.source.types[name], self.source.constants[name]
         if kind.size <= SMALL or not any(value.strides):
-            return self.to.constant(f"{name}/{FLOAT32}", value.astype(np.float32))
+            return self.to.constant(value.astype(np.float32), f"{name}/{FLOAT32}")
         recipe = f"float32 of {kind.dtype}"
         wide = Deferred(TensorType(FLOAT32, kind.shape), recipe, (value,), lambda: value.astype(np.float32), kind.dtype)
-        return self.to.constant(f"{name}/{FLOAT32}", wide)
+        return self.to.constant(wide, f"{name}/{FLOAT32}")
 
     def _cast(self, source: str, target: str, dtype: str) -> None:
         self.to.nodes.append(Node("Cast", (source,), (target,), {"to": dtype}, f"{target}/Cast"))

@@ -12,7 +12,7 @@ import numpy as np
 
 from opbuild.dtypes import NARROW_FLOATS
 from opbuild.graph.passes.cleanup import eliminate_dead
-from opbuild.graph.passes.rewriter import Rewriter
+from opbuild.graph.passes.rewriter import NewGraph
 from opbuild.graph.types import Array, Graph, Node
 from opbuild.platform.records import dataclass
 
@@ -151,11 +151,11 @@ def fuse_layer_normalization(graph: Graph) -> Graph:
         found = _normalised(view, node) or _extended(graph, norms, node, readers)
         if found is not None:
             norms[node.outputs[0]] = found
-    rewriter = Rewriter(graph)
+    to = NewGraph(graph)
     for node in graph.nodes:
         norm = norms.get(node.outputs[0])
-        rewriter.nodes.append(node if norm is None else _layer_normalization(norm, rewriter))
-    return eliminate_dead(rewriter.graph(graph))
+        to.nodes.append(node if norm is None else _layer_normalization(norm, to))
+    return eliminate_dead(to.graph(graph))
 
 
 def _normalised(view: _View, node: Node) -> _Norm | None:
@@ -223,14 +223,14 @@ def _extended(graph: Graph, norms: dict[str, _Norm], node: Node, readers: dict[s
     return None
 
 
-def _layer_normalization(norm: _Norm, rewriter: Rewriter) -> Node:
-    kind = rewriter.types[norm.x]
+def _layer_normalization(norm: _Norm, to: NewGraph) -> Node:
+    kind = to.types[norm.x]
     trailing = kind.shape[norm.axis :]
     scale = np.broadcast_to(np.ones((), kind.dtype), trailing) if norm.scale is None else norm.scale
     names = [norm.x]
     for part, value in (("scale", scale), ("bias", norm.bias)):
         if value is not None:
-            names.append(rewriter.constant(f"{norm.node.outputs[0]}/{part}", value))
+            names.append(to.constant(value, f"{norm.node.outputs[0]}/{part}"))
     attrs = {"axis": norm.axis, "epsilon": norm.epsilon}
     name, outputs = norm.node.name, norm.node.outputs
     return Node("LayerNormalization", tuple(names), outputs, attrs, name, made_of=_LAYER_NORMALIZATION)

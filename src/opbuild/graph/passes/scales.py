@@ -7,11 +7,9 @@ it are passes over memory.
 
 from __future__ import annotations
 
-import numpy as np
-
 from opbuild.graph.factors import is_moderate
 from opbuild.graph.passes.cleanup import eliminate_dead
-from opbuild.graph.passes.rewriter import Rewriter
+from opbuild.graph.passes.rewriter import NewGraph
 from opbuild.graph.types import Graph, Node
 
 _EXACT = "float32"
@@ -23,7 +21,7 @@ def merge_scales(graph: Graph) -> Graph:
     a and b are numbers that no product overflows without, nor sinks into denormals.
     """
     producers, readers = graph.producers(), graph.consumers()
-    rewriter = Rewriter(graph)
+    to = NewGraph(graph)
 
     def scaled(name: str) -> tuple[str, float] | None:
         """Return what a value is a multiple of, and its factor."""
@@ -42,12 +40,12 @@ def merge_scales(graph: Graph) -> Graph:
         is_product = _is(node, "MatMul") and graph.types[node.outputs[0]].dtype == _EXACT
         left, right = (scaled(node.inputs[0]), scaled(node.inputs[1])) if is_product else (None, None)
         if left is None or right is None:
-            rewriter.nodes.append(node)
+            to.nodes.append(node)
             continue
-        product = rewriter.add(node, "MatMul", (left[0], right[0]))
-        name = rewriter.constant(f"{node.name}/scale", np.array(left[1] * right[1], np.float32))
-        rewriter.add(node, "Mul", (product, name), node.outputs[0])
-    return eliminate_dead(rewriter.graph(graph))
+        of = to.at(node)
+        product, scale = of("MatMul", left[0], right[0]), of.constant(left[1] * right[1], "float32")
+        of("Mul", product, scale, output=node.outputs[0])
+    return eliminate_dead(to.graph(graph))
 
 
 def _is(node: Node | None, op_type: str) -> bool:

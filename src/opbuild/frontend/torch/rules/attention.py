@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from opbuild.frontend.torch.registry import rule
-from opbuild.frontend.torch.writing import Value, Writing
+from opbuild.frontend.torch.writing import StepBuilder, Value
 from opbuild.graph.extents import is_open
 
 
 @rule("_scaled_dot_product_flash_attention_for_cpu.default")
 def attention(
-    of: Writing,
+    of: StepBuilder,
     query: Value,
     key: Value,
     value: Value,
@@ -54,7 +54,7 @@ def attention(
     return of.reshape(result, (batch, heads, rows, value.shape[3])), None
 
 
-def causal_mask(of: Writing, rows: Any, columns: Any, dtype: str) -> Value:
+def causal_mask(of: StepBuilder, rows: Any, columns: Any, dtype: str) -> Value:
     """Return what hides the keys that come after each query."""
     if is_open((rows, columns)):
         rows_at, columns_at = (

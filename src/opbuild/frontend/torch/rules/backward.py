@@ -9,13 +9,13 @@ from typing import Any
 from opbuild.frontend.torch.promotion import category
 from opbuild.frontend.torch.registry import rule
 from opbuild.frontend.torch.rules.window import spread
-from opbuild.frontend.torch.writing import Value, Writing
+from opbuild.frontend.torch.writing import StepBuilder, Value
 from opbuild.graph.gradients import convolution, normalization, pooling, scattering
 
 
 @rule("convolution_backward.default")
 def convolution_backward(
-    of: Writing,
+    of: StepBuilder,
     dy: Value,
     x: Value,
     weight: Value,
@@ -48,7 +48,7 @@ def convolution_backward(
 
 @rule("max_pool2d_with_indices_backward.default", "max_pool3d_with_indices_backward.default")
 def max_pool_backward(
-    of: Writing,
+    of: StepBuilder,
     dy: Value,
     x: Value,
     _kernel: Any,
@@ -66,7 +66,7 @@ def max_pool_backward(
 
 @rule("avg_pool2d_backward.default", "avg_pool3d_backward.default")
 def avg_pool_backward(
-    of: Writing,
+    of: StepBuilder,
     dy: Value,
     x: Value,
     kernel: Any,
@@ -93,7 +93,7 @@ def avg_pool_backward(
 
 
 @rule("_adaptive_avg_pool2d_backward.default", "_adaptive_avg_pool3d_backward.default")
-def adaptive_avg_pool_backward(of: Writing, dy: Value, x: Value) -> Value:
+def adaptive_avg_pool_backward(of: StepBuilder, dy: Value, x: Value) -> Value:
     """The gradient of means of as many windows as were asked for, where all windows are alike."""
     count = 3 if "3d" in of.step.target else 2
     _require(of, x, count)
@@ -107,7 +107,7 @@ def adaptive_avg_pool_backward(of: Writing, dy: Value, x: Value) -> Value:
 
 @rule("native_batch_norm_backward.default")
 def batch_norm_backward(
-    of: Writing,
+    of: StepBuilder,
     dy: Value,
     x: Value,
     weight: Value | None,
@@ -132,7 +132,7 @@ def batch_norm_backward(
 
 @rule("native_layer_norm_backward.default")
 def layer_norm_backward(
-    of: Writing,
+    of: StepBuilder,
     dy: Value,
     x: Value,
     shape: Sequence[Any],
@@ -151,7 +151,7 @@ def layer_norm_backward(
 
 @rule("native_group_norm_backward.default")
 def group_norm_backward(
-    of: Writing,
+    of: StepBuilder,
     dy: Value,
     x: Value,
     mean: Value,
@@ -171,7 +171,7 @@ def group_norm_backward(
 
 @rule("embedding_dense_backward.default")
 def embedding_backward(
-    of: Writing, dy: Value, indices: Value, rows: int, padding_idx: int, by_frequency: bool
+    of: StepBuilder, dy: Value, indices: Value, rows: int, padding_idx: int, by_frequency: bool
 ) -> Value:
     """The gradient of a table: the sum of what its rows were taken for, in their order."""
     if by_frequency:
@@ -183,7 +183,7 @@ def _wanted(found: Sequence[Value], wanted: Sequence[bool]) -> tuple[Value | Non
     return tuple(value if is_wanted else None for value, is_wanted in zip(found, wanted, strict=True))
 
 
-def _require(of: Writing, x: Value, count: int) -> None:
+def _require(of: StepBuilder, x: Value, count: int) -> None:
     """Refuse images without a batch, and integers."""
     if len(x.shape) != count + 2:
         of.refuse("an image without a batch")

@@ -8,11 +8,11 @@ import numpy as np
 
 from opbuild.frontend.torch.promotion import category
 from opbuild.frontend.torch.registry import rule
-from opbuild.frontend.torch.writing import Value, Writing
+from opbuild.frontend.torch.writing import StepBuilder, Value
 
 
 @rule("div.Tensor_mode", "div.Scalar_mode", "floor_divide.default", "floor_divide.Scalar")
-def div_mode(of: Writing, x: Value, other: Any, rounding_mode: str | None = "floor") -> Value:
+def div_mode(of: StepBuilder, x: Value, other: Any, rounding_mode: str | None = "floor") -> Value:
     """``x / other``, rounded towards zero (``trunc``) or down (``floor``)."""
     x, other = _operands(of, x, other)
     if category(of.dtype) < 2:
@@ -28,7 +28,7 @@ def div_mode(of: Writing, x: Value, other: Any, rounding_mode: str | None = "flo
 
 
 @rule("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
-def remainder(of: Writing, x: Any, other: Any) -> Value:
+def remainder(of: StepBuilder, x: Any, other: Any) -> Value:
     """What is left of ``x``, with the sign of ``other``."""
     x, other = _operands(of, x, other)
     if category(of.dtype) < 2:
@@ -38,24 +38,24 @@ def remainder(of: Writing, x: Any, other: Any) -> Value:
 
 
 @rule("fmod.Tensor", "fmod.Scalar")
-def fmod(of: Writing, x: Value, other: Any) -> Value:
+def fmod(of: StepBuilder, x: Value, other: Any) -> Value:
     """What is left of ``x``, with its sign."""
     x, other = _operands(of, x, other)
     return of("Mod", x, other, fmod=1)
 
 
 @rule("trunc.default")
-def trunc(of: Writing, x: Value) -> Value:
+def trunc(of: StepBuilder, x: Value) -> Value:
     """Rounded towards zero."""
     return x if category(x.dtype) < 2 else truncated(of, x)
 
 
-def truncated(of: Writing, x: Value) -> Value:
+def truncated(of: StepBuilder, x: Value) -> Value:
     """Write what rounds towards zero."""
     return of("Where", of("Less", x, of.constant(0, x.dtype)), of("Ceil", x), of("Floor", x))
 
 
-def _operands(of: Writing, x: Any, other: Any) -> tuple[Value, Value]:
+def _operands(of: StepBuilder, x: Any, other: Any) -> tuple[Value, Value]:
     """Return both in the result's type; integers only if nothing is divided by zero, which torch raises."""
     x, other = of.operand(x, of.dtype), of.operand(other, of.dtype)
     if category(of.dtype) == 2:
@@ -66,14 +66,14 @@ def _operands(of: Writing, x: Any, other: Any) -> tuple[Value, Value]:
     return x, other
 
 
-def _differs(of: Writing, rest: Value, other: Value) -> Value:
+def _differs(of: StepBuilder, rest: Value, other: Value) -> Value:
     """Return whether something is left whose sign is not that of the divisor."""
     zero = of.constant(0, rest.dtype)
     signs = of("Xor", of("Less", rest, zero), of("Less", other, zero))
     return of("And", of("Not", of("Equal", rest, zero)), signs)
 
 
-def _floored(of: Writing, x: Value, other: Value, quotient: Value) -> Value:
+def _floored(of: StepBuilder, x: Value, other: Value, quotient: Value) -> Value:
     """Return the quotient rounded down as Python does it: of what is left after the whole part, not of the quotient."""
     rest = of("Mod", x, other, fmod=1)
     one, half = of.constant(1, x.dtype), of.constant(0.5, x.dtype)

@@ -7,7 +7,7 @@ from typing import Any
 
 from opbuild.frontend.torch.promotion import category, promoted
 from opbuild.frontend.torch.registry import rule
-from opbuild.frontend.torch.writing import Value, Writing
+from opbuild.frontend.torch.writing import StepBuilder, Value
 
 UNARY = {
     "abs.default": "Abs",
@@ -41,7 +41,7 @@ COMPARISONS = {
 
 def _unary(name: str, op_type: str) -> None:
     @rule(name)
-    def write(of: Writing, x: Value) -> Value:
+    def write(of: StepBuilder, x: Value) -> Value:
         if category(x.dtype) < 2 and op_type in ("Ceil", "Floor", "Round"):
             return x
         return of(op_type, x)
@@ -49,13 +49,13 @@ def _unary(name: str, op_type: str) -> None:
 
 def _floating(name: str, op_type: str) -> None:
     @rule(name)
-    def write(of: Writing, x: Value) -> Value:
+    def write(of: StepBuilder, x: Value) -> Value:
         return of(op_type, of.cast(x, of.dtype))
 
 
 def _comparison(name: str, op_type: str, inverted: bool) -> None:
     @rule(f"{name}.Tensor", f"{name}.Scalar")
-    def write(of: Writing, x: Value, other: Any) -> Value:
+    def write(of: StepBuilder, x: Value, other: Any) -> Value:
         kind = promoted((x, other))
         result = of(op_type, of.operand(x, kind), of.operand(other, kind))
         return of("Not", result) if inverted else result
@@ -69,7 +69,7 @@ for _name, (_type, _inverted) in COMPARISONS.items():
     _comparison(_name, _type, _inverted)
 
 
-def scaled(of: Writing, value: Any, alpha: Any) -> Any:
+def scaled(of: StepBuilder, value: Any, alpha: Any) -> Any:
     """Return an operand times ``alpha``, in the element type of the result."""
     if isinstance(value, Value):
         value = of.cast(value, of.dtype)
@@ -78,7 +78,7 @@ def scaled(of: Writing, value: Any, alpha: Any) -> Any:
 
 
 @rule("add.Tensor", "add.Scalar")
-def add(of: Writing, x: Value, other: Any, alpha: Any = 1) -> Value:
+def add(of: StepBuilder, x: Value, other: Any, alpha: Any = 1) -> Value:
     """``x + alpha * other``."""
     if of.dtype == "bool":
         other = of.operand(other, "bool")
@@ -89,19 +89,19 @@ def add(of: Writing, x: Value, other: Any, alpha: Any = 1) -> Value:
 
 
 @rule("sub.Tensor", "sub.Scalar")
-def sub(of: Writing, x: Value, other: Any, alpha: Any = 1) -> Value:
+def sub(of: StepBuilder, x: Value, other: Any, alpha: Any = 1) -> Value:
     """``x - alpha * other``."""
     return of("Sub", of.operand(x, of.dtype), of.operand(scaled(of, other, alpha), of.dtype))
 
 
 @rule("rsub.Tensor", "rsub.Scalar")
-def rsub(of: Writing, x: Value, other: Any, alpha: Any = 1) -> Value:
+def rsub(of: StepBuilder, x: Value, other: Any, alpha: Any = 1) -> Value:
     """``other - alpha * x``."""
     return of("Sub", of.operand(other, of.dtype), of.operand(scaled(of, x, alpha), of.dtype))
 
 
 @rule("mul.Tensor", "mul.Scalar")
-def mul(of: Writing, x: Value, other: Any) -> Value:
+def mul(of: StepBuilder, x: Value, other: Any) -> Value:
     """``x * other``."""
     if of.dtype == "bool":
         return of("And", x, of.operand(other, "bool"))
@@ -109,13 +109,13 @@ def mul(of: Writing, x: Value, other: Any) -> Value:
 
 
 @rule("div.Tensor", "div.Scalar")
-def div(of: Writing, x: Value, other: Any) -> Value:
+def div(of: StepBuilder, x: Value, other: Any) -> Value:
     """``x / other``, of integers too a floating number."""
     return of("Div", of.operand(x, of.dtype), of.operand(other, of.dtype))
 
 
 @rule("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
-def power(of: Writing, x: Any, exponent: Any) -> Value:
+def power(of: StepBuilder, x: Any, exponent: Any) -> Value:
     """``x ** exponent``."""
     if category(of.dtype) < 2:
         of.refuse("powers of integers wrap around")
@@ -128,26 +128,26 @@ def power(of: Writing, x: Any, exponent: Any) -> Value:
 
 
 @rule("prims.fma.default")
-def multiply_add(of: Writing, x: Value, y: Any, z: Any) -> Value:
+def multiply_add(of: StepBuilder, x: Value, y: Any, z: Any) -> Value:
     """``x * y + z``."""
     scaled = of("Mul", of.operand(x, of.dtype), of.operand(y, of.dtype))
     return of("Add", scaled, of.operand(z, of.dtype))
 
 
 @rule("maximum.default")
-def maximum(of: Writing, x: Value, other: Value) -> Value:
+def maximum(of: StepBuilder, x: Value, other: Value) -> Value:
     """The greater one."""
     return of("Max", of.cast(x, of.dtype), of.cast(other, of.dtype))
 
 
 @rule("minimum.default")
-def minimum(of: Writing, x: Value, other: Value) -> Value:
+def minimum(of: StepBuilder, x: Value, other: Value) -> Value:
     """The smaller one."""
     return of("Min", of.cast(x, of.dtype), of.cast(other, of.dtype))
 
 
 @rule("sign.default", "sgn.default")
-def sign(of: Writing, x: Value) -> Value:
+def sign(of: StepBuilder, x: Value) -> Value:
     """The sign; that of NaN is 0."""
     if category(x.dtype) == 0:
         return x
@@ -156,13 +156,13 @@ def sign(of: Writing, x: Value) -> Value:
 
 
 @rule("rsqrt.default")
-def rsqrt(of: Writing, x: Value) -> Value:
+def rsqrt(of: StepBuilder, x: Value) -> Value:
     """``1 / sqrt(x)``."""
     return of("Reciprocal", of("Sqrt", of.cast(x, of.dtype)))
 
 
 @rule("clamp.default", "clamp.Tensor")
-def clamp(of: Writing, x: Value, low: Any = None, high: Any = None) -> Value:
+def clamp(of: StepBuilder, x: Value, low: Any = None, high: Any = None) -> Value:
     """Between two bounds, of which one that is NaN gives NaN, and one that is none keeps infinity.
 
     Those of ONNX's operator are ignored then, and the greatest finite number.
@@ -176,19 +176,19 @@ def clamp(of: Writing, x: Value, low: Any = None, high: Any = None) -> Value:
 
 
 @rule("hardtanh.default")
-def hardtanh(of: Writing, x: Value, low: Any = -1, high: Any = 1) -> Value:
+def hardtanh(of: StepBuilder, x: Value, low: Any = -1, high: Any = 1) -> Value:
     """Between two bounds, -1 and 1 if none are given."""
     return clamp(of, x, low, high)
 
 
 @rule("logical_not.default")
-def logical_not(of: Writing, x: Value) -> Value:
+def logical_not(of: StepBuilder, x: Value) -> Value:
     """Whether an element is zero."""
     return of("Not", of.cast(x, "bool"))
 
 
 @rule("logical_and.default", "logical_or.default", "logical_xor.default")
-def logical(of: Writing, x: Value, other: Value) -> Value:
+def logical(of: StepBuilder, x: Value, other: Value) -> Value:
     """Of truth values."""
     kinds = {"and": "And", "or": "Or", "xor": "Xor"}
     op_type = kinds[of.step.target.removeprefix("aten.logical_").removesuffix(".default")]
@@ -196,27 +196,27 @@ def logical(of: Writing, x: Value, other: Value) -> Value:
 
 
 @rule("bitwise_not.default")
-def bitwise_not(of: Writing, x: Value) -> Value:
+def bitwise_not(of: StepBuilder, x: Value) -> Value:
     """Bit by bit."""
     return of("Not" if x.dtype == "bool" else "BitwiseNot", x)
 
 
 @rule("bitwise_and.Tensor", "bitwise_or.Tensor", "bitwise_xor.Tensor")
 @rule("bitwise_and.Scalar", "bitwise_or.Scalar", "bitwise_xor.Scalar")
-def bitwise(of: Writing, x: Value, other: Any) -> Value:
+def bitwise(of: StepBuilder, x: Value, other: Any) -> Value:
     """Bit by bit."""
     op_type = of.step.target.split("_")[1].split(".")[0].capitalize()
     return of(op_type if of.dtype == "bool" else f"Bitwise{op_type}", of.cast(x, of.dtype), of.operand(other, of.dtype))
 
 
 @rule("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
-def where(of: Writing, condition: Value, x: Any, other: Any) -> Value:
+def where(of: StepBuilder, condition: Value, x: Any, other: Any) -> Value:
     """Elements of one or the other."""
     return of("Where", of.cast(condition, "bool"), of.operand(x, of.dtype), of.operand(other, of.dtype))
 
 
 @rule("masked_fill.Scalar", "masked_fill.Tensor")
-def masked_fill(of: Writing, x: Value, mask: Value, value: Any) -> Value:
+def masked_fill(of: StepBuilder, x: Value, mask: Value, value: Any) -> Value:
     """Elements of ``x``, and ``value`` where ``mask`` is."""
     return of("Where", mask, of.operand(value, of.dtype), x)
 
@@ -225,31 +225,31 @@ def masked_fill(of: Writing, x: Value, mask: Value, value: Any) -> Value:
 
 
 @rule("gelu.default")
-def gelu(of: Writing, x: Value, approximate: str = "none") -> Value:
+def gelu(of: StepBuilder, x: Value, approximate: str = "none") -> Value:
     """Gelu."""
     return of("Gelu", x, approximate=approximate)
 
 
 @rule("silu.default")
-def silu(of: Writing, x: Value) -> Value:
+def silu(of: StepBuilder, x: Value) -> Value:
     """``x * sigmoid(x)``."""
     return of("Mul", x, of("Sigmoid", x))
 
 
 @rule("hardswish.default")
-def hardswish(of: Writing, x: Value) -> Value:
+def hardswish(of: StepBuilder, x: Value) -> Value:
     """HardSwish."""
     return of("HardSwish", x)
 
 
 @rule("hardsigmoid.default")
-def hardsigmoid(of: Writing, x: Value) -> Value:
+def hardsigmoid(of: StepBuilder, x: Value) -> Value:
     """HardSigmoid with torch's slope of one sixth."""
     return of("HardSigmoid", x, alpha=1 / 6, beta=0.5)
 
 
 @rule("leaky_relu.default")
-def leaky_relu(of: Writing, x: Value, slope: float = 0.01) -> Value:
+def leaky_relu(of: StepBuilder, x: Value, slope: float = 0.01) -> Value:
     """LeakyRelu."""
     return of("LeakyRelu", x, alpha=slope)
 
@@ -258,12 +258,12 @@ def leaky_relu(of: Writing, x: Value, slope: float = 0.01) -> Value:
 
 
 @rule("_to_copy.default", "to.dtype", "prims.convert_element_type.default")
-def to_copy(of: Writing, x: Value, *_: Any, **__: Any) -> Value:
+def to_copy(of: StepBuilder, x: Value, *_: Any, **__: Any) -> Value:
     """Another element type."""
     return of.cast(x, of.dtype)
 
 
 @rule("clone.default", "alias.default", "detach.default", "lift_fresh_copy.default", "contiguous.default")
-def clone(of: Writing, x: Value, *_: Any, **__: Any) -> Value:
+def clone(of: StepBuilder, x: Value, *_: Any, **__: Any) -> Value:
     """The same values: a graph has no memory."""
     return x

@@ -9,11 +9,11 @@ from opbuild.dtypes import NARROW_FLOATS
 from opbuild.frontend.torch.promotion import category
 from opbuild.frontend.torch.registry import rule
 from opbuild.frontend.torch.rules.elementwise import power
-from opbuild.frontend.torch.writing import Value, Writing
+from opbuild.frontend.torch.writing import StepBuilder, Value
 
 
 @rule("isnan.default", "isinf.default")
-def is_special(of: Writing, x: Value) -> Value:
+def is_special(of: StepBuilder, x: Value) -> Value:
     """Whether an element is no number, or none that is finite."""
     if category(x.dtype) < 2:
         return of("Expand", of.constant(False, "bool"), of.ints(*x.shape)) if x.shape else of.constant(False, "bool")
@@ -21,7 +21,7 @@ def is_special(of: Writing, x: Value) -> Value:
 
 
 @rule("log1p.default")
-def log1p(of: Writing, x: Value) -> Value:
+def log1p(of: StepBuilder, x: Value) -> Value:
     """``log(1 + x)``, near zero by the series of the inverse hyperbolic tangent, which loses nothing there."""
     x = of.cast(x, of.dtype)
     one = of.constant(1, of.dtype)
@@ -35,7 +35,7 @@ def log1p(of: Writing, x: Value) -> Value:
 
 
 @rule("expm1.default")
-def expm1(of: Writing, x: Value) -> Value:
+def expm1(of: StepBuilder, x: Value) -> Value:
     """``exp(x) - 1`` as ``tanh(x / 2) * (exp(x) + 1)``, which loses nothing near zero."""
     x = of.cast(x, of.dtype)
     half = of("Tanh", of("Mul", x, of.constant(0.5, of.dtype)))
@@ -43,20 +43,20 @@ def expm1(of: Writing, x: Value) -> Value:
 
 
 @rule("log2.default", "log10.default")
-def log_of_base(of: Writing, x: Value) -> Value:
+def log_of_base(of: StepBuilder, x: Value) -> Value:
     """Logarithms of base 2 and 10."""
     base = 2 if "log2" in of.step.target else 10
     return of("Mul", of("Log", of.cast(x, of.dtype)), of.constant(1 / log(base), of.dtype))
 
 
 @rule("exp2.default")
-def exp2(of: Writing, x: Value) -> Value:
+def exp2(of: StepBuilder, x: Value) -> Value:
     """``2 ** x``."""
     return power(of, of.constant(2, of.dtype), of.cast(x, of.dtype))
 
 
 @rule("round.decimals")
-def round_decimals(of: Writing, x: Value, decimals: int = 0) -> Value:
+def round_decimals(of: StepBuilder, x: Value, decimals: int = 0) -> Value:
     """Rounded to some decimals, or to tens."""
     if category(x.dtype) < 2:
         of.refuse("integers")
@@ -69,7 +69,7 @@ def round_decimals(of: Writing, x: Value, decimals: int = 0) -> Value:
 
 
 @rule("fmax.default", "fmin.default")
-def extreme_number(of: Writing, x: Value, other: Value) -> Value:
+def extreme_number(of: StepBuilder, x: Value, other: Value) -> Value:
     """The greater or smaller one; the other one if one is no number."""
     x, other = of.cast(x, of.dtype), of.cast(other, of.dtype)
     found = of("Max" if "fmax" in of.step.target else "Min", x, other)
@@ -79,14 +79,14 @@ def extreme_number(of: Writing, x: Value, other: Value) -> Value:
 
 
 @rule("ldexp.Tensor")
-def ldexp(of: Writing, x: Value, exponent: Value) -> Value:
+def ldexp(of: StepBuilder, x: Value, exponent: Value) -> Value:
     """``x * 2 ** exponent``."""
     two = of.constant(2, of.dtype)
     return of("Mul", of.cast(x, of.dtype), of("Pow", two, of.cast(exponent, of.dtype)))
 
 
 @rule("elu.default")
-def elu(of: Writing, x: Value, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Value:
+def elu(of: StepBuilder, x: Value, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Value:
     """Elu; with a scale it is Selu."""
     if input_scale != 1:
         of.refuse("a scale of the input")
@@ -95,7 +95,7 @@ def elu(of: Writing, x: Value, alpha: Any = 1, scale: Any = 1, input_scale: Any 
 
 
 @rule("softplus.default")
-def softplus(of: Writing, x: Value, beta: Any = 1, threshold: Any = 20) -> Value:
+def softplus(of: StepBuilder, x: Value, beta: Any = 1, threshold: Any = 20) -> Value:
     """Softplus; ``x`` itself above the threshold."""
     scaled = x if beta == 1 else of("Mul", x, of.constant(beta, of.dtype))
     result = of("Softplus", scaled)
@@ -104,6 +104,6 @@ def softplus(of: Writing, x: Value, beta: Any = 1, threshold: Any = 20) -> Value
 
 
 @rule("mish.default")
-def mish(of: Writing, x: Value) -> Value:
+def mish(of: StepBuilder, x: Value) -> Value:
     """Mish."""
     return of("Mish", x)

@@ -11,10 +11,10 @@ from typing import Any
 
 from opbuild.frontend.torch.promotion import category
 from opbuild.frontend.torch.registry import rule
-from opbuild.frontend.torch.writing import Value, Writing
+from opbuild.frontend.torch.writing import StepBuilder, Value
 
 
-def product(of: Writing, x: Value, other: Value) -> Value:
+def product(of: StepBuilder, x: Value, other: Value) -> Value:
     """Write ``x @ other`` of two matrices, in the shape that ``x`` had before it was viewed as one."""
     if category(x.dtype) < 2:
         of.refuse("products of integers")
@@ -25,7 +25,7 @@ def product(of: Writing, x: Value, other: Value) -> Value:
     return of("MatMul", x, other)
 
 
-def linear(of: Writing, x: Value, weight: Value, bias: Any, alpha: Any = 1, beta: Any = 1) -> Value:
+def linear(of: StepBuilder, x: Value, weight: Value, bias: Any, alpha: Any = 1, beta: Any = 1) -> Value:
     """Write ``beta * bias + alpha * x @ weight`` as a matrix."""
     rows, columns = x.shape[0], weight.shape[1]
     result = product(of, x, weight)
@@ -41,19 +41,19 @@ def linear(of: Writing, x: Value, weight: Value, bias: Any, alpha: Any = 1, beta
 
 
 @rule("mm.default")
-def mm(of: Writing, x: Value, other: Value) -> Value:
+def mm(of: StepBuilder, x: Value, other: Value) -> Value:
     """``x @ other``."""
     return linear(of, x, other, None)
 
 
 @rule("addmm.default")
-def addmm(of: Writing, bias: Value, x: Value, other: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+def addmm(of: StepBuilder, bias: Value, x: Value, other: Value, beta: Any = 1, alpha: Any = 1) -> Value:
     """``beta * bias + alpha * x @ other``."""
     return linear(of, x, other, bias, alpha, beta)
 
 
 @rule("bmm.default")
-def bmm(of: Writing, x: Value, other: Value) -> Value:
+def bmm(of: StepBuilder, x: Value, other: Value) -> Value:
     """A batch of products; batches that were viewed as one are taken apart again."""
     if category(x.dtype) < 2:
         of.refuse("products of integers")
@@ -70,7 +70,7 @@ def bmm(of: Writing, x: Value, other: Value) -> Value:
 
 
 @rule("mv.default", "dot.default", "matmul.default")
-def matmul(of: Writing, x: Value, other: Value) -> Value:
+def matmul(of: StepBuilder, x: Value, other: Value) -> Value:
     """``x @ other``."""
     if category(x.dtype) < 2:
         of.refuse("products of integers")
@@ -78,24 +78,24 @@ def matmul(of: Writing, x: Value, other: Value) -> Value:
 
 
 @rule("baddbmm.default")
-def baddbmm(of: Writing, bias: Value, x: Value, other: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+def baddbmm(of: StepBuilder, bias: Value, x: Value, other: Value, beta: Any = 1, alpha: Any = 1) -> Value:
     """``beta * bias + alpha * x @ other`` of batches."""
     return _joined(of, bmm(of, x, other), bias, beta, alpha)
 
 
 @rule("addmv.default")
-def addmv(of: Writing, bias: Value, x: Value, other: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+def addmv(of: StepBuilder, bias: Value, x: Value, other: Value, beta: Any = 1, alpha: Any = 1) -> Value:
     """``beta * bias + alpha * x @ other`` of a vector."""
     return _joined(of, matmul(of, x, other), bias, beta, alpha)
 
 
 @rule("addbmm.default")
-def addbmm(of: Writing, bias: Value, x: Value, other: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+def addbmm(of: StepBuilder, bias: Value, x: Value, other: Value, beta: Any = 1, alpha: Any = 1) -> Value:
     """``beta * bias`` and ``alpha`` times the sum of a batch of products."""
     return _joined(of, of("ReduceSum", bmm(of, x, other), of.ints(0), keepdims=0), bias, beta, alpha)
 
 
-def _joined(of: Writing, result: Value, bias: Value, beta: Any, alpha: Any) -> Value:
+def _joined(of: StepBuilder, result: Value, bias: Value, beta: Any, alpha: Any) -> Value:
     if alpha != 1:
         result = of("Mul", result, of.constant(alpha, of.dtype))
     if beta == 0:

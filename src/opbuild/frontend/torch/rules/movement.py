@@ -7,14 +7,14 @@ from math import prod
 from typing import Any
 
 from opbuild.frontend.torch.registry import rule
-from opbuild.frontend.torch.writing import Value, Writing
+from opbuild.frontend.torch.writing import StepBuilder, Value
 from opbuild.graph.extents import is_open
 
 _FAR = 2**62
 
 
 @rule("view.default", "_unsafe_view.default", "reshape.default", "view_copy.default")
-def view(of: Writing, x: Value, shape: Sequence[Any]) -> Value:
+def view(of: StepBuilder, x: Value, shape: Sequence[Any]) -> Value:
     """Another shape, of which one extent may be -1."""
     known = [each for each in shape if not (isinstance(each, int) and each == -1)]
     if len(known) < len(shape):
@@ -24,19 +24,19 @@ def view(of: Writing, x: Value, shape: Sequence[Any]) -> Value:
 
 
 @rule("permute.default", "permute_copy.default")
-def permute(of: Writing, x: Value, order: Sequence[int]) -> Value:
+def permute(of: StepBuilder, x: Value, order: Sequence[int]) -> Value:
     """Dimensions in another order."""
     return of.transpose(x, [of.axis(each, len(x.shape)) for each in order])
 
 
 @rule("t.default")
-def t(of: Writing, x: Value) -> Value:
+def t(of: StepBuilder, x: Value) -> Value:
     """The transpose of a matrix."""
     return of.transpose(x, (1, 0)) if len(x.shape) == 2 else x
 
 
 @rule("transpose.int")
-def transpose(of: Writing, x: Value, first: int, second: int) -> Value:
+def transpose(of: StepBuilder, x: Value, first: int, second: int) -> Value:
     """Two dimensions exchanged."""
     order = list(range(len(x.shape)))
     first, second = of.axis(first, len(order)), of.axis(second, len(order))
@@ -46,14 +46,14 @@ def transpose(of: Writing, x: Value, first: int, second: int) -> Value:
 
 
 @rule("unsqueeze.default")
-def unsqueeze(of: Writing, x: Value, axis: int) -> Value:
+def unsqueeze(of: StepBuilder, x: Value, axis: int) -> Value:
     """A dimension of one element more."""
     axis = of.axis(axis, len(x.shape) + 1)
     return of.reshape(x, (*x.shape[:axis], 1, *x.shape[axis:]))
 
 
 @rule("squeeze.dim", "squeeze.dims", "squeeze.default")
-def squeeze(of: Writing, x: Value, axes: Any = None) -> Value:
+def squeeze(of: StepBuilder, x: Value, axes: Any = None) -> Value:
     """Without dimensions of one element."""
     rank = len(x.shape)
     listed = range(rank) if axes is None else [axes] if isinstance(axes, int) else axes
@@ -62,7 +62,7 @@ def squeeze(of: Writing, x: Value, axes: Any = None) -> Value:
 
 
 @rule("expand.default")
-def expand(of: Writing, x: Value, shape: Sequence[Any], implicit: bool = False) -> Value:
+def expand(of: StepBuilder, x: Value, shape: Sequence[Any], implicit: bool = False) -> Value:
     """Dimensions of one element repeated; -1 keeps an extent."""
     padded = (1,) * (len(shape) - len(x.shape)) + x.shape
     wanted = tuple(
@@ -74,7 +74,7 @@ def expand(of: Writing, x: Value, shape: Sequence[Any], implicit: bool = False) 
 
 
 @rule("slice.Tensor")
-def slice_(of: Writing, x: Value, axis: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Value:
+def slice_(of: StepBuilder, x: Value, axis: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Value:
     """Every ``step``-th element from ``start`` on."""
     axis = of.axis(axis, len(x.shape))
     start = 0 if start is None else start
@@ -87,7 +87,7 @@ def slice_(of: Writing, x: Value, axis: int = 0, start: Any = None, end: Any = N
 
 
 @rule("select.int")
-def select(of: Writing, x: Value, axis: int, index: Any) -> Value:
+def select(of: StepBuilder, x: Value, axis: int, index: Any) -> Value:
     """One element of a dimension, which goes away."""
     axis = of.axis(axis, len(x.shape))
     begin = index + x.shape[axis] if index < 0 else index
@@ -96,7 +96,7 @@ def select(of: Writing, x: Value, axis: int, index: Any) -> Value:
 
 
 @rule("cat.default")
-def cat(of: Writing, tensors: Sequence[Value], axis: int = 0) -> Value:
+def cat(of: StepBuilder, tensors: Sequence[Value], axis: int = 0) -> Value:
     """Tensors one after the other; those without elements of one dimension count for nothing."""
     parts = [of.cast(each, of.dtype) for each in tensors if each.shape != (0,)]
     if not parts:
@@ -107,14 +107,14 @@ def cat(of: Writing, tensors: Sequence[Value], axis: int = 0) -> Value:
 
 
 @rule("stack.default")
-def stack(of: Writing, tensors: Sequence[Value], axis: int = 0) -> Value:
+def stack(of: StepBuilder, tensors: Sequence[Value], axis: int = 0) -> Value:
     """Tensors along a new dimension."""
     axis = of.axis(axis, len(tensors[0].shape) + 1)
     return of("Concat", *(unsqueeze(of, of.cast(each, of.dtype), axis) for each in tensors), axis=axis)
 
 
 @rule("split.Tensor")
-def split(of: Writing, x: Value, size: Any, axis: int = 0) -> tuple[Value, ...]:
+def split(of: StepBuilder, x: Value, size: Any, axis: int = 0) -> tuple[Value, ...]:
     """Parts of ``size``, the last one perhaps smaller."""
     axis = of.axis(axis, len(x.shape))
     extent = x.shape[axis]
@@ -125,20 +125,20 @@ def split(of: Writing, x: Value, size: Any, axis: int = 0) -> tuple[Value, ...]:
 
 
 @rule("split_with_sizes.default")
-def split_with_sizes(of: Writing, x: Value, sizes: Sequence[Any], axis: int = 0) -> tuple[Value, ...]:
+def split_with_sizes(of: StepBuilder, x: Value, sizes: Sequence[Any], axis: int = 0) -> tuple[Value, ...]:
     """Parts of these sizes."""
     axis = of.axis(axis, len(x.shape))
-    return of.several("Split", (x, of.ints(*sizes)), len(sizes), axis=axis)
+    return of.several("Split", len(sizes), x, of.ints(*sizes), axis=axis)
 
 
 @rule("unbind.int", "unbind_copy.int")
-def unbind(of: Writing, x: Value, axis: int = 0) -> tuple[Value, ...]:
+def unbind(of: StepBuilder, x: Value, axis: int = 0) -> tuple[Value, ...]:
     """The elements of a dimension, which goes away."""
     return tuple(select(of, x, axis, index) for index in range(int(x.shape[of.axis(axis, len(x.shape))])))
 
 
 @rule("constant_pad_nd.default")
-def constant_pad(of: Writing, x: Value, pads: Sequence[Any], value: Any = 0) -> Value:
+def constant_pad(of: StepBuilder, x: Value, pads: Sequence[Any], value: Any = 0) -> Value:
     """Elements around, the last dimensions first; a negative number takes some away."""
     rank = len(x.shape)
     begins, ends = [0] * rank, [0] * rank
@@ -148,14 +148,14 @@ def constant_pad(of: Writing, x: Value, pads: Sequence[Any], value: Any = 0) -> 
 
 
 @rule("repeat.default")
-def repeat(of: Writing, x: Value, times: Sequence[Any]) -> Value:
+def repeat(of: StepBuilder, x: Value, times: Sequence[Any]) -> Value:
     """The whole several times along each dimension."""
     x = of.reshape(x, (1,) * (len(times) - len(x.shape)) + x.shape)
     return x if all(each == 1 for each in times) else of("Tile", x, of.ints(*times))
 
 
 @rule("pixel_shuffle.default")
-def pixel_shuffle(of: Writing, x: Value, factor: int) -> Value:
+def pixel_shuffle(of: StepBuilder, x: Value, factor: int) -> Value:
     """Channels to blocks of pixels."""
     if len(x.shape) != 4:
         of.refuse("of other ranks than 4")
@@ -163,14 +163,14 @@ def pixel_shuffle(of: Writing, x: Value, factor: int) -> Value:
 
 
 @rule("narrow_copy.default")
-def narrow_copy(of: Writing, x: Value, axis: int, start: Any, length: Any) -> Value:
+def narrow_copy(of: StepBuilder, x: Value, axis: int, start: Any, length: Any) -> Value:
     """A part of a dimension."""
     begin = start + x.shape[of.axis(axis, len(x.shape))] if start < 0 else start
     return slice_(of, x, axis, begin, begin + length)
 
 
 @rule("flip.default")
-def flip(of: Writing, x: Value, axes: Sequence[int]) -> Value:
+def flip(of: StepBuilder, x: Value, axes: Sequence[int]) -> Value:
     """Dimensions the other way round."""
     listed = [of.axis(each, len(x.shape)) for each in axes]
     if not x.shape or not listed:
@@ -182,7 +182,7 @@ def flip(of: Writing, x: Value, axes: Sequence[int]) -> Value:
 
 
 @rule("diagonal.default", "diagonal_copy.default")
-def diagonal(of: Writing, x: Value, offset: int = 0, first: int = 0, second: int = 1) -> Value:
+def diagonal(of: StepBuilder, x: Value, offset: int = 0, first: int = 0, second: int = 1) -> Value:
     """The diagonals of two dimensions, as the last one."""
     rank = len(x.shape)
     first, second = of.axis(first, rank), of.axis(second, rank)
@@ -198,7 +198,7 @@ def diagonal(of: Writing, x: Value, offset: int = 0, first: int = 0, second: int
 
 
 @rule("unfold.default", "unfold_copy.default")
-def unfold(of: Writing, x: Value, axis: int, size: int, step: int) -> Value:
+def unfold(of: StepBuilder, x: Value, axis: int, size: int, step: int) -> Value:
     """The windows of a dimension, whose elements are a last one."""
     if not x.shape or is_open(x.shape):
         of.refuse("sizes that are open, or no dimensions")

@@ -6,20 +6,20 @@ from typing import Any
 
 from opbuild.frontend.torch.promotion import category, promoted
 from opbuild.frontend.torch.registry import rule
-from opbuild.frontend.torch.writing import Value, Writing
+from opbuild.frontend.torch.writing import StepBuilder, Value
 from opbuild.graph.extents import is_open
 
 
 @rule("topk.default")
-def topk(of: Writing, x: Value, k: Any, axis: int = -1, largest: bool = True, is_sorted: bool = True) -> Any:
+def topk(of: StepBuilder, x: Value, k: Any, axis: int = -1, largest: bool = True, is_sorted: bool = True) -> Any:
     """The greatest or smallest elements of a dimension, and where they are."""
     if not x.shape or category(x.dtype) == 0:
         of.refuse("of a number, or of truth values")
-    return of.several("TopK", (x, of.ints(k)), 2, axis=of.axis(axis, len(x.shape)), largest=int(largest), sorted=1)
+    return of.several("TopK", 2, x, of.ints(k), axis=of.axis(axis, len(x.shape)), largest=int(largest), sorted=1)
 
 
 @rule("sort.default", "sort.stable")
-def sort(of: Writing, x: Value, dim: int = -1, descending: bool = False, stable: bool | None = None) -> Any:
+def sort(of: StepBuilder, x: Value, dim: int = -1, descending: bool = False, stable: bool | None = None) -> Any:
     """A dimension in order, and where its elements were; equal ones stay as they stood."""
     if not x.shape:
         return x, of.constant(0, "int64")
@@ -28,7 +28,7 @@ def sort(of: Writing, x: Value, dim: int = -1, descending: bool = False, stable:
 
 
 @rule("bucketize.Tensor")
-def bucketize(of: Writing, x: Value, bounds: Value, out_int32: bool = False, right: bool = False) -> Value:
+def bucketize(of: StepBuilder, x: Value, bounds: Value, out_int32: bool = False, right: bool = False) -> Value:
     """Between which bounds each element is; what is no number is after the last one."""
     if is_open(bounds.shape) or bounds.shape == (0,):
         of.refuse("no bounds, or how many is not known")

@@ -7,10 +7,10 @@ from typing import Any
 
 from opbuild.frontend.torch.promotion import category
 from opbuild.frontend.torch.registry import rule
-from opbuild.frontend.torch.writing import Value, Writing
+from opbuild.frontend.torch.writing import StepBuilder, Value
 
 
-def reduced(of: Writing, op_type: str, x: Value, axes: Any, keep: bool) -> Value:
+def reduced(of: StepBuilder, op_type: str, x: Value, axes: Any, keep: bool) -> Value:
     """Write a reduction of some dimensions, of all if none are given."""
     if not x.shape:
         return x
@@ -20,7 +20,7 @@ def reduced(of: Writing, op_type: str, x: Value, axes: Any, keep: bool) -> Value
 
 
 @rule("mean.dim")
-def mean(of: Writing, x: Value, axes: Sequence[int] | None = None, keep: bool = False, **_: Any) -> Value:
+def mean(of: StepBuilder, x: Value, axes: Sequence[int] | None = None, keep: bool = False, **_: Any) -> Value:
     """The mean of some dimensions; that of images is what torch writes for pooling to one element."""
     x, rank = of.cast(x, of.dtype), len(x.shape)
     if rank in (4, 5) and {of.axis(each, rank) for each in axes or ()} == {*range(2, rank)}:
@@ -30,38 +30,38 @@ def mean(of: Writing, x: Value, axes: Sequence[int] | None = None, keep: bool = 
 
 
 @rule("mean.default")
-def mean_of_all(of: Writing, x: Value, **_: Any) -> Value:
+def mean_of_all(of: StepBuilder, x: Value, **_: Any) -> Value:
     """The mean of all elements."""
     return reduced(of, "ReduceMean", of.cast(x, of.dtype), None, False)
 
 
 @rule("sum.dim_IntList")
-def sum_(of: Writing, x: Value, axes: Sequence[int] | None = None, keep: bool = False, **_: Any) -> Value:
+def sum_(of: StepBuilder, x: Value, axes: Sequence[int] | None = None, keep: bool = False, **_: Any) -> Value:
     """The sum of some dimensions."""
     return reduced(of, "ReduceSum", of.cast(x, of.dtype), axes, keep)
 
 
 @rule("sum.default")
-def sum_of_all(of: Writing, x: Value, **_: Any) -> Value:
+def sum_of_all(of: StepBuilder, x: Value, **_: Any) -> Value:
     """The sum of all elements."""
     return reduced(of, "ReduceSum", of.cast(x, of.dtype), None, False)
 
 
 @rule("amax.default", "amin.default")
-def extreme(of: Writing, x: Value, axes: Sequence[int] = (), keep: bool = False) -> Value:
+def extreme(of: StepBuilder, x: Value, axes: Sequence[int] = (), keep: bool = False) -> Value:
     """The greatest or smallest element of some dimensions."""
     return reduced(of, "ReduceMax" if "amax" in of.step.target else "ReduceMin", x, axes, keep)
 
 
 @rule("any.dim", "any.dims")
-def any_(of: Writing, x: Value, axes: Any = None, keep: bool = False) -> Value:
+def any_(of: StepBuilder, x: Value, axes: Any = None, keep: bool = False) -> Value:
     """Whether an element of some dimensions is not zero."""
     found = reduced(of, "ReduceMax", of.cast(of.cast(x, "bool"), "uint8"), axes, keep)
     return of.cast(found, "bool")
 
 
 @rule("_softmax.default", "_safe_softmax.default")
-def softmax(of: Writing, x: Value, axis: int, half_to_float: Any = False) -> Value:
+def softmax(of: StepBuilder, x: Value, axis: int, half_to_float: Any = False) -> Value:
     """Softmax along a dimension; the safe one is zero where all is hidden."""
     if not x.shape:
         of.refuse("of a tensor without dimensions")
@@ -71,7 +71,7 @@ def softmax(of: Writing, x: Value, axis: int, half_to_float: Any = False) -> Val
 
 
 @rule("_log_softmax.default")
-def log_softmax(of: Writing, x: Value, axis: int, half_to_float: bool = False) -> Value:
+def log_softmax(of: StepBuilder, x: Value, axis: int, half_to_float: bool = False) -> Value:
     """The logarithm of softmax along a dimension."""
     if not x.shape:
         of.refuse("of a tensor without dimensions")
@@ -79,7 +79,7 @@ def log_softmax(of: Writing, x: Value, axis: int, half_to_float: bool = False) -
 
 
 @rule("argmax.default", "argmin.default")
-def arg_extreme(of: Writing, x: Value, axis: int | None = None, keep: bool = False) -> Value:
+def arg_extreme(of: StepBuilder, x: Value, axis: int | None = None, keep: bool = False) -> Value:
     """The place of the greatest or smallest element, the first one."""
     if category(x.dtype) == 0:
         of.refuse("of truth values")
@@ -91,7 +91,7 @@ def arg_extreme(of: Writing, x: Value, axis: int | None = None, keep: bool = Fal
 
 
 @rule("cumsum.default")
-def cumsum(of: Writing, x: Value, axis: int, **_: Any) -> Value:
+def cumsum(of: StepBuilder, x: Value, axis: int, **_: Any) -> Value:
     """Running sums."""
     x = of.cast(x, of.dtype)
     return of("CumSum", x, of.constant(of.axis(axis, len(x.shape)), "int64")) if x.shape else x

@@ -9,7 +9,7 @@ import numpy as np
 
 from opbuild.frontend.torch.registry import rule
 from opbuild.frontend.torch.rules.movement import slice_
-from opbuild.frontend.torch.writing import Value, Writing
+from opbuild.frontend.torch.writing import StepBuilder, Value
 from opbuild.graph.extents import is_open
 from opbuild.graph.resampling import places_of
 from opbuild.graph.types import Array, Node
@@ -19,30 +19,30 @@ _MOST_WINDOWS = 32
 
 
 @rule("upsample_nearest1d.default", "upsample_nearest2d.default", "upsample_nearest3d.default")
-def nearest(of: Writing, x: Value, sizes: Sequence[Any], *factors: float | None) -> Value:
+def nearest(of: StepBuilder, x: Value, sizes: Sequence[Any], *factors: float | None) -> Value:
     """Each element is the nearest one, rounded down."""
     return _nearest(of, x, sizes, factors)
 
 
 @rule("upsample_nearest1d.vec", "upsample_nearest2d.vec", "upsample_nearest3d.vec")
-def nearest_of(of: Writing, x: Value, sizes: Any, factors: Any) -> Value:
+def nearest_of(of: StepBuilder, x: Value, sizes: Any, factors: Any) -> Value:
     """Each element is the nearest one, rounded down."""
     return _nearest(of, x, sizes, factors or ())
 
 
 @rule("upsample_bilinear2d.default", "upsample_bicubic2d.default")
-def smooth(of: Writing, x: Value, sizes: Sequence[Any], corners: bool, *factors: float | None) -> Value:
+def smooth(of: StepBuilder, x: Value, sizes: Sequence[Any], corners: bool, *factors: float | None) -> Value:
     """Interpolated lines or curves."""
     return _smooth(of, x, sizes, corners, factors)
 
 
 @rule("upsample_bilinear2d.vec", "upsample_bicubic2d.vec")
-def smooth_of(of: Writing, x: Value, sizes: Any, corners: bool, factors: Any) -> Value:
+def smooth_of(of: StepBuilder, x: Value, sizes: Any, corners: bool, factors: Any) -> Value:
     """Interpolated lines or curves."""
     return _smooth(of, x, sizes, corners, factors or ())
 
 
-def _nearest(of: Writing, x: Value, sizes: Any, factors: Sequence[float | None]) -> Value:
+def _nearest(of: StepBuilder, x: Value, sizes: Any, factors: Sequence[float | None]) -> Value:
     space, wanted = x.shape[2:], _extents(x, sizes, factors)
     if is_open((*space, *wanted)):
         if not factors or any(factor is None or factor != int(factor) for factor in factors):
@@ -75,7 +75,7 @@ def _picked_by_onnx(extent: int, wanted: int, factor: float | None, by_factors: 
     return places_of(("nearest", "asymmetric", "floor", 0.0, False, False), extent, wanted, *ratio)[:, 0]
 
 
-def _smooth(of: Writing, x: Value, sizes: Any, corners: bool, factors: Sequence[float | None]) -> Value:
+def _smooth(of: StepBuilder, x: Value, sizes: Any, corners: bool, factors: Sequence[float | None]) -> Value:
     mode = "linear" if "bilinear" in of.step.target else "cubic"
     if corners:  # the size of the result counts, which a factor gives rounded down
         return _resized(of, x, _extents(x, sizes, factors), (), mode, "align_corners", cubic_coeff_a=-0.75)
@@ -91,7 +91,7 @@ def _extents(x: Value, sizes: Any, factors: Sequence[float | None]) -> Sequence[
 
 
 def _resized(
-    of: Writing, x: Value, sizes: Any, factors: Sequence[float | None], mode: str, transform: str, **attrs: Any
+    of: StepBuilder, x: Value, sizes: Any, factors: Sequence[float | None], mode: str, transform: str, **attrs: Any
 ) -> Value:
     attrs |= {"mode": mode, "coordinate_transformation_mode": transform}
     if factors and all(factors):
@@ -104,7 +104,7 @@ def _resized(
 
 
 @rule("grid_sampler_2d.default", "grid_sampler_3d.default")
-def grid_sampler(of: Writing, x: Value, grid: Value, mode: int, padding: int, corners: bool) -> Value:
+def grid_sampler(of: StepBuilder, x: Value, grid: Value, mode: int, padding: int, corners: bool) -> Value:
     """Elements at the places that a grid names."""
     return of("GridSample", x, grid, **_grid_attributes(mode, padding, corners))
 
@@ -119,7 +119,7 @@ def _grid_attributes(mode: int, padding: int, corners: bool) -> dict[str, Any]:
 
 @rule("grid_sampler_2d_backward.default", "grid_sampler_3d_backward.default")
 def grid_sampler_backward(
-    of: Writing, dy: Value, x: Value, grid: Value, mode: int, padding: int, corners: bool, wanted: Sequence[bool]
+    of: StepBuilder, dy: Value, x: Value, grid: Value, mode: int, padding: int, corners: bool, wanted: Sequence[bool]
 ) -> tuple[Value | None, ...]:
     """The gradients of the elements, and of the grid."""
     from opbuild.graph.gradients.registry import Call
@@ -134,7 +134,7 @@ def grid_sampler_backward(
 
 @rule("reflection_pad1d.default", "reflection_pad2d.default", "reflection_pad3d.default")
 @rule("replication_pad1d.default", "replication_pad2d.default", "replication_pad3d.default")
-def pad(of: Writing, x: Value, pads: Sequence[Any]) -> Value:
+def pad(of: StepBuilder, x: Value, pads: Sequence[Any]) -> Value:
     """Elements around that mirror the inner ones, or are those of the border; a negative number takes some away."""
     if is_open(pads):
         of.refuse("pads that are open")
@@ -156,13 +156,13 @@ def _sides(x: Value, pads: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, .
     return first, second
 
 
-def _repetition(of: Writing) -> str:
+def _repetition(of: StepBuilder) -> str:
     return "reflect" if "reflection" in of.step.target else "edge"
 
 
 @rule("reflection_pad1d_backward.default", "reflection_pad2d_backward.default", "reflection_pad3d_backward.default")
 @rule("replication_pad1d_backward.default", "replication_pad2d_backward.default", "replication_pad3d_backward.default")
-def pad_backward(of: Writing, dy: Value, x: Value, pads: Sequence[Any]) -> Value | None:
+def pad_backward(of: StepBuilder, dy: Value, x: Value, pads: Sequence[Any]) -> Value | None:
     """What elements and those that repeat them get."""
     from opbuild.graph.gradients.registry import Call
     from opbuild.graph.gradients.rules.movement import pad
@@ -177,7 +177,7 @@ def pad_backward(of: Writing, dy: Value, x: Value, pads: Sequence[Any]) -> Value
     return pad(Call(of, node, inputs, (None,), (dy,), (True, False)))[0]
 
 
-def pooled(of: Writing, op_type: str, x: Value, sizes: Sequence[Any]) -> Value:
+def pooled(of: StepBuilder, op_type: str, x: Value, sizes: Sequence[Any]) -> Value:
     """Write the reduction of as many windows as are asked for, dimension by dimension."""
     first = len(x.shape) - len(sizes)
     if is_open((*x.shape[first:], *sizes)) or any(size > _MOST_WINDOWS for size in sizes) or 0 in sizes:
@@ -195,6 +195,6 @@ def pooled(of: Writing, op_type: str, x: Value, sizes: Sequence[Any]) -> Value:
 
 
 @rule("adaptive_max_pool2d.default", "adaptive_max_pool3d.default")
-def adaptive_max_pool(of: Writing, x: Value, sizes: Sequence[Any]) -> tuple[Value, None]:
+def adaptive_max_pool(of: StepBuilder, x: Value, sizes: Sequence[Any]) -> tuple[Value, None]:
     """The greatest element of as many windows as are asked for; where it stands is not computed."""
     return pooled(of, "ReduceMax", x, sizes), None

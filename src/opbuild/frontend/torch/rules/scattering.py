@@ -7,27 +7,27 @@ from typing import Any
 
 from opbuild.frontend.torch.promotion import category
 from opbuild.frontend.torch.registry import rule
-from opbuild.frontend.torch.writing import Value, Writing
+from opbuild.frontend.torch.writing import StepBuilder, Value
 from opbuild.graph.extents import is_open
 
 _REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
 
 
 @rule("scatter.src", "scatter.value")
-def scatter(of: Writing, x: Value, axis: int, indices: Value, source: Any) -> Value:
+def scatter(of: StepBuilder, x: Value, axis: int, indices: Value, source: Any) -> Value:
     """Elements by the place of each index, along a dimension."""
     return _scattered(of, x, axis, indices, source, "none")
 
 
 @rule("scatter_add.default")
-def scatter_add(of: Writing, x: Value, axis: int, indices: Value, source: Value) -> Value:
+def scatter_add(of: StepBuilder, x: Value, axis: int, indices: Value, source: Value) -> Value:
     """Elements added at the place of each index, along a dimension."""
     return _scattered(of, x, axis, indices, source, "add")
 
 
 @rule("scatter_reduce.two")
 def scatter_reduce(
-    of: Writing, x: Value, axis: int, indices: Value, source: Value, reduce: str, include_self: bool = True
+    of: StepBuilder, x: Value, axis: int, indices: Value, source: Value, reduce: str, include_self: bool = True
 ) -> Value:
     """Elements joined with those at the place of each index, along a dimension."""
     if reduce not in _REDUCTIONS or not include_self:
@@ -35,7 +35,7 @@ def scatter_reduce(
     return _scattered(of, x, axis, indices, source, _REDUCTIONS[reduce])
 
 
-def _scattered(of: Writing, x: Value, axis: int, indices: Value, source: Any, reduction: str) -> Value:
+def _scattered(of: StepBuilder, x: Value, axis: int, indices: Value, source: Any, reduction: str) -> Value:
     if not x.shape or not indices.shape:
         of.refuse("of tensors without dimensions")
     if reduction != "none" and category(x.dtype) == 0:
@@ -54,7 +54,9 @@ def _scattered(of: Writing, x: Value, axis: int, indices: Value, source: Any, re
 
 
 @rule("index_put.default", "_unsafe_index_put.default")
-def index_put(of: Writing, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False) -> Value:
+def index_put(
+    of: StepBuilder, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False
+) -> Value:
     """Elements at the places that indices of the first dimensions name."""
     given = [each for each in indices if each is not None]
     if len(given) == 1 and given[0].dtype == "bool":
@@ -69,7 +71,7 @@ def index_put(of: Writing, x: Value, indices: Sequence[Value | None], values: Va
     return of("ScatterND", x, places, values, reduction="add" if accumulate else "none")
 
 
-def stacked(of: Writing, indices: Sequence[Value]) -> Value:
+def stacked(of: StepBuilder, indices: Sequence[Value]) -> Value:
     """Return indices of several dimensions as rows of one tensor."""
     rank = max(len(each.shape) for each in indices)
     padded = [(1,) * (rank - len(each.shape)) + each.shape for each in indices]
@@ -83,7 +85,7 @@ def stacked(of: Writing, indices: Sequence[Value]) -> Value:
 
 
 def _masked(
-    of: Writing, x: Value, indices: Sequence[Value | None], mask: Value, values: Value, accumulate: bool
+    of: StepBuilder, x: Value, indices: Sequence[Value | None], mask: Value, values: Value, accumulate: bool
 ) -> Value:
     """Return ``x`` with one value wherever a mask of its first dimensions is."""
     if accumulate or indices[0] is None or values.type.size != 1:
@@ -94,7 +96,7 @@ def _masked(
 
 @rule("slice_scatter.default")
 def slice_scatter(
-    of: Writing, x: Value, source: Value, axis: int = 0, start: Any = None, end: Any = None, step: Any = 1
+    of: StepBuilder, x: Value, source: Value, axis: int = 0, start: Any = None, end: Any = None, step: Any = 1
 ) -> Value:
     """A part of a dimension replaced."""
     axis = of.axis(axis, len(x.shape))
@@ -107,12 +109,12 @@ def slice_scatter(
     return kept[0] if len(kept) == 1 else of("Concat", *kept, axis=axis)
 
 
-def _part(of: Writing, x: Value, axis: int, begin: int, end: int) -> Value | None:
+def _part(of: StepBuilder, x: Value, axis: int, begin: int, end: int) -> Value | None:
     return None if begin >= end else of("Slice", x, of.ints(begin), of.ints(end), of.ints(axis), of.ints(1))
 
 
 @rule("copy.default")
-def copy(of: Writing, x: Value, source: Value, non_blocking: bool = False) -> Value:
+def copy(of: StepBuilder, x: Value, source: Value, non_blocking: bool = False) -> Value:
     """What is written over a tensor."""
     source = of.cast(source, x.dtype)
     return source if source.shape == x.shape else of("Expand", source, of.ints(*x.shape))

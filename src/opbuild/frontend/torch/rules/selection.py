@@ -6,26 +6,26 @@ from collections.abc import Sequence
 
 from opbuild.frontend.torch.registry import rule
 from opbuild.frontend.torch.rules.scattering import stacked
-from opbuild.frontend.torch.writing import Value, Writing
+from opbuild.frontend.torch.writing import StepBuilder, Value
 
 
 @rule("embedding.default")
 def embedding(
-    of: Writing, weight: Value, indices: Value, padding: int = -1, by_frequency: bool = False, sparse: bool = False
+    of: StepBuilder, weight: Value, indices: Value, padding: int = -1, by_frequency: bool = False, sparse: bool = False
 ) -> Value:
     """Rows of a table."""
     return of("Gather", weight, of.in_range(indices, weight.shape[0]), axis=0)
 
 
 @rule("index_select.default")
-def index_select(of: Writing, x: Value, axis: int, indices: Value) -> Value:
+def index_select(of: StepBuilder, x: Value, axis: int, indices: Value) -> Value:
     """Elements along a dimension."""
     axis = of.axis(axis, len(x.shape))
     return of("Gather", x, of.in_range(indices, x.shape[axis]), axis=axis) if x.shape else x
 
 
 @rule("gather.default")
-def gather(of: Writing, x: Value, axis: int, indices: Value, sparse_grad: bool = False) -> Value:
+def gather(of: StepBuilder, x: Value, axis: int, indices: Value, sparse_grad: bool = False) -> Value:
     """An element for each index, along a dimension."""
     if not x.shape or not indices.shape:
         of.refuse("of tensors without dimensions")
@@ -34,7 +34,7 @@ def gather(of: Writing, x: Value, axis: int, indices: Value, sparse_grad: bool =
 
 
 @rule("index.Tensor", "_unsafe_index.Tensor")
-def index(of: Writing, x: Value, indices: Sequence[Value | None]) -> Value:
+def index(of: StepBuilder, x: Value, indices: Sequence[Value | None]) -> Value:
     """Elements by indices along some dimensions, which meet as operands do."""
     used = [axis for axis, each in enumerate(indices) if each is not None]
     given = [each for each in indices if each is not None]

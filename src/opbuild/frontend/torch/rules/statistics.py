@@ -9,13 +9,13 @@ from typing import Any
 from opbuild.frontend.torch.promotion import category
 from opbuild.frontend.torch.registry import rule
 from opbuild.frontend.torch.rules.reduction import reduced
-from opbuild.frontend.torch.writing import Value, Writing
+from opbuild.frontend.torch.writing import StepBuilder, Value
 from opbuild.graph.extents import is_open
 
 
 @rule("linalg_vector_norm.default")
 def vector_norm(
-    of: Writing, x: Value, order: Any = 2, axes: Any = None, keep: bool = False, dtype: Any = None
+    of: StepBuilder, x: Value, order: Any = 2, axes: Any = None, keep: bool = False, dtype: Any = None
 ) -> Value:
     """The norm of some dimensions."""
     x = of.cast(x, of.dtype)
@@ -38,7 +38,7 @@ def vector_norm(
 
 @rule("var_mean.correction")
 def var_mean(
-    of: Writing, x: Value, axes: Any = None, correction: Any = None, keepdim: bool = False
+    of: StepBuilder, x: Value, axes: Any = None, correction: Any = None, keepdim: bool = False
 ) -> tuple[Value, Value]:
     """The variance and the mean of some dimensions."""
     rank = len(x.shape)
@@ -56,26 +56,26 @@ def var_mean(
 
 
 @rule("var.correction")
-def var(of: Writing, x: Value, axes: Any = None, correction: Any = None, keepdim: bool = False) -> Value:
+def var(of: StepBuilder, x: Value, axes: Any = None, correction: Any = None, keepdim: bool = False) -> Value:
     """The variance of some dimensions."""
     return var_mean(of, x, axes, correction, keepdim)[0]
 
 
 @rule("prod.default", "prod.dim_int")
-def product(of: Writing, x: Value, axis: int | None = None, keep: bool = False, **_: Any) -> Value:
+def product(of: StepBuilder, x: Value, axis: int | None = None, keep: bool = False, **_: Any) -> Value:
     """The product of a dimension, or of all elements."""
     return reduced(of, "ReduceProd", of.cast(x, of.dtype), axis, keep)
 
 
 @rule("cumprod.default")
-def cumprod(of: Writing, x: Value, axis: int, **_: Any) -> Value:
+def cumprod(of: StepBuilder, x: Value, axis: int, **_: Any) -> Value:
     """Running products."""
     x = of.cast(x, of.dtype)
     return of("CumProd", x, of.constant(of.axis(axis, len(x.shape)), "int64")) if x.shape else x
 
 
 @rule("any.default", "all.default", "all.dim", "all.dims")
-def logical(of: Writing, x: Value, axes: int | Sequence[int] | None = None, keep: bool = False) -> Value:
+def logical(of: StepBuilder, x: Value, axes: int | Sequence[int] | None = None, keep: bool = False) -> Value:
     """Whether an element, or each one, is not zero."""
     truth = of.cast(of.cast(x, "bool"), "uint8")
     kind = "ReduceMax" if ".any." in of.step.target else "ReduceMin"
@@ -83,13 +83,13 @@ def logical(of: Writing, x: Value, axes: int | Sequence[int] | None = None, keep
 
 
 @rule("max.default", "min.default")
-def extreme(of: Writing, x: Value) -> Value:
+def extreme(of: StepBuilder, x: Value) -> Value:
     """The greatest or smallest of all elements."""
     return reduced(of, _REDUCES[of.step.target.split(".")[1]][0], x, None, keep=False)
 
 
 @rule("max.dim", "min.dim")
-def extreme_and_place(of: Writing, x: Value, axis: int, keep: bool = False) -> tuple[Value, Value]:
+def extreme_and_place(of: StepBuilder, x: Value, axis: int, keep: bool = False) -> tuple[Value, Value]:
     """The greatest or smallest element of a dimension, and where the first one is."""
     if category(x.dtype) == 0:
         of.refuse("of truth values")

@@ -9,7 +9,7 @@ from typing import Any
 from opbuild.frontend.torch.promotion import category
 from opbuild.frontend.torch.registry import rule
 from opbuild.frontend.torch.rules.resizing import pooled
-from opbuild.frontend.torch.writing import Value, Writing
+from opbuild.frontend.torch.writing import StepBuilder, Value
 from opbuild.graph.extents import is_open
 
 
@@ -21,7 +21,7 @@ def spread(values: Any, count: int) -> tuple[int, ...]:
 
 @rule("convolution.default")
 def convolution(
-    of: Writing,
+    of: StepBuilder,
     x: Value,
     weight: Value,
     bias: Value | None,
@@ -55,7 +55,7 @@ def convolution(
 
 @rule("max_pool2d_with_indices.default", "max_pool3d_with_indices.default")
 def max_pool(
-    of: Writing, x: Value, kernel: Any, strides: Any = (), padding: Any = 0, dilations: Any = 1, ceil: bool = False
+    of: StepBuilder, x: Value, kernel: Any, strides: Any = (), padding: Any = 0, dilations: Any = 1, ceil: bool = False
 ) -> tuple[Value, Value | None]:
     """The greatest element of each window, and where it stands in its image if that is asked for."""
     count = 3 if "3d" in of.step.target else 2
@@ -73,7 +73,7 @@ def max_pool(
     }
     if not of.is_read(1):
         return of("MaxPool", x, **attrs), None
-    found, places = of.several("MaxPool", (x,), 2, **attrs)
+    found, places = of.several("MaxPool", 2, x, **attrs)
     size = prod(x.shape[2:])
     if is_open([size]):
         of.refuse("where elements stand in images of open sizes")
@@ -82,7 +82,7 @@ def max_pool(
 
 @rule("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default")
 def avg_pool(
-    of: Writing,
+    of: StepBuilder,
     x: Value,
     kernel: Any,
     strides: Any = (),
@@ -110,7 +110,7 @@ def avg_pool(
 
 
 @rule("_adaptive_avg_pool2d.default", "adaptive_avg_pool1d.default", "_adaptive_avg_pool3d.default")
-def adaptive_avg_pool(of: Writing, x: Value, sizes: Sequence[Any]) -> Value:
+def adaptive_avg_pool(of: StepBuilder, x: Value, sizes: Sequence[Any]) -> Value:
     """Means of as many windows as are asked for."""
     space = x.shape[-len(sizes) :]
     if len(x.shape) != len(sizes) + 2 or any(s == 0 or e % s for e, s in zip(space, sizes, strict=True)):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opbuild.graph.gradients.registry import Call, gradient
+from opbuild.graph.graph_builder import Value
 from opbuild.graph.types import COLLECTIVES
-from opbuild.graph.writing import Value
 
 
 @gradient("AllReduce", "AllGather", "ReduceScatter", domain=COLLECTIVES)
@@ -18,4 +18,4 @@ def together(call: Call) -> Sequence[Value | None]:
     if op_type == "ReduceScatter":
         del attrs["reduction"]
     back = {"AllGather": "ReduceScatter", "ReduceScatter": "AllGather"}.get(op_type, op_type)
-    return call.of.several(back, (call.gradient(),), 1, COLLECTIVES, **attrs)
+    return (call.of(back, call.gradient(), domain=COLLECTIVES, **attrs),)

@@ -11,7 +11,7 @@ from opbuild.dtypes import is_float, numpy_dtype
 from opbuild.graph.gradients.broadcasting import filled, is_empty, summed_to, total
 from opbuild.graph.gradients.registry import CONSTANT, Call, gradient
 from opbuild.graph.gradients.terms import FORMULAS, Term
-from opbuild.graph.writing import Value, Writing
+from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.operations.derivatives import CONSTANT as STEPS
 from opbuild.operations.derivatives import DERIVATIVES
 from opbuild.operations.table import OPERATIONS, of_onnx
@@ -146,7 +146,7 @@ def running_product(call: Call) -> Parts:
     return (of("Mul", before, flow),)
 
 
-def _moved(of: Writing, x: Value, axis: int, distance: int, back: bool) -> Value:
+def _moved(of: GraphBuilder, x: Value, axis: int, distance: int, back: bool) -> Value:
     """Return what stands so many places behind each element, or before it; 0 where nothing does."""
     amounts = [0] * (2 * len(x.shape))
     amounts[axis], amounts[axis + len(x.shape)] = (distance, -distance) if back else (-distance, distance)

@@ -7,10 +7,10 @@ from math import prod
 
 from opbuild.graph.gradients.broadcasting import filled, is_empty, summed_to
 from opbuild.graph.gradients.registry import Call, gradient
-from opbuild.graph.writing import Value, Writing
+from opbuild.graph.graph_builder import GraphBuilder, Value
 
 
-def turned(of: Writing, x: Value) -> Value:
+def turned(of: GraphBuilder, x: Value) -> Value:
     """Return matrices with rows and columns exchanged."""
     rank = len(x.shape)
     return of.transpose(x, (*range(rank - 2), rank - 1, rank - 2))
@@ -66,5 +66,5 @@ def gemm(call: Call) -> Sequence[Value | None]:
     return parts
 
 
-def _times(of: Writing, x: Value, factor: float) -> Value:
+def _times(of: GraphBuilder, x: Value, factor: float) -> Value:
     return x if factor == 1.0 else of("Mul", x, of.constant(factor, x.dtype))

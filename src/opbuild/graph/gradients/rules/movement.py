@@ -9,8 +9,8 @@ import numpy as np
 
 from opbuild.graph.gradients.broadcasting import cut, filled, is_empty, summed_to, total
 from opbuild.graph.gradients.registry import Call, gradient
+from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.types import Array
-from opbuild.graph.writing import Value, Writing
 
 Parts = Sequence[Value | None]
 
@@ -91,7 +91,7 @@ def _cuts(call: Call) -> list[tuple[int, int, int]]:
     return found
 
 
-def spaced(of: Writing, x: Value, gaps: Sequence[int]) -> Value:
+def spaced(of: GraphBuilder, x: Value, gaps: Sequence[int]) -> Value:
     """Return a tensor with zeros between its elements, as many as each axis's step leaves out."""
     for axis, gap in enumerate(gaps):
         count = x.shape[axis]
@@ -134,7 +134,7 @@ def _of_number(call: Call, amounts: Sequence[int]) -> Value:
     return of.reshape(total(of, of("Mul", call.gradient(), inside), range(len(x.shape))), number.shape)
 
 
-def _folded(of: Writing, x: Value, axis: int, start: int, end: int, mode: str) -> Value:
+def _folded(of: GraphBuilder, x: Value, axis: int, start: int, end: int, mode: str) -> Value:
     """Return what lies from ``start`` on, below ``end``, and in it what lies outside and repeats it.
 
     The padding is taken in pieces that repeat neighbours in one order, as numpy pads: the gradient of each lies where

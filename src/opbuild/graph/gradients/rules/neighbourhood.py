@@ -8,9 +8,9 @@ import numpy as np
 
 from opbuild.graph.gradients.broadcasting import filled, is_empty
 from opbuild.graph.gradients.registry import Call, gradient
+from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.resampling import axes_of, is_plain, neighbours, way_of
 from opbuild.graph.types import Array
-from opbuild.graph.writing import Value, Writing
 
 
 @gradient("Resize", "Upsample")
@@ -59,7 +59,7 @@ def _numbers(call: Call, index: int) -> list[float] | None:
     return [float(each) for each in call.known(index).reshape(-1)] or None
 
 
-def _along(of: Writing, value: Value, table: Array, axis: int) -> Value:
+def _along(of: GraphBuilder, value: Value, table: Array, axis: int) -> Value:
     """Return the products of an axis with a table ``(extent before, extent behind)``."""
     last = len(value.shape) - 1
     order = [*(each for each in range(last + 1) if each != axis), axis]

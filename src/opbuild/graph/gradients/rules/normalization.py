@@ -9,12 +9,12 @@ from opbuild.graph.extents import is_open
 from opbuild.graph.gradients.broadcasting import channel_means, mean, summed_to, total
 from opbuild.graph.gradients.normalization import batch_norm_gradients, centred_data, group_norm_gradients
 from opbuild.graph.gradients.registry import Call, gradient
-from opbuild.graph.writing import Value, Writing
+from opbuild.graph.graph_builder import GraphBuilder, Value
 
 Parts = Sequence[Value | None]
 
 
-def moments(of: Writing, x: Value, axes: Sequence[int], epsilon: float) -> tuple[Value, Value]:
+def moments(of: GraphBuilder, x: Value, axes: Sequence[int], epsilon: float) -> tuple[Value, Value]:
     """Return the mean over some axes, which keep an extent of 1, and the reciprocal of the standard deviation."""
     middle = mean(of, x, axes)
     return middle, reciprocal_deviation(
@@ -22,7 +22,7 @@ def moments(of: Writing, x: Value, axes: Sequence[int], epsilon: float) -> tuple
     )
 
 
-def reciprocal_deviation(of: Writing, variance: Value, epsilon: float) -> Value:
+def reciprocal_deviation(of: GraphBuilder, variance: Value, epsilon: float) -> Value:
     """Return ``1 / sqrt(variance + epsilon)``."""
     return of("Rsqrt", of("Add", variance, of.constant(epsilon, variance.dtype)), domain="opbuild")
 
@@ -78,7 +78,7 @@ def batch_normalization(call: Call) -> Parts:
     return found if training else (*found, *_of_statistics(of, scale, rstd, *found[1:]))
 
 
-def _of_statistics(of: Writing, scale: Value, rstd: Value, scales: Value, shifts: Value) -> tuple[Value, Value]:
+def _of_statistics(of: GraphBuilder, scale: Value, rstd: Value, scales: Value, shifts: Value) -> tuple[Value, Value]:
     """Return the gradients of a given mean and variance, from those of scale and bias."""
     slope = of("Mul", scale, rstd)
     half = of("Mul", of("Mul", slope, rstd), of.constant(-0.5, rstd.dtype))

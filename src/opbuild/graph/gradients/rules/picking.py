@@ -10,7 +10,7 @@ import numpy as np
 from opbuild.graph.gradients.broadcasting import expanded, filled, is_empty
 from opbuild.graph.gradients.registry import Call, gradient
 from opbuild.graph.gradients.scattering import elements_sum, index_sum
-from opbuild.graph.writing import Value
+from opbuild.graph.graph_builder import Value
 
 Parts = Sequence[Value | None]
 
@@ -49,7 +49,7 @@ def greatest_elements(call: Call) -> Parts:
     shape = call.input(0).shape
     places = call.outputs[1]
     if places is None:
-        places = call.of.several("TopK", (call.input(0), call.input(1)), 2, **call.node.attrs)[1]
+        places = call.of.several("TopK", 2, call.input(0), call.input(1), **call.node.attrs)[1]
     return (elements_sum(call.of, call.gradient(), places, shape, call.axis(-1, len(shape))),)
 
 

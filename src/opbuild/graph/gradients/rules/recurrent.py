@@ -18,8 +18,8 @@ from opbuild.graph.gradients.recurrence import Layout
 from opbuild.graph.gradients.registry import Call, gradient
 from opbuild.graph.gradients.rules.matrix import turned
 from opbuild.graph.gradients.terms import FORMULAS, Term
+from opbuild.graph.graph_builder import Value
 from opbuild.graph.recurrent import Activation, cell_of
-from opbuild.graph.writing import Value
 from opbuild.operations.derivatives import DERIVATIVES
 from opbuild.operations.table import of_onnx
 

@@ -11,7 +11,7 @@ from math import prod
 from opbuild.graph.gradients.broadcasting import expanded, is_empty, total
 from opbuild.graph.gradients.registry import Call, gradient
 from opbuild.graph.gradients.softmax import log_softmax_data, softmax_data
-from opbuild.graph.writing import Value
+from opbuild.graph.graph_builder import Value
 
 
 def _axes(call: Call) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ import numpy as np
 from opbuild.graph.gradients.broadcasting import cut, expanded, filled, is_empty, total
 from opbuild.graph.gradients.registry import Call, gradient
 from opbuild.graph.gradients.terms import FORMULAS, Term
-from opbuild.graph.writing import Value, Writing
+from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.platform.records import NamedTuple
 
 Parts = Sequence[Value | None]
@@ -148,24 +148,24 @@ def _position(place: Term, extent: int) -> Term:
 # -- rows -------------------------------------------------------------------------------------------------------------
 
 
-def _rows_of_image(of: Writing, x: Value) -> Value:
+def _rows_of_image(of: GraphBuilder, x: Value) -> Value:
     """Return the pixels of ``(N, C, ...)`` as rows of all channels, ``(N * ..., C)``."""
     images, channels, pixels = *x.shape[:2], prod(x.shape[2:])
     rows = of.transpose(of.reshape(x, (images, channels, pixels)), (0, 2, 1))
     return of.reshape(rows, (images * pixels, channels))
 
 
-def _flat_index(of: Writing, places: Sequence[Term], size: Sequence[int], starts: Value) -> Value:
+def _flat_index(of: GraphBuilder, places: Sequence[Term], size: Sequence[int], starts: Value) -> Value:
     """Return the rows of pixels: their places along each axis, behind where their image begins."""
     index = reduce(lambda index, axis: index * axis[1] + axis[0], zip(places[1:], size[1:], strict=True), places[0])
     return of("Add", index.value, starts)
 
 
-def _weighted(of: Writing, rows: Value, weight: Term) -> Value:
+def _weighted(of: GraphBuilder, rows: Value, weight: Term) -> Value:
     return of("Mul", rows, of.reshape(weight.value, (*weight.value.shape, 1)))
 
 
-def _image_of_rows(of: Writing, updates: Sequence[Value], indices: Sequence[Value], shape: Sequence[int]) -> Value:
+def _image_of_rows(of: GraphBuilder, updates: Sequence[Value], indices: Sequence[Value], shape: Sequence[int]) -> Value:
     """Return an image of ``(N, C, ...)`` that is the sum of rows at some indices."""
     images, channels, pixels = shape[0], shape[1], prod(shape[2:])
     rows = [of.reshape(each, (prod(each.shape[:-1]), channels)) for each in updates]

@@ -15,8 +15,8 @@ from opbuild.graph.gradients.convolution import (
 from opbuild.graph.gradients.pooling import average_pool_data, global_average_data, max_pool_data
 from opbuild.graph.gradients.registry import Call, gradient
 from opbuild.graph.gradients.rules.reduction import reduced_extreme
+from opbuild.graph.graph_builder import Value
 from opbuild.graph.shape_rules_window import transposed_range, window_pads
-from opbuild.graph.writing import Value
 
 Parts = Sequence[Value | None]
 
@@ -69,7 +69,7 @@ def greatest(call: Call) -> Parts:
     by_columns = int(call.node.attrs.get("storage_order", 0))
     places = call.outputs[1] if len(call.outputs) > 1 and not by_columns else None
     if places is None:
-        places = call.of.several("MaxPool", (x,), 2, **{**call.node.attrs, "storage_order": 0})[1]
+        places = call.of.several("MaxPool", 2, x, **{**call.node.attrs, "storage_order": 0})[1]
     return (max_pool_data(call.of, call.gradient(), places, x.shape),)
 
 

@@ -7,19 +7,8 @@ import math
 import numpy as np
 
 from opbuild.graph.extents import is_open
-from opbuild.graph.passes.composite.rewrite import (
-    KeptError,
-    Rewrite,
-    counted,
-    has_input,
-    integers,
-    known_integers,
-    reshaped,
-    sliced,
-    transposed,
-)
-from opbuild.graph.passes.rewriter import Rewriter
-from opbuild.graph.types import Array, Node
+from opbuild.graph.passes.rewriter import KeptError, PassBuilder, Rewrite
+from opbuild.graph.types import Array
 
 MOST_MATRIX = 2**24
 """Elements of a transform's matrix at most: 64 MB of float32. What needs a larger one is computed by the host's FFT."""
@@ -80,17 +69,14 @@ def turned_matrices(steps: tuple[int, int], columns: int, inverse: bool) -> Arra
     return (both / length if inverse else both).reshape(steps[0], steps[1] * 2, columns * 2)
 
 
-def _in_steps(
-    to: Rewriter, node: Node, flat: str, shape: tuple[int, int, int], steps: tuple[int, int], inverse: bool
-) -> str:
+def _in_steps(of: PassBuilder, flat: str, shape: tuple[int, int, int], steps: tuple[int, int], inverse: bool) -> str:
     """Append a transform of rows in two steps (Cooley and Tukey, 1965); return its results, ``(rows, count * 2)``.
 
     Element ``a * steps[1] + b`` of a row is multiplied in the first step for its ``a``, in the second for its ``b``;
     result ``c + d * steps[0]`` is the first step's ``c`` and the second's ``d``.
 
     Args:
-        to: The new graph.
-        node: The node.
+        of: Gets the operators.
         flat: The rows, ``(rows, length * parts)``.
         shape: Rows, parts, and results of a row, the first ones.
         steps: The lengths of the steps.
@@ -101,28 +87,28 @@ def _in_steps(
     weights = matrix(first, first, parts, False, False).reshape(first, parts, first, 2)
     if inverse:  # the conjugate, whatever the parts
         weights = weights * np.array([1, -1])[:parts, None, None] * np.array([1, -1])
-    apart = transposed(to, node, reshaped(to, node, flat, (rows, first, second, parts)), (0, 2, 1, 3))
-    known = to.constant(f"{node.name}/matrix", weights.reshape(first * parts, first * 2).astype(np.float32))
-    found = to.add(node, "MatMul", (reshaped(to, node, apart, (rows * second, first * parts)), known))
-    turned = transposed(to, node, reshaped(to, node, found, (rows, second, first, 2)), (2, 0, 1, 3))
-    known = to.constant(f"{node.name}/turned", turned_matrices(steps, columns, inverse).astype(np.float32))
-    found = to.add(node, "MatMul", (reshaped(to, node, turned, (first, rows, second * 2)), known))
-    ordered = transposed(to, node, reshaped(to, node, found, (first, rows, columns, 2)), (1, 2, 0, 3))
-    results = reshaped(to, node, ordered, (rows, columns * first * 2))
-    return results if columns * first == count else sliced(to, node, results, 1, 0, count * 2)
+    apart = of.transpose(of.reshape(flat, (rows, first, second, parts)), (0, 2, 1, 3))
+    known = of.constant(weights.reshape(first * parts, first * 2).astype(np.float32))
+    found = of("MatMul", of.reshape(apart, (rows * second, first * parts)), known)
+    turned = of.transpose(of.reshape(found, (rows, second, first, 2)), (2, 0, 1, 3))
+    known = of.constant(turned_matrices(steps, columns, inverse).astype(np.float32))
+    found = of("MatMul", of.reshape(turned, (first, rows, second * 2)), known)
+    ordered = of.transpose(of.reshape(found, (first, rows, columns, 2)), (1, 2, 0, 3))
+    results = of.reshape(ordered, (rows, columns * first * 2))
+    return results if columns * first == count else of.slice(results, 1, 0, count * 2)
 
 
-def transform(to: Rewriter, node: Node) -> None:
+def transform(of: PassBuilder) -> None:
     """DFT along any axis but the last, which holds the parts of a number."""
-    x = node.inputs[0]
-    type_ = to.types[x]
+    x = of.input(0)
+    type_ = of.types[x]
     rank, parts = len(type_.shape), type_.shape[-1]
-    lengths, axes = known_integers(to, node, 1), known_integers(to, node, 2)
-    axis = (int(node.attrs["axis"]) if "axis" in node.attrs else axes[0] if axes else -2) % rank
-    inverse, onesided = bool(node.attrs.get("inverse", 0)), bool(node.attrs.get("onesided", 0))
+    lengths, axes = of.known_integers(1), of.known_integers(2)
+    axis = (int(of.node.attrs["axis"]) if "axis" in of.node.attrs else axes[0] if axes else -2) % rank
+    inverse, onesided = bool(of.attr("inverse", 0)), bool(of.attr("onesided", 0))
     given = type_.shape[axis]
     length = lengths[0] if lengths else 2 * (given - 1) if inverse and onesided else given
-    result = to.types[node.outputs[0]].shape
+    result = of.types[of.outputs[0]].shape
     count, out_parts = result[axis], result[-1]
     is_cut = is_open((given,)) and given > length
     given = length if is_cut else given
@@ -132,58 +118,58 @@ def transform(to: Rewriter, node: Node) -> None:
     if (4 * length * steps[1] if steps else given * parts * count * out_parts) > MOST_MATRIX:
         raise KeptError
     if is_cut:
-        x = sliced(to, node, x, axis, 0, length)
+        x = of.slice(x, axis, 0, length)
     order = (*(i for i in range(rank - 1) if i != axis), axis, rank - 1)
-    rows = x if order == tuple(range(rank)) else transposed(to, node, x, order)
+    rows = x if order == tuple(range(rank)) else of.transpose(x, order)
     outer = [type_.shape[i] for i in order[:-2]]
     many = math.prod(outer)
-    flat = reshaped(to, node, rows, (many, given * parts))
+    flat = of.reshape(rows, (many, given * parts))
     if steps:
-        found = _in_steps(to, node, flat, (many, parts, count), steps, inverse)
+        found = _in_steps(of, flat, (many, parts, count), steps, inverse)
     else:
         weights = matrix(length, given, parts, inverse, onesided)
         if weights.shape[1] != count * out_parts:
             raise KeptError
-        found = to.add(node, "MatMul", (flat, to.constant(f"{node.name}/matrix", weights.astype(type_.dtype))))
+        found = of("MatMul", flat, of.constant(weights.astype(type_.dtype)))
     if order == tuple(range(rank)):
-        reshaped(to, node, found, result, node.outputs[0])
+        of.reshape(found, result, of.outputs[0])
         return
-    shaped = reshaped(to, node, found, (*outer, count, out_parts))
-    transposed(to, node, shaped, np.argsort(order).tolist(), node.outputs[0])
+    shaped = of.reshape(found, (*outer, count, out_parts))
+    of.transpose(shaped, np.argsort(order).tolist(), of.outputs[0])
 
 
-def _short_time(to: Rewriter, node: Node) -> None:
+def _short_time(of: PassBuilder) -> None:
     """STFT: overlapping frames, each multiplied by the window and transformed.
 
     A real signal may lack the last dimension, as exporters for ONNX Runtime leave it out.
     """
-    signal = node.inputs[0]
-    type_ = to.types[signal]
+    signal = of.input(0)
+    type_ = of.types[signal]
     if type_.dtype != "float32" or not type_.size or len(type_.shape) not in (2, 3):
         raise KeptError
     batch, extent, parts = (*type_.shape, 1)[:3]
-    (step,) = known_integers(to, node, 1) or (0,)
-    given = known_integers(to, node, 3)
-    window = node.inputs[2] if has_input(node, 2) else ""
-    length = given[0] if given else to.types[window].shape[0] if window else extent
-    onesided = bool(node.attrs.get("onesided", 1))
-    frames, count = to.types[node.outputs[0]].shape[1:3]
-    if step < 1 or (window and to.types[window].shape != (length,)):
+    (step,) = of.known_integers(1) or (0,)
+    given = of.known_integers(3)
+    window = of.input(2) if of.has(2) else ""
+    length = given[0] if given else of.types[window].shape[0] if window else extent
+    onesided = bool(of.attr("onesided", 1))
+    frames, count = of.types[of.outputs[0]].shape[1:3]
+    if step < 1 or (window and of.types[window].shape != (length,)):
         raise KeptError
     weights = matrix(length, length, parts, False, onesided).astype(type_.dtype)
     if weights.size > MOST_MATRIX or weights.shape[1] != count * 2:
         raise KeptError
-    starts = to.add(node, "Mul", (counted(to, node, 0, frames), integers(to, node, [step])))
-    starts = reshaped(to, node, starts, (frames, 1))
-    places = to.add(node, "Add", (starts, integers(to, node, np.arange(length))))
+    starts = of("Mul", of.counted(0, frames), of.ints(step))
+    starts = of.reshape(starts, (frames, 1))
+    places = of("Add", starts, of.integers(np.arange(length)))
     if len(type_.shape) == 2:
-        signal = reshaped(to, node, signal, (batch, extent, 1))
-    parted = to.add(node, "Gather", (signal, places), axis=1)
+        signal = of.reshape(signal, (batch, extent, 1))
+    parted = of("Gather", signal, places, axis=1)
     if window:
-        parted = to.add(node, "Mul", (parted, reshaped(to, node, window, (length, 1))))
-    flat = reshaped(to, node, parted, (batch * frames, length * parts))
-    found = to.add(node, "MatMul", (flat, to.constant(f"{node.name}/matrix", weights)))
-    reshaped(to, node, found, to.types[node.outputs[0]].shape, node.outputs[0])
+        parted = of("Mul", parted, of.reshape(window, (length, 1)))
+    flat = of.reshape(parted, (batch * frames, length * parts))
+    found = of("MatMul", flat, of.constant(weights))
+    of.reshape(found, of.types[of.outputs[0]].shape, of.outputs[0])
 
 
 REWRITES: dict[str, Rewrite] = {"STFT": _short_time}

@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from opbuild.graph.passes.integers.movement import is_ordinary, quantize_moved, same_zero
-from opbuild.graph.passes.integers.registry import BYTES, IntegerRewriter, Quantized, rewrites
+from opbuild.graph.passes.integers.registry import BYTES, IntegerBuilder, IntegerGraph, Quantized, rewrites
+from opbuild.graph.passes.rewriter import KeptError
 from opbuild.graph.quantized import FLOAT, limited_and_rounded, limits, quantized, wide
-from opbuild.graph.types import Node
 from opbuild.operations.expression import Expression, arg, substitute
 
 Bounds = list[tuple[str, str]]
@@ -20,67 +20,65 @@ Bounds = list[tuple[str, str]]
 
 
 @rewrites("QuantizeLinear")
-def _quantize(to: IntegerRewriter, node: Node) -> bool:
+def _quantize(of: IntegerBuilder) -> None:
     """Quantise what a convolution made or two values added, perhaps after Relu or Clip, or what moves bytes."""
-    x, scale, zero = (*node.inputs, "")[:3]
-    if to.types[node.outputs[0]].dtype not in BYTES or to.types[scale].size != 1 or to.types[scale].dtype != FLOAT:
-        return False
-    bounds, name = _bounds(to, x)
-    if bounds is None or (bounds and not is_ordinary(to, scale)):  # a negative one turns the limits over
-        return quantize_moved(to, node)
-    if (name, "sums") in to.derived:
-        step = to.reshaped(node, scale, ())
-        inputs = [to.derived[name, "sums"], to.add(node, "Div", (to.derived[name, "factor"], step))]
-        _finish(to, node, inputs, ("mul", ("cast", FLOAT, arg(0)), arg(1)), bounds, (scale, zero))
-        return True
-    operands = _added(to, x, name)
-    if operands is None or not is_ordinary(to, scale):
-        return quantize_moved(to, node)
-    quantize_sum(to, node, operands, bounds, (scale, zero))
-    return True
+    x, scale, zero = (*of.inputs, "")[:3]
+    if of.types[of.outputs[0]].dtype not in BYTES or of.types[scale].size != 1 or of.types[scale].dtype != FLOAT:
+        raise KeptError
+    bounds, name = _bounds(of.scope, x)
+    if bounds is None or (bounds and not is_ordinary(of.scope, scale)):  # a negative one turns the limits over
+        quantize_moved(of)
+        return
+    if (name, "sums") in of.scope.derived:
+        step = of.reshaped(scale, ())
+        inputs = [of.scope.derived[name, "sums"], of("Div", of.scope.derived[name, "factor"], step)]
+        _finish(of, inputs, ("mul", ("cast", FLOAT, arg(0)), arg(1)), bounds, (scale, zero))
+        return
+    operands = _added(of.scope, x, name)
+    if operands is None or not is_ordinary(of.scope, scale):
+        quantize_moved(of)
+        return
+    quantize_sum(of, operands, bounds, (scale, zero))
 
 
-def quantize_sum(
-    to: IntegerRewriter, node: Node, operands: tuple[Quantized, ...], bounds: Bounds, result: tuple[str, str]
-) -> None:
+def quantize_sum(of: IntegerBuilder, operands: tuple[Quantized, ...], bounds: Bounds, result: tuple[str, str]) -> None:
     """Append the sum of quantised values as bytes: the node's output.
 
     Args:
-        to: What is appended to.
-        node: The node that it computes.
+        of: What is appended to.
         operands: What is added, of one scale each.
         bounds: By what the sum is limited.
         result: Its scale and its zero point.
     """
-    step, inputs, terms = to.reshaped(node, result[0], ()), list[str](), list[Expression]()
-    last = next((each for made in reversed(to.nodes) for each in operands if each.value in made.outputs), operands[0])
+    step, inputs, terms = of.reshaped(result[0], ()), list[str](), list[Expression]()
+    last = next(
+        (each for made in reversed(of.scope.nodes) for each in operands if each.value in made.outputs), operands[0]
+    )
     for each in operands:
         # The sums of one product can become the operands' only; those of another are four times the bytes.
-        made = _in_steps(to, each) if each is last else None
-        names, steps = made or _from_bytes(to, node, each)
-        ratio = to.add(node, "Div", (to.reshaped(node, each.scale, ()), step))
+        made = _in_steps(of.scope, each) if each is last else None
+        names, steps = made or _from_bytes(of, each)
+        ratio = of("Div", of.reshaped(each.scale, ()), step)
         terms.append(("mul", _moved(steps, len(inputs)), arg(len(inputs) + len(names))))
         inputs += [*names, ratio]
-    _finish(to, node, inputs, ("add", *terms), bounds, result)
+    _finish(of, inputs, ("add", *terms), bounds, result)
 
 
-def _finish(
-    to: IntegerRewriter, node: Node, inputs: list[str], value: Expression, bounds: Bounds, result: tuple[str, str]
-) -> None:
+def _finish(of: IntegerBuilder, inputs: list[str], value: Expression, bounds: Bounds, result: tuple[str, str]) -> None:
     """Append a number counted in steps of the result as bytes: the node's output."""
-    (scale, zero), kind = result, to.types[node.outputs[0]].dtype
-    step, place = to.reshaped(node, scale, ()), None
+    (scale, zero), kind = result, of.types[of.outputs[0]].dtype
+    step, place = of.reshaped(scale, ()), None
     for operation, bound in bounds:
-        if not _is_below(to, operation, bound, zero, kind):
+        if not _is_below(of.scope, operation, bound, zero, kind):
             value = (operation, value, arg(len(inputs)))
-            inputs.append(to.add(node, "Div", (bound, step)))
-    if not to.is_zero(zero):
+            inputs.append(of("Div", bound, step))
+    if not of.scope.is_zero(zero):
         place = arg(len(inputs))
-        inputs.append(to.reshaped(node, zero, ()))
-    to.elementwise(node, tuple(inputs), quantized(value, place, kind), node.outputs[0])
+        inputs.append(of.reshaped(zero, ()))
+    of.elementwise(tuple(inputs), quantized(value, place, kind), of.outputs[0])
 
 
-def _is_below(to: IntegerRewriter, operation: str, bound: str, zero: str, kind: str) -> bool:
+def _is_below(to: IntegerGraph, operation: str, bound: str, zero: str, kind: str) -> bool:
     """Return whether quantising limits no less by itself: Relu in front of bytes whose least number stands for 0."""
     least = limits(kind)[0]
     known = to.constants.get(zero) if zero else None
@@ -88,24 +86,24 @@ def _is_below(to: IntegerRewriter, operation: str, bound: str, zero: str, kind: 
     return operation == "max" and is_least and bool((to.constants[bound] <= 0).all())
 
 
-def _bounds(to: IntegerRewriter, name: str) -> tuple[Bounds | None, str]:
+def _bounds(to: IntegerGraph, name: str) -> tuple[Bounds | None, str]:
     """Return by what a value is limited, None if by what is computed, and what is limited."""
     node = to.producers.get(name)
     if node is None or node.domain or node.op_type not in ("Relu", "Clip"):
         return [], name
     found: Bounds = []
     if node.op_type == "Relu":
-        found.append(("max", to.constant(f"{node.name}/zero", np.zeros((), np.float32))))
+        found.append(("max", to.constant(np.zeros((), np.float32), f"{node.name}/zero")))
     for operation, bound in zip(("max", "min"), (*node.inputs[1:], "", "")[:2], strict=True):
         if bound and bound not in to.constants:
             return None, name
         if bound:
-            found.append((operation, to.constant(f"{bound}/number", to.constants[bound].reshape(()))))
+            found.append((operation, to.constant(to.constants[bound].reshape(()), f"{bound}/number")))
     before, source = _bounds(to, node.inputs[0])
     return (None if before is None else [*before, *found]), source
 
 
-def _added(to: IntegerRewriter, last: str, name: str) -> tuple[Quantized, ...] | None:
+def _added(to: IntegerGraph, last: str, name: str) -> tuple[Quantized, ...] | None:
     """Return the quantised values whose sum ``name`` is, if nothing else reads it nor what is limited of it."""
     node = to.producers.get(name)
     if node is None or node.domain or node.op_type not in ("Add", "Sum"):
@@ -119,15 +117,15 @@ def _added(to: IntegerRewriter, last: str, name: str) -> tuple[Quantized, ...] |
     return found if is_served else None
 
 
-def _from_bytes(to: IntegerRewriter, node: Node, value: Quantized) -> tuple[list[str], Expression]:
+def _from_bytes(of: IntegerBuilder, value: Quantized) -> tuple[list[str], Expression]:
     """Return a quantised value less its zero point as a float32: operands and an expression over them."""
-    if to.is_zero(value.zero_point):
-        return [value.value], wide(arg(0), to.types[value.value].dtype)
+    if of.scope.is_zero(value.zero_point):
+        return [value.value], wide(arg(0), of.types[value.value].dtype)
     less: Expression = ("sub", ("cast", "int32", arg(0)), ("cast", "int32", arg(1)))
-    return [value.value, to.reshaped(node, value.zero_point, ())], ("cast", FLOAT, less)
+    return [value.value, of.reshaped(value.zero_point, ())], ("cast", FLOAT, less)
 
 
-def _in_steps(to: IntegerRewriter, value: Quantized) -> tuple[list[str], Expression] | None:
+def _in_steps(to: IntegerGraph, value: Quantized) -> tuple[list[str], Expression] | None:
     """Return the same of what is rounded and limited here and read by nothing else: no bytes are made in between."""
     node = to.producers.get(value.value)
     if node is None or node.domain != "opbuild" or "expression" not in node.attrs or not _is_read_once(to, value.value):
@@ -141,7 +139,7 @@ def _in_steps(to: IntegerRewriter, value: Quantized) -> tuple[list[str], Express
     return None
 
 
-def _is_read_once(to: IntegerRewriter, name: str) -> bool:
+def _is_read_once(to: IntegerGraph, name: str) -> bool:
     """Return whether one node reads bytes, and one what that makes of them if it dequantises."""
     readers = to.readers.get(name, ())
     if len(readers) != 1 or name in to.outputs:
