@@ -20,7 +20,7 @@ from opbuild.frontend.onnx_upgrade import upgrade
 from opbuild.frontend.open_binder import OpenBinder
 from opbuild.frontend.open_values import decides, evaluate_open, is_open_value
 from opbuild.frontend.remainder import Known, Names, computed
-from opbuild.frontend.rewritten import rewrites
+from opbuild.frontend.rewritten import REWRITES
 from opbuild.graph.breaks import HOST_VALUE
 from opbuild.graph.extents import is_open
 from opbuild.graph.passes.blame import blaming
@@ -187,7 +187,7 @@ class NodeBinder(OpenBinder):
         outputs = self.declare(node.outputs, scope)
         if (inputs, outputs) != (node.inputs, node.outputs):
             node = node.with_(inputs=inputs, outputs=outputs)
-        if not rewrites(node.domain, node.op_type):
+        if not REWRITES.serves(node.domain, node.op_type):
             return self.add(upgrade(checked(node, self), self.source_opset, self), outputs)
         try:
             from opbuild.frontend.rewriting import rewrite

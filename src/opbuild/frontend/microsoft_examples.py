@@ -13,7 +13,7 @@ from opbuild.frontend import microsoft_search_examples as searches
 from opbuild.frontend.operator_examples import Example, Form, Operand, model_of
 from opbuild.frontend.operator_examples import given as _x
 from opbuild.frontend.operator_examples import known as _w
-from opbuild.frontend.rewritten import MICROSOFT, MODULES, NCHWC
+from opbuild.frontend.rewritten import MICROSOFT, NCHWC, REWRITES
 from opbuild.graph.passes import infer  # noqa: F401 - it registers the rules
 from opbuild.graph.shape_rules import RULES
 from opbuild.platform.records import NamedTuple
@@ -34,7 +34,7 @@ class Examples(NamedTuple):
 @lru_cache(maxsize=1)
 def operator_types() -> tuple[str, ...]:
     """Return ONNX Runtime's operators that are known, with their domain before their type."""
-    known = {f"{domain}.{op_type}" for domain, op_type in (*MODULES, *RULES) if domain in (MICROSOFT, NCHWC)}
+    known = {f"{domain}.{op_type}" for domain, op_type in (*REWRITES, *RULES) if domain in (MICROSOFT, NCHWC)}
     return tuple(sorted(known))
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
 
 from opbuild.errors import InvalidModelError
-from opbuild.frontend.rewritten import MICROSOFT, MODULES
+from opbuild.frontend.rewritten import MICROSOFT, REWRITES, Rewrite
 from opbuild.graph import graph_builder
 from opbuild.graph.extents import is_open
 from opbuild.graph.graph_builder import NodeBuilder, Value
@@ -184,20 +183,9 @@ class Rewriting(NodeBuilder):
         return self("Reshape", value, self.ints(*shape))
 
 
-Rewrite = Callable[[Rewriting], Sequence[Node]]
-
-REWRITES: dict[tuple[str, str], Rewrite] = {}
-"""How each operator is written with ONNX's own, by its domain and type."""
-
-
 def writes(*op_types: str, domain: str = MICROSOFT) -> Callable[[Rewrite], Rewrite]:
-    """Register the decorated function as what writes operators with others; ``rewritten.MODULES`` names its module."""
-
-    def register(function: Rewrite) -> Rewrite:
-        REWRITES.update(((domain, op_type), function) for op_type in op_types)
-        return function
-
-    return register
+    """Register what is decorated as what writes operators with others; ``rewritten`` names its module."""
+    return REWRITES.register(*op_types, domain=domain)
 
 
 def rewrite(node: Node, scope: Scope) -> Sequence[Node]:
@@ -207,5 +195,4 @@ def rewrite(node: Node, scope: Scope) -> Sequence[Node]:
         UnsupportedOperatorError: If this form of it can not be written with ONNX's operators.
         InvalidModelError: If an input is missing or has a wrong rank.
     """
-    import_module(f"{__package__}.{MODULES[node.domain, node.op_type]}")
     return REWRITES[node.domain, node.op_type](Rewriting(node, scope))

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from opbuild.graph.types import Node
+from opbuild.platform.registry import Registry
+
+if TYPE_CHECKING:
+    from opbuild.frontend.rewriting import Rewriting
+
+Rewrite: TypeAlias = "Callable[[Rewriting], Sequence[Node]]"
+
 LEARNED, MICROSOFT, NCHWC = "ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc"
 
-_MODULES: dict[str, dict[str, tuple[str, ...]]] = {
+_SERVED: dict[str, dict[str, tuple[str, ...]]] = {
     "learned": {
         LEARNED: (
             *("ArrayFeatureExtractor", "Binarizer", "FeatureVectorizer", "Imputer", "LabelEncoder", "LinearClassifier"),
             *("LinearRegressor", "Normalizer", "OneHotEncoder", "SVMClassifier", "SVMRegressor", "Scaler"),
         )
     },
-    "trees.rewrite": {LEARNED: ("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor")},
+    "opbuild.frontend.trees.rewrite": {LEARNED: ("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor")},
     "microsoft": {
         MICROSOFT: (
             *("FusedConv", "NhwcConv", "NhwcFusedConv", "FusedGemm", "FusedMatMul", "TransposeMatMul", "GemmFastGelu"),
@@ -80,13 +91,8 @@ _MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     "microsoft_recurrent": {MICROSOFT: ("DynamicQuantizeLSTM",)},
 }
 
-MODULES = {
-    (domain, op_type): name
-    for name, served in _MODULES.items()
-    for domain, op_types in served.items()
-    for op_type in op_types
-}
-"""By domain and operator type the module that writes it."""
+REWRITES: Registry[Rewrite] = Registry("rewrite", __package__, _SERVED)
+"""How operators are written with ONNX's own."""
 
 NOT_SERVED: dict[tuple[str, str], tuple[str, str]] = {
     (MICROSOFT, "AttnLSTM"): ("attention inside an LSTM is not written with others", "export both apart"),
@@ -112,8 +118,3 @@ NOT_SERVED: dict[tuple[str, str], tuple[str, str]] = {
     ),
 }
 """Why operators are not served of which ONNX Runtime has kernels for CPUs, and what to do about it."""
-
-
-def rewrites(domain: str, op_type: str) -> bool:
-    """Return whether an operator is written with others."""
-    return (domain, op_type) in MODULES

@@ -16,6 +16,7 @@ from opbuild.errors import DTypeError, ShapeError, UnsupportedOperatorError
 from opbuild.graph.extents import as_extent
 from opbuild.graph.types import DTYPES, Array, Node, TensorType, broadcast_shapes
 from opbuild.platform.records import dataclass
+from opbuild.platform.registry import Registry
 
 Shape = tuple[int, ...]
 Types = tuple[TensorType, ...]
@@ -162,19 +163,18 @@ class Call:
 
 
 Rule = Callable[[Call], Types]
-RULES: dict[tuple[str, str], Rule] = {}
+RULES: Registry[Rule] = Registry(
+    "shape rule",
+    __package__,
+    others=[
+        f"shape_rules_{kind}"
+        for kind in ("elementwise", "movement", "reduction", "window", "creation", "quantized", "quantized_window",
+                     "recurrent", "signal", "collective", "host", "trees")
+    ],
+)  # fmt: skip
 """Every rule by domain and operator type."""
 
-
-def rule(*op_types: str, domain: str = "") -> Callable[[Rule], Rule]:
-    """Register the decorated function as the rule of operators."""
-
-    def register(function: Rule) -> Rule:
-        for op_type in op_types:
-            RULES[domain, op_type] = function
-        return function
-
-    return register
+rule = RULES.register
 
 
 def broadcast(call: Call, shapes: Sequence[Shape]) -> Shape:

@@ -102,8 +102,11 @@ def _operation_rule(operation: Operation, op_type: str, count: int, domain: str)
         return (TensorType("bool" if operation.predicate else dtype, shape),)
 
 
+_ONNX = {each.as_onnx.name: (each, each.as_onnx) for each in OPERATIONS.values() if each.as_onnx is not None}
+"""An operation of each operator of ONNX: several of one differ by attributes, not in types."""
+
 for _operation in OPERATIONS.values():
     _operation_rule(_operation, _operation.op_type, _operation.arity, "opbuild")
-    _onnx = _operation.as_onnx
-    if _onnx is not None and not _onnx.variadic:
-        _operation_rule(_operation, _onnx.name, _operation.arity - len(_onnx.parameters), "")
+for _name, (_operation, _onnx) in _ONNX.items():
+    if not _onnx.variadic:
+        _operation_rule(_operation, _name, _operation.arity - len(_onnx.parameters), "")

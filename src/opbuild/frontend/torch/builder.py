@@ -11,8 +11,7 @@ import numpy as np
 from opbuild.errors import ModelError, UnsupportedOperatorError
 from opbuild.frontend.binding import NodeBinder
 from opbuild.frontend.torch.program import Input, Program, Ref, Step
-from opbuild.frontend.torch.registry import RULES
-from opbuild.frontend.torch.rules import load_rules
+from opbuild.frontend.torch.registry import rule_of
 from opbuild.frontend.torch.sizes import FUNCTIONS
 from opbuild.frontend.torch.writing import StepBuilder, Value
 from opbuild.graph.extents import is_open
@@ -64,7 +63,6 @@ class ProgramBinder(NodeBinder):
 
     def __init__(self, program: Program, evaluate: Evaluate) -> None:
         super().__init__(OPSET, OPSET, evaluate)
-        load_rules()
         self._program = program
         self._values: dict[str, Any] = {}
         self._inputs: dict[str, TensorType] = {}
@@ -136,9 +134,10 @@ class ProgramBinder(NodeBinder):
             return _element(step, args[0], args[1])
         if step.target in FUNCTIONS:
             return FUNCTIONS[step.target](*args, **kwargs)
-        if step.target not in RULES:
+        rule = rule_of(step.target)
+        if rule is None:
             raise UnsupportedOperatorError(f"{step.target}: there is no rule for it", "torch computes it")
-        found = _applied(RULES[step.target], step, StepBuilder(step, self), args, kwargs)
+        found = _applied(rule, step, StepBuilder(step, self), args, kwargs)
         _check(step, found)
         return found
 

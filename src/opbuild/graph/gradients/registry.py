@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.graph import shape_rules
@@ -11,6 +11,7 @@ from opbuild.graph.gradients.broadcasting import filled
 from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.types import Array, Node
 from opbuild.platform.records import dataclass
+from opbuild.platform.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -108,23 +109,17 @@ class Call:
 Gradient = Callable[[Call], Sequence[Value | None]]
 """Returns the gradient of each input, None where nothing flows back; absent ones at the end may be left out."""
 
-RULES: dict[tuple[str, str], Gradient] = {}
+RULES: Registry[Gradient] = Registry(
+    "gradient",
+    f"{__package__}.rules",
+    others=(
+        *("collective", "elementwise", "matrix", "movement", "neighbourhood", "normalization", "picking", "recurrent"),
+        *("reduction", "sampling", "window"),
+    ),
+)
+"""Rules of gradients; who only runs networks never loads them."""
 
-R = TypeVar("R", bound=Gradient)
-
-
-def gradient(*op_types: str, domain: str = "") -> Callable[[R], R]:
-    """Register the rule of some operators."""
-
-    def register(function: R) -> R:
-        for op_type in op_types:
-            if (domain, op_type) in RULES:
-                raise ValueError(f"{op_type} has two gradients")
-            RULES[domain, op_type] = function
-        return function
-
-    return register
-
+gradient = RULES.register
 
 CONSTANT = {
     ("", "Shape"), ("", "Size"), ("", "ArgMax"), ("", "ArgMin"), ("", "OneHot"), ("", "EyeLike"), ("", "NonZero"),

@@ -14,7 +14,6 @@ from opbuild.errors import UnsupportedOperatorError
 from opbuild.graph.gradients.broadcasting import filled
 from opbuild.graph.gradients.recomputing import Recomputing
 from opbuild.graph.gradients.registry import CONSTANT, RULES, Call
-from opbuild.graph.gradients.rules import load_rules
 from opbuild.graph.gradients.scope import ExtendedGraph
 from opbuild.graph.graph_builder import GraphBuilder, Scope, Value
 from opbuild.graph.passes.cleanup import eliminate_dead
@@ -78,7 +77,7 @@ def gradients(
     Raises:
         UnsupportedOperatorError: As ``differentiate``.
     """
-    load_rules()
+    RULES.load()
     reached = _depending(nodes, scope, wanted)
     again = Recomputing(nodes, scope, regions or {})
     known: dict[str, Value] = {name: seed for name, seed in seeds.items() if name in reached}

@@ -127,7 +127,7 @@ def power(of: StepBuilder, x: Any, exponent: Any) -> Value:
     return of("Pow", x, of.operand(exponent, of.dtype))
 
 
-@rule("prims.fma.default")
+@rule("fma.default", domain="prims")
 def multiply_add(of: StepBuilder, x: Value, y: Any, z: Any) -> Value:
     """``x * y + z``."""
     scaled = of("Mul", of.operand(x, of.dtype), of.operand(y, of.dtype))
@@ -257,7 +257,8 @@ def leaky_relu(of: StepBuilder, x: Value, slope: float = 0.01) -> Value:
 # -- types -------------------------------------------------------------------------------------------------------------
 
 
-@rule("_to_copy.default", "to.dtype", "prims.convert_element_type.default")
+@rule("_to_copy.default", "to.dtype")
+@rule("convert_element_type.default", domain="prims")
 def to_copy(of: StepBuilder, x: Value, *_: Any, **__: Any) -> Value:
     """Another element type."""
     return of.cast(x, of.dtype)

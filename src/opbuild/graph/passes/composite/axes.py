@@ -6,14 +6,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from opbuild.graph.passes.composite import signal
+from opbuild.graph.passes.composite import REWRITES, signal
 from opbuild.graph.passes.indices import in_range
-from opbuild.graph.passes.rewriter import KeptError, PassBuilder, Rewrite
+from opbuild.graph.passes.rewriter import KeptError, PassBuilder
 
 MOST_AXES = 4
 """Axes at most: each costs a computation of which all but one are thrown away."""
 
 
+@REWRITES.register("CumProd", "CumSum")
 def _running(of: PassBuilder) -> None:
     """CumSum and CumProd."""
     axis = of.input(1)
@@ -25,6 +26,7 @@ def _running(of: PassBuilder) -> None:
     _each(of, axis, rank, along)
 
 
+@REWRITES.register("DFT")
 def _transform(of: PassBuilder) -> None:
     """DFT; the last axis holds the parts of a number."""
     if not of.has(2) or of.input(2) in of.constants:
@@ -68,6 +70,3 @@ def _each(of: PassBuilder, axis: str, count: int, along: Callable[[str, int, str
         ends = [of("Gather", is_one, of.integers(index), axis=0) for index in (0, 1)]
         chosen = of("Or", ends[0], ends[1])
         found = of("Where", chosen, along(x, number, ""), found, output=of.outputs[0] if number == count - 1 else "")
-
-
-REWRITES: dict[str, Rewrite] = {**dict.fromkeys(("CumProd", "CumSum"), _running), "DFT": _transform}

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import combinations
 from math import prod
 
-from opbuild.graph.passes.rewriter import KeptError, PassBuilder, Rewrite
+from opbuild.graph.passes.composite import REWRITES
+from opbuild.graph.passes.rewriter import KeptError, PassBuilder
 from opbuild.graph.types import Node
 from opbuild.platform.records import NamedTuple
 
@@ -162,4 +163,7 @@ def _expanded(term: str, rank: int, most: int) -> tuple[str, ...]:
     return (*head, *(str(number) for number in range(most - count, most)), *tail)
 
 
-REWRITES: dict[str, Rewrite] = {"Einsum": lambda of: _Einsum(of).run()}
+@REWRITES.register("Einsum")
+def _einsum(of: PassBuilder) -> None:
+    """Einsum of any equation, two operands at a time."""
+    _Einsum(of).run()

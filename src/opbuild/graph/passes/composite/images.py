@@ -8,12 +8,14 @@ from math import prod
 
 import numpy as np
 
-from opbuild.graph.passes.rewriter import KeptError, PassBuilder, Rewrite
+from opbuild.graph.passes.composite import REWRITES
+from opbuild.graph.passes.rewriter import KeptError, PassBuilder
 from opbuild.graph.shape_rules import Call
 from opbuild.graph.shape_rules_window import transposed_range
 from opbuild.graph.types import Array, Node
 
 
+@REWRITES.register("AffineGrid")
 def _affine_grid(of: PassBuilder) -> None:
     """AffineGrid: the places of all pixels, a constant, times each matrix."""
     theta, dtype = of.input(0), of.input(0).dtype
@@ -36,6 +38,7 @@ def _between(extent: int, aligned: bool) -> Array:
     return (2 * np.arange(extent) + 1) / extent - 1
 
 
+@REWRITES.register("Col2Im")
 def _col2im(of: PassBuilder) -> None:
     """Col2Im: each pixel is the sum of what the windows over it have for it, gathered by a table."""
     columns = of.input(0)
@@ -55,6 +58,7 @@ def _col2im(of: PassBuilder) -> None:
     _put_back(of, flat, _sources(of.node, image, block, counts, pads), image, of.outputs[0])
 
 
+@REWRITES.register("ConvTranspose")
 def _conv_transpose(of: PassBuilder) -> None:
     """ConvTranspose of float64, which has no kernel: a product for each window, put back as in Col2Im."""
     x, weights = (of.types[name] for name in of.inputs[:2])
@@ -112,6 +116,7 @@ def _sources(
     return table[: max(used, 1)]
 
 
+@REWRITES.register("MaxUnpool")
 def _max_unpool(of: PassBuilder) -> None:
     """MaxUnpool: zeros, and each element where its index says."""
     x, indices = of.inputs[:2]
@@ -138,6 +143,7 @@ def _max_unpool(of: PassBuilder) -> None:
     of("Pad", shaped, of.integers(beyond), output=of.outputs[0], mode="constant")
 
 
+@REWRITES.register("DeformConv")
 def _deformed(of: PassBuilder) -> None:
     """DeformConv: the input at the taps' places, moved by the offsets, times the weights."""
     x, weights, offset = of.inputs[:3]
@@ -179,12 +185,3 @@ def _tap_places(node: Node, kernel: Sequence[int], out: Sequence[int], axis: int
     line = taps[:, None] + positions
     whole = line[:, None, :, None] if axis == 0 else line[None, :, None, :]
     return np.broadcast_to(whole, (*kernel, *out)).reshape(1, prod(kernel), prod(out)).astype(np.float32)
-
-
-REWRITES: dict[str, Rewrite] = {
-    "AffineGrid": _affine_grid,
-    "Col2Im": _col2im,
-    "ConvTranspose": _conv_transpose,
-    "DeformConv": _deformed,
-    "MaxUnpool": _max_unpool,
-}

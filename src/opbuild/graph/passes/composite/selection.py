@@ -7,11 +7,13 @@ from math import prod
 import numpy as np
 
 from opbuild.graph.extents import is_open
-from opbuild.graph.passes.rewriter import KeptError, PassBuilder, Rewrite
+from opbuild.graph.passes.composite import REWRITES
+from opbuild.graph.passes.rewriter import KeptError, PassBuilder
 from opbuild.graph.tables import diagonal
 from opbuild.graph.types import TABLE
 
 
+@REWRITES.register("Trilu")
 def _triangle(of: PassBuilder) -> None:
     """Trilu: an element stays where its column is not below (above) its row by more than k."""
     x, dtype = of.input(0), of.input(0).dtype
@@ -24,6 +26,7 @@ def _triangle(of: PassBuilder) -> None:
     of("Where", kept, x, of.constant(0, dtype), output=of.outputs[0])
 
 
+@REWRITES.register("EyeLike")
 def _eye(of: PassBuilder) -> None:
     """EyeLike: only the input's shape counts."""
     type_ = of.types[of.outputs[0]]
@@ -35,6 +38,7 @@ def _eye(of: PassBuilder) -> None:
         of.constants[of.outputs[0]] = diagonal(rows, columns, above, type_.dtype)
 
 
+@REWRITES.register("OneHot")
 def _one_hot(of: PassBuilder) -> None:
     """OneHot: indices, negative ones from the end, beside all places along a new axis."""
     indices, _, values = of.inputs
@@ -52,6 +56,7 @@ def _one_hot(of: PassBuilder) -> None:
     of("Where", chosen, on, off, output=of.outputs[0])
 
 
+@REWRITES.register("Hardmax")
 def _hardmax(of: PassBuilder) -> None:
     """Hardmax: 1 at the first of the greatest elements."""
     type_ = of.input(0).type
@@ -68,6 +73,7 @@ def _places(of: PassBuilder, count: int, rank: int) -> str:
     return of.reshape(of.counted(0, count), (count, *(1,) * (rank - 1)))
 
 
+@REWRITES.register("ReverseSequence")
 def _reverse_sequence(of: PassBuilder) -> None:
     """ReverseSequence: rows are gathered from the other end of the part that counts."""
     x, lengths = of.inputs
@@ -90,6 +96,7 @@ def _reverse_sequence(of: PassBuilder) -> None:
         of.transpose(of("GatherND", rows, index, batch_dims=1), order, of.outputs[0])
 
 
+@REWRITES.register("TensorScatter")
 def _tensor_scatter(of: PassBuilder) -> None:
     """TensorScatter: rows behind ``axis`` are written one after the other from a place of their own in each batch.
 
@@ -119,6 +126,7 @@ def _tensor_scatter(of: PassBuilder) -> None:
     of.reshape(of("ScatterND", whole, index, rows), shape, of.outputs[0])
 
 
+@REWRITES.register("CenterCropPad")
 def _center_crop_pad(of: PassBuilder) -> None:
     """CenterCropPad: a Slice of the axes that shrink, a Pad of those that grow."""
     of.known_integers(1)
@@ -133,6 +141,7 @@ def _center_crop_pad(of: PassBuilder) -> None:
     of("Pad", cut, of.ints(*before, *after), output=of.outputs[0], mode="constant")
 
 
+@REWRITES.register("Dropout")
 def _dropout(of: PassBuilder) -> None:
     """Dropout at inference, with its mask: everything stays."""
     if not any(of.outputs[1:]):
@@ -141,15 +150,3 @@ def _dropout(of: PassBuilder) -> None:
         raise KeptError
     of("Identity", of.input(0), output=of.outputs[0])
     of.constants[of.outputs[1]] = np.broadcast_to(np.True_, of.types[of.outputs[1]].shape)
-
-
-REWRITES: dict[str, Rewrite] = {
-    "CenterCropPad": _center_crop_pad,
-    "Dropout": _dropout,
-    "EyeLike": _eye,
-    "Hardmax": _hardmax,
-    "OneHot": _one_hot,
-    "ReverseSequence": _reverse_sequence,
-    "TensorScatter": _tensor_scatter,
-    "Trilu": _triangle,
-}

@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from opbuild.graph.extents import is_open
-from opbuild.graph.passes.rewriter import KeptError, PassBuilder, Rewrite
+from opbuild.graph.passes.composite import REWRITES
+from opbuild.graph.passes.rewriter import KeptError, PassBuilder
 from opbuild.graph.types import Array
 
 MOST_MATRIX = 2**24
@@ -138,6 +139,7 @@ def transform(of: PassBuilder) -> None:
     of.transpose(shaped, np.argsort(order).tolist(), of.outputs[0])
 
 
+@REWRITES.register("STFT")
 def _short_time(of: PassBuilder) -> None:
     """STFT: overlapping frames, each multiplied by the window and transformed.
 
@@ -170,6 +172,3 @@ def _short_time(of: PassBuilder) -> None:
     flat = of.reshape(parted, (batch * frames, length * parts))
     found = of("MatMul", flat, of.constant(weights))
     of.reshape(found, of.types[of.outputs[0]].shape, of.outputs[0])
-
-
-REWRITES: dict[str, Rewrite] = {"STFT": _short_time}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from opbuild.graph.passes.rewriter import KeptError, PassBuilder, Rewrite
+from opbuild.graph.passes.composite import REWRITES
+from opbuild.graph.passes.rewriter import KeptError, PassBuilder
+
+_REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
 
 
 def norm(of: PassBuilder, x: str, axes: tuple[int, ...], order: int, output: str = "") -> str:
@@ -16,6 +19,7 @@ def norm(of: PassBuilder, x: str, axes: tuple[int, ...], order: int, output: str
     return of("Pow", total, of.constant(1 / order, dtype), output=output)
 
 
+@REWRITES.register("LpNormalization")
 def _lp_normalization(of: PassBuilder) -> None:
     """LpNormalization: what has no length stays 0."""
     x = of.input(0)
@@ -27,6 +31,7 @@ def _lp_normalization(of: PassBuilder) -> None:
     of("Where", is_zero, zero, of("Div", x, length), output=of.outputs[0])
 
 
+@REWRITES.register("GlobalLpPool")
 def _global_lp_pool(of: PassBuilder) -> None:
     """GlobalLpPool: the norm of each channel."""
     axes = tuple(range(2, len(of.input(0).shape)))
@@ -35,6 +40,7 @@ def _global_lp_pool(of: PassBuilder) -> None:
     norm(of, of.input(0), axes, int(of.attr("p", 2)), of.outputs[0])
 
 
+@REWRITES.register("GlobalAveragePool", "GlobalMaxPool")
 def _global_pool(of: PassBuilder) -> None:
     """GlobalAveragePool and GlobalMaxPool of what does not lie in channel blocks: a reduction."""
     type_ = of.input(0).type
@@ -46,6 +52,7 @@ def _global_pool(of: PassBuilder) -> None:
     of(reduction, of.input(0), axes, output=of.outputs[0], keepdims=1)
 
 
+@REWRITES.register("LpPool")
 def _lp_pool(of: PassBuilder) -> None:
     """LpPool of an order that no kernel has: the pool of powers by the first order."""
     order, x = int(of.attr("p", 2)), of.input(0)
@@ -57,6 +64,7 @@ def _lp_pool(of: PassBuilder) -> None:
     of("Pow", total, of.constant(1 / order, dtype), output=of.outputs[0])
 
 
+@REWRITES.register("BatchNormalization")
 def _batch_normalization(of: PassBuilder) -> None:
     """BatchNormalization by the batch's own statistics, or with parameters that are known only at run time."""
     x, scale, bias, mean, variance = of.inputs
@@ -86,6 +94,7 @@ def _batch_normalization(of: PassBuilder) -> None:
     of("Add", scaled, of.reshape(bias, column), output=of.outputs[0])
 
 
+@REWRITES.register("LayerNormalization")
 def _layer_normalization(of: PassBuilder) -> None:
     """LayerNormalization that gives its statistics too."""
     x, scale = of.inputs[:2]
@@ -113,6 +122,7 @@ def _layer_normalization(of: PassBuilder) -> None:
     of("Add", of("Mul", found, scale), of.input(2), output=of.outputs[0])
 
 
+@REWRITES.register(*(f"Reduce{name}" for name in _REDUCTIONS))
 def _over_no_axes(of: PassBuilder) -> None:
     """A reduction that does nothing over no axes: what it does to a single element is left."""
     is_noop = bool(of.attr("noop_with_empty_axes", 0))
@@ -141,14 +151,29 @@ def _moments(of: PassBuilder, x: str) -> tuple[str, str]:
     return own, mean(of("Mul", centred, centred))
 
 
-_REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+_BINARY = {"Sum": "Add", "Mean": "Add", "Max": "Max", "Min": "Min"}
 
-REWRITES: dict[str, Rewrite] = {
-    **dict.fromkeys((f"Reduce{name}" for name in _REDUCTIONS), _over_no_axes),
-    "BatchNormalization": _batch_normalization,
-    **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), _global_pool),
-    "GlobalLpPool": _global_lp_pool,
-    "LayerNormalization": _layer_normalization,
-    "LpNormalization": _lp_normalization,
-    "LpPool": _lp_pool,
-}
+
+@REWRITES.register(*_BINARY)
+def _variadic(of: PassBuilder) -> None:
+    first, *others = of.inputs
+    is_mean = of.node.op_type == "Mean" and bool(others)
+    if not others:
+        of("Identity", first, output=of.outputs[0])
+        return
+    outputs = *("" for _ in others[1:]), "" if is_mean else of.outputs[0]
+    for output, other in zip(outputs, others, strict=True):
+        first = of(_BINARY[of.node.op_type], first, other, output=output)
+    if is_mean:
+        count = of.constant(len(of.inputs), of.types[first].dtype)
+        of("Div", first, count, output=of.outputs[0])
+
+
+@REWRITES.register("MeanVarianceNormalization")
+def _mean_variance(of: PassBuilder) -> None:
+    (x,) = of.inputs
+    axes, small = of.ints(*of.attr("axes", (0, 2, 3))), of.constant(1e-9, of.types[x].dtype)
+    centred = of("Sub", x, of("ReduceMean", x, axes, keepdims=1))
+    variance = of("ReduceMean", of("Mul", centred, centred), axes, keepdims=1)
+    deviation = of("Add", of("Sqrt", variance), small)
+    of("Div", centred, deviation, output=of.outputs[0])

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from opbuild.graph.passes.rewriter import NewGraph, PassBuilder
 from opbuild.graph.types import Graph, Node
 from opbuild.platform.records import dataclass
+from opbuild.platform.registry import Registry
 
 BYTES = ("uint8", "int8")
 
@@ -76,16 +77,9 @@ class IntegerBuilder(PassBuilder):
 Rewrite = Callable[[IntegerBuilder], None]
 """Appends what computes a node, or raises ``KeptError`` before it has appended anything."""
 
-REWRITES: dict[tuple[str, str], Rewrite] = {}
-"""Every rewrite by domain and operator type."""
+REWRITES: Registry[Rewrite] = Registry(
+    "rewrite", __package__, others=("convolutions", "elementwise", "products", "requantization")
+)
+"""What is written in the place of operators on quantised numbers, and of patterns of them."""
 
-
-def rewrites(*op_types: str, domain: str = "") -> Callable[[Rewrite], Rewrite]:
-    """Register the decorated function as the rewrite of operators."""
-
-    def register(function: Rewrite) -> Rewrite:
-        for op_type in op_types:
-            REWRITES[domain, op_type] = function
-        return function
-
-    return register
+rewrites = REWRITES.register

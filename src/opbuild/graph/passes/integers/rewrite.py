@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 from opbuild.graph.passes.cleanup import eliminate_dead
-from opbuild.graph.passes.integers import (  # noqa: F401 - importing a module registers its rewrites
-    convolutions,
-    elementwise,
-    products,
-    requantization,
-)
 from opbuild.graph.passes.integers.registry import REWRITES, IntegerGraph
 from opbuild.graph.passes.rewriter import rewritten
 from opbuild.graph.types import Graph
