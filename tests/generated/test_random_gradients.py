@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from opbuild.graph.gradients.reverse import differentiate
-from opbuild.graph.gradients.scope import ExtendedGraph
+from opbuild.graph.gradients.reverse import ExtendedGraph, differentiate
 from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.types import Array, Graph, TensorType
 from support.fuzzing import check_seeds

@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from opbuild.backend.evaluate import evaluate
-from opbuild.graph.gradients.reverse import differentiate
-from opbuild.graph.gradients.scope import ExtendedGraph
+from opbuild.graph.gradients.reverse import ExtendedGraph, differentiate
 from opbuild.graph.graph_builder import GraphBuilder
 from opbuild.graph.passes.infer import type_of
 from opbuild.graph.types import Array, Graph, Node

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from opbuild.graph.gradients.scope import ExtendedGraph
+from opbuild.graph.gradients.reverse import ExtendedGraph
 from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.infer import type_of

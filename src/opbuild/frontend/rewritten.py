@@ -26,50 +26,35 @@ _SERVED: dict[str, dict[str, tuple[str, ...]]] = {
     "microsoft": {
         MICROSOFT: (
             *("FusedConv", "NhwcConv", "NhwcFusedConv", "FusedGemm", "FusedMatMul", "TransposeMatMul", "GemmFastGelu"),
-            *("BiasAdd", "BiasGelu", "BiasSoftmax", "BiasSplitGelu", "FastGelu", "Gelu", "QuickGelu"),
-            "Tokenizer",
+            *("BiasAdd", "BiasGelu", "BiasSoftmax", "BiasSplitGelu", "FastGelu", "Gelu", "QuickGelu", "Tokenizer"),
         )
     },
     "microsoft_attention": {
-        MICROSOFT: ("Attention", "MultiHeadAttention", "QAttention"),
+        MICROSOFT: (
+            *("Attention", "DecoderMaskedMultiHeadAttention", "GroupQueryAttention", "MRotaryEmbedding"),
+            *("MultiHeadAttention", "QAttention", "RelativePositionBias", "RotaryEmbedding"),
+        )
     },
-    "microsoft_bits": {MICROSOFT: ("MatMulBnb4", "MatMulNBits")},
-    "microsoft_beams": {MICROSOFT: ("BeamSearch", "WhisperBeamSearch")},
-    "microsoft_decoding": {MICROSOFT: ("DecoderMaskedMultiHeadAttention",)},
-    "microsoft_delta": {MICROSOFT: ("GatedDeltaNet",)},
     "microsoft_experts": {MICROSOFT: ("MoE", "QMoE")},
-    "microsoft_search": {MICROSOFT: ("GreedySearch", "Sampling")},
+    "microsoft_search": {MICROSOFT: ("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch")},
     "microsoft_gated": {
         MICROSOFT: (
             *("BranchwiseRMSNorm", "CausalConvWithState", "EngramGate", "GatedAdd", "GatedRMSNorm", "MoEGroupRouter"),
             *("HyperConnectionPostMix", "HyperConnectionPreMix", "LinearAttention", "LinearAttentionGate"),
-            *("ScaledSiLU",),
+            "ScaledSiLU",
         )
     },
-    "microsoft_grouped": {MICROSOFT: ("GroupQueryAttention",)},
-    "microsoft_hashes": {MICROSOFT: ("MurmurHash3", "NGramHashMapping")},
     "microsoft_layout": {
         NCHWC: (
             *("AveragePool", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool", "ReorderInput", "ReorderOutput"),
-            *("Upsample",),
-        ),
+            "Upsample",
+        )
     },
-    "microsoft_mathematics": {MICROSOFT: (*("CDist", "ComplexMul", "ComplexMulConj", "Irfft", "IsAllFinite", "Rfft"),)},
     "microsoft_movement": {
         MICROSOFT: (
-            *(
-                "ConvTransposeWithDynamicPads",
-                "CropAndResize",
-                "ExpandDims",
-                "WordConvEmbedding",
-                "GatherND",
-                "GridSample",
-                "NGramRepeatBlock",
-                "Pad",
-                "Range",
-                "SampleOp",
-            ),
-            *("TorchEmbedding", "Trilu", "UnfoldTensor", "Unique"),
+            *("CDist", "ComplexMul", "ComplexMulConj", "ConvTransposeWithDynamicPads", "CropAndResize", "ExpandDims"),
+            *("GatherND", "GridSample", "Irfft", "IsAllFinite", "NGramRepeatBlock", "Pad", "Range", "Rfft", "SampleOp"),
+            *("TorchEmbedding", "Trilu", "UnfoldTensor", "Unique", "WordConvEmbedding"),
         )
     },
     "microsoft_normalization": {
@@ -77,18 +62,21 @@ _SERVED: dict[str, dict[str, tuple[str, ...]]] = {
         MICROSOFT: (
             *("EmbedLayerNormalization", "GroupNorm", "LayerNormalization", "QEmbedLayerNormalization"),
             *("SimplifiedLayerNormalization", "SkipGroupNorm", "SkipLayerNormalization"),
-            *("SkipSimplifiedLayerNormalization",),
+            "SkipSimplifiedLayerNormalization",
         ),
     },
-    "microsoft_packed": {MICROSOFT: ("VarlenCausalConvWithState", "VarlenNGramHashMapping")},
-    "microsoft_positions": {MICROSOFT: ("MRotaryEmbedding", "RelativePositionBias", "RotaryEmbedding")},
-    "microsoft_quantized": {
+    "microsoft_packed": {
         MICROSOFT: (
-            *("DequantizeLinear", "GatherBlockQuantized", "MatMulInteger16", "MulInteger", "QLinearReduceMean"),
-            *("QuantizeLinear", "ReduceSumInteger"),
+            *("GatedDeltaNet", "MurmurHash3", "NGramHashMapping", "VarlenCausalConvWithState"),
+            "VarlenNGramHashMapping",
         )
     },
-    "microsoft_recurrent": {MICROSOFT: ("DynamicQuantizeLSTM",)},
+    "microsoft_quantized": {
+        MICROSOFT: (
+            *("DequantizeLinear", "DynamicQuantizeLSTM", "GatherBlockQuantized", "MatMulBnb4", "MatMulInteger16"),
+            *("MatMulNBits", "MulInteger", "QLinearReduceMean", "QuantizeLinear", "ReduceSumInteger"),
+        )
+    },
 }
 
 REWRITES: Registry[Rewrite] = Registry("rewrite", __package__, _SERVED)

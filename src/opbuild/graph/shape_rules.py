@@ -168,10 +168,9 @@ RULES: Registry[Rule] = Registry(
     __package__,
     others=[
         f"shape_rules_{kind}"
-        for kind in ("elementwise", "movement", "reduction", "window", "creation", "quantized", "quantized_window",
-                     "recurrent", "signal", "collective", "host", "trees")
+        for kind in ("elementwise", "movement", "reduction", "window", "creation", "quantized", "sequence", "own")
     ],
-)  # fmt: skip
+)
 """Every rule by domain and operator type."""
 
 rule = RULES.register

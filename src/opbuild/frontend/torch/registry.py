@@ -10,11 +10,7 @@ from opbuild.platform.registry import Registry
 RULES: Registry[Callable[..., Any]] = Registry(
     "rule",
     f"{__package__}.rules",
-    others=(
-        *("elementwise", "matrix", "movement", "creation", "recurrent", "reduction", "window", "backward"),
-        *("normalization", "attention", "selection", "division", "floating", "statistics", "ordering", "scattering"),
-        "resizing",
-    ),
+    others=("elementwise", "matrix", "movement", "recurrent", "reduction", "window", "backward", "normalization"),
 )
 """Rules by namespace and overload, such as ``add.Tensor`` of ``aten``. A rule gets a ``StepBuilder`` and the operator's
 arguments: tensors as ``Value``, element types by numpy's names, None for devices, layouts and memory formats. It

@@ -13,8 +13,7 @@ import numpy as np
 from opbuild.frontend.post_transforms import LOGISTIC, NAMES, NONE, PROBIT, transformed
 from opbuild.frontend.rewriting import Rewriting, writes
 from opbuild.frontend.rewritten import LEARNED
-from opbuild.frontend.trees import by_leaves, by_nodes
-from opbuild.frontend.trees.ensemble import Attributes, Ensemble
+from opbuild.frontend.trees.ensemble import Attributes, Ensemble, read_by_leaves, read_by_nodes
 from opbuild.frontend.trees.packed import Packed, pack
 from opbuild.graph.indices import DOMAIN
 from opbuild.graph.types import Array, Node
@@ -85,7 +84,7 @@ def _ensemble(of: Rewriting) -> Sequence[Node]:
             attrs.fail(f"attribute {name!r} is {value}, which is none of 0 to {len(names) - 1}")
     if targets < 1:
         attrs.fail(f"attribute 'n_targets' is {targets}")
-    ensemble = by_leaves.read(attrs, targets)
+    ensemble = read_by_leaves(attrs, targets)
     found = scores.of_targets(ensemble, targets, _AGGREGATES[how], np.zeros(targets))
     found = transformed(of, NAMES[transform], found, scores.dtype)
     return of.finish(found if of.dtype() == scores.dtype else of("Cast", found, to=of.dtype()))
@@ -110,7 +109,7 @@ def _regressor(of: Rewriting) -> Sequence[Node]:
         attrs.fail(f"attribute 'n_targets' is {targets}")
     how = _named(of, attrs, "aggregate_function", _AGGREGATES, "SUM")
     transform = _named(of, attrs, "post_transform", NAMES, NONE)
-    ensemble, base = by_nodes.read(attrs, "target", targets), _base(attrs, (0, targets))
+    ensemble, base = read_by_nodes(attrs, "target", targets), _base(attrs, (0, targets))
     found = scores.of_targets(ensemble, targets, how, np.zeros(targets) if base is None else base)
     return of.finish(transformed(of, transform, _in_float32(of, found, scores.dtype)))
 
@@ -133,7 +132,7 @@ def _classifier(of: Rewriting) -> Sequence[Node]:
     transform = _named(of, attrs, "post_transform", NAMES, NONE)
     labels = _labels(of, attrs)
     classes = len(labels)
-    ensemble = by_nodes.read(attrs, "class", classes)
+    ensemble = read_by_nodes(attrs, "class", classes)
     base = _base(attrs, (0, 1, 2) if classes <= 2 else (0, classes))
     voted = np.unique(ensemble.targets)
     if classes == 2 and len(voted) == 1 and (base is None or len(base) == 1):

@@ -113,8 +113,8 @@ RULES: Registry[Gradient] = Registry(
     "gradient",
     f"{__package__}.rules",
     others=(
-        *("collective", "elementwise", "matrix", "movement", "neighbourhood", "normalization", "picking", "recurrent"),
-        *("reduction", "sampling", "window"),
+        *("elementwise", "matrix", "movement", "normalization", "picking", "recurrent", "reduction", "sampling"),
+        "window",
     ),
 )
 """Rules of gradients; who only runs networks never loads them."""

@@ -6,19 +6,85 @@ read are added up in the order of the nodes, from the last to the first.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from opbuild.dtypes import is_float
 from opbuild.errors import UnsupportedOperatorError
+from opbuild.graph.constants import Deferred
 from opbuild.graph.gradients.broadcasting import filled
-from opbuild.graph.gradients.recomputing import Recomputing
 from opbuild.graph.gradients.registry import CONSTANT, RULES, Call
-from opbuild.graph.gradients.scope import ExtendedGraph
 from opbuild.graph.graph_builder import GraphBuilder, Scope, Value
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.decompose import decompose
-from opbuild.graph.types import Graph, Node
+from opbuild.graph.passes.rewriter import NewGraph
+from opbuild.graph.types import COLLECTIVES, Array, Graph, Node
+
+
+class ExtendedGraph(NewGraph):
+    """A graph to whose end operators are written.
+
+    Args:
+        graph: The graph.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph)
+        self.nodes.extend(graph.nodes)
+        self.producers.update(graph.producers())
+        self._shared: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+
+    def constant(self, value: Array | Deferred, name: str = "gradient/constant") -> str:
+        """Add a constant and return its name; equal small ones are one."""
+        if isinstance(value, Deferred) or value.dtype == object or value.nbytes > 256:
+            return super().constant(value, name)
+        key = (value.dtype.name, value.shape, value.tobytes())
+        if key not in self._shared:
+            self._shared[key] = super().constant(value, name)
+        return self._shared[key]
+
+
+class Recomputing:
+    """The nodes of a forward pass as a backward pass reads them: those of a region are written again.
+
+    A region is written where the backward pass first comes to it, from what the region read. So only that lives until
+    then. What nobody reads of it is removed with other dead nodes. What communicates is not repeated.
+
+    Args:
+        nodes: The forward pass.
+        scope: Where to write.
+        regions: The number of the region that assigned a value, by the value's name.
+    """
+
+    def __init__(self, nodes: Sequence[Node], scope: Scope, regions: Mapping[str, int]) -> None:
+        self._scope = scope
+        self._region: dict[str, int] = {}
+        self._nodes: dict[int, list[Node]] = defaultdict(list)
+        self._names: dict[str, str] = {}
+        for node in nodes if regions else ():
+            region = regions.get(node.outputs[0])
+            if region is not None and node.domain != COLLECTIVES:
+                self._region[node.outputs[0]] = region
+                self._nodes[region].append(node)
+
+    def node(self, node: Node) -> Node:
+        """Return a node with the names that its values have in the backward pass."""
+        region = self._region.get(node.outputs[0])
+        if region is None:
+            return node
+        for each in self._nodes.pop(region, ()):
+            self._write(each)
+        return self._renamed(node)
+
+    def _write(self, node: Node) -> None:
+        self._names.update((name, self._scope.fresh(f"{name}/again")) for name in node.outputs if name)
+        self._scope.append(self._renamed(node))
+
+    def _renamed(self, node: Node) -> Node:
+        inputs, outputs = (tuple(self._names.get(name, name) for name in each) for each in (node.inputs, node.outputs))
+        return node.with_(inputs=inputs, outputs=outputs, name=f"{node.name}/again")
+
 
 OwnGradient = Callable[[Value], Sequence["Value | None"]]
 """Writes the gradients of a node's inputs, given that of its output."""

@@ -18,7 +18,7 @@ from opbuild.graph.extents import is_open
 from opbuild.graph.factors import Magnitudes, cancel, keep_digits, magnitudes
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.cleanup import eliminate_dead
-from opbuild.graph.passes.rewriter import NewGraph
+from opbuild.graph.passes.rewriter import KeptError, NewGraph, PassBuilder, Rewrite, rewritten
 from opbuild.graph.types import Array, Graph, Node
 from opbuild.platform.records import dataclass
 from opbuild.platform.side_by_side import side_by_side
@@ -242,3 +242,21 @@ def _folded(node: Node, output: str, graph: Graph, step: Step, to: NewGraph) -> 
     elif node.op_type == "Gemm":
         attrs["alpha"] = attrs["beta"] = 1.0
     return node.with_(inputs=tuple(inputs), attrs=attrs, outputs=(output,), proto=None)
+
+
+def spell_out_batchnorm(graph: Graph) -> Graph:
+    """Return the graph with every BatchNormalization of known parameters that its type holds written as Mul and Add."""
+
+    def rewrite_of(node: Node) -> Rewrite | None:
+        return _spelled_out if node.op_type == "BatchNormalization" and not node.domain else None
+
+    return rewritten(NewGraph(graph), graph, rewrite_of)
+
+
+def _spelled_out(of: PassBuilder) -> None:
+    x, step = of.input(0), batchnorm_step(of.node, of.constants)
+    if step is None or not step.fits(x.dtype):
+        raise KeptError
+    shape = (-1,) + (1,) * (len(x.shape) - 2)
+    scale, shift = (of.constant(part.astype(x.dtype).reshape(shape)) for part in (step.scale, step.shift))
+    of("Add", of("Mul", x, scale), shift, output=of.outputs[0])

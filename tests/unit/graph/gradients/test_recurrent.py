@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from opbuild.graph.gradients.reverse import differentiate
-from opbuild.graph.gradients.scope import ExtendedGraph
+from opbuild.graph.gradients.reverse import ExtendedGraph, differentiate
 from opbuild.graph.graph_builder import GraphBuilder
 from opbuild.graph.recurrent import GATES
 from opbuild.graph.types import Array

@@ -10,7 +10,7 @@ from opbuild.frontend.torch.promotion import category
 from opbuild.frontend.torch.registry import rule
 from opbuild.frontend.torch.rules.window import spread
 from opbuild.frontend.torch.writing import StepBuilder, Value
-from opbuild.graph.gradients import convolution, normalization, pooling, scattering
+from opbuild.graph.gradients.rules import normalization, picking, window
 
 
 @rule("convolution_backward.default")
@@ -37,12 +37,12 @@ def convolution_backward(
         "dilations": spread(dilations, count),
         "group": groups,
     }
-    of_data = convolution.transposed_data if transposed else convolution.convolution_data
-    of_weight = convolution.transposed_weight if transposed else convolution.convolution_weight
+    of_data = window.transposed_data if transposed else window.convolution_data
+    of_weight = window.transposed_weight if transposed else window.convolution_weight
     return (
         of_data(of, dy, weight, x.shape, **attrs) if wanted[0] else None,
         of_weight(of, x, dy, weight.shape, **attrs) if wanted[1] else None,
-        convolution.channel_sums(of, dy) if wanted[2] else None,
+        window.channel_sums(of, dy) if wanted[2] else None,
     )
 
 
@@ -61,7 +61,7 @@ def max_pool_backward(
     """The gradient of a max pool's data: all of it where the greatest elements stood."""
     count = 3 if "3d" in of.step.target else 2
     _require(of, x, count)
-    return pooling.max_pool_planes(of, dy, indices, x.shape, count)
+    return window.max_pool_planes(of, dy, indices, x.shape, count)
 
 
 @rule("avg_pool2d_backward.default", "avg_pool3d_backward.default")
@@ -80,7 +80,7 @@ def avg_pool_backward(
     count = 3 if "3d" in of.step.target else 2
     _require(of, x, count)
     kernel = spread(kernel, count)
-    return pooling.average_pool_data(
+    return window.average_pool_data(
         of,
         dy,
         x.shape,
@@ -100,7 +100,7 @@ def adaptive_avg_pool_backward(of: StepBuilder, dy: Value, x: Value) -> Value:
     if any(not size or extent % size for extent, size in zip(x.shape[2:], dy.shape[2:], strict=True)):
         of.refuse("windows of different sizes")
     kernel = tuple(extent // size for extent, size in zip(x.shape[2:], dy.shape[2:], strict=True))
-    return pooling.average_pool_data(
+    return window.average_pool_data(
         of, dy, x.shape, kernel_shape=kernel, strides=kernel, pads=(0,) * (2 * count), count_include_pad=True
     )
 
@@ -176,7 +176,7 @@ def embedding_backward(
     """The gradient of a table: the sum of what its rows were taken for, in their order."""
     if by_frequency:
         of.refuse("gradients divided by how often a row is taken")
-    return scattering.embedding_weight(of, dy, indices, rows, padding_idx)
+    return picking.embedding_weight(of, dy, indices, rows, padding_idx)
 
 
 def _wanted(found: Sequence[Value], wanted: Sequence[bool]) -> tuple[Value | None, ...]:

@@ -1,4 +1,4 @@
-"""Operators that only move elements."""
+"""Operators that make tensors of nothing, move elements, pick them or put them at indices, and sort."""
 
 from __future__ import annotations
 
@@ -6,9 +6,72 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from opbuild.frontend.torch.promotion import category, promoted
 from opbuild.frontend.torch.registry import rule
 from opbuild.frontend.torch.writing import StepBuilder, Value
 from opbuild.graph.extents import is_open
+
+
+@rule("full.default")
+def full(of: StepBuilder, shape: Sequence[Any], value: Any, **_: Any) -> Value:
+    """One number everywhere."""
+    scalar = of.operand(value, of.dtype)
+    return of("Expand", scalar, of.ints(*shape)) if shape else scalar
+
+
+@rule("full_like.default")
+def full_like(of: StepBuilder, x: Value, value: Any, **_: Any) -> Value:
+    """One number everywhere."""
+    return full(of, x.shape, value)
+
+
+@rule("zeros.default", "ones.default")
+def filled(of: StepBuilder, shape: Sequence[Any], **_: Any) -> Value:
+    """Zeros or ones."""
+    return full(of, shape, int("ones" in of.step.target))
+
+
+@rule("zeros_like.default", "ones_like.default")
+def filled_like(of: StepBuilder, x: Value, **_: Any) -> Value:
+    """Zeros or ones."""
+    return full(of, x.shape, int("ones" in of.step.target))
+
+
+@rule("scalar_tensor.default")
+def scalar_tensor(of: StepBuilder, value: Any, **_: Any) -> Value:
+    """A number."""
+    return of.operand(value, of.dtype)
+
+
+@rule("arange.start_step")
+def arange(of: StepBuilder, start: Any, end: Any, step: Any = 1, **_: Any) -> Value:
+    """Numbers one after the other."""
+    if not all(isinstance(each, int) or is_open([each]) for each in (start, end, step)):
+        of.refuse("numbers with a fraction")
+    bounds = [of("Squeeze", of.ints(each), of.ints(0)) for each in (start, end, step)]
+    return of.cast(of("Range", *bounds), of.dtype)
+
+
+@rule("arange.default")
+def arange_to(of: StepBuilder, end: Any, **_: Any) -> Value:
+    """Numbers from 0 on."""
+    return arange(of, 0, end)
+
+
+@rule("arange.start")
+def arange_from(of: StepBuilder, start: Any, end: Any, **_: Any) -> Value:
+    """Numbers from ``start`` on."""
+    return arange(of, start, end)
+
+
+@rule("empty.memory_format", "empty_permuted.default", "new_empty_strided.default", "empty_strided.default")
+def empty(of: StepBuilder, *_: Any, **__: Any) -> Value:
+    """Zeros, as nothing is said of the values."""
+    kind = of.step.types[0]
+    if kind is None or -1 in kind.shape:
+        of.refuse("sizes that are open")
+    return full(of, kind.shape, 0)
+
 
 _FAR = 2**62
 
@@ -206,3 +269,185 @@ def unfold(of: StepBuilder, x: Value, axis: int, size: int, step: int) -> Value:
     places = [[begin + each for each in range(size)] for begin in range(0, x.shape[axis] - size + 1, step)]
     windows = of("Gather", x, of.constant(places, "int64"), axis=axis)
     return of.transpose(windows, [each for each in range(rank + 1) if each != axis + 1] + [axis + 1])
+
+
+_REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+
+
+@rule("scatter.src", "scatter.value")
+def scatter(of: StepBuilder, x: Value, axis: int, indices: Value, source: Any) -> Value:
+    """Elements by the place of each index, along a dimension."""
+    return _scattered(of, x, axis, indices, source, "none")
+
+
+@rule("scatter_add.default")
+def scatter_add(of: StepBuilder, x: Value, axis: int, indices: Value, source: Value) -> Value:
+    """Elements added at the place of each index, along a dimension."""
+    return _scattered(of, x, axis, indices, source, "add")
+
+
+@rule("scatter_reduce.two")
+def scatter_reduce(
+    of: StepBuilder, x: Value, axis: int, indices: Value, source: Value, reduce: str, include_self: bool = True
+) -> Value:
+    """Elements joined with those at the place of each index, along a dimension."""
+    if reduce not in _REDUCTIONS or not include_self:
+        of.refuse("means, or without what was there")
+    return _scattered(of, x, axis, indices, source, _REDUCTIONS[reduce])
+
+
+def _scattered(of: StepBuilder, x: Value, axis: int, indices: Value, source: Any, reduction: str) -> Value:
+    if not x.shape or not indices.shape:
+        of.refuse("of tensors without dimensions")
+    if reduction != "none" and category(x.dtype) == 0:
+        of.refuse("of truth values")
+    if isinstance(source, Value):
+        if is_open((*source.shape, *indices.shape)):
+            of.refuse("sizes that are open")
+        if source.shape != indices.shape:
+            rank = len(indices.shape)
+            source = of("Slice", source, of.ints(*(0,) * rank), of.ints(*indices.shape))
+    else:
+        source = of("Expand", of.operand(source, x.dtype), of.ints(*indices.shape))
+    axis = of.axis(axis, len(x.shape))
+    indices = of.in_range(indices, x.shape[axis])
+    return of("ScatterElements", x, indices, source, axis=axis, reduction=reduction)
+
+
+@rule("index_put.default", "_unsafe_index_put.default")
+def index_put(
+    of: StepBuilder, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False
+) -> Value:
+    """Elements at the places that indices of the first dimensions name."""
+    given = [each for each in indices if each is not None]
+    if len(given) == 1 and given[0].dtype == "bool":
+        return _masked(of, x, indices, given[0], values, accumulate)
+    if any(each.dtype == "bool" for each in given) or given != list(indices)[: len(given)]:
+        of.refuse("truth values, or dimensions that are not the first ones")
+    if is_open((*x.shape, *values.shape, *(extent for each in given for extent in each.shape))):
+        of.refuse("sizes that are open")
+    places = stacked(of, given)
+    updates = (*places.shape[:-1], *x.shape[len(given) :])
+    values = values if values.shape == updates else of("Expand", values, of.ints(*updates))
+    return of("ScatterND", x, places, values, reduction="add" if accumulate else "none")
+
+
+def stacked(of: StepBuilder, indices: Sequence[Value]) -> Value:
+    """Return indices of several dimensions as rows of one tensor."""
+    rank = max(len(each.shape) for each in indices)
+    padded = [(1,) * (rank - len(each.shape)) + each.shape for each in indices]
+    shape = tuple(max(extents, key=lambda extent: extent != 1) for extents in zip(*padded, strict=True))
+    rows = list[Value]()
+    for each in indices:
+        wide = of.cast(each, "int64")
+        wide = wide if wide.shape == shape else of("Expand", wide, of.ints(*shape))
+        rows.append(of.reshape(wide, (*shape, 1)))
+    return rows[0] if len(rows) == 1 else of("Concat", *rows, axis=rank)
+
+
+def _masked(
+    of: StepBuilder, x: Value, indices: Sequence[Value | None], mask: Value, values: Value, accumulate: bool
+) -> Value:
+    """Return ``x`` with one value wherever a mask of its first dimensions is."""
+    if accumulate or indices[0] is None or values.type.size != 1:
+        of.refuse("several values for truth values")
+    mask = of.reshape(mask, mask.shape + (1,) * (len(x.shape) - len(mask.shape)))
+    return of("Where", mask, of.reshape(values, ()), x)
+
+
+@rule("slice_scatter.default")
+def slice_scatter(
+    of: StepBuilder, x: Value, source: Value, axis: int = 0, start: Any = None, end: Any = None, step: Any = 1
+) -> Value:
+    """A part of a dimension replaced."""
+    axis = of.axis(axis, len(x.shape))
+    extent = x.shape[axis]
+    if is_open([extent, start or 0, end or 0, step]) or step != 1:
+        of.refuse("sizes that are open, or steps")
+    begin, stop, _ = slice(start, end).indices(extent)
+    parts = [_part_of(of, x, axis, 0, begin), of.cast(source, x.dtype), _part_of(of, x, axis, max(begin, stop), extent)]
+    kept = [each for each in parts if each is not None]
+    return kept[0] if len(kept) == 1 else of("Concat", *kept, axis=axis)
+
+
+def _part_of(of: StepBuilder, x: Value, axis: int, begin: int, end: int) -> Value | None:
+    return None if begin >= end else of("Slice", x, of.ints(begin), of.ints(end), of.ints(axis), of.ints(1))
+
+
+@rule("copy.default")
+def copy(of: StepBuilder, x: Value, source: Value, non_blocking: bool = False) -> Value:
+    """What is written over a tensor."""
+    source = of.cast(source, x.dtype)
+    return source if source.shape == x.shape else of("Expand", source, of.ints(*x.shape))
+
+
+@rule("embedding.default")
+def embedding(
+    of: StepBuilder, weight: Value, indices: Value, padding: int = -1, by_frequency: bool = False, sparse: bool = False
+) -> Value:
+    """Rows of a table."""
+    return of("Gather", weight, of.in_range(indices, weight.shape[0]), axis=0)
+
+
+@rule("index_select.default")
+def index_select(of: StepBuilder, x: Value, axis: int, indices: Value) -> Value:
+    """Elements along a dimension."""
+    axis = of.axis(axis, len(x.shape))
+    return of("Gather", x, of.in_range(indices, x.shape[axis]), axis=axis) if x.shape else x
+
+
+@rule("gather.default")
+def gather(of: StepBuilder, x: Value, axis: int, indices: Value, sparse_grad: bool = False) -> Value:
+    """An element for each index, along a dimension."""
+    if not x.shape or not indices.shape:
+        of.refuse("of tensors without dimensions")
+    axis = of.axis(axis, len(x.shape))
+    return of("GatherElements", x, of.in_range(indices, x.shape[axis]), axis=axis)
+
+
+@rule("index.Tensor", "_unsafe_index.Tensor")
+def index(of: StepBuilder, x: Value, indices: Sequence[Value | None]) -> Value:
+    """Elements by indices along some dimensions, which meet as operands do."""
+    used = [axis for axis, each in enumerate(indices) if each is not None]
+    given = [each for each in indices if each is not None]
+    if any(each.dtype in ("bool", "uint8") for each in given):
+        of.refuse("truth values")
+    if len(used) == 1:
+        return of("Gather", x, given[0], axis=used[0])
+    others = [axis for axis in range(len(x.shape)) if axis not in used]
+    places = stacked(of, given)
+    found = of("GatherND", of.transpose(x, (*used, *others)), places)
+    if used != list(range(used[0], used[-1] + 1)):
+        return found  # dimensions of indices that are apart stand first
+    count = len(places.shape) - 1
+    before = range(count, count + used[0])
+    return of.transpose(found, (*before, *range(count), *range(count + used[0], len(found.shape))))
+
+
+@rule("topk.default")
+def topk(of: StepBuilder, x: Value, k: Any, axis: int = -1, largest: bool = True, is_sorted: bool = True) -> Any:
+    """The greatest or smallest elements of a dimension, and where they are."""
+    if not x.shape or category(x.dtype) == 0:
+        of.refuse("of a number, or of truth values")
+    return of.several("TopK", 2, x, of.ints(k), axis=of.axis(axis, len(x.shape)), largest=int(largest), sorted=1)
+
+
+@rule("sort.default", "sort.stable")
+def sort(of: StepBuilder, x: Value, dim: int = -1, descending: bool = False, stable: bool | None = None) -> Any:
+    """A dimension in order, and where its elements were; equal ones stay as they stood."""
+    if not x.shape:
+        return x, of.constant(0, "int64")
+    extent = x.shape[of.axis(dim, len(x.shape))]
+    return topk(of, x, extent, dim, descending)
+
+
+@rule("bucketize.Tensor")
+def bucketize(of: StepBuilder, x: Value, bounds: Value, out_int32: bool = False, right: bool = False) -> Value:
+    """Between which bounds each element is; what is no number is after the last one."""
+    if is_open(bounds.shape) or bounds.shape == (0,):
+        of.refuse("no bounds, or how many is not known")
+    kind = promoted((x, bounds))
+    bounds = of.cast(bounds, kind)
+    element = of.cast(of.reshape(x, (*x.shape, 1)), kind)
+    after = of("Greater" if right else "GreaterOrEqual", bounds, element)
+    return of("ReduceSum", of.cast(of("Not", after), of.dtype), of.ints(len(x.shape)), keepdims=0)

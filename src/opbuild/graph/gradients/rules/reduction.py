@@ -10,8 +10,18 @@ from math import prod
 
 from opbuild.graph.gradients.broadcasting import expanded, is_empty, total
 from opbuild.graph.gradients.registry import Call, gradient
-from opbuild.graph.gradients.softmax import log_softmax_data, softmax_data
-from opbuild.graph.graph_builder import Value
+from opbuild.graph.graph_builder import GraphBuilder, Value
+
+
+def softmax_data(of: GraphBuilder, dy: Value, y: Value, axis: int) -> Value:
+    """Return the gradient of a softmax's data: ``y * (dy - sum(y * dy))``."""
+    weighted = of("Mul", y, dy)
+    return of("Sub", weighted, of("Mul", y, total(of, weighted, (axis,), keepdims=True)))
+
+
+def log_softmax_data(of: GraphBuilder, dy: Value, y: Value, axis: int) -> Value:
+    """Return the gradient of a log-softmax's data: ``dy - exp(y) * sum(dy)``."""
+    return of("Sub", dy, of("Mul", of("Exp", y), total(of, dy, (axis,), keepdims=True)))
 
 
 def _axes(call: Call) -> tuple[int, ...]:

@@ -10,9 +10,8 @@ import math
 
 import numpy as np
 
-from opbuild.graph.passes.integers.products import requantized
+from opbuild.graph.passes.integers.products import requantized, turned
 from opbuild.graph.passes.integers.registry import MICROSOFT, IntegerBuilder, IntegerGraph, Quantized, Rewrite, rewrites
-from opbuild.graph.passes.integers.sums import turned
 from opbuild.graph.passes.rewriter import KeptError
 from opbuild.graph.types import TensorType
 from opbuild.operations.expression import Expression, arg

@@ -5,9 +5,8 @@ What is written out here fuses to one kernel.
 
 from __future__ import annotations
 
-from opbuild.graph.passes.integers.movement import is_ordinary
 from opbuild.graph.passes.integers.registry import MICROSOFT, IntegerBuilder, Quantized, rewrites
-from opbuild.graph.passes.integers.requantization import quantize_sum
+from opbuild.graph.passes.integers.requantization import is_ordinary, quantize_sum
 
 _BINARY = {"QLinearAdd": "Add", "QLinearMul": "Mul"}
 _UNARY = {"QLinearSigmoid": "Sigmoid", "QLinearLeakyRelu": "LeakyRelu", "QLinearSoftmax": "Softmax"}

@@ -1,8 +1,8 @@
-"""Shape rules of operators by which ranks communicate; their attribute ``ranks`` is the number of ranks."""
+"""Shape rules of operators that ONNX does not have: of ranks, of ``com.microsoft`` on the host, of decision trees."""
 
 from __future__ import annotations
 
-from opbuild.graph.shape_rules import Call, Types, rule
+from opbuild.graph.shape_rules import Call, Types, UnknownTypeError, rule
 from opbuild.graph.types import COLLECTIVES, TensorType
 from opbuild.text.plural import counted
 
@@ -44,3 +44,35 @@ def _reduced(call: Call) -> TensorType:
     if call.dtype(0) not in REDUCED:
         call.fail_dtype(f"{call.dtype(0)} is not reduced over ranks")
     return call.type(0)
+
+
+MICROSOFT = "com.microsoft"
+
+
+@rule("Inverse", domain=MICROSOFT)
+def inverse(call: Call) -> Types:
+    """The type of the square matrices."""
+    *_, rows, columns = call.rank(0, least=2)
+    if rows != columns:
+        call.fail(f"matrices of {rows} rows and {columns} columns have no inverse")
+    return (call.type(0),)
+
+
+@rule("BifurcationDetector", "DynamicTimeWarping", domain=MICROSOFT)
+def found_by_data(call: Call) -> Types:
+    """The data decide how long the results are."""
+    raise UnknownTypeError(
+        f"{call.node.op_type} node {call.node.name!r}: its data decide the shape of its output",
+        "make its inputs constants; only static shapes are supported",
+    )
+
+
+@rule("TreeEnsemble", domain="opbuild")
+def _ensemble(call: Call) -> Types:
+    rows, targets, weights = call.rank(0, 2), call.rank(1, 2), call.type(5)
+    return (TensorType(weights.dtype, (rows[0], targets[0] * targets[1])),)
+
+
+@rule("ClassNames", domain="opbuild")
+def _names(call: Call) -> Types:
+    return (TensorType("object", call.shape(0)),)
