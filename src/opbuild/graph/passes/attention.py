@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from opbuild.graph.constants import Constants
 from opbuild.graph.elementwise import rounding_of
 from opbuild.graph.passes.hidden_keys import HiddenKeys
+from opbuild.graph.passes.matching import Pattern
 from opbuild.graph.types import Graph, Node
 from opbuild.operations.expression import ACC, Expression, arg, canonical, from_json, substitute, walk
 
@@ -20,7 +21,7 @@ OPERAND_TYPES = frozenset((EXACT_TYPE, "bool", "int32", "int64"))
 
 def fuse_attention(graph: Graph) -> Graph:
     """Replace ``softmax(expression(queries @ keys)) @ values`` by ``opbuild.Attention`` where nothing else reads it."""
-    pattern = _Pattern(graph)
+    pattern = _Attention(graph)
     nodes = [pattern.attention(node) or node for node in graph.nodes]
     # The types of what was taken in stay: lowering may want the operators one by one.
     constants = Constants(graph.constants)
@@ -32,7 +33,7 @@ def fuse_attention(graph: Graph) -> Graph:
     )
 
 
-class _Pattern:
+class _Attention(Pattern):
     """A graph, asked backwards from the last product of an attention.
 
     Attributes:
@@ -41,14 +42,13 @@ class _Pattern:
     """
 
     def __init__(self, graph: Graph) -> None:
-        self.types, self.constants, self.outputs = graph.types, graph.constants, frozenset(graph.outputs)
-        self.producers, self.readers = graph.producers(), graph.consumers()
+        super().__init__(graph)
         self.taken: set[int] = set()
         self.hidden = HiddenKeys(graph)
 
     def attention(self, node: Node) -> Node | None:
         """Return the attention whose last product a node is, or None."""
-        softmax = self._producer(node.inputs[0], "Softmax") if _is_product(node) else None
+        softmax = self.step(node.inputs[0], "Softmax") if _is_product(node) else None
         if softmax is None or not self._along_rows(softmax):
             return None
         rounds = _rounding(node)
@@ -86,14 +86,14 @@ class _Pattern:
 
     def _scores(self, name: str) -> tuple[Node, Expression, Sequence[str]] | None:
         """Return the product that scores are made of, their expression over it, and what that reads besides."""
-        product = self._producer(name, "MatMul")
+        product = self.step(name, "MatMul")
         if product is not None:
             stored = product.attrs.get("epilogue")
             expression = ACC if stored is None else from_json(stored)
             return (product, expression, product.inputs[2:]) if self._fits(expression, product.inputs[2:]) else None
-        chain = self._producer(name, "Elementwise", "opbuild")
+        chain = self.step(name, "Elementwise", domain="opbuild")
         for place, source in enumerate(chain.inputs if chain is not None else ()):
-            product = self._producer(source, "MatMul")
+            product = self.step(source, "MatMul")
             if chain is None or product is None or not _is_plain_product(product):
                 continue
             if self.types[source] != self.types[name]:
@@ -108,13 +108,6 @@ class _Pattern:
     def _fits(self, expression: Expression, operands: Sequence[str]) -> bool:
         is_known = not any(part[0] == "user" for part in walk(expression))
         return is_known and all(self.types[name].dtype in OPERAND_TYPES for name in operands)
-
-    def _producer(self, name: str, op_type: str, domain: str = "") -> Node | None:
-        """Return the node of this type that assigns a value which one node alone reads."""
-        node = self.producers.get(name)
-        if node is None or (node.domain, node.op_type) != (domain, op_type) or name in self.outputs:
-            return None
-        return node if len(self.readers[name]) == 1 else None
 
     def _along_rows(self, softmax: Node) -> bool:
         rank = len(self.types[softmax.inputs[0]].shape)
