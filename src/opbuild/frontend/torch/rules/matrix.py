@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.frontend.torch.promotion import category
-from opbuild.frontend.torch.registry import rule
+from opbuild.frontend.torch.registry import rule, written
 from opbuild.frontend.torch.writing import StepBuilder, Value
 from opbuild.graph.extents import is_open
 
@@ -43,18 +43,6 @@ def linear(of: StepBuilder, x: Value, weight: Value, bias: Any, alpha: Any = 1, 
     return of.reshape(result, (rows, columns))
 
 
-@rule("mm.default")
-def mm(of: StepBuilder, x: Value, other: Value) -> Value:
-    """``x @ other``."""
-    return linear(of, x, other, None)
-
-
-@rule("addmm.default")
-def addmm(of: StepBuilder, bias: Value, x: Value, other: Value, beta: Any = 1, alpha: Any = 1) -> Value:
-    """``beta * bias + alpha * x @ other``."""
-    return linear(of, x, other, bias, alpha, beta)
-
-
 @rule("bmm.default")
 def bmm(of: StepBuilder, x: Value, other: Value) -> Value:
     """A batch of products; batches that were viewed as one are taken apart again."""
@@ -78,24 +66,6 @@ def matmul(of: StepBuilder, x: Value, other: Value) -> Value:
     if category(x.dtype) < 2:
         of.refuse("products of integers")
     return of("MatMul", x, other)
-
-
-@rule("baddbmm.default")
-def baddbmm(of: StepBuilder, bias: Value, x: Value, other: Value, beta: Any = 1, alpha: Any = 1) -> Value:
-    """``beta * bias + alpha * x @ other`` of batches."""
-    return _joined(of, bmm(of, x, other), bias, beta, alpha)
-
-
-@rule("addmv.default")
-def addmv(of: StepBuilder, bias: Value, x: Value, other: Value, beta: Any = 1, alpha: Any = 1) -> Value:
-    """``beta * bias + alpha * x @ other`` of a vector."""
-    return _joined(of, matmul(of, x, other), bias, beta, alpha)
-
-
-@rule("addbmm.default")
-def addbmm(of: StepBuilder, bias: Value, x: Value, other: Value, beta: Any = 1, alpha: Any = 1) -> Value:
-    """``beta * bias`` and ``alpha`` times the sum of a batch of products."""
-    return _joined(of, of("ReduceSum", bmm(of, x, other), of.ints(0), keepdims=0), bias, beta, alpha)
 
 
 def _joined(of: StepBuilder, result: Value, bias: Value, beta: Any, alpha: Any) -> Value:
@@ -158,3 +128,20 @@ def causal_mask(of: StepBuilder, rows: Any, columns: Any, dtype: str) -> Value:
         shown = of("GreaterOrEqual", of.reshape(rows_at, (rows, 1)), columns_at)
         return of("Where", shown, of.constant(0, dtype), of.constant(-np.inf, dtype))
     return of.constant(np.triu(np.full((rows, columns), -np.inf), 1), dtype)
+
+
+written(
+    {
+        "mm.default": lambda of, x, other: linear(of, x, other, None),
+        "addmm.default": lambda of, bias, x, other, beta=1, alpha=1: linear(of, x, other, bias, alpha, beta),
+        "baddbmm.default": lambda of, bias, x, other, beta=1, alpha=1: _joined(
+            of, bmm(of, x, other), bias, beta, alpha
+        ),
+        "addmv.default": lambda of, bias, x, other, beta=1, alpha=1: _joined(
+            of, matmul(of, x, other), bias, beta, alpha
+        ),
+        "addbmm.default": lambda of, bias, x, other, beta=1, alpha=1: _joined(
+            of, of("ReduceSum", bmm(of, x, other), of.ints(0), keepdims=0), bias, beta, alpha
+        ),
+    }
+)

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from opbuild.frontend.torch.promotion import category, promoted
-from opbuild.frontend.torch.registry import rule
+from opbuild.frontend.torch.registry import rule, written
 from opbuild.frontend.torch.writing import StepBuilder, Value
 from opbuild.graph.extents import is_open
 
@@ -19,30 +19,6 @@ def full(of: StepBuilder, shape: Sequence[Any], value: Any, **_: Any) -> Value:
     return of("Expand", scalar, of.ints(*shape)) if shape else scalar
 
 
-@rule("full_like.default")
-def full_like(of: StepBuilder, x: Value, value: Any, **_: Any) -> Value:
-    """One number everywhere."""
-    return full(of, x.shape, value)
-
-
-@rule("zeros.default", "ones.default")
-def filled(of: StepBuilder, shape: Sequence[Any], **_: Any) -> Value:
-    """Zeros or ones."""
-    return full(of, shape, int("ones" in of.step.target))
-
-
-@rule("zeros_like.default", "ones_like.default")
-def filled_like(of: StepBuilder, x: Value, **_: Any) -> Value:
-    """Zeros or ones."""
-    return full(of, x.shape, int("ones" in of.step.target))
-
-
-@rule("scalar_tensor.default")
-def scalar_tensor(of: StepBuilder, value: Any, **_: Any) -> Value:
-    """A number."""
-    return of.operand(value, of.dtype)
-
-
 @rule("arange.start_step")
 def arange(of: StepBuilder, start: Any, end: Any, step: Any = 1, **_: Any) -> Value:
     """Numbers one after the other."""
@@ -50,18 +26,6 @@ def arange(of: StepBuilder, start: Any, end: Any, step: Any = 1, **_: Any) -> Va
         of.refuse("numbers with a fraction")
     bounds = [of("Squeeze", of.ints(each), of.ints(0)) for each in (start, end, step)]
     return of.cast(of("Range", *bounds), of.dtype)
-
-
-@rule("arange.default")
-def arange_to(of: StepBuilder, end: Any, **_: Any) -> Value:
-    """Numbers from 0 on."""
-    return arange(of, 0, end)
-
-
-@rule("arange.start")
-def arange_from(of: StepBuilder, start: Any, end: Any, **_: Any) -> Value:
-    """Numbers from ``start`` on."""
-    return arange(of, start, end)
 
 
 @rule("empty.memory_format", "empty_permuted.default", "new_empty_strided.default", "empty_strided.default")
@@ -84,18 +48,6 @@ def view(of: StepBuilder, x: Value, shape: Sequence[Any]) -> Value:
         rest = prod(x.shape) // prod(known)
         shape = [rest if isinstance(each, int) and each == -1 else each for each in shape]
     return of.reshape(x, tuple(shape))
-
-
-@rule("permute.default", "permute_copy.default")
-def permute(of: StepBuilder, x: Value, order: Sequence[int]) -> Value:
-    """Dimensions in another order."""
-    return of.transpose(x, [of.axis(each, len(x.shape)) for each in order])
-
-
-@rule("t.default")
-def t(of: StepBuilder, x: Value) -> Value:
-    """The transpose of a matrix."""
-    return of.transpose(x, (1, 0)) if len(x.shape) == 2 else x
 
 
 @rule("transpose.int")
@@ -274,18 +226,6 @@ def unfold(of: StepBuilder, x: Value, axis: int, size: int, step: int) -> Value:
 _REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
 
 
-@rule("scatter.src", "scatter.value")
-def scatter(of: StepBuilder, x: Value, axis: int, indices: Value, source: Any) -> Value:
-    """Elements by the place of each index, along a dimension."""
-    return _scattered(of, x, axis, indices, source, "none")
-
-
-@rule("scatter_add.default")
-def scatter_add(of: StepBuilder, x: Value, axis: int, indices: Value, source: Value) -> Value:
-    """Elements added at the place of each index, along a dimension."""
-    return _scattered(of, x, axis, indices, source, "add")
-
-
 @rule("scatter_reduce.two")
 def scatter_reduce(
     of: StepBuilder, x: Value, axis: int, indices: Value, source: Value, reduce: str, include_self: bool = True
@@ -381,14 +321,6 @@ def copy(of: StepBuilder, x: Value, source: Value, non_blocking: bool = False) -
     return source if source.shape == x.shape else of("Expand", source, of.ints(*x.shape))
 
 
-@rule("embedding.default")
-def embedding(
-    of: StepBuilder, weight: Value, indices: Value, padding: int = -1, by_frequency: bool = False, sparse: bool = False
-) -> Value:
-    """Rows of a table."""
-    return of("Gather", weight, of.in_range(indices, weight.shape[0]), axis=0)
-
-
 @rule("index_select.default")
 def index_select(of: StepBuilder, x: Value, axis: int, indices: Value) -> Value:
     """Elements along a dimension."""
@@ -451,3 +383,28 @@ def bucketize(of: StepBuilder, x: Value, bounds: Value, out_int32: bool = False,
     element = of.cast(of.reshape(x, (*x.shape, 1)), kind)
     after = of("Greater" if right else "GreaterOrEqual", bounds, element)
     return of("ReduceSum", of.cast(of("Not", after), of.dtype), of.ints(len(x.shape)), keepdims=0)
+
+
+written(
+    {
+        "full_like.default": lambda of, x, value, **_: full(of, x.shape, value),
+        "zeros.default": lambda of, shape, **_: full(of, shape, 0),
+        "ones.default": lambda of, shape, **_: full(of, shape, 1),
+        "zeros_like.default": lambda of, x, **_: full(of, x.shape, 0),
+        "ones_like.default": lambda of, x, **_: full(of, x.shape, 1),
+        "scalar_tensor.default": lambda of, value, **_: of.operand(value, of.dtype),
+        "arange.default": lambda of, end, **_: arange(of, 0, end),
+        "arange.start": lambda of, start, end, **_: arange(of, start, end),
+        "permute.default permute_copy.default": lambda of, x, order: of.transpose(
+            x, [of.axis(each, len(x.shape)) for each in order]
+        ),
+        "t.default": lambda of, x: of.transpose(x, (1, 0)) if len(x.shape) == 2 else x,
+        "scatter.src scatter.value": lambda of, x, axis, indices, source: _scattered(
+            of, x, axis, indices, source, "none"
+        ),
+        "scatter_add.default": lambda of, x, axis, indices, source: _scattered(of, x, axis, indices, source, "add"),
+        "embedding.default": lambda of, weight, indices, padding=-1, by_frequency=False, sparse=False: of(
+            "Gather", weight, of.in_range(indices, weight.shape[0]), axis=0
+        ),
+    }
+)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf, prod
 from typing import Any
 
 from opbuild.frontend.torch.promotion import category
-from opbuild.frontend.torch.registry import rule
+from opbuild.frontend.torch.registry import rule, written
 from opbuild.frontend.torch.writing import StepBuilder, Value
 from opbuild.graph.extents import is_open
 
@@ -21,6 +21,50 @@ def reduced(of: StepBuilder, op_type: str, x: Value, axes: Any, keep: bool) -> V
     return of(op_type, x, numbers, keepdims=int(keep))
 
 
+def _reduction(op_type: str) -> Callable[..., Value]:
+    """Return the rule of a reduction in the result's type, of all dimensions if none are given."""
+
+    def write(of: StepBuilder, x: Value, axes: Any = None, keep: bool = False, **_: Any) -> Value:
+        return reduced(of, op_type, of.cast(x, of.dtype), axes, keep)
+
+    return write
+
+
+def _running(op_type: str) -> Callable[..., Value]:
+    """Return the rule of what runs along a dimension."""
+
+    def write(of: StepBuilder, x: Value, axis: int, **_: Any) -> Value:
+        x = of.cast(x, of.dtype)
+        return of(op_type, x, of.constant(of.axis(axis, len(x.shape)), "int64")) if x.shape else x
+
+    return write
+
+
+def _logical(op_type: str) -> Callable[..., Value]:
+    """Return the rule of whether an element, or each one, is not zero."""
+
+    def write(of: StepBuilder, x: Value, axes: Any = None, keep: bool = False) -> Value:
+        return of.cast(reduced(of, op_type, of.cast(of.cast(x, "bool"), "uint8"), axes, keep), of.dtype)
+
+    return write
+
+
+written(
+    {
+        "mean.default": _reduction("ReduceMean"),
+        "sum.default sum.dim_IntList": _reduction("ReduceSum"),
+        "prod.default prod.dim_int": _reduction("ReduceProd"),
+        "amax.default max.default": _reduction("ReduceMax"),
+        "amin.default min.default": _reduction("ReduceMin"),
+        "cumsum.default": _running("CumSum"),
+        "cumprod.default": _running("CumProd"),
+        "any.default any.dim any.dims": _logical("ReduceMax"),
+        "all.default all.dim all.dims": _logical("ReduceMin"),
+        "var.correction": lambda of, *args, **kwargs: var_mean(of, *args, **kwargs)[0],
+    }
+)
+
+
 @rule("mean.dim")
 def mean(of: StepBuilder, x: Value, axes: Sequence[int] | None = None, keep: bool = False, **_: Any) -> Value:
     """The mean of some dimensions; that of images is what torch writes for pooling to one element."""
@@ -29,37 +73,6 @@ def mean(of: StepBuilder, x: Value, axes: Sequence[int] | None = None, keep: boo
         pooled = of("GlobalAveragePool", x)
         return pooled if keep else of.reshape(pooled, x.shape[:2])
     return reduced(of, "ReduceMean", x, axes, keep)
-
-
-@rule("mean.default")
-def mean_of_all(of: StepBuilder, x: Value, **_: Any) -> Value:
-    """The mean of all elements."""
-    return reduced(of, "ReduceMean", of.cast(x, of.dtype), None, False)
-
-
-@rule("sum.dim_IntList")
-def sum_(of: StepBuilder, x: Value, axes: Sequence[int] | None = None, keep: bool = False, **_: Any) -> Value:
-    """The sum of some dimensions."""
-    return reduced(of, "ReduceSum", of.cast(x, of.dtype), axes, keep)
-
-
-@rule("sum.default")
-def sum_of_all(of: StepBuilder, x: Value, **_: Any) -> Value:
-    """The sum of all elements."""
-    return reduced(of, "ReduceSum", of.cast(x, of.dtype), None, False)
-
-
-@rule("amax.default", "amin.default")
-def extreme(of: StepBuilder, x: Value, axes: Sequence[int] = (), keep: bool = False) -> Value:
-    """The greatest or smallest element of some dimensions."""
-    return reduced(of, "ReduceMax" if "amax" in of.step.target else "ReduceMin", x, axes, keep)
-
-
-@rule("any.dim", "any.dims")
-def any_(of: StepBuilder, x: Value, axes: Any = None, keep: bool = False) -> Value:
-    """Whether an element of some dimensions is not zero."""
-    found = reduced(of, "ReduceMax", of.cast(of.cast(x, "bool"), "uint8"), axes, keep)
-    return of.cast(found, "bool")
 
 
 @rule("_softmax.default", "_safe_softmax.default")
@@ -90,13 +103,6 @@ def arg_extreme(of: StepBuilder, x: Value, axis: int | None = None, keep: bool =
         flat = of(op_type, of.reshape(x, (x.type.size,)), axis=0, keepdims=0)
         return of.reshape(flat, (1,) * len(x.shape)) if keep else flat
     return of(op_type, x, axis=of.axis(axis, len(x.shape)), keepdims=int(keep))
-
-
-@rule("cumsum.default")
-def cumsum(of: StepBuilder, x: Value, axis: int, **_: Any) -> Value:
-    """Running sums."""
-    x = of.cast(x, of.dtype)
-    return of("CumSum", x, of.constant(of.axis(axis, len(x.shape)), "int64")) if x.shape else x
 
 
 @rule("linalg_vector_norm.default")
@@ -141,49 +147,13 @@ def var_mean(
     return of("Div", total, of.constant(divisor, x.dtype)), mean
 
 
-@rule("var.correction")
-def var(of: StepBuilder, x: Value, axes: Any = None, correction: Any = None, keepdim: bool = False) -> Value:
-    """The variance of some dimensions."""
-    return var_mean(of, x, axes, correction, keepdim)[0]
-
-
-@rule("prod.default", "prod.dim_int")
-def product_of(of: StepBuilder, x: Value, axis: int | None = None, keep: bool = False, **_: Any) -> Value:
-    """The product_of of a dimension, or of all elements."""
-    return reduced(of, "ReduceProd", of.cast(x, of.dtype), axis, keep)
-
-
-@rule("cumprod.default")
-def cumprod(of: StepBuilder, x: Value, axis: int, **_: Any) -> Value:
-    """Running products."""
-    x = of.cast(x, of.dtype)
-    return of("CumProd", x, of.constant(of.axis(axis, len(x.shape)), "int64")) if x.shape else x
-
-
-@rule("any.default", "all.default", "all.dim", "all.dims")
-def logical(of: StepBuilder, x: Value, axes: int | Sequence[int] | None = None, keep: bool = False) -> Value:
-    """Whether an element, or each one, is not zero."""
-    truth = of.cast(of.cast(x, "bool"), "uint8")
-    kind = "ReduceMax" if ".any." in of.step.target else "ReduceMin"
-    return of.cast(reduced(of, kind, truth, axes, keep), of.dtype)
-
-
-@rule("max.default", "min.default")
-def extreme_of_all(of: StepBuilder, x: Value) -> Value:
-    """The greatest or smallest of all elements."""
-    return reduced(of, _REDUCES[of.step.target.split(".")[1]][0], x, None, keep=False)
-
-
 @rule("max.dim", "min.dim")
 def extreme_and_place(of: StepBuilder, x: Value, axis: int, keep: bool = False) -> tuple[Value, Value]:
     """The greatest or smallest element of a dimension, and where the first one is."""
     if category(x.dtype) == 0:
         of.refuse("of truth values")
-    kind, place = _REDUCES[of.step.target.split(".")[1]]
+    kind, place = ("ReduceMax", "ArgMax") if ".max." in of.step.target else ("ReduceMin", "ArgMin")
     if not x.shape:
         return x, of.constant(0, "int64")
     where = of(place, x, axis=of.axis(axis, len(x.shape)), keepdims=int(keep))
     return reduced(of, kind, x, axis, keep), where
-
-
-_REDUCES = {"max": ("ReduceMax", "ArgMax"), "min": ("ReduceMin", "ArgMin")}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.frontend.torch.promotion import category
-from opbuild.frontend.torch.registry import rule
+from opbuild.frontend.torch.registry import rule, written
 from opbuild.frontend.torch.rules.movement import slice_
 from opbuild.frontend.torch.writing import StepBuilder, Value
 from opbuild.graph.extents import is_open
@@ -18,30 +18,6 @@ from opbuild.graph.types import Array, Node
 
 _MOST_WINDOWS = 32
 """Windows of a dimension that are written one by one."""
-
-
-@rule("upsample_nearest1d.default", "upsample_nearest2d.default", "upsample_nearest3d.default")
-def nearest(of: StepBuilder, x: Value, sizes: Sequence[Any], *factors: float | None) -> Value:
-    """Each element is the nearest one, rounded down."""
-    return _nearest(of, x, sizes, factors)
-
-
-@rule("upsample_nearest1d.vec", "upsample_nearest2d.vec", "upsample_nearest3d.vec")
-def nearest_of(of: StepBuilder, x: Value, sizes: Any, factors: Any) -> Value:
-    """Each element is the nearest one, rounded down."""
-    return _nearest(of, x, sizes, factors or ())
-
-
-@rule("upsample_bilinear2d.default", "upsample_bicubic2d.default")
-def smooth(of: StepBuilder, x: Value, sizes: Sequence[Any], corners: bool, *factors: float | None) -> Value:
-    """Interpolated lines or curves."""
-    return _smooth(of, x, sizes, corners, factors)
-
-
-@rule("upsample_bilinear2d.vec", "upsample_bicubic2d.vec")
-def smooth_of(of: StepBuilder, x: Value, sizes: Any, corners: bool, factors: Any) -> Value:
-    """Interpolated lines or curves."""
-    return _smooth(of, x, sizes, corners, factors or ())
 
 
 def _nearest(of: StepBuilder, x: Value, sizes: Any, factors: Sequence[float | None]) -> Value:
@@ -103,12 +79,6 @@ def _resized(
             return found
         of.refuse("a factor beside another size")
     return of("Resize", x, None, None, of.ints(*x.shape[:2], *sizes), **attrs)
-
-
-@rule("grid_sampler_2d.default", "grid_sampler_3d.default")
-def grid_sampler(of: StepBuilder, x: Value, grid: Value, mode: int, padding: int, corners: bool) -> Value:
-    """Elements at the places that a grid names."""
-    return of("GridSample", x, grid, **_grid_attributes(mode, padding, corners))
 
 
 def _grid_attributes(mode: int, padding: int, corners: bool) -> dict[str, Any]:
@@ -194,12 +164,6 @@ def pooled(of: StepBuilder, op_type: str, x: Value, sizes: Sequence[Any]) -> Val
         reduced = [of(op_type, part, at, keepdims=1) for part in parts]
         x = reduced[0] if len(reduced) == 1 else of("Concat", *reduced, axis=axis)
     return x
-
-
-@rule("adaptive_max_pool2d.default", "adaptive_max_pool3d.default")
-def adaptive_max_pool(of: StepBuilder, x: Value, sizes: Sequence[Any]) -> tuple[Value, None]:
-    """The greatest element of as many windows as are asked for; where it stands is not computed."""
-    return pooled(of, "ReduceMax", x, sizes), None
 
 
 def spread(values: Any, count: int) -> tuple[int, ...]:
@@ -308,3 +272,27 @@ def adaptive_avg_pool(of: StepBuilder, x: Value, sizes: Sequence[Any]) -> Value:
         return of("GlobalAveragePool", x)
     kernel = tuple(e // s for e, s in zip(space, sizes, strict=True))
     return of("AveragePool", x, kernel_shape=kernel, strides=kernel)
+
+
+written(
+    {
+        "upsample_nearest1d.default upsample_nearest2d.default upsample_nearest3d.default": (
+            lambda of, x, sizes, *factors: _nearest(of, x, sizes, factors)
+        ),
+        "upsample_nearest1d.vec upsample_nearest2d.vec upsample_nearest3d.vec": (
+            lambda of, x, sizes, factors: _nearest(of, x, sizes, factors or ())
+        ),
+        "upsample_bilinear2d.default upsample_bicubic2d.default": (
+            lambda of, x, sizes, corners, *factors: _smooth(of, x, sizes, corners, factors)
+        ),
+        "upsample_bilinear2d.vec upsample_bicubic2d.vec": (
+            lambda of, x, sizes, corners, factors: _smooth(of, x, sizes, corners, factors or ())
+        ),
+        "grid_sampler_2d.default grid_sampler_3d.default": lambda of, x, grid, mode, padding, corners: of(
+            "GridSample", x, grid, **_grid_attributes(mode, padding, corners)
+        ),
+        "adaptive_max_pool2d.default adaptive_max_pool3d.default": (
+            lambda of, x, sizes: (pooled(of, "ReduceMax", x, sizes), None)  # where elements stand is not computed
+        ),
+    }
+)
