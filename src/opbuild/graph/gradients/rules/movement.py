@@ -8,23 +8,11 @@ from math import prod
 import numpy as np
 
 from opbuild.graph.gradients.broadcasting import cut, filled, is_empty, summed_to, total
-from opbuild.graph.gradients.registry import Call, gradient
+from opbuild.graph.gradients.registry import Call, derived, gradient
 from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.types import Array
 
 Parts = Sequence[Value | None]
-
-
-@gradient("Reshape", "Flatten", "Squeeze", "Unsqueeze")
-def reshape(call: Call) -> Parts:
-    """Take the shape back."""
-    return (call.of.reshape(call.gradient(), call.input(0).shape),)
-
-
-@gradient("BitCast")
-def same_bits(call: Call) -> Parts:
-    """Pass a gradient on where the type stays; bits of another type have no slope."""
-    return (call.gradient(),) if call.output().dtype == call.input(0).dtype else ()
 
 
 @gradient("Transpose")
@@ -195,8 +183,12 @@ def to_space(call: Call) -> Parts:
     return (call.of.reshape(call.of.transpose(folded, order), x.shape),)
 
 
-@gradient("SpaceToDepth")
-def to_depth(call: Call) -> Parts:
-    """Move channels back into blocks of positions."""
-    size = int(call.node.attrs["blocksize"])
-    return (call.of("DepthToSpace", call.gradient(), blocksize=size, mode="DCR"),)
+derived(
+    {
+        "Reshape Flatten Squeeze Unsqueeze": lambda call: (call.of.reshape(call.gradient(), call.input(0).shape),),
+        "BitCast": lambda call: (call.gradient(),) if call.output().dtype == call.input(0).dtype else (),
+        "SpaceToDepth": lambda call: (
+            call.of("DepthToSpace", call.gradient(), blocksize=int(call.node.attrs["blocksize"]), mode="DCR"),
+        ),
+    }
+)

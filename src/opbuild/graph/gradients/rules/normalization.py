@@ -7,7 +7,7 @@ from math import prod
 
 from opbuild.graph.extents import is_open
 from opbuild.graph.gradients.broadcasting import channel_means, mean, per_channel, summed_to, total
-from opbuild.graph.gradients.registry import Call, gradient
+from opbuild.graph.gradients.registry import Call, derived, gradient
 from opbuild.graph.graph_builder import GraphBuilder, Value
 
 Three = tuple[Value, Value, Value]
@@ -180,18 +180,6 @@ def _of_statistics(of: GraphBuilder, scale: Value, rstd: Value, scales: Value, s
     return of("Neg", of("Mul", slope, shifts)), of("Mul", half, scales)
 
 
-@gradient("InstanceNormalization")
-def instance_normalization(call: Call) -> Parts:
-    """Differentiate a normalization of each channel of each image."""
-    return _by_groups(call, call.input(0).shape[1])
-
-
-@gradient("GroupNormalization")
-def group_normalization(call: Call) -> Parts:
-    """Differentiate a normalization of groups of channels."""
-    return _by_groups(call, int(call.node.attrs["num_groups"]))
-
-
 def _by_groups(call: Call, groups: int) -> Parts:
     of, x = call.of, call.input(0)
     rows = of.reshape(x, (x.shape[0], groups, prod(x.shape[1:]) // groups))
@@ -212,3 +200,11 @@ def norm_division(call: Call) -> Parts:
     along = of("Mul", y, total(of, of("Mul", call.gradient(), y), (axis,), keepdims=True))
     back = of("Div", of("Sub", call.gradient(), along), of("Where", none, of.constant(1.0, x.dtype), norm))
     return (of("Where", none, of.constant(0.0, x.dtype), back),)
+
+
+derived(
+    {
+        "InstanceNormalization": lambda call: _by_groups(call, call.input(0).shape[1]),
+        "GroupNormalization": lambda call: _by_groups(call, int(call.node.attrs["num_groups"])),
+    }
+)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 import numpy as np
 
 from opbuild.graph.gradients.broadcasting import expanded, filled, is_empty
-from opbuild.graph.gradients.registry import Call, gradient
+from opbuild.graph.gradients.registry import Call, derived, gradient
 from opbuild.graph.graph_builder import GraphBuilder, Value
 
 
@@ -55,18 +55,17 @@ def embedding_weight(of: GraphBuilder, dy: Value, indices: Value, rows: int, pad
 Parts = Sequence[Value | None]
 
 
-@gradient("Gather")
-def gather(call: Call) -> Parts:
-    """Add each slice's part to where the slice was taken from."""
-    shape = call.input(0).shape
-    return (index_sum(call.of, call.gradient(), call.input(1), shape, call.axis(0, len(shape))),)
+def _taken_along(back: Callable[..., Value]) -> Callable[[Call], Parts]:
+    """Return the rule that adds each part to where it was taken from along an axis."""
+
+    def rule(call: Call) -> Parts:
+        shape = call.input(0).shape
+        return (back(call.of, call.gradient(), call.input(1), shape, call.axis(0, len(shape))),)
+
+    return rule
 
 
-@gradient("GatherElements")
-def gather_elements(call: Call) -> Parts:
-    """Add each element's part to where it was taken from."""
-    shape = call.input(0).shape
-    return (elements_sum(call.of, call.gradient(), call.input(1), shape, call.axis(0, len(shape))),)
+derived({"Gather": _taken_along(index_sum), "GatherElements": _taken_along(elements_sum)})
 
 
 @gradient("GatherND")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from math import prod
 
 from opbuild.graph.gradients.broadcasting import expanded, is_empty, total
-from opbuild.graph.gradients.registry import Call, gradient
+from opbuild.graph.gradients.registry import Call, derived, gradient
 from opbuild.graph.graph_builder import GraphBuilder, Value
 
 
@@ -40,12 +40,6 @@ def _kept(call: Call, value: Value, axes: Sequence[int]) -> Value:
 
 def _spread(call: Call, axes: Sequence[int]) -> Value:
     return expanded(call.of, _kept(call, call.gradient(), axes), call.input(0).shape)
-
-
-@gradient("ReduceSum")
-def reduced_sum(call: Call) -> Sequence[Value | None]:
-    """Give each element what its sum gets."""
-    return (_spread(call, _axes(call)),)
 
 
 @gradient("ReduceMean")
@@ -84,12 +78,6 @@ def reduced_product(call: Call) -> Sequence[Value | None]:
     others = of.reshape(of("Mul", before, behind), [x.shape[axis] for axis in order])
     back = tuple(order.index(axis) for axis in range(len(order)))
     return (of("Mul", _kept(call, call.gradient(), axes), of.transpose(others, back)),)
-
-
-@gradient("ReduceL1")
-def absolute_sum(call: Call) -> Sequence[Value | None]:
-    """Give each element what the sum gets, with its sign."""
-    return (call.of("Mul", _kept(call, call.gradient(), _axes(call)), call.of("Sign", call.input(0))),)
 
 
 @gradient("ReduceL2")
@@ -133,3 +121,13 @@ def softmax(call: Call) -> Sequence[Value | None]:
     back = softmax_data if call.node.op_type == "Softmax" else log_softmax_data
     y = call.output()
     return (back(call.of, call.gradient(), y, call.axis(-1, len(y.shape))),)
+
+
+derived(
+    {
+        "ReduceSum": lambda call: (_spread(call, _axes(call)),),
+        "ReduceL1": lambda call: (
+            call.of("Mul", _kept(call, call.gradient(), _axes(call)), call.of("Sign", call.input(0))),
+        ),
+    }
+)
