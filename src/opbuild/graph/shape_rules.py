@@ -224,3 +224,13 @@ def named_dtype(call: Call, number: Any) -> str:
     if name not in DTYPES:
         call.fail_dtype(f"element type {number} is not supported")
     return name
+
+
+def like_first(call: Call) -> Types:
+    """Return the first input's type."""
+    return (call.type(0),)
+
+
+def broadcast_of(*indices: int, dtype: int = 0) -> Rule:
+    """Return the rule of inputs that broadcast together, with the element type of one."""
+    return lambda call: (TensorType(call.dtype(dtype), broadcast(call, [call.shape(index) for index in indices])),)

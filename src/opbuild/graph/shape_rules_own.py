@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from opbuild.graph.shape_rules import Call, Types, UnknownTypeError, rule
+from opbuild.graph.shape_rules import RULES, Call, Types, UnknownTypeError, like_first, rule
 from opbuild.graph.types import COLLECTIVES, TensorType
 from opbuild.text.plural import counted
 
 REDUCED = ("int8", "uint8", "int16", "int32", "int64", "float16", "float32", "float64")
 """Element types that are reduced over ranks."""
-
-
-@rule("AllReduce", domain=COLLECTIVES)
-def all_reduce(call: Call) -> Types:
-    """The input's type."""
-    return (_reduced(call),)
-
-
-@rule("Broadcast", domain=COLLECTIVES)
-def broadcast(call: Call) -> Types:
-    """The input's type."""
-    return (call.type(0),)
 
 
 @rule("AllGather", domain=COLLECTIVES)
@@ -73,6 +61,5 @@ def _ensemble(call: Call) -> Types:
     return (TensorType(weights.dtype, (rows[0], targets[0] * targets[1])),)
 
 
-@rule("ClassNames", domain="opbuild")
-def _names(call: Call) -> Types:
-    return (TensorType("object", call.shape(0)),)
+RULES.register_all({"AllReduce": lambda call: (_reduced(call),), "Broadcast": like_first}, domain=COLLECTIVES)
+RULES.register_all({"ClassNames": lambda call: (TensorType("object", call.shape(0)),)}, domain="opbuild")

@@ -71,6 +71,11 @@ class Registry(MutableMapping[Operator, V]):
 
         return add
 
+    def register_all(self, table: Mapping[str, V], domain: str = "") -> None:
+        """Register each value of a table for the operators of a domain whose types its key has, with blanks between."""
+        for op_types, value in table.items():
+            self.register(*op_types.split(), domain=domain)(value)
+
     def serves(self, domain: str, op_type: str) -> bool:
         """Return whether something serves an operator; loads no module that says what it serves."""
         return (domain, op_type) in self._declared or (domain, op_type) in self

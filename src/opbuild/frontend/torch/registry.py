@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from opbuild.platform.registry import Registry
@@ -27,12 +27,6 @@ def rule(*overloads: str, domain: str = "aten") -> Callable[[R], R]:
         return function
 
     return register
-
-
-def written(rules: Mapping[str, Callable[..., Any]]) -> None:
-    """Register rules that are one expression each; several overloads of one are in one text."""
-    for overloads, function in rules.items():
-        rule(*overloads.split())(function)
 
 
 def rule_of(target: str) -> Callable[..., Any] | None:

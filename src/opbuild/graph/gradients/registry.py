@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from opbuild.errors import UnsupportedOperatorError
@@ -120,13 +120,6 @@ RULES: Registry[Gradient] = Registry(
 """Rules of gradients; who only runs networks never loads them."""
 
 gradient = RULES.register
-
-
-def derived(rules: Mapping[str, Gradient]) -> None:
-    """Register rules that are one expression each; several operators of one are in one text."""
-    for op_types, function in rules.items():
-        RULES.register(*op_types.split())(function)
-
 
 CONSTANT = {
     ("", "Shape"), ("", "Size"), ("", "ArgMax"), ("", "ArgMin"), ("", "OneHot"), ("", "EyeLike"), ("", "NonZero"),

@@ -10,7 +10,7 @@ import numpy as np
 
 from opbuild.dtypes import NARROW_FLOATS
 from opbuild.frontend.torch.promotion import category, promoted
-from opbuild.frontend.torch.registry import rule, written
+from opbuild.frontend.torch.registry import RULES, rule
 from opbuild.frontend.torch.writing import StepBuilder, Value
 
 
@@ -267,20 +267,26 @@ def _bitwise(op_type: str) -> Callable[..., Value]:
 
 _EQUAL = _comparison("Equal")
 
-written({f"{name}.default": _plain(name.capitalize()) for name in ("abs", "mish", "neg", "relu")})
-written({f"{name}.default": _rounding(name.capitalize()) for name in ("ceil", "floor", "round")})
-written(
+RULES.register_all({f"{name}.default": _plain(name.capitalize()) for name in ("abs", "mish", "neg", "relu")}, "aten")
+RULES.register_all({f"{name}.default": _rounding(name.capitalize()) for name in ("ceil", "floor", "round")}, "aten")
+RULES.register_all(
     {
         f"{name}.default": _floating(name.capitalize())
         for name in (
             *("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "log", "reciprocal"),
             *("sigmoid", "sin", "sinh", "sqrt", "tan", "tanh"),
         )
-    }
+    },
+    domain="aten",
 )
-written({f"logical_{name}.default": _binary(name.capitalize(), "bool") for name in ("and", "or", "xor")})
-written({f"bitwise_{name}.Tensor bitwise_{name}.Scalar": _bitwise(name.capitalize()) for name in ("and", "or", "xor")})
-written(
+RULES.register_all(
+    {f"logical_{name}.default": _binary(name.capitalize(), "bool") for name in ("and", "or", "xor")}, "aten"
+)
+RULES.register_all(
+    {f"bitwise_{name}.Tensor bitwise_{name}.Scalar": _bitwise(name.capitalize()) for name in ("and", "or", "xor")},
+    "aten",
+)
+RULES.register_all(
     {
         "eq.Tensor eq.Scalar": _EQUAL,
         "ne.Tensor ne.Scalar": lambda of, x, other: of("Not", _EQUAL(of, x, other)),
@@ -321,5 +327,6 @@ written(
         "log2.default": lambda of, x: of("Mul", of("Log", of.cast(x, of.dtype)), of.constant(1 / log(2), of.dtype)),
         "log10.default": lambda of, x: of("Mul", of("Log", of.cast(x, of.dtype)), of.constant(1 / log(10), of.dtype)),
         "exp2.default": lambda of, x: power(of, of.constant(2, of.dtype), of.cast(x, of.dtype)),
-    }
+    },
+    domain="aten",
 )

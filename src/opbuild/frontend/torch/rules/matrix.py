@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.frontend.torch.promotion import category
-from opbuild.frontend.torch.registry import rule, written
+from opbuild.frontend.torch.registry import RULES, rule
 from opbuild.frontend.torch.writing import StepBuilder, Value
 from opbuild.graph.extents import is_open
 
@@ -130,7 +130,7 @@ def causal_mask(of: StepBuilder, rows: Any, columns: Any, dtype: str) -> Value:
     return of.constant(np.triu(np.full((rows, columns), -np.inf), 1), dtype)
 
 
-written(
+RULES.register_all(
     {
         "mm.default": lambda of, x, other: linear(of, x, other, None),
         "addmm.default": lambda of, bias, x, other, beta=1, alpha=1: linear(of, x, other, bias, alpha, beta),
@@ -143,5 +143,6 @@ written(
         "addbmm.default": lambda of, bias, x, other, beta=1, alpha=1: _joined(
             of, of("ReduceSum", bmm(of, x, other), of.ints(0), keepdims=0), bias, beta, alpha
         ),
-    }
+    },
+    domain="aten",
 )

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from opbuild.frontend.torch.promotion import category, promoted
-from opbuild.frontend.torch.registry import rule, written
+from opbuild.frontend.torch.registry import RULES, rule
 from opbuild.frontend.torch.writing import StepBuilder, Value
 from opbuild.graph.extents import is_open
 
@@ -385,7 +385,7 @@ def bucketize(of: StepBuilder, x: Value, bounds: Value, out_int32: bool = False,
     return of("ReduceSum", of.cast(of("Not", after), of.dtype), of.ints(len(x.shape)), keepdims=0)
 
 
-written(
+RULES.register_all(
     {
         "full_like.default": lambda of, x, value, **_: full(of, x.shape, value),
         "zeros.default": lambda of, shape, **_: full(of, shape, 0),
@@ -406,5 +406,6 @@ written(
         "embedding.default": lambda of, weight, indices, padding=-1, by_frequency=False, sparse=False: of(
             "Gather", weight, of.in_range(indices, weight.shape[0]), axis=0
         ),
-    }
+    },
+    domain="aten",
 )

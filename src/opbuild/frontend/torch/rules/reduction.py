@@ -7,7 +7,7 @@ from math import inf, prod
 from typing import Any
 
 from opbuild.frontend.torch.promotion import category
-from opbuild.frontend.torch.registry import rule, written
+from opbuild.frontend.torch.registry import RULES, rule
 from opbuild.frontend.torch.writing import StepBuilder, Value
 from opbuild.graph.extents import is_open
 
@@ -49,7 +49,7 @@ def _logical(op_type: str) -> Callable[..., Value]:
     return write
 
 
-written(
+RULES.register_all(
     {
         "mean.default": _reduction("ReduceMean"),
         "sum.default sum.dim_IntList": _reduction("ReduceSum"),
@@ -61,7 +61,8 @@ written(
         "any.default any.dim any.dims": _logical("ReduceMax"),
         "all.default all.dim all.dims": _logical("ReduceMin"),
         "var.correction": lambda of, *args, **kwargs: var_mean(of, *args, **kwargs)[0],
-    }
+    },
+    domain="aten",
 )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.frontend.torch.promotion import category
-from opbuild.frontend.torch.registry import rule, written
+from opbuild.frontend.torch.registry import RULES, rule
 from opbuild.frontend.torch.rules.movement import slice_
 from opbuild.frontend.torch.writing import StepBuilder, Value
 from opbuild.graph.extents import is_open
@@ -274,7 +274,7 @@ def adaptive_avg_pool(of: StepBuilder, x: Value, sizes: Sequence[Any]) -> Value:
     return of("AveragePool", x, kernel_shape=kernel, strides=kernel)
 
 
-written(
+RULES.register_all(
     {
         "upsample_nearest1d.default upsample_nearest2d.default upsample_nearest3d.default": (
             lambda of, x, sizes, *factors: _nearest(of, x, sizes, factors)
@@ -294,5 +294,6 @@ written(
         "adaptive_max_pool2d.default adaptive_max_pool3d.default": (
             lambda of, x, sizes: (pooled(of, "ReduceMax", x, sizes), None)  # where elements stand is not computed
         ),
-    }
+    },
+    domain="aten",
 )

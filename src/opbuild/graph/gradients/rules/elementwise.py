@@ -9,7 +9,7 @@ import numpy as np
 
 from opbuild.dtypes import is_float, numpy_dtype
 from opbuild.graph.gradients.broadcasting import filled, is_empty, summed_to, total
-from opbuild.graph.gradients.registry import CONSTANT, Call, derived, gradient
+from opbuild.graph.gradients.registry import CONSTANT, RULES, Call, gradient
 from opbuild.graph.gradients.terms import FORMULAS, Term
 from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.operations.derivatives import CONSTANT as STEPS
@@ -146,7 +146,7 @@ def _in_type_of(call: Call, x: Value) -> Parts:
     return (call.of.cast(call.gradient(), x.dtype),) if is_float(x.dtype) else ()
 
 
-derived(
+RULES.register_all(
     {
         "Cast CastLike": lambda call: _in_type_of(call, call.input(0)),
         "Identity": lambda call: () if call.flag("stop_gradient") else (call.gradient(),),

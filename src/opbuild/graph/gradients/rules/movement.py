@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from opbuild.graph.gradients.broadcasting import cut, filled, is_empty, summed_to, total
-from opbuild.graph.gradients.registry import Call, derived, gradient
+from opbuild.graph.gradients.registry import RULES, Call, gradient
 from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.types import Array
 
@@ -183,7 +183,7 @@ def to_space(call: Call) -> Parts:
     return (call.of.reshape(call.of.transpose(folded, order), x.shape),)
 
 
-derived(
+RULES.register_all(
     {
         "Reshape Flatten Squeeze Unsqueeze": lambda call: (call.of.reshape(call.gradient(), call.input(0).shape),),
         "BitCast": lambda call: (call.gradient(),) if call.output().dtype == call.input(0).dtype else (),

@@ -7,7 +7,7 @@ from math import prod
 
 from opbuild.graph.extents import is_open
 from opbuild.graph.gradients.broadcasting import channel_means, mean, per_channel, summed_to, total
-from opbuild.graph.gradients.registry import Call, derived, gradient
+from opbuild.graph.gradients.registry import RULES, Call, gradient
 from opbuild.graph.graph_builder import GraphBuilder, Value
 
 Three = tuple[Value, Value, Value]
@@ -202,7 +202,7 @@ def norm_division(call: Call) -> Parts:
     return (of("Where", none, of.constant(0.0, x.dtype), back),)
 
 
-derived(
+RULES.register_all(
     {
         "InstanceNormalization": lambda call: _by_groups(call, call.input(0).shape[1]),
         "GroupNormalization": lambda call: _by_groups(call, int(call.node.attrs["num_groups"])),

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from opbuild.graph.gradients.broadcasting import expanded, filled, is_empty
-from opbuild.graph.gradients.registry import Call, derived, gradient
+from opbuild.graph.gradients.registry import RULES, Call, gradient
 from opbuild.graph.graph_builder import GraphBuilder, Value
 
 
@@ -65,7 +65,7 @@ def _taken_along(back: Callable[..., Value]) -> Callable[[Call], Parts]:
     return rule
 
 
-derived({"Gather": _taken_along(index_sum), "GatherElements": _taken_along(elements_sum)})
+RULES.register_all({"Gather": _taken_along(index_sum), "GatherElements": _taken_along(elements_sum)})
 
 
 @gradient("GatherND")

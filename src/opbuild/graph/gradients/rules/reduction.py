@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from math import prod
 
 from opbuild.graph.gradients.broadcasting import expanded, is_empty, total
-from opbuild.graph.gradients.registry import Call, derived, gradient
+from opbuild.graph.gradients.registry import RULES, Call, gradient
 from opbuild.graph.graph_builder import GraphBuilder, Value
 
 
@@ -123,7 +123,7 @@ def softmax(call: Call) -> Sequence[Value | None]:
     return (back(call.of, call.gradient(), y, call.axis(-1, len(y.shape))),)
 
 
-derived(
+RULES.register_all(
     {
         "ReduceSum": lambda call: (_spread(call, _axes(call)),),
         "ReduceL1": lambda call: (
