@@ -15,9 +15,9 @@ import numpy as np
 import onnx
 from onnx import numpy_helper, parser
 
-from opbuild.frontend.operator_examples import Example, Form, Operand, model_of
-from opbuild.frontend.operator_examples import given as _x
-from opbuild.frontend.operator_examples import known as _w
+from opbuild.frontend.onnx_examples import Example, Form, Operand, model_of
+from opbuild.frontend.onnx_examples import given as _x
+from opbuild.frontend.onnx_examples import known as _w
 from opbuild.frontend.rewritten import MICROSOFT, NCHWC, REWRITES
 from opbuild.graph.passes import infer  # noqa: F401 - it registers the rules
 from opbuild.graph.shape_rules import RULES

@@ -121,8 +121,7 @@ def _written(node: Node, tensors: dict[str, Callable[[], Array]]) -> Sequence[No
     """Return the nodes that are written in place of one, if it has graphs; others are where types are known."""
     if not any(blocks(node)) or not REWRITES.serves(node.domain, node.op_type):
         return (node,)
-    from opbuild.frontend.rewriting import rewrite
-    from opbuild.frontend.untyped import Untyped
+    from opbuild.frontend.rewriting import Untyped, rewrite
 
     return rewrite(node, Untyped(node.name, tensors))
 

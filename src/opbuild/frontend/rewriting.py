@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from functools import partial
+from itertools import count
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -14,7 +16,7 @@ from opbuild.graph.extents import is_open
 from opbuild.graph.graph_builder import NodeBuilder, Value
 from opbuild.graph.indices import DOMAIN
 from opbuild.graph.shape_rules import ONNX_NUMBERS, Call, UnknownValueError
-from opbuild.graph.types import Node
+from opbuild.graph.types import Array, Node, TensorType
 
 
 class Scope(graph_builder.Scope, Protocol):
@@ -196,3 +198,59 @@ def rewrite(node: Node, scope: Scope) -> Sequence[Node]:
         InvalidModelError: If an input is missing or has a wrong rank.
     """
     return REWRITES[node.domain, node.op_type](Rewriting(node, scope))
+
+
+class Untyped:
+    """Names and constants of a graph.
+
+    Args:
+        name: What new names begin with.
+        tensors: The graph's constants; takes more.
+    """
+
+    def __init__(self, name: str, tensors: MutableMapping[str, Callable[[], Array]]) -> None:
+        self._name, self._tensors, self._numbers = name, tensors, count()
+
+    def fresh(self, name: str) -> str:
+        """Return an unused name that begins with ``name``."""
+        return f"{name}#{next(self._numbers)}"
+
+    def constant(self, value: Array) -> str:
+        """Add a constant and return its name."""
+        name = self.fresh(f"{self._name}/constant")
+        self._tensors[name] = partial(_itself, value)
+        return name
+
+    def value_of(self, name: str) -> Array | None:
+        """Return a constant of the graph."""
+        return self._tensors[name]() if name in self._tensors else None
+
+    def is_known(self, name: str) -> bool:
+        """Return whether a value is a constant of the graph."""
+        return name in self._tensors
+
+    def type_of(self, name: str) -> TensorType:
+        """Raise: nothing is known of types."""
+        return self._unknown(name)
+
+    def producer(self, name: str) -> Node | None:
+        """Return None: nodes are collected elsewhere."""
+        return None
+
+    def append(self, node: Node) -> None:
+        """Raise: nodes are collected elsewhere."""
+        return self._unknown(node.name)
+
+    def bounded_value(self, name: str, least: int) -> int | None:
+        """Raise: nothing is known of extents."""
+        return self._unknown(name)
+
+    def _unknown(self, name: str) -> NoReturn:
+        raise InvalidModelError(
+            f"node {self._name!r}, which reads {name!r}, has a graph that its operator does not take",
+            "export the model again",
+        )
+
+
+def _itself(value: Array) -> Array:
+    return value

@@ -27,7 +27,11 @@ _SERVED: dict[str, dict[str, tuple[str, ...]]] = {
         MICROSOFT: (
             *("FusedConv", "NhwcConv", "NhwcFusedConv", "FusedGemm", "FusedMatMul", "TransposeMatMul", "GemmFastGelu"),
             *("BiasAdd", "BiasGelu", "BiasSoftmax", "BiasSplitGelu", "FastGelu", "Gelu", "QuickGelu", "Tokenizer"),
-        )
+        ),
+        NCHWC: (
+            *("AveragePool", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool", "ReorderInput", "ReorderOutput"),
+            "Upsample",
+        ),
     },
     "microsoft_attention": {
         MICROSOFT: (
@@ -38,17 +42,14 @@ _SERVED: dict[str, dict[str, tuple[str, ...]]] = {
     "microsoft_experts": {MICROSOFT: ("MoE", "QMoE")},
     "microsoft_search": {MICROSOFT: ("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch")},
     "microsoft_gated": {
+        "": ("SimplifiedLayerNormalization",),  # ONNX Runtime writes it into ONNX's own domain as well
         MICROSOFT: (
-            *("BranchwiseRMSNorm", "CausalConvWithState", "EngramGate", "GatedAdd", "GatedRMSNorm", "MoEGroupRouter"),
-            *("HyperConnectionPostMix", "HyperConnectionPreMix", "LinearAttention", "LinearAttentionGate"),
-            "ScaledSiLU",
-        )
-    },
-    "microsoft_layout": {
-        NCHWC: (
-            *("AveragePool", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool", "ReorderInput", "ReorderOutput"),
-            "Upsample",
-        )
+            *("BranchwiseRMSNorm", "CausalConvWithState", "EmbedLayerNormalization", "EngramGate", "GatedAdd"),
+            *("GatedRMSNorm", "GroupNorm", "HyperConnectionPostMix", "HyperConnectionPreMix", "LayerNormalization"),
+            *("LinearAttention", "LinearAttentionGate", "MoEGroupRouter", "QEmbedLayerNormalization", "ScaledSiLU"),
+            *("SimplifiedLayerNormalization", "SkipGroupNorm", "SkipLayerNormalization"),
+            "SkipSimplifiedLayerNormalization",
+        ),
     },
     "microsoft_movement": {
         MICROSOFT: (
@@ -56,14 +57,6 @@ _SERVED: dict[str, dict[str, tuple[str, ...]]] = {
             *("GatherND", "GridSample", "Irfft", "IsAllFinite", "NGramRepeatBlock", "Pad", "Range", "Rfft", "SampleOp"),
             *("TorchEmbedding", "Trilu", "UnfoldTensor", "Unique", "WordConvEmbedding"),
         )
-    },
-    "microsoft_normalization": {
-        "": ("SimplifiedLayerNormalization",),  # ONNX Runtime writes it into ONNX's own domain as well
-        MICROSOFT: (
-            *("EmbedLayerNormalization", "GroupNorm", "LayerNormalization", "QEmbedLayerNormalization"),
-            *("SimplifiedLayerNormalization", "SkipGroupNorm", "SkipLayerNormalization"),
-            "SkipSimplifiedLayerNormalization",
-        ),
     },
     "microsoft_packed": {
         MICROSOFT: (

@@ -20,8 +20,7 @@ from opbuild.config import Config
 from opbuild.errors import OptionError, UnsupportedOperatorError
 from opbuild.frontend import microsoft_examples
 from opbuild.frontend.expansion import has_body
-from opbuild.frontend.onnx_examples import operator_types
-from opbuild.frontend.operator_examples import Example
+from opbuild.frontend.onnx_examples import Example, operator_types
 from opbuild.frontend.rewritten import LEARNED, MICROSOFT
 from opbuild.frontend.rewritten import REWRITES as REWRITTEN
 from opbuild.graph.passes import quantization

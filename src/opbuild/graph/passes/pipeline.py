@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from opbuild.graph.passes.asked import join_asked_again
 from opbuild.graph.passes.attention import fuse_attention
 from opbuild.graph.passes.batchnorm import fold_batchnorm
 from opbuild.graph.passes.beside import communicate_beside
 from opbuild.graph.passes.bounded import Bounded
-from opbuild.graph.passes.cleanup import eliminate_dead, remove_identities
+from opbuild.graph.passes.cleanup import eliminate_dead, join_asked_again, remove_identities
 from opbuild.graph.passes.decompose import decompose
 from opbuild.graph.passes.fold import DEQUANTIZE, Evaluate, fold
 from opbuild.graph.passes.fuse import fuse

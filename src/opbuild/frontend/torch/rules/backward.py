@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from opbuild.frontend.torch.promotion import category
 from opbuild.frontend.torch.registry import rule
 from opbuild.frontend.torch.rules.window import spread
-from opbuild.frontend.torch.writing import StepBuilder, Value
+from opbuild.frontend.torch.writing import StepBuilder, Value, category
 from opbuild.graph.gradients.rules import normalization, picking, window
 
 

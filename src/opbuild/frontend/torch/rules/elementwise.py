@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from opbuild.dtypes import NARROW_FLOATS
-from opbuild.frontend.torch.promotion import category, promoted
 from opbuild.frontend.torch.registry import RULES, rule
-from opbuild.frontend.torch.writing import StepBuilder, Value
+from opbuild.frontend.torch.writing import StepBuilder, Value, category, promoted
 
 
 def scaled(of: StepBuilder, value: Any, alpha: Any) -> Any:

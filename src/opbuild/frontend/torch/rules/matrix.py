@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.frontend.torch.promotion import category
 from opbuild.frontend.torch.registry import RULES, rule
-from opbuild.frontend.torch.writing import StepBuilder, Value
+from opbuild.frontend.torch.writing import StepBuilder, Value, category
 from opbuild.graph.extents import is_open
 
 

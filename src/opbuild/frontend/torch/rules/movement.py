@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from opbuild.frontend.torch.promotion import category, promoted
 from opbuild.frontend.torch.registry import RULES, rule
-from opbuild.frontend.torch.writing import StepBuilder, Value
+from opbuild.frontend.torch.writing import StepBuilder, Value, category, promoted
 from opbuild.graph.extents import is_open
 
 

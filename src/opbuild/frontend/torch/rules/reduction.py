@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from math import inf, prod
 from typing import Any
 
-from opbuild.frontend.torch.promotion import category
 from opbuild.frontend.torch.registry import RULES, rule
-from opbuild.frontend.torch.writing import StepBuilder, Value
+from opbuild.frontend.torch.writing import StepBuilder, Value, category
 from opbuild.graph.extents import is_open
 
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.frontend.torch.promotion import category
 from opbuild.frontend.torch.registry import RULES, rule
 from opbuild.frontend.torch.rules.movement import slice_
-from opbuild.frontend.torch.writing import StepBuilder, Value
+from opbuild.frontend.torch.writing import StepBuilder, Value, category
 from opbuild.graph.extents import is_open
 from opbuild.graph.resampling import places_of
 from opbuild.graph.types import Array, Node

@@ -6,13 +6,12 @@ from opbuild.graph.passes.rewriter import Rewrite
 from opbuild.platform.registry import Registry
 
 _SERVED: dict[str, tuple[str, ...]] = {
-    "axes": ("CumProd", "CumSum", "DFT"),
+    "axes": ("CumProd", "CumSum", "DFT", "STFT"),
     "einsum": ("Einsum",),
     "images": ("AffineGrid", "Col2Im", "ConvTranspose", "DeformConv", "MaxUnpool"),
     "selection": (
         *("CenterCropPad", "Dropout", "EyeLike", "Hardmax", "OneHot", "ReverseSequence", "TensorScatter", "Trilu"),
     ),
-    "signal": ("STFT",),
     "statistics": (
         *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin"),
         *("ReduceProd", "ReduceSum", "ReduceSumSquare", "BatchNormalization", "GlobalAveragePool", "GlobalMaxPool"),

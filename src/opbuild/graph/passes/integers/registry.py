@@ -77,9 +77,7 @@ class IntegerBuilder(PassBuilder):
 Rewrite = Callable[[IntegerBuilder], None]
 """Appends what computes a node, or raises ``KeptError`` before it has appended anything."""
 
-REWRITES: Registry[Rewrite] = Registry(
-    "rewrite", __package__, others=("convolutions", "elementwise", "products", "requantization")
-)
+REWRITES: Registry[Rewrite] = Registry("rewrite", __package__, others=("convolutions", "products", "requantization"))
 """What is written in the place of operators on quantised numbers, and of patterns of them."""
 
 rewrites = REWRITES.register
