@@ -371,8 +371,8 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
         Form(mode, (given(*SHAPE), _k([0, 0, 1, 1, 0, 0, 1, 1])), {"mode": mode})
         for mode in ("constant", "reflect", "edge", "wrap")
     ),
-    "QLinearConv": _one(given(2, 16, 8, 8), known(dtype="float32"), known(), known(16, 16, 3, 3), known(dtype="float32"),
-                        known(), known(dtype="float32"), known()),
+    "QLinearConv": _one(given(2, 16, 8, 8), known(dtype="float32"), known(), known(16, 16, 3, 3),
+                        known(dtype="float32"), known(), known(dtype="float32"), known()),
     "QLinearMatMul": _one(_ROWS, known(dtype="float32"), known(), known(16, 32), known(dtype="float32"), known(),
                           known(dtype="float32"), known()),
     **dict.fromkeys(("RandomNormal", "RandomUniform"), _one(shape=[2, 3], dtype=lambda dtype: ONNX_NUMBERS[dtype])),
