@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from opbuild.frontend.rewriting import Rewriting, writes
-from opbuild.frontend.rewritten import NCHWC
+from opbuild.frontend.rewritten import MICROSOFT, NCHWC, REWRITES
 from opbuild.graph.types import Node
 from opbuild.kernel.host import host_flags
 from opbuild.text.plural import counted
@@ -62,31 +62,29 @@ def activated(of: Rewriting, value: str, names: tuple[str, str, str]) -> str:
 
 
 @writes("FusedConv")
+@writes("Conv", domain=NCHWC)
 def _fused_conv(of: Rewriting) -> Sequence[Node]:
-    attrs = {name: of.attr(name, None) for name in CONV if name in of.node.attrs}
-    value = of("Conv", *of.node.inputs[:3], **attrs)
-    if of.has(3):
-        value = of("Add", value, of.input(3))
-    return of.finish(activated(of, value, ("", "", "")))
+    """A convolution, a sum, and an activation; those of domain ``com.microsoft.nchwc`` have weights in blocks."""
+    weights = _weights(of) if of.node.domain == NCHWC else of.input(1)
+    value = of("Conv", of.input(0), weights, *of.optional(2), **of.attributes(CONV))
+    return of.finish(activated(of, of.plus(value, 3), ("", "", "")))
 
 
 @writes("NhwcConv", "NhwcFusedConv")
 def _nhwc_conv(of: Rewriting) -> Sequence[Node]:
     rank = len(of.shape(0))
-    first, last = (0, rank - 1, *range(1, rank - 1)), (0, *range(2, rank), 1)
-    attrs = {name: of.attr(name, None) for name in CONV if name in of.node.attrs}
-    x = of("Transpose", of.input(0), perm=first)
-    value = of("Transpose", of("Conv", x, *of.node.inputs[1:3], **attrs), perm=last)
-    if of.has(3):
-        value = of("Add", value, of.input(3))
-    return of.finish(activated(of, value, ("", "", "")))
+    value = of("Conv", to_front(of, of.input(0), rank), *of.node.inputs[1:3], **of.attributes(CONV))
+    return of.finish(activated(of, of.plus(to_end(of, value, rank), 3), ("", "", "")))
 
 
 @writes("FusedGemm")
 def _fused_gemm(of: Rewriting) -> Sequence[Node]:
-    attrs = {name: of.attr(name, None) for name in ("alpha", "beta", "transA", "transB") if name in of.node.attrs}
-    value = of("Gemm", *of.node.inputs, **attrs)
+    value = of("Gemm", *of.node.inputs, **of.attributes(("alpha", "beta", "transA", "transB")))
     return of.finish(activated(of, value, ("activation_alpha", "activation_beta", "activation_gamma")))
+
+
+def _biased(of: Rewriting) -> str:
+    return of.plus(of.input(0), 1)
 
 
 @writes("FusedMatMul", "TransposeMatMul")
@@ -105,42 +103,11 @@ def _fused_matmul(of: Rewriting) -> Sequence[Node]:
     return of.finish(value if alpha == 1.0 else of("Mul", value, of.floats(alpha)))
 
 
-@writes("BiasGelu", "Gelu")
-def _gelu(of: Rewriting) -> Sequence[Node]:
-    """A GELU of an input, to which a second one is added first."""
-    return of.finish(of("Gelu", _biased(of), approximate="none"))
-
-
-@writes("FastGelu")
-def _fast_gelu(of: Rewriting) -> Sequence[Node]:
-    return of.finish(of("Gelu", _biased(of), approximate="tanh"))
-
-
-def _biased(of: Rewriting) -> str:
-    return of("Add", of.input(0), of.input(1)) if of.has(1) else of.input(0)
-
-
-@writes("GemmFastGelu")
-def _gemm_gelu(of: Rewriting) -> Sequence[Node]:
-    value = of("MatMul", of.input(0), of.input(1))
-    return of.finish(of("Gelu", of("Add", value, of.input(2)) if of.has(2) else value, approximate="tanh"))
-
-
 @writes("BiasSplitGelu")
 def _split_gelu(of: Rewriting) -> Sequence[Node]:
     """The first half of the last axis times the GELU of the second, after a bias."""
     left, right = of.several("Split", 2, of("Add", of.input(0), of.input(1)), axis=-1, num_outputs=2)
     return of.finish(of("Mul", left, of("Gelu", right)))
-
-
-@writes("BiasAdd")
-def _bias_add(of: Rewriting) -> Sequence[Node]:
-    return of.finish(of("Add", of("Add", of.input(0), of.input(1)), of.input(2)))
-
-
-@writes("QuickGelu")
-def _quick_gelu(of: Rewriting) -> Sequence[Node]:
-    return of.finish(_gated(of, of.input(0), float(of.attr("alpha", 1.702))))
 
 
 def _gated(of: Rewriting, value: str, alpha: float) -> str:
@@ -164,12 +131,6 @@ def _bias_softmax(of: Rewriting) -> Sequence[Node]:
     return of.finish(of.reshape(rows, shape))
 
 
-@writes("Tokenizer")
-def _tokenizer(of: Rewriting) -> Sequence[Node]:
-    of.write("Tokenizer", of.node.inputs, of.node.outputs, of.node.attrs, "opbuild")
-    return of.nodes
-
-
 POOL = ("auto_pad", "ceil_mode", "count_include_pad", "dilations", "kernel_shape", "pads", "strides")
 
 
@@ -189,10 +150,6 @@ def to_end(of: Rewriting, value: str, rank: int) -> str:
     return of("Transpose", value, perm=(0, *range(2, rank), 1))
 
 
-def _attributes(of: Rewriting, names: Sequence[str]) -> dict[str, object]:
-    return {name: of.attr(name, None) for name in names if name in of.node.attrs}
-
-
 @writes("ReorderInput", domain=NCHWC)
 def _reorder_input(of: Rewriting) -> Sequence[Node]:
     shape, last = of.shape(0), bool(of.attr("channels_last", 0))
@@ -209,15 +166,6 @@ def _reorder_output(of: Rewriting) -> Sequence[Node]:
     if channels != of.shape(0)[1]:
         value = of.slice(value, 1, 0, channels)
     return of.finish(to_end(of, value, rank) if of.attr("channels_last", 0) else value)
-
-
-@writes("Conv", domain=NCHWC)
-def _conv(of: Rewriting) -> Sequence[Node]:
-    bias = (of.input(2),) if of.has(2) else ()
-    value = of("Conv", of.input(0), _weights(of), *bias, **_attributes(of, CONV))
-    if of.has(3):
-        value = of("Add", value, of.input(3))
-    return of.finish(activated(of, value, ("", "", "")))
 
 
 def _weights(of: Rewriting) -> str:
@@ -244,11 +192,6 @@ def _weights(of: Rewriting) -> str:
     return of.reshape(of("Transpose", blocked, perm=order), (outputs, inputs, *size))
 
 
-@writes("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", domain=NCHWC)
-def _pool(of: Rewriting) -> Sequence[Node]:
-    return of.finish(of(of.node.op_type, of.input(0), **_attributes(of, POOL)))
-
-
 @writes("Upsample", domain=NCHWC)
 def _upsample(of: Rewriting) -> Sequence[Node]:
     attrs = {
@@ -258,3 +201,26 @@ def _upsample(of: Rewriting) -> Sequence[Node]:
     }
     scales = of.floats(tuple(map(float, of.attr("scales", ()))))
     return of.finish(of("Resize", of.input(0), "", scales, **attrs))
+
+
+REWRITES.register_all(
+    {
+        "BiasGelu Gelu": lambda of: of.finish(of("Gelu", _biased(of), approximate="none")),
+        "FastGelu": lambda of: of.finish(of("Gelu", _biased(of), approximate="tanh")),
+        "GemmFastGelu": lambda of: of.finish(
+            of("Gelu", of.plus(of("MatMul", of.input(0), of.input(1)), 2), approximate="tanh")
+        ),
+        "BiasAdd": lambda of: of.finish(of("Add", of("Add", of.input(0), of.input(1)), of.input(2))),
+        "QuickGelu": lambda of: of.finish(_gated(of, of.input(0), float(of.attr("alpha", 1.702)))),
+        "Tokenizer": lambda of: of.same("opbuild"),
+    },
+    MICROSOFT,
+)
+REWRITES.register_all(
+    {
+        "MaxPool AveragePool GlobalAveragePool GlobalMaxPool": lambda of: of.finish(
+            of(of.node.op_type, of.input(0), **of.attributes(POOL))
+        )
+    },
+    NCHWC,
+)

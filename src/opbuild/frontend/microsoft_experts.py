@@ -333,7 +333,7 @@ def _activated(of: Rewriting, value: str, linear: str = "") -> str:
     if kind not in ("relu", "gelu", "silu", "identity"):
         of.refuse(f"its activation {kind!r} is not served")
     if kind == "silu":
-        value = of("Mul", value, of("Sigmoid", value))
+        value = of.silu(value)
     elif kind != "identity":
         value = of("Relu", value) if kind == "relu" else of("Gelu", value, approximate="tanh")
     return of("Mul", value, linear) if linear else value

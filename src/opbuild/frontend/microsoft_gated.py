@@ -7,41 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from opbuild.frontend.rewriting import Rewriting, writes
+from opbuild.frontend.rewritten import MICROSOFT, REWRITES
 from opbuild.graph.types import Node
 
 
-@writes("SimplifiedLayerNormalization")
-@writes("SimplifiedLayerNormalization", domain="")
-def _rms_normalization(of: Rewriting) -> Sequence[Node]:
-    attrs = {"axis": of.attr("axis", -1), "epsilon": of.attr("epsilon", 1e-5)}
-    return of.finish(of("RMSNormalization", of.input(0), of.input(1), **attrs))
-
-
-@writes("LayerNormalization")
-def _layer_normalization(of: Rewriting) -> Sequence[Node]:
-    of.write("LayerNormalization", of.node.inputs, of.node.outputs, of.node.attrs)
-    return of.nodes
-
-
-@writes("SkipLayerNormalization")
-def _skip_normalization(of: Rewriting) -> Sequence[Node]:
-    """Normalise the sum of two inputs and a bias; the sum is the fourth output."""
-    total = _skipped(of, 4)
-    attrs = {"axis": -1, "epsilon": float(of.attr("epsilon", 1e-12))}
-    value = of("LayerNormalization", total, *of.node.inputs[2 : 4 if of.has(3) else 3], **attrs)
-    return of.finish(value, "", "", total)
-
-
-@writes("SkipSimplifiedLayerNormalization")
-def _skip_rms_normalization(of: Rewriting) -> Sequence[Node]:
-    total = _skipped(of, 3)
-    attrs = {"axis": -1, "epsilon": float(of.attr("epsilon", 1e-12))}
-    return of.finish(of("RMSNormalization", total, of.input(2), **attrs), "", "", total)
-
-
 def _skipped(of: Rewriting, bias: int) -> str:
-    total = of("Add", of.input(0), of.input(1))
-    return of("Add", total, of.input(bias)) if of.has(bias) else total
+    return of.plus(of("Add", of.input(0), of.input(1)), bias)
 
 
 @writes("EmbedLayerNormalization")
@@ -102,7 +73,7 @@ def _group_norm(of: Rewriting) -> Sequence[Node]:
     attrs = {"num_groups": int(of.attr("groups", 1)), "epsilon": float(of.attr("epsilon", 1e-5))}
     value = of("GroupNormalization", value, scale, bias, **attrs)
     if of.attr("activation", 0):
-        value = of("Mul", value, of("Sigmoid", value))
+        value = of.silu(value)
     value = of.cast(value, kind, "float32")
     if last:
         value = of("Transpose", value, perm=(0, *range(2, rank), 1))
@@ -126,20 +97,6 @@ def _sum_of_images(of: Rewriting, last: bool) -> str:
 
     total = of("Add", of.input(0), spread(3, *of.shape(3)[:1]))
     return of("Add", total, spread(4, 1)) if of.has(4) else total
-
-
-@writes("ScaledSiLU")
-def _scaled_silu(of: Rewriting) -> Sequence[Node]:
-    scale = of.cast(of.scalar(1), of.dtype(0), of.dtype(1)) if of.has(1) else of.floats(float(of.attr("alpha", 1.0)))
-    value = of("Mul", of.input(0), scale)
-    return of.finish(of("Mul", value, of("Sigmoid", value)))
-
-
-@writes("GatedAdd")
-def _gated_add(of: Rewriting) -> Sequence[Node]:
-    if of.has(3):
-        of.refuse("a gate that is projected is not served")
-    return of.finish(of("Add", of.input(0), of("Mul", of.input(1), of.input(2))))
 
 
 @writes("GatedRMSNorm")
@@ -217,16 +174,6 @@ def _decay_gate(of: Rewriting) -> Sequence[Node]:
     return of.finish(decay, rate)
 
 
-@writes("LinearAttention")
-def _linear_attention(of: Rewriting) -> Sequence[Node]:
-    """ONNX's operator with that name, which has no window of states."""
-    if of.attr("state_window", 0):
-        of.refuse("a window of states is not served")
-    attrs = {name: value for name, value in of.node.attrs.items() if name != "state_window"}
-    of.write("LinearAttention", of.node.inputs, of.node.outputs, attrs)
-    return of.nodes
-
-
 @writes("CausalConvWithState")
 def _causal_convolution(of: Rewriting) -> Sequence[Node]:
     """ONNX's operator with that name, which has one spatial axis, the last one."""
@@ -259,7 +206,7 @@ def _dilated(of: Rewriting) -> Sequence[Node]:
     bias = (of.input(2),) if of.has(2) else ()
     value = of("Conv", whole, of.input(1), *bias, group=channels, dilations=(apart,))
     if of.node.text("activation", "none") in ("silu", "swish"):
-        value = of("Mul", value, of("Sigmoid", value))
+        value = of.silu(value)
     kept = of.slice(whole, 2, length, length + carried)
     return of.finish(back(value, length), back(kept, carried))
 
@@ -315,3 +262,49 @@ def _outside(of: Rewriting, values: str, count: int) -> str:
     zero, one = (of.constant(np.array(number, np.int32)) for number in (0, 1))
     none, all_ = of("Expand", zero, of("Shape", values)), of("Expand", one, of("Shape", places))
     return of("Equal", of("ScatterElements", none, places, all_, axis=1), zero)
+
+
+@writes("ScaledSiLU")
+def _scaled_silu(of: Rewriting) -> Sequence[Node]:
+    scale = of.cast(of.scalar(1), of.dtype(0), of.dtype(1)) if of.has(1) else of.floats(float(of.attr("alpha", 1.0)))
+    return of.finish(of.silu(of("Mul", of.input(0), scale)))
+
+
+@writes("GatedAdd")
+def _gated_add(of: Rewriting) -> Sequence[Node]:
+    if of.has(3):
+        of.refuse("a gate that is projected is not served")
+    return of.finish(of("Add", of.input(0), of("Mul", of.input(1), of.input(2))))
+
+
+@writes("LinearAttention")
+def _linear_attention(of: Rewriting) -> Sequence[Node]:
+    """ONNX's operator with that name, which has no window of states."""
+    if of.attr("state_window", 0):
+        of.refuse("a window of states is not served")
+    attrs = {name: value for name, value in of.node.attrs.items() if name != "state_window"}
+    of.write("LinearAttention", of.node.inputs, of.node.outputs, attrs)
+    return of.nodes
+
+
+@writes("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
+def _skip_normalization(of: Rewriting) -> Sequence[Node]:
+    """Normalise the sum of two inputs and a bias; the sum is the fourth output."""
+    is_plain = of.node.op_type == "SkipLayerNormalization"
+    total = _skipped(of, 4 if is_plain else 3)
+    attrs = {"axis": -1, "epsilon": float(of.attr("epsilon", 1e-12))}
+    if is_plain:
+        value = of("LayerNormalization", total, of.input(2), *of.optional(3), **attrs)
+    else:
+        value = of("RMSNormalization", total, of.input(2), **attrs)
+    return of.finish(value, "", "", total)
+
+
+@writes("SimplifiedLayerNormalization")
+@writes("SimplifiedLayerNormalization", domain="")
+def _rms_normalization(of: Rewriting) -> Sequence[Node]:
+    attrs = {"axis": of.attr("axis", -1), "epsilon": of.attr("epsilon", 1e-5)}
+    return of.finish(of("RMSNormalization", of.input(0), of.input(1), **attrs))
+
+
+REWRITES.register_all({"LayerNormalization": lambda of: of.same()}, MICROSOFT)

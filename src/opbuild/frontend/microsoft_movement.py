@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from opbuild.frontend.rewriting import Rewriting, writes
+from opbuild.frontend.rewritten import MICROSOFT, REWRITES
 from opbuild.graph.types import Node
 
 
@@ -34,22 +35,6 @@ def _trilu(of: Rewriting) -> Sequence[Node]:
 def _expand_dims(of: Rewriting) -> Sequence[Node]:
     axis = of.reshape(of.cast(of.input(1), "int64", of.dtype(1)), (1,))
     return of.finish(of("Unsqueeze", of.input(0), axis))
-
-
-@writes("GatherND")
-def _gather_nd(of: Rewriting) -> Sequence[Node]:
-    return of.finish(of("GatherND", of.input(0), of.cast(of.input(1), "int64", of.dtype(1))))
-
-
-@writes("TorchEmbedding")
-def _embedding(of: Rewriting) -> Sequence[Node]:
-    """Rows of a table; what is said of padding is for training."""
-    return of.finish(of("Gather", of.input(0), of.input(1), axis=0))
-
-
-@writes("SampleOp")
-def _sample(of: Rewriting) -> Sequence[Node]:
-    return of.finish(of.input(0))
 
 
 @writes("Unique")
@@ -169,10 +154,9 @@ def _clamped(of: Rewriting, places: str, far: int, extent: int) -> str:
 @writes("ConvTransposeWithDynamicPads")
 def _padded_conv_transpose(of: Rewriting) -> Sequence[Node]:
     """ConvTranspose whose pads are an input."""
-    names = ("auto_pad", "dilations", "group", "kernel_shape", "output_padding", "strides")
-    attrs = {name: of.attr(name, None) for name in names if name in of.node.attrs}
+    attrs = of.attributes(("auto_pad", "dilations", "group", "kernel_shape", "output_padding", "strides"))
     attrs |= {"pads": of.ints_in(2)} if of.has(2) else {}
-    return of.finish(of("ConvTranspose", of.input(0), of.input(1), *((of.input(3),) if of.has(3) else ()), **attrs))
+    return of.finish(of("ConvTranspose", of.input(0), of.input(1), *of.optional(3), **attrs))
 
 
 @writes("WordConvEmbedding")
@@ -240,3 +224,13 @@ def _real_transform(of: Rewriting) -> Sequence[Node]:
     found = of("DFT", whole, "", of.number(-2), inverse=1)
     real = of("Squeeze", of("Slice", found, of.ints(0), of.ints(1), of.ints(-1)), of.ints(-1))
     return of.finish(of("Mul", real, of.floats(2 * count - 2)))
+
+
+REWRITES.register_all(
+    {
+        "GatherND": lambda of: of.finish(of("GatherND", of.input(0), of.cast(of.input(1), "int64", of.dtype(1)))),
+        "TorchEmbedding": lambda of: of.finish(of("Gather", of.input(0), of.input(1), axis=0)),
+        "SampleOp": lambda of: of.finish(of.input(0)),
+    },
+    MICROSOFT,
+)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from opbuild.frontend.rewriting import Rewriting, writes
+from opbuild.frontend.rewritten import MICROSOFT, REWRITES
 from opbuild.graph.types import Node
 
 FP4 = (0.0, 5.208333333e-03, 0.66666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25)
@@ -59,7 +60,7 @@ def _matmul_nbits(of: Rewriting) -> Sequence[Node]:
     if not of.has(4):
         weights = of.slice(of.reshape(weights, (n, blocks * block)), 1, 0, k)
     product = of("MatMul", of.input(0), of("Transpose", weights, perm=(1, 0)))
-    return of.finish(of("Add", product, of.input(5)) if of.has(5) else product)
+    return of.finish(of.plus(product, 5))
 
 
 def _nothing(of: Rewriting, n: int) -> str:
@@ -117,11 +118,6 @@ def _reduce_mean(of: Rewriting) -> Sequence[Node]:
     return of.finish(of("QuantizeLinear", mean, of.input(3), zero))
 
 
-@writes("MulInteger")
-def _multiply(of: Rewriting) -> Sequence[Node]:
-    return of.finish(of("Mul", _moved(of, 0), _moved(of, 2)))
-
-
 def _moved(of: Rewriting, index: int) -> str:
     wide = of.cast(of.input(index), "int32")
     return of("Sub", wide, of.cast(of.input(index + 1), "int32")) if of.has(index + 1) else wide
@@ -132,11 +128,6 @@ def _reduce_sum(of: Rewriting) -> Sequence[Node]:
     wide = of.cast(of.input(0), "int32" if of.dtype(0) == "int8" else "uint32")
     axes = of.ints(*map(int, of.attr("axes", ())))
     return of.finish(of("ReduceSum", wide, axes, keepdims=int(of.attr("keepdims", 1))))
-
-
-@writes("MatMulInteger16")
-def _matmul_integer16(of: Rewriting) -> Sequence[Node]:
-    return of.finish(of("MatMul", *(of.cast(of.input(index), "int32") for index in (0, 1))))
 
 
 @writes("GatherBlockQuantized")
@@ -229,3 +220,12 @@ def _dynamic_quantize_lstm(of: Rewriting) -> Sequence[Node]:
     others = [of.input(index) if of.has(index) else "" for index in range(3, 8)]
     of.write("LSTM", (of.input(0), *weights, *others), of.node.outputs, of.node.attrs)
     return of.nodes
+
+
+REWRITES.register_all(
+    {
+        "MulInteger": lambda of: of.finish(of("Mul", _moved(of, 0), _moved(of, 2))),
+        "MatMulInteger16": lambda of: of.finish(of("MatMul", *(of.cast(of.input(i), "int32") for i in (0, 1)))),
+    },
+    MICROSOFT,
+)

@@ -146,7 +146,28 @@ class Rewriting(NodeBuilder):
         count = index + 1
         return Call(self.node, [self.input(index).type] * count, [self.known(self.input(index))] * count).ints(index)
 
+    def optional(self, *indices: int) -> tuple[str, ...]:
+        """Return inputs as far as they are there."""
+        return tuple(self.node.inputs[index] for index in indices if self.has(index))
+
+    def attributes(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return those of some attributes that the node has."""
+        return {name: self.node.attrs[name] for name in names if name in self.node.attrs}
+
     # What is often written
+
+    def same(self, domain: str = "", **attrs: Any) -> Sequence[Node]:
+        """Write the operator of another domain with that name, with all that the node has, or with other attributes."""
+        self.write(self.node.op_type, self.node.inputs, self.node.outputs, attrs or self.node.attrs, domain)
+        return self.nodes
+
+    def plus(self, value: str, index: int) -> Value:
+        """Return a value with an input added to it, if that is there."""
+        return self("Add", value, self.input(index)) if self.has(index) else self.value(value)
+
+    def silu(self, value: str) -> Value:
+        """Return a value times its sigmoid."""
+        return self("Mul", value, self("Sigmoid", value))
 
     def floats(self, value: Any) -> Value:
         """Return a constant of the element type of the first input that has floats."""
