@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from opbuild.errors import InvalidModelError
 from opbuild.graph.graph_builder import NodeBuilder, Scope
 from opbuild.graph.indices import DOMAIN, HINT, LOSSES, Bounds, bounds_of, outside
@@ -39,7 +41,8 @@ def _ignored(node: Node, bounds: Bounds) -> int | None:
 
 
 def _looked_at(of: NodeBuilder, bounds: Bounds, ignored: int | None) -> Node:
-    given, attrs = of.input(bounds.input), {"counts": bounds.counts, "negative": bounds.negative}
+    given = of.input(bounds.input)
+    attrs: dict[str, Any] = {"counts": bounds.counts, "negative": bounds.negative}
     if ignored is None:
         looked = of(IN_RANGE, given, domain=DOMAIN, **attrs)
     else:

@@ -6,7 +6,7 @@ is what ONNX Runtime computes, as the exporters rely on it. Text stays: the host
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -17,6 +17,7 @@ from opbuild.frontend.post_transforms import LOGISTIC, NAMES, NONE, PROBIT
 from opbuild.frontend.rewriting import Rewriting, Scope, writes
 from opbuild.frontend.rewritten import LEARNED
 from opbuild.graph.breaks import HOST_VALUE
+from opbuild.graph.graph_builder import Value
 from opbuild.graph.indices import DOMAIN
 from opbuild.graph.label_tables import as_texts, label_table
 from opbuild.graph.passes.infer import is_text
@@ -33,12 +34,19 @@ class Learned(Rewriting):
         super().__init__(node, scope)
         self._kinds: dict[str, str] = {}
 
-    def __call__(self, op_type: str, *inputs: str, **attrs: Any) -> str:
-        """Write an operator with one output of its first input's type, and return that output's name."""
-        name = super().__call__(op_type, *inputs, **attrs)
-        if inputs[0] in self._kinds:
-            self._kinds[name] = self._kinds[inputs[0]]
-        return name
+    def write(
+        self,
+        op_type: str,
+        inputs: Sequence[str | None],
+        outputs: Sequence[str | None],
+        attrs: Mapping[str, Any],
+        domain: str = "",
+    ) -> tuple[Value, ...]:
+        """Write an operator; its outputs are of its first input's type unless they are cast."""
+        found = super().write(op_type, inputs, outputs, attrs, domain)
+        kind = self._kinds.get(inputs[0] or "") if inputs else None
+        self._kinds.update({} if kind is None else dict.fromkeys(found, kind))
+        return found
 
     def choice(self, name: str, default: str, known: Sequence[str]) -> str:
         """Return an attribute that is one of some words.
@@ -56,9 +64,11 @@ class Learned(Rewriting):
         """What becomes of scores."""
         return self.choice("post_transform", NONE, NAMES)
 
-    def cast(self, value: str, dtype: str, given: str = "") -> str:
+    def cast(self, value: str, dtype: str, given: str = "") -> Value:
         """Return a value in another element type."""
-        return self._of_kind(super().cast(value, dtype, given), dtype)
+        found = super().cast(value, dtype, given)
+        self._kinds[found] = dtype
+        return found
 
     def as_float(self, value: str, dtype: str = "") -> str:
         """Return a value as float32."""
@@ -88,7 +98,7 @@ class Learned(Rewriting):
         """Return whether an input has one dimension."""
         return len(self.shape(index)) == 1
 
-    def like(self, value: str, numbers: Any) -> str:
+    def like(self, value: str, numbers: Any) -> Value:
         """Return constants of float32 in the element type of a value that ``wide`` or ``as_float`` returned."""
         kind = self._kinds.get(value, FLOAT)
         return self.constant(np.asarray(numbers, FLOAT).astype(kind))
@@ -139,7 +149,7 @@ def transformed(of: Learned, scores: str, count: int) -> str:
     return post_transforms.transformed(of, of.transform, scores) if is_changed else scores
 
 
-def of_two(of: Learned, score: str) -> str:
+def of_two(of: Learned, score: str) -> Value:
     """Return the scores of two classes after the node's post_transform, given the second one's."""
     if of.transform == LOGISTIC:
         return of("Sigmoid", of("Concat", of("Neg", score), score, axis=1))
@@ -165,11 +175,11 @@ def support_regressor(of: Learned) -> Sequence[Node]:
     """
     x, count = of.rows(of.wide(0)), int(of.attr("n_supports", 0))
     if count:
-        kernels = _kernels(of, x, of.matrix("support_vectors", count))
+        kernels: str = _kernels(of, x, of.matrix("support_vectors", count))
         weights = of.matrix("coefficients", 1)
     else:
         kernels, weights = of.wide_of(x), of.matrix("coefficients", 1)
-    value = of("MatMul", kernels, of.constant(weights.T.astype(WIDE)))
+    value: str = of("MatMul", kernels, of.constant(weights.T.astype(WIDE)))
     value = of.cast(of("Add", value, of.constant(np.array(of.attr("rho", (0.0,))[:1], WIDE))), FLOAT)
     if of.attr("one_class", 0):
         sign = [of.constant(np.array(each, FLOAT)) for each in (1.0, -1.0)]
@@ -219,7 +229,7 @@ def _linear(of: Learned, x: str, labels: Array) -> Sequence[Node]:
     return classified(of, place, labels, transformed(of, scores, len(labels)))
 
 
-def _two(of: Learned, scores: str) -> str:
+def _two(of: Learned, scores: str) -> Value:
     """Return the scores of two classes, given the one that tells them apart."""
     return of("Concat", of("Neg", scores), scores, axis=1) if of.transform == "NONE" else of_two(of, scores)
 
@@ -262,7 +272,7 @@ def _pair_weights(coefficients: Array, counts: Sequence[int], pairs: Sequence[tu
     return columns
 
 
-def _weighted(of: Learned, kernels: str, columns: Sequence[Column], count: int) -> str:
+def _weighted(of: Learned, kernels: str, columns: Sequence[Column], count: int) -> Value:
     """Return the score of each pair; a kernel that is not a number spoils only those that it counts for."""
     if of.choice("kernel_type", "LINEAR", KERNELS) != "POLY" or _degree(of).is_integer():
         weights = np.zeros((count, len(columns)), WIDE)
@@ -289,7 +299,7 @@ def _most_votes(of: Learned, scores: str, classes: int, pairs: Sequence[tuple[in
     return of("ArgMax", votes, axis=1, keepdims=0)
 
 
-def _probabilities(of: Learned, scores: str, classes: int, pairs: Sequence[tuple[int, int]]) -> str:
+def _probabilities(of: Learned, scores: str, classes: int, pairs: Sequence[tuple[int, int]]) -> Value:
     """Return the probabilities of classes that agree best with those of pairs."""
     slopes, offsets = (np.array(of.attr(name, ()), FLOAT)[: len(pairs)] for name in ("prob_a", "prob_b"))
     if not len(slopes) == len(offsets) == len(pairs):

@@ -15,9 +15,11 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 from opbuild.frontend.rewriting import Rewriting, writes
 from opbuild.frontend.rewritten import MICROSOFT, NCHWC, REWRITES
+from opbuild.graph.graph_builder import Value
 from opbuild.graph.types import Node
 from opbuild.kernel.host import host_flags
 from opbuild.text.plural import counted
@@ -48,8 +50,9 @@ def activated(of: Rewriting, value: str, names: tuple[str, str, str]) -> str:
     if not kind:
         return value
     if kind in _PARAMETERS:
-        attrs = dict(zip(_PARAMETERS[kind], listed, strict=False)) if listed else named
-        return of(kind, value, **{name: attrs[name] for name in _PARAMETERS[kind] if name in attrs})
+        attrs: dict[str, Any] = dict(zip(_PARAMETERS[kind], listed, strict=False)) if listed else named
+        attrs = {name: attrs[name] for name in _PARAMETERS[kind] if name in attrs}
+        return of(kind, value, **attrs)
     if kind == "Clip":
         return of("Clip", value, *map(of.floats, listed))
     if kind == "QuickGelu":
@@ -83,7 +86,7 @@ def _fused_gemm(of: Rewriting) -> Sequence[Node]:
     return of.finish(activated(of, value, ("activation_alpha", "activation_beta", "activation_gamma")))
 
 
-def _biased(of: Rewriting) -> str:
+def _biased(of: Rewriting) -> Value:
     return of.plus(of.input(0), 1)
 
 
@@ -110,7 +113,7 @@ def _split_gelu(of: Rewriting) -> Sequence[Node]:
     return of.finish(of("Mul", left, of("Gelu", right)))
 
 
-def _gated(of: Rewriting, value: str, alpha: float) -> str:
+def _gated(of: Rewriting, value: str, alpha: float) -> Value:
     scaled = value if alpha == 1 else of("Mul", value, of.floats(alpha))
     return of("Mul", value, of("Sigmoid", scaled))
 
@@ -140,12 +143,12 @@ def channels_of_block() -> int:
     return 16 if "avx512f" in host_flags() or platform.machine() == "aarch64" else 8
 
 
-def to_front(of: Rewriting, value: str, rank: int) -> str:
+def to_front(of: Rewriting, value: str, rank: int) -> Value:
     """Write that channels, which are last, come second."""
     return of("Transpose", value, perm=(0, rank - 1, *range(1, rank - 1)))
 
 
-def to_end(of: Rewriting, value: str, rank: int) -> str:
+def to_end(of: Rewriting, value: str, rank: int) -> Value:
     """Write that channels, which are second, come last."""
     return of("Transpose", value, perm=(0, *range(2, rank), 1))
 
@@ -168,7 +171,7 @@ def _reorder_output(of: Rewriting) -> Sequence[Node]:
     return of.finish(to_end(of, value, rank) if of.attr("channels_last", 0) else value)
 
 
-def _weights(of: Rewriting) -> str:
+def _weights(of: Rewriting) -> Value:
     """Return the weights of a convolution without blocks.
 
     They lie in blocks of outputs, and within these of inputs, unless a convolution reads what has no blocks, or each of
@@ -194,7 +197,7 @@ def _weights(of: Rewriting) -> str:
 
 @writes("Upsample", domain=NCHWC)
 def _upsample(of: Rewriting) -> Sequence[Node]:
-    attrs = {
+    attrs: dict[str, Any] = {
         "mode": of.node.text("mode", "nearest"),
         "coordinate_transformation_mode": of.node.text("coordinate_transformation_mode", "asymmetric"),
         "nearest_mode": "floor",

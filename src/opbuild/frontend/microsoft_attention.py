@@ -8,6 +8,7 @@ from math import sqrt
 import numpy as np
 
 from opbuild.frontend.rewriting import Rewriting, writes
+from opbuild.graph.graph_builder import Value
 from opbuild.graph.types import Node
 from opbuild.platform.records import dataclass, field
 
@@ -49,7 +50,7 @@ class Heads:
     sink: str = ""
     scores: str = ""
 
-    def attend(self, scale: float, softcap: float = 0.0, hidden: float = -np.inf) -> str:
+    def attend(self, scale: float, softcap: float = 0.0, hidden: float = -np.inf) -> Value:
         """Write the attention and return ``(batch, length, heads * value_size)``; ``hidden``: a hidden key's score."""
         of, groups = self.of, self.groups
         query, value, key = self.query, self.value, of("Transpose", self.key, perm=(0, 1, 3, 2))
@@ -72,7 +73,7 @@ class Heads:
             result = of("Transpose", result, perm=(0, 3, 1, 2, 4) if groups else (0, 2, 1, 3))
         return of.reshape(result, (self.batch, self.length, self.count * self.value_size))
 
-    def _shares(self, scores: str) -> str:
+    def _shares(self, scores: str) -> Value:
         """Write the softmax of scores, of which a sink takes its share."""
         if not self.sink:
             return self.of("Softmax", scores, axis=-1)
@@ -120,14 +121,14 @@ class Heads:
         self.shown = of("Less", of.steps(total), of.reshape(counts, (length, 1)))
 
 
-def split_heads(of: Rewriting, value: str, batch: int, length: int, heads: int, size: int) -> str:
+def split_heads(of: Rewriting, value: str, batch: int, length: int, heads: int, size: int) -> Value:
     """Write ``(batch, length, heads * size)`` as ``(batch, heads, length, size)``."""
     return of("Transpose", of.reshape(value, (batch, length, heads, size)), perm=(0, 2, 1, 3))
 
 
 def rotated(
     of: Rewriting, value: str, shape: Sequence[int], tables: Sequence[str], places: str, *, part: int, interleaved: bool
-) -> str:
+) -> Value:
     """Write the rotation of pairs of elements by the angles of their places, as ONNX's RotaryEmbedding defines it.
 
     Args:
@@ -139,14 +140,14 @@ def rotated(
         part: How many of the elements of a head are rotated, the first.
         interleaved: Whether neighbours are a pair, not elements half a part away.
     """
-    places = of.in_range(places, tables[0].shape[0])
+    places = of.in_range(places, of.value(tables[0]).shape[0])
     cosine, sine = (of("Unsqueeze", of("Gather", table, places, axis=0), of.ints(1)) for table in tables)
     return turned(of, value, shape, (cosine, sine), part=part, interleaved=interleaved)
 
 
 def turned(
     of: Rewriting, value: str, shape: Sequence[int], angles: Sequence[str], *, part: int, interleaved: bool
-) -> str:
+) -> Value:
     """Write the rotation of pairs of elements by angles.
 
     Args:
@@ -167,10 +168,11 @@ def turned(
         first, second = (of.slice(moved, 3, i * half, (i + 1) * half) for i in (0, 1))
     one = of("Sub", of("Mul", first, cosine), of("Mul", second, sine))
     other = of("Add", of("Mul", first, sine), of("Mul", second, cosine))
+    parts = [one, other]
     if interleaved:
         joined = of("Concat", *(of("Unsqueeze", each, of.ints(4)) for each in (one, other)), axis=4)
-        one, other = of.reshape(joined, (*whole, part)), ""
-    return of("Concat", *filter(None, (one, other, rest)), axis=3) if other or rest else one
+        parts = [of.reshape(joined, (*whole, part))]
+    return of("Concat", *parts, *filter(None, (rest,)), axis=3) if len(parts) > 1 or rest else parts[0]
 
 
 @writes("Attention")
@@ -344,14 +346,14 @@ def _grouped_query_attention(of: Rewriting) -> Sequence[Node]:
     return of.finish(own.attend(float(of.attr("scale", 0.0)), float(of.attr("softcap", 0.0)), filled), *present)
 
 
-def _normalized(of: Rewriting, value: str, side: str) -> str:
+def _normalized(of: Rewriting, value: str, side: str) -> Value:
     """Write the RMS normalization of each head of queries or of keys."""
     epsilon = of.attr(f"{side}_norm_epsilon", of.attr("qk_norm_epsilon", 1e-6))
     weight = of.input(14 if side == "q" else 15)
     return of("RMSNormalization", value, weight, axis=-1, epsilon=float(epsilon))
 
 
-def _with_cache(of: Rewriting, key: str, value: str, past: int, before: str) -> tuple[int, str, str]:
+def _with_cache(of: Rewriting, key: str, value: str, past: int, before: str) -> tuple[int, Value, Value]:
     """Return how many keys there are with those of earlier calls, and the keys and values.
 
     The cache is as long as what it holds, or it has room for more; the latter where every new key fits into it. Each
@@ -383,14 +385,14 @@ def _with_cache(of: Rewriting, key: str, value: str, past: int, before: str) -> 
     return total, key, value
 
 
-def _of_groups(of: Rewriting, index: int, groups: int) -> str:
+def _of_groups(of: Rewriting, index: int, groups: int) -> Value:
     """Write an input ``(batch, heads, length, total)`` so that heads which share keys are an axis; 1 head is all."""
     batch, heads, length, total = of.shape(index, 4)
     split = (1, 1) if heads == 1 else (groups, heads // groups)
     return of.reshape(of.input(index), (batch, *split, *(() if length == 1 else (length,)), total))
 
 
-def _shown(of: Rewriting, steps: str, total: int, heads: Sequence[int]) -> str:
+def _shown(of: Rewriting, steps: str, total: int, heads: Sequence[int]) -> Value:
     """Write which keys a query sees: none that there are not yet, none after it, and none before its window.
 
     Args:
@@ -451,7 +453,7 @@ def _packed_parts(of: Rewriting, size: int) -> list[str]:
     return [of.slice(of.input(0), 2, index * size, (index + 1) * size) for index in range(3)]
 
 
-def _one_row(of: Rewriting, value: str, index: int, heads: int) -> str:
+def _one_row(of: Rewriting, value: str, index: int, heads: int) -> Value:
     """Write what one token is, ``(batch, 1, heads * size)``, as ``(batch, heads, 1, size)``; ``index``: its bias."""
     batch, _, hidden = of.shape(0)
     hidden = hidden if of.has(1) else hidden // 3
@@ -482,7 +484,7 @@ def _hide_keys(of: Rewriting, own: Heads) -> None:
         own.added.append(of.input(4))
 
 
-def _beam_rows(of: Rewriting, earlier: str) -> str:
+def _beam_rows(of: Rewriting, earlier: str) -> Value:
     """Write in which row of the buffer each earlier key of a beam is, for every element of it."""
     batches, beams, room = of.shape(9, 3)
     first = of.reshape(of("Mul", of.steps(batches), of.ints(beams)), (batches, 1, 1))
@@ -507,7 +509,7 @@ def _rotary_embedding(of: Rewriting) -> Sequence[Node]:
     return of.finish(_turned_heads(of, (cosine, sine), part))
 
 
-def _turned_heads(of: Rewriting, angles: Sequence[str], part: int) -> str:
+def _turned_heads(of: Rewriting, angles: Sequence[str], part: int) -> Value:
     """Write the rotation of an input, whose heads may lie side by side."""
     shape, value, interleaved = of.shape(0, 3, 4), of.input(0), bool(of.attr("interleaved", 0))
     if len(shape) == 4:

@@ -14,6 +14,7 @@ import numpy as np
 
 from opbuild.frontend.rewriting import Rewriting, writes
 from opbuild.graph.extents import is_open
+from opbuild.graph.graph_builder import Value
 from opbuild.graph.types import Array, Node
 from opbuild.platform.records import dataclass
 
@@ -42,7 +43,7 @@ def float_weights(of: Rewriting, index: int, bias: int) -> Weights:
     return _batch(of, _wide(of, index), bias)
 
 
-def _wide(of: Rewriting, index: int) -> str:
+def _wide(of: Rewriting, index: int) -> Value:
     return of.input(index) if of.dtype(index) == "float32" else of("Cast", of.input(index), to=1)
 
 
@@ -147,7 +148,7 @@ def _packed(points: Array, rows: int, blocks: int, bits: int) -> Array:
     return full[:, :blocks].reshape(-1) if bits == 8 else (full[:, ::2] | full[:, 1::2] << 4).reshape(-1)
 
 
-def _dequantized(of: Rewriting, index: int, zeros: int, bits: int) -> str:
+def _dequantized(of: Rewriting, index: int, zeros: int, bits: int) -> Value:
     """Write the weights as floats."""
     experts, rows, columns, block = _size(of, index, bits)
     blocks = columns // block if block else 1
@@ -163,7 +164,7 @@ def _dequantized(of: Rewriting, index: int, zeros: int, bits: int) -> str:
     return of.reshape(of("Mul", of("Sub", numbers, middle), scales), (experts, rows, columns))
 
 
-def _unpacked(of: Rewriting, packed: str, bits: int) -> str:
+def _unpacked(of: Rewriting, packed: str, bits: int) -> Value:
     """Write the numbers in bytes as floats, with an axis more, whose last ones lie in the highest bits."""
     steps = np.array([2.0**-shift for shift in range(0, 8, bits)], np.float32)
     shifted = of("Floor", of("Mul", of("Unsqueeze", of("Cast", packed, to=1), of.ints(-1)), of.constant(steps)))
@@ -211,7 +212,7 @@ def _mix(of: Rewriting, layers: dict[int, Weights], *, quantized: bool) -> Seque
     places, shares = _quantized_route(of, count) if quantized else _route(of, count)
     of_few = not is_open((tokens,)) and tokens * count < experts and not _are_apart(layers)
     if of_few:
-        found = _gathered(of, x, layers, places, shares)
+        found: str = _gathered(of, x, layers, places, shares)
     else:
         none = of("ConstantOfShape", of.ints(tokens, experts), value=np.zeros(1, np.float32))
         chosen = of("ScatterElements", none, places, shares, axis=1)
@@ -237,11 +238,11 @@ def _top(of: Rewriting, scores: str, count: int) -> tuple[str, str]:
     return of("Sub", of.ints(experts - 1), places), best
 
 
-def _scores(of: Rewriting, index: int) -> str:
+def _scores(of: Rewriting, index: int) -> Value:
     return of.input(index) if of.dtype(index) == "float32" else of("Cast", of.input(index), to=FLOAT32)
 
 
-def _part(of: Rewriting, shares: str) -> str:
+def _part(of: Rewriting, shares: str) -> Value:
     """Return shares of which all of a token are 1."""
     return of("Div", shares, of("ReduceSum", shares, of.ints(1), keepdims=1))
 
@@ -263,7 +264,7 @@ def _quantized_route(of: Rewriting, count: int) -> tuple[str, str]:
     return places, _unless_small(of, shares)
 
 
-def _unless_small(of: Rewriting, shares: str) -> str:
+def _unless_small(of: Rewriting, shares: str) -> Value:
     least, none = (of.constant(np.array(value, np.float32)) for value in (LEAST_WEIGHT, 0.0))
     return of("Where", of("Greater", shares, least), shares, none)
 
@@ -295,19 +296,19 @@ def _one(of: Rewriting, x: str, layers: dict[int, Weights], expert: int) -> str:
     return _both(of, x, layers, product)
 
 
-def _weighed(of: Rewriting, value: str, shares: str) -> str:
+def _weighed(of: Rewriting, value: str, shares: str) -> Value:
     """Return values times their shares; nothing of what has none, which may be infinite."""
     none = of.constant(np.array(0.0, np.float32))
     return of("Where", of("Greater", shares, none), of("Mul", value, shares), none)
 
 
-def _batched(of: Rewriting, x: str, layers: dict[int, Weights], chosen: str) -> str:
+def _batched(of: Rewriting, x: str, layers: dict[int, Weights], chosen: str) -> Value:
     shares = of("Unsqueeze", of("Transpose", chosen, perm=(1, 0)), of.ints(2))
     every = _every(of, of("Unsqueeze", x, of.ints(0)), layers)
     return of("ReduceSum", _weighed(of, every, shares), of.ints(0), keepdims=0)
 
 
-def _gathered(of: Rewriting, x: str, layers: dict[int, Weights], places: str, shares: str) -> str:
+def _gathered(of: Rewriting, x: str, layers: dict[int, Weights], places: str, shares: str) -> Value:
     tokens, count = of.shape(1)[0], int(of.attr("k", 1))
     rows = of.constant(np.repeat(np.arange(tokens), count))
     each = of("Unsqueeze", of("Gather", x, rows, axis=0), of.ints(1))
@@ -339,7 +340,7 @@ def _activated(of: Rewriting, value: str, linear: str = "") -> str:
     return of("Mul", value, linear) if linear else value
 
 
-def _gate(of: Rewriting, value: str, linear: str) -> str:
+def _gate(of: Rewriting, value: str, linear: str) -> Value:
     fusion = int(of.attr("swiglu_fusion", 0))
     if not linear:
         value, linear = _halves(of, value, fusion)

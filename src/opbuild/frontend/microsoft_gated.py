@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from opbuild.frontend.rewriting import Rewriting, writes
 from opbuild.frontend.rewritten import MICROSOFT, REWRITES
+from opbuild.graph.graph_builder import Value
 from opbuild.graph.types import Node
 
 
-def _skipped(of: Rewriting, bias: int) -> str:
+def _skipped(of: Rewriting, bias: int) -> Value:
     return of.plus(of("Add", of.input(0), of.input(1)), bias)
 
 
@@ -27,12 +29,12 @@ def _embed_layer_normalization(of: Rewriting) -> Sequence[Node]:
     total = of("Add", total, places)
     if of.has(1):
         total = of("Add", total, of("Gather", of.input(4), of.in_range(of.input(1), of.shape(4)[0]), axis=0))
-    attrs = {"axis": -1, "epsilon": float(of.attr("epsilon", 1e-12))}
+    attrs: dict[str, Any] = {"axis": -1, "epsilon": float(of.attr("epsilon", 1e-12))}
     value = of("LayerNormalization", total, of.input(5), of.input(6), **attrs)
     return of.finish(value, _lengths(of, 7, batch), total)
 
 
-def _lengths(of: Rewriting, mask: int, batch: int) -> str:
+def _lengths(of: Rewriting, mask: int, batch: int) -> Value:
     """Return how many tokens each batch has, 0 if there is no mask."""
     if not of.has(mask):
         return of.constant(np.zeros(batch, np.int32))
@@ -54,7 +56,7 @@ def _quantized_embed_layer_normalization(of: Rewriting) -> Sequence[Node]:
     total = of("Add", total, of.slice(rows(3, "", 9, 14), 0, 0, length))
     if of.has(1):
         total = of("Add", total, rows(4, of.input(1), 10, 15))
-    attrs = {"axis": -1, "epsilon": float(of.attr("epsilon", 1e-12))}
+    attrs: dict[str, Any] = {"axis": -1, "epsilon": float(of.attr("epsilon", 1e-12))}
     value = of("LayerNormalization", total, rows(5, "", 11, 16), rows(6, "", 12, 17), **attrs)
     return of.finish(value, _lengths(of, 7, batch))
 
@@ -70,7 +72,7 @@ def _group_norm(of: Rewriting) -> Sequence[Node]:
         of.cast(value, "float32", kind),
         *(of.cast(of.input(i), "float32", of.dtype(i)) for i in (1, 2)),
     )
-    attrs = {"num_groups": int(of.attr("groups", 1)), "epsilon": float(of.attr("epsilon", 1e-5))}
+    attrs: dict[str, Any] = {"num_groups": int(of.attr("groups", 1)), "epsilon": float(of.attr("epsilon", 1e-5))}
     value = of("GroupNormalization", value, scale, bias, **attrs)
     if of.attr("activation", 0):
         value = of.silu(value)
@@ -80,7 +82,7 @@ def _group_norm(of: Rewriting) -> Sequence[Node]:
     return of.finish(value, total) if of.node.op_type == "SkipGroupNorm" else of.finish(value)
 
 
-def _sum_of_images(of: Rewriting, last: bool) -> str:
+def _sum_of_images(of: Rewriting, last: bool) -> Value:
     """Return an image plus another one, or a number for each of its channels, plus a bias."""
     shape = of.shape(0)
     ones = (1,) * (len(shape) - 2)
@@ -157,7 +159,7 @@ def _post_mix(of: Rewriting) -> Sequence[Node]:
     return of.finish(of.cast(total, of.dtype(0), "float32"))
 
 
-def _gates(of: Rewriting, index: int, shape: tuple[int, ...]) -> str:
+def _gates(of: Rewriting, index: int, shape: tuple[int, ...]) -> Value:
     """Return gates of branches or of their features so that they broadcast to ``(..., C, H)``."""
     own, value = of.shape(index), of.cast(of.input(index), "float32", of.dtype(index))
     if len(own) == len(shape):
@@ -182,7 +184,7 @@ def _causal_convolution(of: Rewriting) -> Sequence[Node]:
         of.refuse("windows of states and more than one spatial axis are not served")
     if of.attr("dilation", 1) != 1 or of.attr("channels_last", 0):
         return _dilated(of)
-    attrs = {"activation": of.node.text("activation", "none")}
+    attrs: dict[str, Any] = {"activation": of.node.text("activation", "none")}
     of.write("CausalConvWithState", of.node.inputs, of.node.outputs, attrs)
     return of.nodes
 
@@ -256,7 +258,7 @@ def _group_router(of: Rewriting) -> Sequence[Node]:
     return of.finish(of.cast(found, kind, "float32"))
 
 
-def _outside(of: Rewriting, values: str, count: int) -> str:
+def _outside(of: Rewriting, values: str, count: int) -> Value:
     """Return which values of each row are not among so many of the greatest."""
     _, places = of.several("TopK", 2, values, of.ints(count), axis=1)
     zero, one = (of.constant(np.array(number, np.int32)) for number in (0, 1))
@@ -282,7 +284,7 @@ def _linear_attention(of: Rewriting) -> Sequence[Node]:
     """ONNX's operator with that name, which has no window of states."""
     if of.attr("state_window", 0):
         of.refuse("a window of states is not served")
-    attrs = {name: value for name, value in of.node.attrs.items() if name != "state_window"}
+    attrs: dict[str, Any] = {name: value for name, value in of.node.attrs.items() if name != "state_window"}
     of.write("LinearAttention", of.node.inputs, of.node.outputs, attrs)
     return of.nodes
 
@@ -292,7 +294,7 @@ def _skip_normalization(of: Rewriting) -> Sequence[Node]:
     """Normalise the sum of two inputs and a bias; the sum is the fourth output."""
     is_plain = of.node.op_type == "SkipLayerNormalization"
     total = _skipped(of, 4 if is_plain else 3)
-    attrs = {"axis": -1, "epsilon": float(of.attr("epsilon", 1e-12))}
+    attrs: dict[str, Any] = {"axis": -1, "epsilon": float(of.attr("epsilon", 1e-12))}
     if is_plain:
         value = of("LayerNormalization", total, of.input(2), *of.optional(3), **attrs)
     else:
@@ -303,7 +305,7 @@ def _skip_normalization(of: Rewriting) -> Sequence[Node]:
 @writes("SimplifiedLayerNormalization")
 @writes("SimplifiedLayerNormalization", domain="")
 def _rms_normalization(of: Rewriting) -> Sequence[Node]:
-    attrs = {"axis": of.attr("axis", -1), "epsilon": of.attr("epsilon", 1e-5)}
+    attrs: dict[str, Any] = {"axis": of.attr("axis", -1), "epsilon": of.attr("epsilon", 1e-5)}
     return of.finish(of("RMSNormalization", of.input(0), of.input(1), **attrs))
 
 

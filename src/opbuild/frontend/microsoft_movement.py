@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from opbuild.frontend.rewriting import Rewriting, writes
 from opbuild.frontend.rewritten import MICROSOFT, REWRITES
+from opbuild.graph.graph_builder import Value
 from opbuild.graph.types import Node
 
 
@@ -63,7 +65,10 @@ def _unfold(of: Rewriting) -> Sequence[Node]:
 def _grid_sample(of: Rewriting) -> Sequence[Node]:
     modes = {"bilinear": "linear", "bicubic": "cubic", "nearest": "nearest"}
     mode = of.node.text("mode", "bilinear")
-    attrs = {"padding_mode": of.node.text("padding_mode", "zeros"), "align_corners": int(of.attr("align_corners", 0))}
+    attrs: dict[str, Any] = {
+        "padding_mode": of.node.text("padding_mode", "zeros"),
+        "align_corners": int(of.attr("align_corners", 0)),
+    }
     return of.finish(of("GridSample", of.input(0), of.input(1), mode=modes.get(mode, mode), **attrs))
 
 
@@ -81,7 +86,7 @@ def _block_repeated(of: Rewriting) -> Sequence[Node]:
     return of.finish(of("ScatterElements", of.input(1), following, limits, axis=1, reduction="min"))
 
 
-def _limits(of: Rewriting, shape: tuple[int, ...], size: int) -> str:
+def _limits(of: Rewriting, shape: tuple[int, ...], size: int) -> Value:
     """Return minus infinity for tokens behind a run that the last tokens would repeat, infinity for others."""
     batch, length = shape
     count = length - size + 1
@@ -133,7 +138,7 @@ def _crop(of: Rewriting) -> Sequence[Node]:
     return of.finish(of("Where", shown, result, of.floats(float(of.attr("extrapolation_value", 0.0)))))
 
 
-def _places(of: Rewriting, first: str, last: str, extent: int, count: int) -> str:
+def _places(of: Rewriting, first: str, last: str, extent: int, count: int) -> Value:
     """Return where the elements of each box lie along an axis of an image, ``(boxes, count)``."""
     scale = of.floats(extent - 1)
     if count == 1:
@@ -142,11 +147,11 @@ def _places(of: Rewriting, first: str, last: str, extent: int, count: int) -> st
     return of("Add", of("Mul", first, scale), of("Mul", of.floats(np.arange(count)), step))
 
 
-def _within(of: Rewriting, places: str, extent: int) -> str:
+def _within(of: Rewriting, places: str, extent: int) -> Value:
     return of("And", of("GreaterOrEqual", places, of.floats(0)), of("LessOrEqual", places, of.floats(extent - 1)))
 
 
-def _clamped(of: Rewriting, places: str, far: int, extent: int) -> str:
+def _clamped(of: Rewriting, places: str, far: int, extent: int) -> Value:
     moved = of("Add", places, of.floats(far))
     return of.cast(of("Min", of("Max", moved, of.floats(0)), of.floats(extent - 1)), "int64")
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from opbuild.frontend.rewriting import Rewriting, writes
 from opbuild.graph.breaks import HOST_VALUE
+from opbuild.graph.graph_builder import Value
 from opbuild.graph.types import Node
 
 
@@ -37,19 +39,19 @@ def _hash(of: Rewriting) -> Sequence[Node]:
     return of.finish(state if of.attr("positive", 1) else of.bits(state, "uint32", "int32"))
 
 
-def _mixed(of: Rewriting, word: str) -> str:
+def _mixed(of: Rewriting, word: str) -> Value:
     return of("Mul", _rotated(of, of("Mul", word, _word(of, 0xCC9E2D51)), 15), _word(of, 0x1B873593))
 
 
-def _rotated(of: Rewriting, value: str, bits: int) -> str:
+def _rotated(of: Rewriting, value: str, bits: int) -> Value:
     return of("BitwiseOr", _shifted(of, value, bits, "LEFT"), _shifted(of, value, 32 - bits, "RIGHT"))
 
 
-def _shifted(of: Rewriting, value: str, bits: int, direction: str) -> str:
+def _shifted(of: Rewriting, value: str, bits: int, direction: str) -> Value:
     return of("BitShift", value, _word(of, bits), direction=direction)
 
 
-def _word(of: Rewriting, value: int) -> str:
+def _word(of: Rewriting, value: int) -> Value:
     return of.constant(np.array(value, np.uint32))
 
 
@@ -75,7 +77,7 @@ def _hash_rows(of: Rewriting) -> Sequence[Node]:
     return of.finish(found, of.slice(whole, 1, length, length + most - 1))
 
 
-def before_all(of: Rewriting, end: int) -> str:
+def before_all(of: Rewriting, end: int) -> Value:
     """Return the filler before the first token: the input that is the token at an end, else a number."""
     return of.scalar(end) if of.has(end) else of.constant(np.array(of.attr("pad_id", 0), of.dtype(0)))
 
@@ -104,7 +106,7 @@ def until_reset(of: Rewriting, runs: Sequence[str], segments: Sequence[str], fil
     return found
 
 
-def hashes(of: Rewriting, runs: Sequence[str], offsets: int) -> str:
+def hashes(of: Rewriting, runs: Sequence[str], offsets: int) -> Value:
     """Return the hashes of runs, a column for each length and head; ``offsets`` is the place of what is added."""
     heads, found = int(of.attr("n_head_per_ngram", 1)), list[str]()
     mixed = ""
@@ -146,7 +148,7 @@ class Packed:
         self.own = of("Min", own, of.ints(self.count - 1))
         self.places = of("Sub", steps, of("Gather", self.begins, self.own, axis=0))
 
-    def rows(self, sequences: str, places: str, carried: int) -> str:
+    def rows(self, sequences: str, places: str, carried: int) -> Value:
         """Return the rows of places in sequences, in a table of what was carried over and of all tokens.
 
         Args:
@@ -161,7 +163,7 @@ class Packed:
         outside = of("Add", of("Add", first, of.ints(carried)), places)
         return of("Where", of("Less", places, of.ints(0)), outside, inside)
 
-    def filled(self, value: str) -> str:
+    def filled(self, value: str) -> Value:
         """Return tokens as ``(count, tokens, ...)``, each sequence filled up with zeros."""
         of = self.of
         steps = of("Add", of.reshape(self.begins, (self.count, 1)), of.steps(self.tokens))
@@ -169,31 +171,31 @@ class Packed:
         found = of("Gather", value, of("Min", steps, of.number(self.tokens - 1)), axis=0)
         return of("Where", of("Unsqueeze", inside, of.ints(2, 3)), found, of.constant(np.zeros(1, np.float32)))
 
-    def taken(self, value: str) -> str:
+    def taken(self, value: str) -> Value:
         """Return the tokens of sequences that were filled up, one behind the other."""
         of = self.of
         rows = of("Add", of("Mul", self.own, of.number(self.tokens)), self.places)
         return of("Gather", value, rows, axis=0)
 
-    def window(self, back: Sequence[int], carried: int) -> str:
+    def window(self, back: Sequence[int], carried: int) -> Value:
         """Return the rows ``(tokens, len(back))`` of what lies so many places before each token."""
         of = self.of
         places = of("Sub", of.reshape(self.places, (self.tokens, 1)), of.ints(*back))
         return self.rows(of.reshape(self.own, (self.tokens, 1)), places, carried)
 
-    def last(self, carried: int) -> str:
+    def last(self, carried: int) -> Value:
         """Return the rows ``(count, carried)`` of the last tokens of each sequence."""
         of = self.of
         places = of("Add", of.reshape(self.lengths, (self.count, 1)), of.ints(*range(-carried, 0)))
         return self.rows(of.reshape(of.steps(self.count), (self.count, 1)), places, carried)
 
-    def captured(self, index: int, capacity: int) -> str:
+    def captured(self, index: int, capacity: int) -> Value:
         """Return which of the first tokens of each sequence are asked for, ``(count, capacity)``."""
         of = self.of
         wanted = of.cast(of.input(index), "int64", of.dtype(index))
         return of("Less", of.ints(*range(capacity)), of.reshape(of("Min", wanted, self.lengths), (self.count, 1)))
 
-    def first(self, capacity: int, back: Sequence[int], carried: int) -> str:
+    def first(self, capacity: int, back: Sequence[int], carried: int) -> Value:
         """Return the rows ``(count, capacity, len(back))`` of what lies before the first tokens of each sequence."""
         of = self.of
         last = of.reshape(of("Sub", self.lengths, of.ints(1)), (self.count, 1, 1))
@@ -299,12 +301,12 @@ class _Tokens:
             query, key = self._normal(query), self._normal(key)
         self.query, self.key, self.value = self._shared(query), self._shared(key), value
 
-    def flat(self, index: int, *shape: int) -> str:
+    def flat(self, index: int, *shape: int) -> Value:
         """Return an input in float32 with one axis of tokens."""
         of = self.of
         return of.reshape(of.cast(of.input(index), "float32", of.dtype(index)), (-1, *shape))
 
-    def _normal(self, value: str) -> str:
+    def _normal(self, value: str) -> Value:
         of = self.of
         squares = of("ReduceSumSquare", value, of.ints(2), keepdims=1)
         return of("Div", value, of("Sqrt", of("Add", squares, of.constant(np.array(_EPSILON, np.float32)))))
@@ -317,7 +319,7 @@ class _Tokens:
         repeated = of("Expand", of("Unsqueeze", value, of.ints(2)), of.ints(1, 1, times, 1))
         return of.reshape(repeated, (-1, self.values, self.size))
 
-    def decay(self) -> str:
+    def decay(self) -> Value:
         """Return the logarithm of what stays of a state, ``(tokens, values, 1 or size)``."""
         of, kind = self.of, self.of.node.text("gate_activation", "none")
         depth = 1 if len(of.shape(_DECAY)) == len(self.lead) + 1 else self.size
@@ -339,7 +341,7 @@ class _Tokens:
         bound = of.constant(np.array(of.attr("gate_lower_bound", -5.0), np.float32))
         return of("Mul", bound, of("Sigmoid", of("Mul", rate, value)))
 
-    def beta(self) -> str:
+    def beta(self) -> Value:
         """Return how much of what is new is taken, ``(tokens, values, 1)``."""
         value = self.flat(_BETA, self.values, 1)
         return self.of("Sigmoid", value) if self.of.node.text("beta_activation", "none") == "sigmoid" else value
@@ -360,7 +362,11 @@ def _gated_delta(of: Rewriting) -> Sequence[Node]:
         given = [packed.filled(each) if each else "" for each in given]
     query, key, value, decay, beta = (of.reshape(each, (batch, length, -1)) if each else "" for each in given)
     state = of("Transpose", of.input(_STATE), perm=(0, 1, 3, 2)) if of.has(_STATE) else ""
-    attrs = {"q_num_heads": tokens.values, "kv_num_heads": tokens.values, "scale": float(of.attr("scale", 0.0))}
+    attrs: dict[str, Any] = {
+        "q_num_heads": tokens.values,
+        "kv_num_heads": tokens.values,
+        "scale": float(of.attr("scale", 0.0)),
+    }
     found, state = of.several("LinearAttention", 2, query, key, value, state, decay, beta, update_rule=rule, **attrs)
     found = of.reshape(found, (batch * length, tokens.values * tokens.width))
     if packed:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from opbuild.frontend.rewriting import Rewriting, writes
 from opbuild.frontend.rewritten import MICROSOFT, REWRITES
+from opbuild.graph.graph_builder import Value
 from opbuild.graph.types import Node
 
 FP4 = (0.0, 5.208333333e-03, 0.66666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25)
@@ -63,13 +65,13 @@ def _matmul_nbits(of: Rewriting) -> Sequence[Node]:
     return of.finish(of.plus(product, 5))
 
 
-def _nothing(of: Rewriting, n: int) -> str:
+def _nothing(of: Rewriting, n: int) -> Value:
     """Return the product with weights that are left out: zeros, or the bias."""
     row = of.input(5) if of.has(5) else of.constant(np.zeros(n, of.dtype(0)))
     return of("Expand", row, of.ints(*of.shape(0)[:-1], n))
 
 
-def _zero_points(of: Rewriting, n: int, blocks: int, bits: int) -> str:
+def _zero_points(of: Rewriting, n: int, blocks: int, bits: int) -> Value:
     """Return the zero points of all blocks, ``(n, blocks)``, in the type of the left operand."""
     kind = of.dtype(0)
     if not of.has(3):
@@ -102,7 +104,7 @@ def _matmul_bnb4(of: Rewriting) -> Sequence[Node]:
 @writes("QuantizeLinear", "DequantizeLinear")
 def _linear(of: Rewriting) -> Sequence[Node]:
     """The operator of ONNX with that name, which has more element types."""
-    attrs = {"axis": int(of.attr("axis", 1))}
+    attrs: dict[str, Any] = {"axis": int(of.attr("axis", 1))}
     if len(of.shape(0)) <= attrs["axis"]:
         attrs = {}  # there is one scale
     of.write(of.node.op_type, of.node.inputs, of.node.outputs, attrs)
@@ -118,7 +120,7 @@ def _reduce_mean(of: Rewriting) -> Sequence[Node]:
     return of.finish(of("QuantizeLinear", mean, of.input(3), zero))
 
 
-def _moved(of: Rewriting, index: int) -> str:
+def _moved(of: Rewriting, index: int) -> Value:
     wide = of.cast(of.input(index), "int32")
     return of("Sub", wide, of.cast(of.input(index + 1), "int32")) if of.has(index + 1) else wide
 
@@ -193,7 +195,7 @@ class _Gathered:
         shape = (*own[:axis], *indices, *own[axis + 1 :])
         if own[axis] == 1 and of.shape(0)[axis] != 1:
             return of.reshape(of.input(index), (*own[:axis], *(1,) * len(indices), *own[axis + 1 :]))
-        value = of.input(index)
+        value: str = of.input(index)
         whole = {"int4": "int8", "uint4": "uint8"}.get(of.dtype(index))
         value = of("Gather", of.cast(value, whole) if whole else value, self.places, axis=axis)
         value = unpacked(of, value, shape, bits)

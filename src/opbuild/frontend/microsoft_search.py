@@ -364,7 +364,7 @@ def _behind_encoder(
     spread = [of("Gather", each, rows, axis=0) for each in (encoded[1:] if begins_there else encoded)]
     caches = spread[1 : 1 + 2 * layers] if begins_there else [past] * 2 * layers
     state = State(sequences, following, mask, caches, sequences, following, begin_beams(of, choice, sequences))
-    fixed = dict(zip(names[first + 2 * layers :], spread[-2 * layers :], strict=True))
+    fixed = dict[str, str](zip(names[first + 2 * layers :], spread[-2 * layers :], strict=True))
     fixed |= {names[1]: mask} if sees_prompt else {}
     fixed |= {names[first - 1]: spread[0]} if has_hidden else {}
     decoder = Decoder(block, names[0], names[first : first + 2 * layers], fixed=fixed)

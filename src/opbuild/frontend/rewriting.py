@@ -260,7 +260,7 @@ class Untyped:
 
     def append(self, node: Node) -> None:
         """Raise: nodes are collected elsewhere."""
-        return self._unknown(node.name)
+        self._unknown(node.name)
 
     def bounded_value(self, name: str, least: int) -> int | None:
         """Raise: nothing is known of extents."""

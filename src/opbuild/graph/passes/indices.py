@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from opbuild.graph.extents import Extent
+from opbuild.graph.graph_builder import Value
 from opbuild.graph.indices import DOMAIN, Bounds, bounds_of, is_check
 from opbuild.graph.passes.rewriter import NewGraph, PassBuilder
 from opbuild.graph.types import IN_RANGE, Array, Graph, Node
@@ -33,7 +34,7 @@ def _key(counts: Sequence[int]) -> Hashable:
     return tuple(each.polynomial if isinstance(each, Extent) else each for each in counts)
 
 
-def in_range(of: PassBuilder, name: str, counts: tuple[int, ...], negative: bool = False) -> str:
+def in_range(of: PassBuilder, name: str, counts: tuple[int, ...], negative: bool = False) -> Value:
     """Append what refuses indices that a node reads; return their name behind it."""
     return of(IN_RANGE, name, domain=DOMAIN, counts=counts, negative=negative)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from opbuild.dtypes import UNSATURATED
+from opbuild.graph.graph_builder import Value
 from opbuild.graph.passes.rewriter import KeptError, NewGraph, PassBuilder, Rewrite, rewritten
 from opbuild.graph.quantized import FLOAT, dequantized, quantized, wide
 from opbuild.graph.types import Array, Graph
@@ -67,7 +68,7 @@ def _dynamic(of: PassBuilder) -> None:
     of.elementwise((x, scale, zero), quantized(("div", arg(0), arg(1)), arg(2), "uint8"), output)
 
 
-def _whole(of: PassBuilder, x: str, reduction: str) -> str:
+def _whole(of: PassBuilder, x: str, reduction: str) -> Value:
     """Return the least or the greatest element, found row by row first, which is divided among tasks."""
     if len(of.types[x].shape) > 1:
         last = of.constant(np.array([-1], np.int64))
@@ -110,7 +111,7 @@ def _spread(of: PassBuilder, names: tuple[str, str, str], expression: Expression
         of.reshaped(inside, shape, output)
 
 
-def _repeated(of: PassBuilder, name: str, axis: int, places: Array) -> str:
+def _repeated(of: PassBuilder, name: str, axis: int, places: Array) -> Value:
     """Return one value for each element of an axis from one for each block; ``places`` has each element's block."""
     if name in of.constants:
         return of.constant(of.constants[name].take(places, axis), name=f"{name}/repeated")

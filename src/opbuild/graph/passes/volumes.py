@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from opbuild.graph.graph_builder import Value
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.rewriter import KeptError, NewGraph, PassBuilder
@@ -79,7 +80,7 @@ def _convolution(of: PassBuilder, follower: Node | None) -> None:
     slices = _slices(of, x, group, (starts, result[2], strides[0]))
     folded = of.reshape(of.transpose(weights, (0, 2, 1, 3, 4)), (outputs, taps * inputs, *kernel))
     bias = (of.input(2),) if of.has(2) else ()
-    flat = of(
+    flat: str = of(
         "Conv",
         slices,
         folded,
@@ -146,7 +147,7 @@ def _transposed(of: PassBuilder, follower: Node | None) -> None:
     of.transpose(deep, (0, 2, 1, 3, 4), target)
 
 
-def _slices(of: PassBuilder, x: str, group: int, walk: tuple[Sequence[int], int, int]) -> str:
+def _slices(of: PassBuilder, x: str, group: int, walk: tuple[Sequence[int], int, int]) -> Value:
     """Return an image for each output depth: the channels of each group of all slices that its taps read.
 
     Args:
@@ -178,5 +179,5 @@ def _activated(of: PassBuilder, flat: str, follower: Node | None) -> tuple[str, 
     """Return the result with what follows applied, and the name of the value that is to be assigned."""
     if follower is None:
         return flat, of.outputs[0]
-    found = of.scope.add(follower, follower.op_type, (flat, *follower.inputs[1:]), **follower.attrs)
+    found = of.scope.at(follower)(follower.op_type, flat, *follower.inputs[1:], **follower.attrs)
     return found, follower.outputs[0]

@@ -78,8 +78,8 @@ def test_a_convolutions_gradients_are_those_of_torch(name: str, dtype: str) -> N
 
     def write(of: Any, dy: Any, x: Any, w: Any) -> Any:
         return (
-            window.convolution_data(of, dy, w, x.shape, **attrs),
-            window.convolution_weight(of, x, dy, w.shape, **attrs),
+            window.convolution_data(of, dy, w, x.shape, window.Window(**attrs)),
+            window.convolution_weight(of, x, dy, w.shape, window.Window(**attrs)),
             window.channel_sums(of, dy),
         )
 
@@ -98,8 +98,8 @@ def test_a_transposed_convolutions_gradients_are_those_of_torch(options: dict[st
 
     def write(of: Any, dy: Any, x: Any, w: Any) -> Any:
         return (
-            window.transposed_data(of, dy, w, x.shape, **attrs),
-            window.transposed_weight(of, x, dy, w.shape, **attrs),
+            window.transposed_data(of, dy, w, x.shape, window.Window(**attrs)),
+            window.convolution_weight(of, dy, x, w.shape, window.Window(**attrs)),
         )
 
     given = (each.astype(dtype) for each in (dy, x, w))

@@ -30,19 +30,8 @@ def convolution_backward(
     """The gradients of a convolution's data, weights and bias, those that are wanted."""
     count = len(weight.shape) - 2
     _require(of, x, count)
-    attrs: dict[str, Any] = {
-        "strides": spread(strides, count),
-        "pads": spread(padding, count) * 2,
-        "dilations": spread(dilations, count),
-        "group": groups,
-    }
-    of_data = window.transposed_data if transposed else window.convolution_data
-    of_weight = window.transposed_weight if transposed else window.convolution_weight
-    return (
-        of_data(of, dy, weight, x.shape, **attrs) if wanted[0] else None,
-        of_weight(of, x, dy, weight.shape, **attrs) if wanted[1] else None,
-        window.channel_sums(of, dy) if wanted[2] else None,
-    )
+    sliding = window.Window(spread(strides, count), spread(padding, count) * 2, spread(dilations, count), groups)
+    return window.convolution_gradients(of, x, weight, dy, sliding, wanted, transposed=transposed)
 
 
 @rule("max_pool2d_with_indices_backward.default", "max_pool3d_with_indices_backward.default")

@@ -48,23 +48,6 @@ def _logical(op_type: str) -> Callable[..., Value]:
     return write
 
 
-RULES.register_all(
-    {
-        "mean.default": _reduction("ReduceMean"),
-        "sum.default sum.dim_IntList": _reduction("ReduceSum"),
-        "prod.default prod.dim_int": _reduction("ReduceProd"),
-        "amax.default max.default": _reduction("ReduceMax"),
-        "amin.default min.default": _reduction("ReduceMin"),
-        "cumsum.default": _running("CumSum"),
-        "cumprod.default": _running("CumProd"),
-        "any.default any.dim any.dims": _logical("ReduceMax"),
-        "all.default all.dim all.dims": _logical("ReduceMin"),
-        "var.correction": lambda of, *args, **kwargs: var_mean(of, *args, **kwargs)[0],
-    },
-    domain="aten",
-)
-
-
 @rule("mean.dim")
 def mean(of: StepBuilder, x: Value, axes: Sequence[int] | None = None, keep: bool = False, **_: Any) -> Value:
     """The mean of some dimensions; that of images is what torch writes for pooling to one element."""
@@ -157,3 +140,22 @@ def extreme_and_place(of: StepBuilder, x: Value, axis: int, keep: bool = False) 
         return x, of.constant(0, "int64")
     where = of(place, x, axis=of.axis(axis, len(x.shape)), keepdims=int(keep))
     return reduced(of, kind, x, axis, keep), where
+
+
+RULES.register_all(
+    {
+        "mean.default": _reduction("ReduceMean"),
+        "sum.default sum.dim_IntList": _reduction("ReduceSum"),
+        "prod.default prod.dim_int": _reduction("ReduceProd"),
+        "amax.default max.default": _reduction("ReduceMax"),
+        "amin.default min.default": _reduction("ReduceMin"),
+        "cumsum.default": _running("CumSum"),
+        "cumprod.default": _running("CumProd"),
+        "any.default any.dim any.dims": _logical("ReduceMax"),
+        "all.default all.dim all.dims": _logical("ReduceMin"),
+        "var.correction": lambda of, x, axes=None, correction=None, keepdim=False: var_mean(
+            of, x, axes, correction, keepdim
+        )[0],
+    },
+    domain="aten",
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -117,7 +118,7 @@ def scatter(call: Call) -> Parts:
 
 def _scattered(call: Call, data: Value, updates: Value, how: str = "none") -> Value:
     """Return other data with other updates at the same places."""
-    attrs = {"axis": call.axis(0, len(data.shape))} if call.node.op_type == "ScatterElements" else {}
+    attrs: dict[str, Any] = {"axis": call.axis(0, len(data.shape))} if call.node.op_type == "ScatterElements" else {}
     return call.of(call.node.op_type, data, call.input(1), updates, reduction=how, **attrs)
 
 

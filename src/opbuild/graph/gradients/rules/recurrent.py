@@ -252,7 +252,6 @@ FIRST_STATE, FIRST_CELL = 5, 6
 """The inputs that are states; the others are x, W, R, B, lengths and, last, an LSTM's peepholes."""
 
 
-@gradient("RNN", "GRU", "LSTM")
 def recurrent(call: Call, *, apart: bool = False) -> Sequence[Value | None]:
     """Differentiate a layer; directions of other activations are differentiated one after the other.
 
@@ -278,6 +277,9 @@ def recurrent(call: Call, *, apart: bool = False) -> Sequence[Value | None]:
         else:
             found.append(call.of("Concat", first, second, axis=axes.get(index, 0)))
     return found
+
+
+gradient("RNN", "GRU", "LSTM")(recurrent)
 
 
 def _differentiated(call: Call, layout: Layout, apart: bool) -> Parts:

@@ -22,15 +22,29 @@ from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.shape_rules_window import transposed_range, window_pads
 from opbuild.graph.types import Array
 from opbuild.graph.windows import Axis
-
-__all__ = ["channel_sums", "convolution_data", "convolution_weight", "transposed_data", "transposed_weight"]
-
+from opbuild.platform.records import NamedTuple
 
 MOST_DIMENSIONS = 3
 """Spatial dimensions from which on there are no kernels of convolutions themselves."""
 
 GROUP_CHANNELS = 16
 """What channels of a group are a multiple of where the gradient of its weights has a kernel: those of a block."""
+
+
+class Window(NamedTuple):
+    """How the taps of a convolution slide.
+
+    Attributes:
+        strides: Of each spatial axis, as the others.
+        pads: Beginnings, then ends.
+        dilations: Positions from one tap to the next.
+        group: Groups of channels.
+    """
+
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    dilations: tuple[int, ...]
+    group: int = 1
 
 
 def _is_served(dy: Value, rank: int, group: int) -> bool:
@@ -50,11 +64,7 @@ def convolution_data(
     dy: Value,
     w: Value,
     shape: Sequence[int],
-    *,
-    strides: Sequence[int],
-    pads: Sequence[int],
-    dilations: Sequence[int],
-    group: int,
+    window: Window,
 ) -> Value:
     """Return the gradient of a convolution's data.
 
@@ -63,14 +73,11 @@ def convolution_data(
         dy: The gradient of its output, (N, O, ...).
         w: Its weights, (O, I / group, ...).
         shape: The shape of its data, (N, I, ...).
-        strides: Of each spatial axis, as the others.
-        pads: Beginnings, then ends.
-        dilations: Positions from one tap to the next.
-        group: Groups of channels.
+        window: How its taps slide.
     """
     if is_empty(dy, w):
         return filled(of, 0.0, dy.dtype, shape)
-    rank = len(shape) - 2
+    rank, (strides, pads, dilations, group) = len(shape) - 2, window
     taps = w if _is_served(dy, rank, group) else _taps_at_least(of, w, strides, dilations)
     before, after, beyond = [], [], []
     for axis in range(rank):
@@ -80,7 +87,7 @@ def convolution_data(
         before.append(left)
         after.append(max(right, 0))
         beyond.append(max(-right, 0))
-    attrs: dict[str, Any] = {"strides": tuple(strides), "dilations": tuple(dilations), "group": group}
+    attrs: dict[str, Any] = {"strides": strides, "dilations": dilations, "group": group}
     return of("ConvTranspose", dy, taps, pads=(*before, *after), output_padding=tuple(beyond), **attrs)
 
 
@@ -100,11 +107,7 @@ def convolution_weight(
     x: Value,
     dy: Value,
     shape: Sequence[int],
-    *,
-    strides: Sequence[int],
-    pads: Sequence[int],
-    dilations: Sequence[int],
-    group: int,
+    window: Window,
 ) -> Value:
     """Return the gradient of a convolution's weights.
 
@@ -113,18 +116,15 @@ def convolution_weight(
         x: Its data, (N, I, ...).
         dy: The gradient of its output, (N, O, ...).
         shape: The shape of its weights, (O, I / group, ...).
-        strides: Of each spatial axis, as the others.
-        pads: Beginnings, then ends.
-        dilations: Positions from one tap to the next.
-        group: Groups of channels.
+        window: How its taps slide.
     """
     if is_empty(x, dy):
         return filled(of, 0.0, dy.dtype, shape)
-    attrs: dict[str, Any] = {"strides": tuple(strides), "pads": tuple(pads), "dilations": tuple(dilations)}
-    if _is_summed(dy, shape[1], len(shape) - 2, group):
-        attrs |= {"kernel_shape": tuple(shape[2:]), **({"group": group} if group > 1 else {})}
-        return of("ConvWeightGradient", x, dy, domain="opbuild", **attrs)
-    return _weight_by_product(of, x, dy, shape, **attrs, group=group)
+    if not _is_summed(dy, shape[1], len(shape) - 2, window.group):
+        return _weight_by_product(of, x, dy, shape, window)
+    attrs: dict[str, Any] = {"strides": window.strides, "pads": window.pads, "dilations": window.dilations}
+    attrs |= {"kernel_shape": tuple(shape[2:]), **({"group": window.group} if window.group > 1 else {})}
+    return of("ConvWeightGradient", x, dy, domain="opbuild", **attrs)
 
 
 def _weight_by_product(
@@ -132,18 +132,14 @@ def _weight_by_product(
     x: Value,
     dy: Value,
     shape: Sequence[int],
-    *,
-    strides: Sequence[int],
-    pads: Sequence[int],
-    dilations: Sequence[int],
-    group: int,
+    window: Window,
 ) -> Value:
     """Return the gradient of a convolution's weights: one product a group of what each tap has seen."""
-    out, inner, *taps = shape
+    (out, inner, *taps), group = shape, window.group
     rank, images, positions = len(taps), x.shape[0], prod(dy.shape[2:])
     windows = [
-        _window(of, data, tap, dy.shape[2:], strides, dilations)
-        for data in (_padded(of, x, dy.shape[2:], taps, strides, pads, dilations),)
+        _seen(of, data, tap, dy.shape[2:], window)
+        for data in (_padded(of, x, dy.shape[2:], taps, window),)
         for tap in product(*map(range, taps))
     ]
     seen = [of.reshape(each, (images, group, 1, inner, positions)) for each in windows]
@@ -159,17 +155,9 @@ def _weight_by_product(
     return of.reshape(of.transpose(found, (0, 2, 1)), (out, inner, *taps)) if rank else of.reshape(found, shape)
 
 
-def _padded(
-    of: GraphBuilder,
-    x: Value,
-    out: Sequence[int],
-    taps: Sequence[int],
-    strides: Sequence[int],
-    pads: Sequence[int],
-    dilations: Sequence[int],
-) -> Value:
+def _padded(of: GraphBuilder, x: Value, out: Sequence[int], taps: Sequence[int], window: Window) -> Value:
     """Return the data with the padding that windows read."""
-    rank = len(out)
+    rank, (strides, pads, dilations, _) = len(out), window
     before = pads[:rank]
     after = [
         max(0, (out[i] - 1) * strides[i] + (taps[i] - 1) * dilations[i] + 1 - before[i] - x.shape[2 + i])
@@ -178,11 +166,10 @@ def _padded(
     return of("Pad", x, of.ints(0, 0, *before, 0, 0, *after)) if any((*before, *after)) else x
 
 
-def _window(
-    of: GraphBuilder, x: Value, tap: Sequence[int], out: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
-) -> Value:
+def _seen(of: GraphBuilder, x: Value, tap: Sequence[int], out: Sequence[int], window: Window) -> Value:
     """Return what one tap sees: an element of the data for each position of the output."""
-    starts = [place * dilation for place, dilation in zip(tap, dilations, strict=True)]
+    strides = window.strides
+    starts = [place * dilation for place, dilation in zip(tap, window.dilations, strict=True)]
     ends = [s + (count - 1) * stride + 1 for s, count, stride in zip(starts, out, strides, strict=True)]
     if not any(starts) and tuple(ends) == x.shape[2:] and set(strides) <= {1}:
         return x
@@ -195,19 +182,12 @@ def transposed_data(
     dy: Value,
     w: Value,
     shape: Sequence[int],
-    *,
-    strides: Sequence[int],
-    pads: Sequence[int],
-    dilations: Sequence[int],
-    group: int,
+    window: Window,
 ) -> Value:
     """Return the gradient of a transposed convolution's data of ``shape``: a convolution with the same weights."""
     if is_empty(dy, w):
         return filled(of, 0.0, dy.dtype, shape)
-    found = of(
-        "Conv", dy, w, strides=tuple(strides), pads=tuple(pads), dilations=tuple(dilations), group=group,
-        kernel_shape=w.shape[2:],
-    )  # fmt: skip
+    found = of("Conv", dy, w, **window._asdict(), kernel_shape=w.shape[2:])
     if found.shape == tuple(shape):
         return found
     # Positions that only output_padding reached belong to no position of the data.
@@ -215,19 +195,19 @@ def transposed_data(
     return of("Slice", found, of.ints(*(0 for _ in axes)), of.ints(*shape[2:]), of.ints(*axes))
 
 
-def transposed_weight(
-    of: GraphBuilder,
-    x: Value,
-    dy: Value,
-    shape: Sequence[int],
-    *,
-    strides: Sequence[int],
-    pads: Sequence[int],
-    dilations: Sequence[int],
-    group: int,
-) -> Value:
-    """Return the gradient of a transposed convolution's weights: data and outputs change places."""
-    return convolution_weight(of, dy, x, shape, strides=strides, pads=pads, dilations=dilations, group=group)
+def convolution_gradients(
+    of: GraphBuilder, x: Value, w: Value, dy: Value, window: Window, wanted: Sequence[bool], *, transposed: bool = False
+) -> tuple[Value | None, ...]:
+    """Return the gradients of a convolution's data, weights and bias, or of a transposed one's, that are wanted.
+
+    For the weights of a transposed one data and outputs change places.
+    """
+    of_data, sides = (transposed_data, (dy, x)) if transposed else (convolution_data, (x, dy))
+    return (
+        of_data(of, dy, w, x.shape, window) if wanted[0] else None,
+        convolution_weight(of, *sides, w.shape, window) if wanted[1] else None,
+        channel_sums(of, dy) if wanted[2] else None,
+    )
 
 
 def max_pool_data(of: GraphBuilder, dy: Value, indices: Value, shape: Sequence[int]) -> Value:
@@ -297,7 +277,7 @@ def average_pool_data(
         counts = counts.reshape(-1)[:1].reshape(())
     parts = of("Div", dy, of.constant(counts, dy.dtype))
     ones = expanded(of, of.constant(1.0, dy.dtype), (channels, 1, *kernel_shape))
-    return convolution_data(of, parts, ones, shape, strides=strides, pads=pads, dilations=steps, group=channels)
+    return convolution_data(of, parts, ones, shape, Window(tuple(strides), tuple(pads), steps, channels))
 
 
 def global_average_data(of: GraphBuilder, dy: Value, shape: Sequence[int]) -> Value:
@@ -312,12 +292,8 @@ Parts = Sequence[Value | None]
 def convolution(call: Call) -> Parts:
     """Differentiate a convolution: data, weights and bias."""
     of, x, w, dy = call.of, call.input(0), call.input(1), call.gradient()
-    attrs = _attributes(call, window_pads(call.shapes(), x.shape[2:], w.shape[2:]))
-    return (
-        convolution_data(of, dy, w, x.shape, **attrs) if call.wants(0) else None,
-        convolution_weight(of, x, dy, w.shape, **attrs) if call.wants(1) else None,
-        channel_sums(of, dy) if call.wants(2) else None,
-    )
+    window = _attributes(call, window_pads(call.shapes(), x.shape[2:], w.shape[2:]))
+    return convolution_gradients(of, x, w, dy, window, [call.wants(index) for index in range(3)])
 
 
 @gradient("ConvTranspose")
@@ -330,22 +306,18 @@ def transposed_convolution(call: Call) -> Parts:
     reach = [
         (size - 1) * stride + (taps - 1) * step + 1 - out - begin for size, taps, out, stride, step, begin in spatial
     ]
-    attrs = _attributes(call, (*begins, *(max(0, each) for each in reach)))
-    return (
-        transposed_data(of, dy, w, x.shape, **attrs) if call.wants(0) else None,
-        transposed_weight(of, x, dy, w.shape, **attrs) if call.wants(1) else None,
-        channel_sums(of, dy) if call.wants(2) else None,
-    )
+    window = _attributes(call, (*begins, *(max(0, each) for each in reach)))
+    return convolution_gradients(of, x, w, dy, window, [call.wants(index) for index in range(3)], transposed=True)
 
 
 @gradient("ConvWeightGradient", domain="opbuild")
 def weight_gradient(call: Call) -> Parts:
     """Differentiate the gradient of a convolution's weights, which is linear in its data and in that of its output."""
     of, x, dy, dw = call.of, call.input(0), call.input(1), call.gradient()
-    attrs = _attributes(call, call.ints("pads", (0,) * (2 * len(x.shape) - 4)))
+    window = _attributes(call, call.ints("pads", (0,) * (2 * len(x.shape) - 4)))
     return (
-        convolution_data(of, dy, dw, x.shape, **attrs) if call.wants(0) else None,
-        transposed_data(of, x, dw, dy.shape, **attrs) if call.wants(1) else None,
+        convolution_data(of, dy, dw, x.shape, window) if call.wants(0) else None,
+        transposed_data(of, x, dw, dy.shape, window) if call.wants(1) else None,
     )
 
 
@@ -364,8 +336,8 @@ def greatest(call: Call) -> Parts:
 def average(call: Call) -> Parts:
     """Divide each window's part among its elements."""
     x, kernel = call.input(0), call.ints("kernel_shape", ())
-    attrs = _attributes(call, window_pads(call.shapes(), x.shape[2:], kernel))
-    del attrs["group"]
+    strides, pads, dilations, _ = _attributes(call, window_pads(call.shapes(), x.shape[2:], kernel))
+    attrs: dict[str, Any] = {"strides": strides, "pads": pads, "dilations": dilations}
     counted = call.flag("count_include_pad")
     return (
         average_pool_data(call.of, call.gradient(), x.shape, kernel_shape=kernel, count_include_pad=counted, **attrs),
@@ -377,8 +349,8 @@ def norm_of_window(call: Call) -> Parts:
     """Differentiate the norms of windows of the first or second order; others are made of powers."""
     of, x, dy, kernel = call.of, call.input(0), call.gradient(), call.ints("kernel_shape", ())
     order, zero = int(call.node.attrs.get("p", 2)), of.constant(0.0, x.dtype)
-    attrs = _attributes(call, window_pads(call.shapes(), x.shape[2:], kernel))
-    del attrs["group"]
+    strides, pads, dilations, _ = _attributes(call, window_pads(call.shapes(), x.shape[2:], kernel))
+    attrs: dict[str, Any] = {"strides": strides, "pads": pads, "dilations": dilations}
     if order == 2:  # a norm of 0 gives nothing
         none = of("Equal", call.output(), zero)
         dy = of("Where", none, zero, of("Div", dy, of("Where", none, of.constant(1.0, x.dtype), call.output())))
@@ -405,13 +377,9 @@ def global_greatest(call: Call) -> Parts:
     )  # fmt: skip
 
 
-def _attributes(call: Call, pads: Sequence[int]) -> dict[str, Any]:
-    return {
-        "strides": _per_axis(call, "strides"),
-        "pads": tuple(pads),
-        "dilations": _per_axis(call, "dilations"),
-        "group": int(call.node.attrs.get("group", 1)),
-    }
+def _attributes(call: Call, pads: Sequence[int]) -> Window:
+    group = int(call.node.attrs.get("group", 1))
+    return Window(_per_axis(call, "strides"), tuple(pads), _per_axis(call, "dilations"), group)
 
 
 def _per_axis(call: Call, name: str) -> tuple[int, ...]:

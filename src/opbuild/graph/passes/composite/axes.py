@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from opbuild.graph.extents import is_open
+from opbuild.graph.graph_builder import Value
 from opbuild.graph.passes.composite import REWRITES
 from opbuild.graph.passes.indices import in_range
 from opbuild.graph.passes.rewriter import KeptError, PassBuilder
@@ -76,7 +77,7 @@ def turned_matrices(steps: tuple[int, int], columns: int, inverse: bool) -> Arra
     return (both / length if inverse else both).reshape(steps[0], steps[1] * 2, columns * 2)
 
 
-def _in_steps(of: PassBuilder, flat: str, shape: tuple[int, int, int], steps: tuple[int, int], inverse: bool) -> str:
+def _in_steps(of: PassBuilder, flat: str, shape: tuple[int, int, int], steps: tuple[int, int], inverse: bool) -> Value:
     """Append a transform of rows in two steps (Cooley and Tukey, 1965); return its results, ``(rows, count * 2)``.
 
     Element ``a * steps[1] + b`` of a row is multiplied in the first step for its ``a``, in the second for its ``b``;

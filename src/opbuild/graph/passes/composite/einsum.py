@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import combinations
 from math import prod
 
+from opbuild.graph.graph_builder import Value
 from opbuild.graph.passes.composite import REWRITES
 from opbuild.graph.passes.rewriter import KeptError, PassBuilder
 from opbuild.graph.types import Node
@@ -117,13 +118,13 @@ class _Einsum:
         found = self.of("MatMul", left, right)
         return _Term(self.of.reshape(found, [self.extents[label] for label in labels]), labels)
 
-    def _shaped(self, term: _Term, groups: Sequence[Sequence[str]], absent: Collection[str]) -> str:
+    def _shaped(self, term: _Term, groups: Sequence[Sequence[str]], absent: Collection[str]) -> Value:
         """Return a term with its dimensions in the order of the groups, with extents of 1 for absent labels."""
         labels = [label for group in groups for label in group]
         name = self._ordered(term, [label for label in labels if label not in absent])
         return self.of.reshape(name, [1 if label in absent else self.extents[label] for label in labels])
 
-    def _matrix(self, term: _Term, batch: Sequence[str], rows: Sequence[str], columns: Sequence[str]) -> str:
+    def _matrix(self, term: _Term, batch: Sequence[str], rows: Sequence[str], columns: Sequence[str]) -> Value:
         name = self._ordered(term, [*batch, *rows, *columns])
         shape = ([self._size(batch)] if batch else []) + [self._size(rows), self._size(columns)]
         return self.of.reshape(name, shape)

@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 
+from opbuild.graph.graph_builder import Value
 from opbuild.graph.passes.composite import REWRITES
 from opbuild.graph.passes.rewriter import KeptError, PassBuilder
 from opbuild.graph.shape_rules import Call
@@ -79,7 +80,7 @@ def _conv_transpose(of: PassBuilder) -> None:
         of("Add", total, bias, output=of.outputs[0])
 
 
-def _put_back(of: PassBuilder, parts: str, table: Array, image: Sequence[int], output: str = "") -> str:
+def _put_back(of: PassBuilder, parts: str, table: Array, image: Sequence[int], output: str = "") -> Value:
     """Append the sum of what windows have for each pixel; ``parts`` is ``(batch, channels, taps * windows)``."""
     batch, channels, _ = of.types[parts].shape
     # One more element, a zero, for the pixels that fewer windows reach.

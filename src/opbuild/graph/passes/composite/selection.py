@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 
 from opbuild.graph.extents import is_open
+from opbuild.graph.graph_builder import Value
 from opbuild.graph.passes.composite import REWRITES
 from opbuild.graph.passes.rewriter import KeptError, PassBuilder
 from opbuild.graph.tables import diagonal
@@ -68,7 +69,7 @@ def _hardmax(of: PassBuilder) -> None:
     of("Cast", chosen, output=of.outputs[0], to=type_.dtype)
 
 
-def _places(of: PassBuilder, count: int, rank: int) -> str:
+def _places(of: PassBuilder, count: int, rank: int) -> Value:
     """Return the numbers 0, 1, ... along the first of ``rank`` dimensions."""
     return of.reshape(of.counted(0, count), (count, *(1,) * (rank - 1)))
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from opbuild.graph.graph_builder import Value
 from opbuild.graph.passes.composite import REWRITES
 from opbuild.graph.passes.rewriter import KeptError, PassBuilder
 
 _REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
 
 
-def norm(of: PassBuilder, x: str, axes: tuple[int, ...], order: int, output: str = "") -> str:
+def norm(of: PassBuilder, x: str, axes: tuple[int, ...], order: int, output: str = "") -> Value:
     """Append the norm of some order over axes, which stay with an extent of 1."""
     listed = of.integers(axes)
     if order in (1, 2):

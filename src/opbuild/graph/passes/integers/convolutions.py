@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from opbuild.graph.graph_builder import Value
 from opbuild.graph.passes.integers.products import requantized, turned
 from opbuild.graph.passes.integers.registry import MICROSOFT, IntegerBuilder, IntegerGraph, Quantized, Rewrite, rewrites
 from opbuild.graph.passes.rewriter import KeptError
@@ -129,7 +130,7 @@ def _channels_first(of: IntegerBuilder, rewrite: Rewrite) -> None:
     of("Transpose", output, output=of.outputs[0], perm=(0, *range(2, rank), 1))
 
 
-def _sums(of: IntegerBuilder, left: tuple[str, str], right: tuple[str, str], output: str = "") -> str:
+def _sums(of: IntegerBuilder, left: tuple[str, str], right: tuple[str, str], output: str = "") -> Value:
     """Append a convolution of bytes with their zero points; return the name of the int32 result."""
     (x, x_zero), (w, w_zero) = left, right
     attrs = {name: of.node.attrs[name] for name in ATTRIBUTES if name in of.node.attrs}
@@ -151,7 +152,7 @@ def _has_sums(to: IntegerGraph, w: str) -> bool:
     return w in to.constants or math.prod(to.types[w].shape[1:]) <= MOST_IN_FLOATS
 
 
-def _moved_to_zero(of: IntegerBuilder, name: str, zero: str) -> str:
+def _moved_to_zero(of: IntegerBuilder, name: str, zero: str) -> Value:
     """Return bytes less their zero point as float32."""
     if of.scope.is_zero(zero):
         return of("Cast", name, to="float32")
@@ -167,14 +168,14 @@ def _moved(of: IntegerBuilder, zero: str) -> str:
     return turned(of, zero, "uint8")
 
 
-def _factor(of: IntegerBuilder, x_scale: str, w_scale: str, y_scale: str = "") -> str:
+def _factor(of: IntegerBuilder, x_scale: str, w_scale: str, y_scale: str = "") -> Value:
     """Return by what the sums of each output channel are multiplied."""
     scales = of.reshaped(x_scale, ()), _each(of, w_scale)
     factor = of("Mul", *scales)
     return of("Div", factor, of.reshaped(y_scale, ())) if y_scale else factor
 
 
-def _each(of: IntegerBuilder, name: str) -> str:
+def _each(of: IntegerBuilder, name: str) -> Value:
     """Return one number for all output channels, or one for each, so that it broadcasts to the result."""
     if of.types[name].size == 1:
         return of.reshaped(name, ())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from opbuild.graph.constants import Deferred
+from opbuild.graph.graph_builder import Value
 from opbuild.graph.passes.integers.registry import BYTES, MICROSOFT, IntegerBuilder, rewrites
 from opbuild.graph.passes.rewriter import KeptError
 from opbuild.graph.quantized import quantized
@@ -22,7 +23,7 @@ Operand = tuple[str, str]
 """A value and its zero point as int32 (``""``: 0), which broadcasts to it."""
 
 
-def add_product(of: IntegerBuilder, left: Operand, right: Operand, output: str = "") -> str:
+def add_product(of: IntegerBuilder, left: Operand, right: Operand, output: str = "") -> Value:
     """Append a matrix product of bytes; return the name of the int32 result.
 
     Args:
@@ -35,7 +36,7 @@ def add_product(of: IntegerBuilder, left: Operand, right: Operand, output: str =
     if not za and not zb:
         return of("IntegerMatMul", a, b, output=output, domain="opbuild")
     total = of("IntegerMatMul", a, b, domain="opbuild")
-    inputs, expression = [total], arg(0)
+    inputs, expression = list[str]([total]), arg(0)
     if za:
         inputs += [za, _column_sums(of, b, zb)]
         expression = ("sub", expression, ("mul", arg(1), arg(2)))
@@ -81,7 +82,7 @@ def _moved(of: IntegerBuilder, zero: str, by: int) -> str:
     return of.elementwise((zero,), ("add", wide, const(by, "int32")) if by else wide)
 
 
-def _column_sums(of: IntegerBuilder, b: str, zb: str) -> str:
+def _column_sums(of: IntegerBuilder, b: str, zb: str) -> Value:
     """Return ``sum b - K zb`` for each column, ``(..., 1, N)``."""
     *batch, k, n = (1, *of.types[b].shape)[-max(2, len(of.types[b].shape)) :]
     if b in of.constants and (not zb or zb in of.constants):
@@ -231,7 +232,7 @@ def _few_bits(of: IntegerBuilder) -> None:
     of("Cast", product, output=of.outputs[0], to=kind)
 
 
-def _product(of: IntegerBuilder, left: Operand, right: Operand, output: str = "") -> str:
+def _product(of: IntegerBuilder, left: Operand, right: Operand, output: str = "") -> Value:
     """Append a product with numpy's rules for vectors; zero points of one dimension are one a row, one a column."""
     (a, za), (b, zb) = left, right
     za = "" if of.scope.is_zero(za) else _rows(of, za, a)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from opbuild.graph.graph_builder import Value
 from opbuild.graph.passes.integers.registry import BYTES, MICROSOFT, IntegerBuilder, IntegerGraph, Quantized, rewrites
 from opbuild.graph.passes.rewriter import KeptError
 from opbuild.graph.quantized import FLOAT, dequantized, limited_and_rounded, limits, quantized, wide
@@ -282,11 +283,11 @@ def _where(of: IntegerBuilder) -> None:
     _quantized(of, of("Where", of.input(0), *values), of.inputs[7:9])
 
 
-def _dequantized(of: IntegerBuilder, names: tuple[str, ...]) -> str:
+def _dequantized(of: IntegerBuilder, names: tuple[str, ...]) -> Value:
     return of("DequantizeLinear", *_present(names))
 
 
-def _quantized_part(of: IntegerBuilder, value: str, parameters: tuple[str, ...]) -> str:
+def _quantized_part(of: IntegerBuilder, value: str, parameters: tuple[str, ...]) -> Value:
     return of("QuantizeLinear", *_present((value, *parameters)))
 
 
