@@ -28,7 +28,7 @@ import torch
 from torch.testing._internal import common_methods_invocations as torchs
 from torch.utils import _pytree as pytree
 
-from opbuild.frontend.torch.rules import load_rules
+from opbuild.frontend.torch.registry import RULES
 from opbuild.torch import opbuild as backend
 from opbuild.torch import report, reset
 from support import kept_kernels
@@ -214,7 +214,7 @@ def run(
     names: Sequence[str], cache: Path, processes: int, samples: int = SAMPLES, gradients: bool = False
 ) -> dict[str, Outcome]:
     """Return what became of each operator, by name, sorted; processes of their own run them."""
-    load_rules()  # once, not in each process
+    RULES.load()  # once, not in each process
     known = operators()
     with tempfile.TemporaryDirectory(prefix="opbuild-operators-") as folder:
 

@@ -14,12 +14,9 @@ torch = pytest.importorskip("torch", reason="the front end of torch needs torch"
 
 from generated.aten.drawing import MAKERS  # noqa: E402
 from generated.aten.running import MODULES, outcome, overload_of  # noqa: E402
-from opbuild.frontend.torch.registry import RULES  # noqa: E402
-from opbuild.frontend.torch.rules import load_rules  # noqa: E402
+from opbuild.frontend.torch.registry import RULES, rule_of  # noqa: E402
 from support.fuzzing import CAMPAIGN, SEED, check_seeds  # noqa: E402
 from support.tiers import spans  # noqa: E402
-
-load_rules()
 
 CALLS = spans(2, 1, campaign=min(CAMPAIGN, 1000))
 """Calls of each operator, computed on the host."""
@@ -30,7 +27,7 @@ COMPILED = min(CAMPAIGN, 12) or 1
 CHOSEN = len(RULES) if CAMPAIGN else 8
 """Operators that kernels compute."""
 
-NAMES = [name for name in RULES if overload_of(name) is not None]
+NAMES = [name for name in map(".".join, RULES) if overload_of(name) is not None]
 
 LACKING = {"aten.rsub.Tensor", "prims.fma.default"}
 """Overloads with rules that not every release of torch has, or has loaded."""
@@ -39,14 +36,15 @@ LACKING = {"aten.rsub.Tensor", "prims.fma.default"}
 def test_every_rule_has_calls_that_are_drawn() -> None:
     """A rule without a maker of calls would be compared with torch by nothing; nor is there a maker of no rule."""
     assert MODULES
-    assert set(RULES) == set(MAKERS)
-    assert {*RULES} - {*NAMES} <= LACKING
+    known = {*map(".".join, RULES)}
+    assert known == set(MAKERS)
+    assert known - {*NAMES} <= LACKING
 
 
 def test_a_rule_knows_the_arguments_that_are_handed_over_by_name() -> None:
     """Torch hands them over by its names; a rule that calls one otherwise would refuse each such call."""
     for name in NAMES:
-        parameters = signature(RULES[name]).parameters
+        parameters = signature(rule_of(name)).parameters
         if any(each.kind is Parameter.VAR_KEYWORD for each in parameters.values()):
             continue
         asked = {each.name for each in overload_of(name)._schema.arguments if each.kwarg_only}

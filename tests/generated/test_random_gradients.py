@@ -10,10 +10,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from opbuild.graph.gradients.reverse import differentiate
-from opbuild.graph.gradients.scope import GraphScope
+from opbuild.graph.gradients.reverse import ExtendedGraph, differentiate
+from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.types import Array, Graph, TensorType
-from opbuild.graph.writing import Value, Writing
 from support.fuzzing import check_seeds
 from support.graph_runner import run_graph
 from support.tiers import spans
@@ -30,8 +29,9 @@ class Network:
         self.feeds: dict[str, Array] = {}
         self.leaves: list[torch.Tensor] = []
         self._types = {f"x{i}": TensorType("float64", shape) for i, shape in enumerate(self._shapes())}
-        self.scope = GraphScope(Graph("random", (), tuple(self._types), (), self._types, {}))
-        self.of = Writing("node", self.scope)
+        self.graph = Graph("random", (), tuple(self._types), (), self._types, {})
+        self.scope = ExtendedGraph(self.graph)
+        self.of = GraphBuilder("node", self.scope)
         self.values = [self._input(name) for name in self._types]
 
     def _shapes(self) -> list[tuple[int, ...]]:
@@ -42,7 +42,7 @@ class Network:
         array = self.random.standard_normal(self._types[name].shape)
         self.feeds[name] = array
         self.leaves.append(torch.tensor(array, requires_grad=True))
-        return self.scope.value(name), self.leaves[-1]
+        return self.of.value(name), self.leaves[-1]
 
     def grow(self) -> None:
         """Apply one operator to values that it fits."""
@@ -270,7 +270,7 @@ def _compared(seed: int) -> None:
     for _ in range(int(net.random.integers(4, 25))):
         net.grow()
     value, loss = net.loss()
-    graph = net.scope.graph((value.name,))
+    graph = net.scope.graph(net.graph).with_(outputs=(value.name,))
     names = list(net.feeds)
     y, *found = run_graph(differentiate(graph, names), net.feeds)
     np.testing.assert_allclose(y, loss.detach().numpy(), rtol=1e-9)

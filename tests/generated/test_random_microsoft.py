@@ -28,7 +28,7 @@ from generated.random_searches import random_search
 from generated.test_random_decoding import random_node
 from generated.test_random_tokenizers import random_tokenizer
 from opbuild.errors import UnsupportedOperatorError
-from opbuild.frontend.rewritten import MODULES, NOT_SERVED
+from opbuild.frontend.rewritten import NOT_SERVED, REWRITES
 from opbuild.graph.shape_rules import RULES
 from support.comparison import onnxruntime_outputs
 from support.fuzzing import CAMPAIGN, SEED
@@ -40,9 +40,9 @@ EACH = max(CAMPAIGN // len(GENERATORS), 1)
 
 def served() -> set[tuple[str, str]]:
     """Return the operators of ONNX Runtime that are served."""
-    import opbuild.graph.passes.infer  # noqa: F401  it registers the rules
-
-    return {each for each in (*MODULES, *RULES) if each[0] == MICROSOFT or each == ("", "SimplifiedLayerNormalization")}
+    return {
+        each for each in (*REWRITES, *RULES) if each[0] == MICROSOFT or each == ("", "SimplifiedLayerNormalization")
+    }
 
 
 MODELS: tuple[Callable[[int], onnx.ModelProto], ...] = (

@@ -11,7 +11,7 @@ import pytest
 from kernels.harness import check_canaries, guarded, run_desc, run_program
 from kernels.lowered import Array, random
 from kernels.one_node import assert_close, convolve
-from opbuild.graph.passes.shuffle import fuse_channel_shuffle
+from opbuild.graph.passes.patterns import fuse_channel_shuffle
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.host import host_level
 from opbuild.kernel.opdesc import OpDesc

@@ -20,7 +20,7 @@ from kernels.harness import run_program
 from kernels.lowered import program_of, random, run_node, variants
 from opbuild.backend.halide.expression import compile_expression
 from opbuild.backend.host.evaluate import evaluate
-from opbuild.graph.passes.float32 import force_float32
+from opbuild.graph.passes.narrow import force_float32
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.host import host_level

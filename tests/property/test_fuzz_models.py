@@ -12,8 +12,7 @@ from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import OpbuildError
 from opbuild.frontend.onnx_model import load_model
-from opbuild.frontend.onnx_wire import LARGE, without_large_tensors
-from opbuild.frontend.wire import delimited
+from opbuild.frontend.wire import LARGE, delimited, without_large_tensors
 from support.fuzzing import CAMPAIGN, INPUTS, Change, changed, fuzz
 
 FLOAT = TensorProto.FLOAT

@@ -11,11 +11,10 @@ import pytest
 import torch
 
 from opbuild.backend.evaluate import evaluate
-from opbuild.graph.gradients.reverse import differentiate
-from opbuild.graph.gradients.scope import GraphScope
+from opbuild.graph.gradients.reverse import ExtendedGraph, differentiate
+from opbuild.graph.graph_builder import GraphBuilder
 from opbuild.graph.passes.infer import type_of
 from opbuild.graph.types import Array, Graph, Node
-from opbuild.graph.writing import Writing
 from support.fuzzing import CAMPAIGN
 from support.graph_runner import run_graph
 
@@ -62,12 +61,13 @@ def one_node(
 
 def _weighed(graph: Graph) -> Graph:
     """Return a graph whose result is the sum of all floats that another one gives, times numbers of their own."""
-    scope = GraphScope(graph)
-    of = Writing("loss", scope)
-    results = [scope.value(name) for name in graph.outputs]
+    scope = ExtendedGraph(graph)
+    of = GraphBuilder("loss", scope)
+    results = [of.value(name) for name in graph.outputs]
     floats = [each for each in results if each.dtype == "float64"]
     parts = [of("Mul", each, of.constant(draw(*each.shape, seed=7))) for each in floats]
-    return scope.graph((of("Sum", *(of("ReduceSum", each, keepdims=0) for each in parts)).name,))
+    loss = of("Sum", *(of("ReduceSum", each, keepdims=0) for each in parts))
+    return scope.graph(graph).with_(outputs=(loss.name,))
 
 
 def _directions(shape: tuple[int, ...]) -> Array:

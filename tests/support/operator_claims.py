@@ -10,7 +10,7 @@ import onnx
 import opbuild
 from opbuild.errors import ModelError, RunError
 from opbuild.frontend import microsoft_examples, onnx_examples
-from opbuild.frontend.operator_examples import Example
+from opbuild.frontend.onnx_examples import Example
 from opbuild.frontend.rewritten import LEARNED
 from opbuild.graph.shape_rules import ONNX_DTYPES
 

@@ -19,7 +19,7 @@ from opbuild.frontend.indices import checked
 from opbuild.frontend.onnx_upgrade import upgrade
 from opbuild.frontend.open_values import decides, evaluate_open, is_open_value
 from opbuild.frontend.remainder import Known, Names, computed
-from opbuild.frontend.rewritten import rewrites
+from opbuild.frontend.rewritten import REWRITES
 from opbuild.frontend.symbolic_binder import SymbolicBinder
 from opbuild.graph.breaks import HOST_VALUE
 from opbuild.graph.extents import is_open
@@ -65,6 +65,7 @@ class NodeBinder(SymbolicBinder):
         self._evaluate = Bounded(evaluate)
         self._tensors: dict[str, Callable[[], Array]] = {}
         self._origins: dict[str, str] = {}
+        self._producers: dict[str, Node] = {}
         self._within = ""
 
     # Scope, as the upgrades see it
@@ -86,6 +87,15 @@ class NodeBinder(SymbolicBinder):
         self._load(name)
         self.settle(name)
         return self._constants.get(name)
+
+    def append(self, node: Node) -> None:
+        """Add a node of the newest operator set that has its names."""
+        self.add((node,))
+        self._producers.update(dict.fromkeys(node.outputs, node))
+
+    def producer(self, name: str) -> Node | None:
+        """Return the node that was appended and assigns a value."""
+        return self._producers.get(name)
 
     # Walking
 
@@ -177,8 +187,8 @@ class NodeBinder(SymbolicBinder):
         outputs = self.declare(node.outputs, scope)
         if (inputs, outputs) != (node.inputs, node.outputs):
             node = node.with_(inputs=inputs, outputs=outputs)
-        if not rewrites(node.domain, node.op_type):
-            return self.add(upgrade(checked(node, self, self._add), self.source_opset, self), outputs)
+        if not REWRITES.serves(node.domain, node.op_type):
+            return self.add(upgrade(checked(node, self), self.source_opset, self), outputs)
         try:
             from opbuild.frontend.rewriting import rewrite
 

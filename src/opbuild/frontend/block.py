@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from opbuild.graph.types import Array, Node, TensorType
+from opbuild.graph.types import Array, Node
 from opbuild.platform.lazily import lazily
 from opbuild.platform.records import NamedTuple, dataclass
 
@@ -78,10 +78,3 @@ def reads(node: Node) -> Iterator[str]:
     """Yield the values that a node and its blocks read."""
     yield from (name for name in node.inputs if name)
     yield from captures(node)
-
-
-def type_or_none(declared: Declared) -> TensorType | None:
-    """Return what is declared as a type, if that is enough for one."""
-    if not declared.dtype or declared.shape is None or min(declared.shape, default=0) < 0:
-        return None
-    return TensorType(declared.dtype, declared.shape)

@@ -10,9 +10,9 @@ from opbuild.dtypes import is_float
 from opbuild.frontend.cell import Symbol, Trace
 from opbuild.graph.gradients.broadcasting import filled
 from opbuild.graph.gradients.reverse import WHOLE, gradients
+from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.passes.decompose import decompose
-from opbuild.graph.types import Array, Node, TensorType
-from opbuild.graph.writing import Value, Writing
+from opbuild.graph.types import Array, Node
 
 
 def record_gradients(trace: Trace, start: int, outputs: Sequence[Symbol], wanted: Sequence[Symbol]) -> list[Symbol]:
@@ -33,7 +33,7 @@ def record_gradients(trace: Trace, start: int, outputs: Sequence[Symbol], wanted
     trace.rewrite(start, partial(decompose, kept=WHOLE))
     nodes = tuple(trace.nodes[start:])
     scope = _Scope(trace, nodes)
-    of = Writing("gradient", scope)
+    of = GraphBuilder("gradient", scope)
     counts = Counter(each.name for each in outputs)
     types = {each.name: each.type for each in outputs if is_float(each.type.dtype)}
     seeds = {name: filled(of, float(counts[name]), kind.dtype, kind.shape) for name, kind in types.items()}
@@ -52,23 +52,15 @@ class _Scope:
 
     def __init__(self, trace: Trace, nodes: Sequence[Node]) -> None:
         self._trace = trace
+        self.type_of, self.value_of, self.fresh = trace.type_of, trace.value_of, trace.unique
         self._producers = {name: node for node in nodes for name in node.outputs}
 
     def constant(self, value: Array) -> str:
         return self._trace.constant(value).name
 
-    def type_of(self, name: str) -> TensorType:
-        return self._trace.type_of(name)
-
     def append(self, node: Node) -> None:
         self._trace.append(node)
         self._producers.update(dict.fromkeys(node.outputs, node))
 
-    def fresh(self, name: str) -> str:
-        return self._trace.unique(name)
-
     def producer(self, name: str) -> Node | None:
         return self._producers.get(name)
-
-    def value_of(self, name: str) -> Array | None:
-        return self._trace.value_of(name)

@@ -6,19 +6,309 @@ is what ONNX Runtime computes, as the exporters rely on it. Text stays: the host
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from typing import Any
 
 import numpy as np
 
-from opbuild.frontend.learned_vectors import support_classifier, support_regressor
-from opbuild.frontend.learned_writing import FLOAT, Learned, classified, of_two, transformed
-from opbuild.frontend.rewriting import Rewriting, writes
+from opbuild.frontend import post_transforms
+from opbuild.frontend.post_transforms import LOGISTIC, NAMES, NONE, PROBIT
+from opbuild.frontend.rewriting import Rewriting, Scope, writes
 from opbuild.frontend.rewritten import LEARNED
 from opbuild.graph.breaks import HOST_VALUE
-from opbuild.graph.label_tables import label_table
+from opbuild.graph.graph_builder import Value
+from opbuild.graph.indices import DOMAIN
+from opbuild.graph.label_tables import as_texts, label_table
 from opbuild.graph.passes.infer import is_text
 from opbuild.graph.types import IN_RANGE, Array, Node
 from opbuild.text.plural import counted
+
+FLOAT = "float32"
+
+
+class Learned(Rewriting):
+    """The nodes that are written in place of an operator of ``ai.onnx.ml``."""
+
+    def __init__(self, node: Node, scope: Scope) -> None:
+        super().__init__(node, scope)
+        self._kinds: dict[str, str] = {}
+
+    def write(
+        self,
+        op_type: str,
+        inputs: Sequence[str | None],
+        outputs: Sequence[str | None],
+        attrs: Mapping[str, Any],
+        domain: str = "",
+    ) -> tuple[Value, ...]:
+        """Write an operator; its outputs are of its first input's type unless they are cast."""
+        found = super().write(op_type, inputs, outputs, attrs, domain)
+        kind = self._kinds.get(inputs[0] or "") if inputs else None
+        self._kinds.update({} if kind is None else dict.fromkeys(found, kind))
+        return found
+
+    def choice(self, name: str, default: str, known: Sequence[str]) -> str:
+        """Return an attribute that is one of some words.
+
+        Raises:
+            UnsupportedOperatorError: If it is another one.
+        """
+        found = self.node.text(name, default)
+        if found not in known:
+            self.refuse(f"its {name} is {found!r}, which is none of {', '.join(known)}")
+        return found
+
+    @property
+    def transform(self) -> str:
+        """What becomes of scores."""
+        return self.choice("post_transform", NONE, NAMES)
+
+    def cast(self, value: str, dtype: str, given: str = "") -> Value:
+        """Return a value in another element type."""
+        found = super().cast(value, dtype, given)
+        self._kinds[found] = dtype
+        return found
+
+    def as_float(self, value: str, dtype: str = "") -> str:
+        """Return a value as float32."""
+        kind = dtype or self._kinds.get(value) or self.dtype()
+        if kind == FLOAT:
+            return value
+        return self.cast(value, FLOAT)
+
+    def wide(self, index: int) -> str:
+        """Return an input as floats: integers as float32."""
+        value, kind = self.input(index), self.dtype(index)
+        return self._of_kind(value, kind) if kind == "float64" else self.as_float(value, kind)
+
+    def wide_of(self, value: str) -> str:
+        """Return a value that ``wide`` or ``as_float`` returned as float64."""
+        kind = self._kinds.get(value, self.dtype())
+        return value if kind == "float64" else self.cast(value, "float64")
+
+    def rows(self, value: str) -> str:
+        """Return a value made of the first input as rows; a vector is one."""
+        shape = self.shape(0, 1, 2)
+        if len(shape) == 2:
+            return value
+        return self._of_kind(self.reshape(value, (1, -1)), self._kinds.get(value, self.dtype()))
+
+    def is_vector(self, index: int) -> bool:
+        """Return whether an input has one dimension."""
+        return len(self.shape(index)) == 1
+
+    def like(self, value: str, numbers: Any) -> Value:
+        """Return constants of float32 in the element type of a value that ``wide`` or ``as_float`` returned."""
+        kind = self._kinds.get(value, FLOAT)
+        return self.constant(np.asarray(numbers, FLOAT).astype(kind))
+
+    def matrix(self, name: str, rows: int) -> Array:
+        """Return an attribute of floats as a matrix.
+
+        Raises:
+            UnsupportedOperatorError: If it does not have whole rows.
+        """
+        values = np.array(self.attr(name, ()), FLOAT)
+        if rows < 1 or not values.size or values.size % rows:
+            self.refuse(f"its {name} are {values.size} numbers, which are not {rows} rows")
+        return values.reshape(rows, -1)
+
+    def labels(self) -> Array:
+        """Return the labels of the classes, texts or integers; none, if there are none."""
+        texts = self.attr("classlabels_strings", ())
+        if texts:
+            return as_texts(texts)
+        return np.array(self.attr("classlabels_ints", ()), np.int64)
+
+    def _of_kind(self, value: str, kind: str) -> str:
+        self._kinds[value] = kind
+        return value
+
+
+def classified(of: Learned, place: str, labels: Array, scores: str) -> Sequence[Node]:
+    """Give the scores of classes, and the labels that lie at places."""
+    if len(labels) == 0:
+        of.refuse("it has no labels")
+    outputs = (*of.node.outputs, "", "")
+    if outputs[1]:
+        of.write("Identity", (scores,), (outputs[1],), {})
+    if outputs[0]:
+        if labels.dtype == np.int64 and np.array_equal(labels, np.arange(len(labels))):
+            of.write("Identity", (place,), (outputs[0],), {})
+        elif is_text(labels):
+            of.write("ClassNames", (place,), (outputs[0],), {"names": tuple(labels.tolist())}, DOMAIN)
+        else:
+            of.write("Gather", (of.constant(labels), place), (outputs[0],), {"axis": 0})
+    return of.nodes
+
+
+def transformed(of: Learned, scores: str, count: int) -> str:
+    """Return scores in ``count`` columns after the node's post_transform; of one alone only PROBIT changes it."""
+    is_changed = count > 1 or of.transform == PROBIT
+    return post_transforms.transformed(of, of.transform, scores) if is_changed else scores
+
+
+def of_two(of: Learned, score: str) -> Value:
+    """Return the scores of two classes after the node's post_transform, given the second one's."""
+    if of.transform == LOGISTIC:
+        return of("Sigmoid", of("Concat", of("Neg", score), score, axis=1))
+    score = transformed(of, score, 1)
+    return of("Concat", of("Sub", of.like(score, 1), score), score, axis=1)
+
+
+KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
+
+WIDE = "float64"
+"""What distances are computed in: as differences of squares they would lose digits in float32."""
+
+Column = tuple[Array, Array]
+
+NEARLY = 1e-7
+"""How near to 0 and 1 the probability comes that one of two classes is right."""
+
+
+def support_regressor(of: Learned) -> Sequence[Node]:
+    """Write a sum over support vectors; of one class, whether a row belongs to it.
+
+    A post_transform has no effect, as with ONNX Runtime: one sum alone is no score among others.
+    """
+    x, count = of.rows(of.wide(0)), int(of.attr("n_supports", 0))
+    if count:
+        kernels: str = _kernels(of, x, of.matrix("support_vectors", count))
+        weights = of.matrix("coefficients", 1)
+    else:
+        kernels, weights = of.wide_of(x), of.matrix("coefficients", 1)
+    value: str = of("MatMul", kernels, of.constant(weights.T.astype(WIDE)))
+    value = of.cast(of("Add", value, of.constant(np.array(of.attr("rho", (0.0,))[:1], WIDE))), FLOAT)
+    if of.attr("one_class", 0):
+        sign = [of.constant(np.array(each, FLOAT)) for each in (1.0, -1.0)]
+        value = of("Where", of("Greater", value, of.like(value, 0)), *sign)
+    return of.finish(value)
+
+
+def support_classifier(of: Learned) -> Sequence[Node]:
+    """Write the votes of all pairs of classes, and scores: of pairs, or probabilities of classes.
+
+    Without support vectors it is a linear classifier with one offset.
+    """
+    x, labels = of.rows(of.as_float(of.input(0))), of.labels()
+    counts = [int(each) for each in of.attr("vectors_per_class", ())]
+    if not sum(counts):
+        return _linear(of, x, labels)
+    if len(counts) != len(labels) or len(labels) < 2:
+        of.refuse(f"it has {len(labels)} labels, and support vectors of {len(counts)} classes")
+    pairs = list(combinations(range(len(labels)), 2))
+    kernels = _kernels(of, x, of.matrix("support_vectors", sum(counts)))
+    offsets = np.array(of.attr("rho", ()), WIDE)
+    if len(offsets) < len(pairs):
+        of.refuse(f"it has {len(offsets)} numbers in rho, not {len(pairs)}")
+    columns = _pair_weights(of.matrix("coefficients", len(labels) - 1), counts, pairs)
+    wide = of("Add", _weighted(of, kernels, columns, sum(counts)), of.constant(offsets[: len(pairs)]))
+    scores = of.cast(wide, FLOAT)
+    place = _most_votes(of, wide, len(labels), pairs)
+    if of.attr("prob_a", ()):
+        results = transformed(of, _probabilities(of, scores, len(labels), pairs), len(labels))
+    elif len(labels) > 2:
+        results = transformed(of, scores, len(pairs))
+    else:
+        results = _two(of, scores)
+    return classified(of, place, labels, results)
+
+
+def _linear(of: Learned, x: str, labels: Array) -> Sequence[Node]:
+    weights = of.matrix("coefficients", len(labels))
+    scores = of("MatMul", x, of.constant(weights.T.astype(FLOAT)))
+    scores = of("Add", scores, of.constant(np.array(of.attr("rho", (0.0,))[:1], FLOAT)))
+    place = of("ArgMax", scores, axis=1, keepdims=0)
+    if len(labels) == 2:  # the second class wins if any score is great enough
+        least = 0.5 if (weights >= 0).all() else np.nextafter(np.float32(0), np.float32(1))
+        most = of("ReduceMax", scores, of.ints(1), keepdims=0)
+        one = of.constant(np.array(1, np.int64))
+        place = of("Where", of("GreaterOrEqual", most, of.like(scores, least)), one, place)
+    return classified(of, place, labels, transformed(of, scores, len(labels)))
+
+
+def _two(of: Learned, scores: str) -> Value:
+    """Return the scores of two classes, given the one that tells them apart."""
+    return of("Concat", of("Neg", scores), scores, axis=1) if of.transform == "NONE" else of_two(of, scores)
+
+
+def _kernels(of: Learned, x: str, vectors: Array) -> str:
+    """Return how near each row is to each support vector, by the node's kernel, in float64."""
+    kind = of.choice("kernel_type", "LINEAR", KERNELS)
+    gamma, offset = (*map(float, of.attr("kernel_params", ())), 0.0, 0.0)[:2]
+    wide, turned = of.wide_of(x), vectors.T.astype(WIDE)
+    if kind == "LINEAR":
+        return of("MatMul", wide, of.constant(turned))
+    if kind == "RBF":
+        return _radial(of, wide, turned, gamma)
+    value = of("Add", of("MatMul", wide, of.constant(gamma * turned)), of.constant(np.array(offset, WIDE)))
+    if kind == "SIGMOID":
+        return of.cast(of("Tanh", of.cast(value, FLOAT)), WIDE)
+    return of("Pow", value, of.constant(np.array(_degree(of), WIDE)))
+
+
+def _degree(of: Learned) -> float:
+    return float((*of.attr("kernel_params", ()), 0.0, 0.0, 0.0)[2])
+
+
+def _radial(of: Learned, x: str, turned: Array, gamma: float) -> str:
+    """Return ``exp(-gamma * distance ** 2)``."""
+    twice = of("MatMul", x, of.constant(2 * gamma * turned))
+    both = of("Sub", twice, of.constant(gamma * np.square(turned).sum(0)))
+    squares = of("Mul", of("ReduceSumSquare", x, of.ints(1), keepdims=1), of.constant(np.array(gamma, WIDE)))
+    return of.cast(of("Exp", of.cast(of("Sub", both, squares), FLOAT)), WIDE)
+
+
+def _pair_weights(coefficients: Array, counts: Sequence[int], pairs: Sequence[tuple[int, int]]) -> list[Column]:
+    """Return the places of the support vectors that count for each pair's score, and their weights."""
+    ends = np.cumsum(counts)
+    of_class = [np.arange(end - count, end) for end, count in zip(ends, counts, strict=True)]
+    columns = []
+    for first, second in pairs:
+        weights = [coefficients[second - 1, of_class[first]], coefficients[first, of_class[second]]]
+        columns.append((np.concatenate([of_class[first], of_class[second]]), np.concatenate(weights).astype(WIDE)))
+    return columns
+
+
+def _weighted(of: Learned, kernels: str, columns: Sequence[Column], count: int) -> Value:
+    """Return the score of each pair; a kernel that is not a number spoils only those that it counts for."""
+    if of.choice("kernel_type", "LINEAR", KERNELS) != "POLY" or _degree(of).is_integer():
+        weights = np.zeros((count, len(columns)), WIDE)
+        for place, (own, values) in enumerate(columns):
+            weights[own, place] = values
+        return of("MatMul", kernels, of.constant(weights))
+    scores = []
+    for own, values in columns:
+        part = of("Gather", kernels, of.constant(own), axis=1)
+        scores.append(of("MatMul", part, of.constant(values[:, None])))
+    return of("Concat", *scores, axis=1)
+
+
+def _most_votes(of: Learned, scores: str, classes: int, pairs: Sequence[tuple[int, int]]) -> str:
+    """Return the class that most pairs vote for, the first of several."""
+    wins = of("Greater", scores, of.constant(np.array(0, WIDE)))
+    if len(pairs) == 1:  # the first class wins with a positive score
+        return of.cast(of.reshape(of("Not", wins), (-1,)), "int64")
+    change, all_lost = np.zeros((len(pairs), classes), FLOAT), np.zeros(classes, FLOAT)
+    for row, (first, second) in enumerate(pairs):
+        change[row, first], change[row, second] = 1, -1
+        all_lost[second] += 1
+    votes = of("Add", of("MatMul", of.cast(wins, FLOAT), of.constant(change)), of.constant(all_lost))
+    return of("ArgMax", votes, axis=1, keepdims=0)
+
+
+def _probabilities(of: Learned, scores: str, classes: int, pairs: Sequence[tuple[int, int]]) -> Value:
+    """Return the probabilities of classes that agree best with those of pairs."""
+    slopes, offsets = (np.array(of.attr(name, ()), FLOAT)[: len(pairs)] for name in ("prob_a", "prob_b"))
+    if not len(slopes) == len(offsets) == len(pairs):
+        of.refuse(f"it has {len(slopes)} numbers in prob_a and {len(offsets)} in prob_b, not {len(pairs)}")
+    logits = of("Add", of("Mul", scores, of.constant(-slopes)), of.constant(-offsets))
+    bounds = (of.constant(np.array(each, FLOAT)) for each in (NEARLY, 1 - NEARLY))
+    first = of("Clip", of("Sigmoid", logits), *bounds)
+    return of.own("PairwiseCoupling", first, classes=classes)
+
 
 MOST_KEYS = 512
 """Keys of a dictionary with all of which each number is compared; the host looks for it among more."""
@@ -111,7 +401,7 @@ def _features(of: Learned) -> Sequence[Node]:
 def _to_width(of: Learned, index: int, width: int) -> str:
     x, shape = of.as_float(of.input(index), of.dtype(index)), of.shape(index)
     if len(shape) != 2:
-        x = of("Flatten", x, axis=min(len(shape), 1)) if len(shape) > 1 else of.reshape(x, 1, -1)
+        x = of("Flatten", x, axis=min(len(shape), 1)) if len(shape) > 1 else of.reshape(x, (1, -1))
     given = int(np.prod(shape[1:])) if len(shape) > 1 else int(shape[0])
     if given > width:
         return of.slice(x, 1, 0, width)
@@ -120,9 +410,9 @@ def _to_width(of: Learned, index: int, width: int) -> str:
 
 def _extracted(of: Learned) -> Sequence[Node]:
     """Take elements of the last dimension; what is taken of a vector is a row."""
-    x, places = of.input(0), of.reshape(of.input(1), -1)
+    x, places = of.input(0), of.reshape(of.input(1), (-1,))
     if of.is_vector(0):
-        x = of.reshape(x, 1, -1)
+        x = of.reshape(x, (1, -1))
     return of.finish(of("Gather", x, places, axis=-1))
 
 
@@ -146,7 +436,7 @@ def _linear_classifier(of: Learned) -> Sequence[Node]:
         of.refuse(f"it scores {count} classes and has {len(labels)} labels")
     if count > 1:
         return classified(of, of("ArgMax", scores, axis=1, keepdims=0), labels, transformed(of, scores, count))
-    is_second = of.cast(of("Greater", of.reshape(scores, -1), of.like(scores, 0)), "int64")
+    is_second = of.cast(of("Greater", of.reshape(scores, (-1,)), of.like(scores, 0)), "int64")
     named = labels if len(labels) == 2 else np.array(["0", "1"], object) if is_text(labels) else np.arange(2)
     results = of_two(of, scores) if len(labels) == 2 else transformed(of, scores, 1)
     return classified(of, is_second, named, results)

@@ -1,4 +1,4 @@
-"""The attention operators of domain ``com.microsoft``, as products and softmax."""
+"""The attention operators of domain ``com.microsoft``, as products and softmax, with rotary and relative positions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from math import sqrt
 import numpy as np
 
 from opbuild.frontend.rewriting import Rewriting, writes
+from opbuild.graph.graph_builder import Value
 from opbuild.graph.types import Node
 from opbuild.platform.records import dataclass, field
 
@@ -49,13 +50,13 @@ class Heads:
     sink: str = ""
     scores: str = ""
 
-    def attend(self, scale: float, softcap: float = 0.0, hidden: float = -np.inf) -> str:
+    def attend(self, scale: float, softcap: float = 0.0, hidden: float = -np.inf) -> Value:
         """Write the attention and return ``(batch, length, heads * value_size)``; ``hidden``: a hidden key's score."""
         of, groups = self.of, self.groups
         query, value, key = self.query, self.value, of("Transpose", self.key, perm=(0, 1, 3, 2))
         if groups:
             rows = (self.count // groups, *(() if self.length == 1 else (self.length,)))
-            query = of.reshape(query, self.batch, groups, *rows, self.size)
+            query = of.reshape(query, (self.batch, groups, *rows, self.size))
         if groups and self.length != 1:
             key, value = (of("Unsqueeze", each, of.ints(2)) for each in (key, value))
         scores = of("MatMul", query, key)
@@ -70,15 +71,15 @@ class Heads:
         result = of("MatMul", self._shares(scores), value)
         if not groups or self.length != 1:
             result = of("Transpose", result, perm=(0, 3, 1, 2, 4) if groups else (0, 2, 1, 3))
-        return of.reshape(result, self.batch, self.length, self.count * self.value_size)
+        return of.reshape(result, (self.batch, self.length, self.count * self.value_size))
 
-    def _shares(self, scores: str) -> str:
+    def _shares(self, scores: str) -> Value:
         """Write the softmax of scores, of which a sink takes its share."""
         if not self.sink:
             return self.of("Softmax", scores, axis=-1)
         rows = () if self.groups and self.length == 1 else (self.length,)
         heads = (self.groups, self.count // self.groups) if self.groups else (self.count,)
-        sink = self.of.reshape(self.sink, 1, *heads, *(1,) * (len(rows) + 1))
+        sink = self.of.reshape(self.sink, (1, *heads, *(1,) * (len(rows) + 1)))
         sink = self.of("Expand", sink, self.of.ints(self.batch, *heads, *rows, 1))
         shares = self.of("Softmax", self.of("Concat", scores, sink, axis=-1), axis=-1)
         return self.of.slice(shares, 1 + len(heads) + len(rows), 0, self.total)
@@ -96,15 +97,17 @@ class Heads:
         batch, total = self.batch, self.total
         steps = of.steps(total)
         if lengths and shape == (batch,):
-            shown = of("Less", steps, of.reshape(given, batch, 1, 1, 1))
+            shown = of("Less", steps, of.reshape(given, (batch, 1, 1, 1)))
         elif lengths and shape == (2 * batch,):
-            ends, begins = (of.reshape(of.slice(given, 0, i * batch, (i + 1) * batch), batch, 1, 1, 1) for i in (0, 1))
+            ends, begins = (
+                of.reshape(of.slice(given, 0, i * batch, (i + 1) * batch), (batch, 1, 1, 1)) for i in (0, 1)
+            )
             shown = of("And", of("Less", steps, ends), of("GreaterOrEqual", steps, begins))
         elif len(shape) in (2, 3, 4) and shape[-1] >= total:
             if len(shape) == 4:  # a square for all calls, of which this one has some rows
                 given = of.slice(of.slice(given, 2, total - self.length, total), 3, 0, total)
             rows = {2: 1, 3: shape[1], 4: self.length}[len(shape)]
-            shown = of("Greater", of.reshape(given, batch, 1, rows, total), of.ints(0))
+            shown = of("Greater", of.reshape(given, (batch, 1, rows, total)), of.ints(0))
         else:
             of.refuse(f"a mask of shape {list(shape)} is not served")
         self.added.append(of("Where", shown, of.floats(0.0), of.floats(filled)))
@@ -115,17 +118,17 @@ class Heads:
         counts = of.steps(length, past + 1)
         if total != past + length:
             counts = of("Concat", of.steps(length - 1, past + 1), of.ints(total), axis=0)
-        self.shown = of("Less", of.steps(total), of.reshape(counts, length, 1))
+        self.shown = of("Less", of.steps(total), of.reshape(counts, (length, 1)))
 
 
-def split_heads(of: Rewriting, value: str, batch: int, length: int, heads: int, size: int) -> str:
+def split_heads(of: Rewriting, value: str, batch: int, length: int, heads: int, size: int) -> Value:
     """Write ``(batch, length, heads * size)`` as ``(batch, heads, length, size)``."""
-    return of("Transpose", of.reshape(value, batch, length, heads, size), perm=(0, 2, 1, 3))
+    return of("Transpose", of.reshape(value, (batch, length, heads, size)), perm=(0, 2, 1, 3))
 
 
 def rotated(
     of: Rewriting, value: str, shape: Sequence[int], tables: Sequence[str], places: str, *, part: int, interleaved: bool
-) -> str:
+) -> Value:
     """Write the rotation of pairs of elements by the angles of their places, as ONNX's RotaryEmbedding defines it.
 
     Args:
@@ -137,14 +140,14 @@ def rotated(
         part: How many of the elements of a head are rotated, the first.
         interleaved: Whether neighbours are a pair, not elements half a part away.
     """
-    places = of.in_range(places, tables[0])
+    places = of.in_range(places, of.value(tables[0]).shape[0])
     cosine, sine = (of("Unsqueeze", of("Gather", table, places, axis=0), of.ints(1)) for table in tables)
     return turned(of, value, shape, (cosine, sine), part=part, interleaved=interleaved)
 
 
 def turned(
     of: Rewriting, value: str, shape: Sequence[int], angles: Sequence[str], *, part: int, interleaved: bool
-) -> str:
+) -> Value:
     """Write the rotation of pairs of elements by angles.
 
     Args:
@@ -159,16 +162,17 @@ def turned(
     rest = of.slice(value, 3, part, shape[-1]) if part < shape[-1] else ""
     moved = of.slice(value, 3, 0, part) if rest else value
     if interleaved:
-        pairs = of.reshape(moved, *whole, half, 2)
+        pairs = of.reshape(moved, (*whole, half, 2))
         first, second = (of("Squeeze", of.slice(pairs, 4, i, i + 1), of.ints(4)) for i in (0, 1))
     else:
         first, second = (of.slice(moved, 3, i * half, (i + 1) * half) for i in (0, 1))
     one = of("Sub", of("Mul", first, cosine), of("Mul", second, sine))
     other = of("Add", of("Mul", first, sine), of("Mul", second, cosine))
+    parts = [one, other]
     if interleaved:
         joined = of("Concat", *(of("Unsqueeze", each, of.ints(4)) for each in (one, other)), axis=4)
-        one, other = of.reshape(joined, *whole, part), ""
-    return of("Concat", *filter(None, (one, other, rest)), axis=3) if other or rest else one
+        parts = [of.reshape(joined, (*whole, part))]
+    return of("Concat", *parts, *filter(None, (rest,)), axis=3) if len(parts) > 1 or rest else parts[0]
 
 
 @writes("Attention")
@@ -187,7 +191,7 @@ def _quantized_attention(of: Rewriting) -> Sequence[Node]:
     """QAttention: the projection by a matrix of bytes, then attention in floats, as in ONNX Runtime."""
     zeros = (of.input(each) if of.has(each) else "" for each in (6, 7))
     total = of("Cast", of("MatMulInteger", of.input(0), of.input(1), *zeros), to=1)
-    scales = (of.reshape(of.input(each), -1) for each in (3, 4))
+    scales = (of.reshape(of.input(each), (-1,)) for each in (3, 4))
     projected = of("Add", of("Mul", total, of("Mul", *scales)), of.input(2))
     return _attend_to_itself(of, projected, 5, 8, None)
 
@@ -282,3 +286,279 @@ def _apart_heads(of: Rewriting, heads: int) -> Heads:
     key = split_heads(of, key, batch, total, heads, size)
     value = split_heads(of, value, batch, total, heads, value_size)
     return Heads(of, query, key, value, batch, heads, length, total, size, value_size)
+
+
+@writes("GroupQueryAttention")
+def _grouped_query_attention(of: Rewriting) -> Sequence[Node]:
+    """GroupQueryAttention: fewer heads of keys and values than of queries, with those of earlier calls."""
+    heads, groups = int(of.attr("num_heads", 0)), int(of.attr("kv_num_heads", 0))
+    unserved = ("sliding_window_cache", "kv_cache_bit_width", "qk_output")
+    if any(of.attr(name, 0) for name in unserved) or any(of.has(index) for index in (12, 13, 16)):
+        of.refuse("quantised or window-sized caches, padded queries and the output of scores are not served")
+    batch, length, hidden = of.shape(0, 3)
+    if of.has(1):
+        size = hidden // heads
+        query, key, value = of.input(0), of.input(1), of.input(2)
+    else:
+        size = hidden // (heads + 2 * groups)
+        ends = (0, heads * size, (heads + groups) * size, hidden)
+        query, key, value = (of.slice(of.input(0), 2, ends[i], ends[i + 1]) for i in range(3))
+    before = of("Sub", of("Cast", of.input(5), to=7), of.ints(length - 1))  # keys of earlier calls, of each batch
+    before = of("Max", of.reshape(before, (batch, 1)), of.ints(0))
+    steps = of("Add", before, of.steps(length))
+    query = split_heads(of, query, batch, length, heads, size)
+    key, value = (split_heads(of, each, batch, length, groups, size) for each in (key, value))
+    if of.has(14):
+        query, key = (_normalized(of, each, side) for each, side in ((query, "q"), (key, "k")))
+    if of.attr("do_rotary", 0):
+        places = of.input(9) if of.has(9) else steps
+        part, interleaved = 2 * of.shape(7)[1], bool(of.attr("rotary_interleaved", 0))
+        query, key = (
+            rotated(
+                of,
+                each,
+                (batch, count, length, size),
+                (of.input(7), of.input(8)),
+                places,
+                part=part,
+                interleaved=interleaved,
+            )
+            for each, count in ((query, heads), (key, groups))
+        )
+    past = of.shape(3, 4)[2] if of.has(3) else 0
+    total = length
+    if past:
+        total, key, value = _with_cache(of, key, value, past, before)
+    present = (key, value)
+    own = Heads(of, query, key, value, batch, heads, length, total, size, size)
+    own.groups = groups if heads != groups else 0
+    if of.has(11):
+        own.sink = of.input(11)
+    elif of.attr("smooth_softmax", 0):
+        own.sink = of.floats(np.zeros(heads))
+    own.shown = _shown(of, steps, total, (1, 1) if own.groups and length != 1 else (1,))
+    if of.has(10):
+        own.added.append(_of_groups(of, 10, groups) if own.groups else of.input(10))
+    # A query that sees no key, which its window may leave it, has the mean of all values.
+    least = float(np.finfo(np.float32 if of.dtype() == "float32" else np.float16).min)
+    has_window = of.attr("local_window_size", -1) > 0
+    filled: float = least if has_window else -np.inf
+    return of.finish(own.attend(float(of.attr("scale", 0.0)), float(of.attr("softcap", 0.0)), filled), *present)
+
+
+def _normalized(of: Rewriting, value: str, side: str) -> Value:
+    """Write the RMS normalization of each head of queries or of keys."""
+    epsilon = of.attr(f"{side}_norm_epsilon", of.attr("qk_norm_epsilon", 1e-6))
+    weight = of.input(14 if side == "q" else 15)
+    return of("RMSNormalization", value, weight, axis=-1, epsilon=float(epsilon))
+
+
+def _with_cache(of: Rewriting, key: str, value: str, past: int, before: str) -> tuple[int, Value, Value]:
+    """Return how many keys there are with those of earlier calls, and the keys and values.
+
+    The cache is as long as what it holds, or it has room for more; the latter where every new key fits into it. Each
+    batch may hold another number of keys.
+    """
+    batch, length, _ = of.shape(0)
+    size, groups = of.shape(3)[3], of.shape(3)[1]
+    total, room = of.at_least(6, 3, 2), past + length
+    if total == past:
+        index = of("Min", of("Add", before, of.steps(length)), of.ints(past - 1))
+        index = of("Expand", of.reshape(index, (batch, 1, length, 1)), of.ints(batch, groups, length, size))
+        key, value = (
+            of("ScatterElements", of.input(3 + i), index, each, axis=2) for i, each in enumerate((key, value))
+        )
+        return total, key, value
+    joined = [of("Concat", of.input(3 + i), each, axis=2) for i, each in enumerate((key, value))]
+    steps = of.steps(total)
+    moved = of("Add", of("Sub", steps, before), of.ints(past))
+    moved = of("Min", moved, of.ints(room - 1))
+    index = of("Where", of("Less", steps, before), steps, moved)
+    if batch == 1:
+        found = [of("Gather", each, of.reshape(index, (total,)), axis=2) for each in joined]
+    else:
+        index = of("Expand", of.reshape(index, (batch, 1, total)), of.ints(batch, groups, total))
+        index = of.reshape(index, (batch * groups, total, 1))
+        rows = [of.reshape(each, (batch * groups, room, size)) for each in joined]
+        found = [of("GatherND", each, index, batch_dims=1) for each in rows]
+    key, value = (of.reshape(each, (batch, groups, total, size)) for each in found)
+    return total, key, value
+
+
+def _of_groups(of: Rewriting, index: int, groups: int) -> Value:
+    """Write an input ``(batch, heads, length, total)`` so that heads which share keys are an axis; 1 head is all."""
+    batch, heads, length, total = of.shape(index, 4)
+    split = (1, 1) if heads == 1 else (groups, heads // groups)
+    return of.reshape(of.input(index), (batch, *split, *(() if length == 1 else (length,)), total))
+
+
+def _shown(of: Rewriting, steps: str, total: int, heads: Sequence[int]) -> Value:
+    """Write which keys a query sees: none that there are not yet, none after it, and none before its window.
+
+    Args:
+        of: Where it is written.
+        steps: The place of each query, ``(batch, length)``.
+        total: The number of keys, room for more included.
+        heads: The axes of heads, each of extent 1.
+    """
+    batch, length, _ = of.shape(0)
+    last, keys = of.reshape(of("Cast", of.input(5), to=7), (batch, 1)), of.steps(total)
+    window = int(of.attr("local_window_size", -1))
+    if of.attr("causal", 1):
+        last = of("Min", steps, last)
+    count = of.reshape(of("Add", last, of.ints(1)), (batch, *heads, -1, 1))
+    shown = of("Less", keys, count)
+    if window > 0:
+        own = of.reshape(steps, (batch, *heads, length, 1))
+        shown = of("And", shown, of("Greater", of("Add", keys, of.ints(window)), own))
+    return shown
+
+
+INT64 = 7
+
+
+@writes("DecoderMaskedMultiHeadAttention")
+def decoder_masked_attention(of: Rewriting) -> Sequence[Node]:
+    """DecoderMaskedMultiHeadAttention: of itself with a buffer of earlier keys, or of another network's keys."""
+    heads = int(of.attr("num_heads", 0))
+    batch, length, hidden = of.shape(0, 3)
+    if length != 1 or not heads:
+        of.refuse(f"it attends for one token at a time, with a number of heads, not for {length} with {heads}")
+    if of.attr("output_qk", 0):
+        of.refuse("the scores are not given")
+    if not of.has(5):
+        return of.finish(_of_other(of, heads).attend(float(of.attr("scale", 0.0))))
+    if not of.attr("past_present_share_buffer", 0):
+        of.refuse("earlier keys without past_present_share_buffer are not served")
+    parts = [of.input(index) for index in range(3)] if of.has(1) else _packed_parts(of, hidden // 3)
+    query, key, value = (_one_row(of, part, index, heads) for index, part in enumerate(parts))
+    size = (hidden if of.has(1) else hidden // 3) // heads
+    room = of.shape(5, 4)[2]
+    place = of("Cast", of.reshape(of.input(7), (1, 1, 1, 1)), to=INT64)
+    steps = of.reshape(of.steps(room), (1, 1, room, 1))
+    is_new, earlier = of("Equal", steps, place), of("Less", steps, place)
+    present = [of("Where", is_new, new, of.input(5 + index)) for index, new in enumerate((key, value))]
+    seen = present
+    if of.has(9):
+        rows = _beam_rows(of, earlier)
+        found = (of("GatherElements", of.input(5 + index), rows, axis=0) for index in (0, 1))
+        seen = [of("Where", is_new, new, each) for new, each in zip((key, value), found, strict=True)]
+    own = Heads(of, query, seen[0], seen[1], batch, heads, 1, room, size, size)
+    _hide_keys(of, own)
+    own.shown = of("LessOrEqual", of.steps(own.total), of.reshape(place, (1, 1, 1, 1)))
+    return of.finish(own.attend(float(of.attr("scale", 0.0))), *present)
+
+
+def _packed_parts(of: Rewriting, size: int) -> list[str]:
+    return [of.slice(of.input(0), 2, index * size, (index + 1) * size) for index in range(3)]
+
+
+def _one_row(of: Rewriting, value: str, index: int, heads: int) -> Value:
+    """Write what one token is, ``(batch, 1, heads * size)``, as ``(batch, heads, 1, size)``; ``index``: its bias."""
+    batch, _, hidden = of.shape(0)
+    hidden = hidden if of.has(1) else hidden // 3
+    if of.has(10):
+        value = of("Add", value, of.slice(of.input(10), 0, index * hidden, (index + 1) * hidden))
+    return of.reshape(value, (batch, heads, 1, hidden // heads))
+
+
+def _of_other(of: Rewriting, heads: int) -> Heads:
+    """Return keys and values of another network's part, which lie as they are wanted."""
+    batch, _, hidden = of.shape(0)
+    total, size = of.shape(1, 4)[2], hidden // heads
+    own = Heads(of, _one_row(of, of.input(0), 0, heads), of.input(1), of.input(2), batch, heads, 1, total, size, size)
+    if of.has(3):
+        own.mask(3)
+    return own
+
+
+def _hide_keys(of: Rewriting, own: Heads) -> None:
+    """Take the mask and what is added to the scores, which are as long as the keys that there are."""
+    for index in (3, 4):
+        if of.has(index):
+            own.total = of.shape(index, 2 if index == 3 else 4)[-1]
+    own.key, own.value = (of.slice(each, 2, 0, own.total) for each in (own.key, own.value))
+    if of.has(3):
+        own.mask(3, lengths=False)
+    if of.has(4):
+        own.added.append(of.input(4))
+
+
+def _beam_rows(of: Rewriting, earlier: str) -> Value:
+    """Write in which row of the buffer each earlier key of a beam is, for every element of it."""
+    batches, beams, room = of.shape(9, 3)
+    first = of.reshape(of("Mul", of.steps(batches), of.ints(beams)), (batches, 1, 1))
+    rows = of("Add", of("Cast", of.input(9), to=INT64), first)
+    rows = of("Where", earlier, of.reshape(rows, (batches * beams, 1, room, 1)), of.ints(0))
+    return of("Expand", rows, of.ints(*of.shape(5)))
+
+
+@writes("RotaryEmbedding")
+def _rotary_embedding(of: Rewriting) -> Sequence[Node]:
+    shape = of.shape(0, 3, 4)
+    batch, length = shape[0], shape[-2]
+    positions = of.input(1)
+    if len(of.shape(1)) == 1:
+        steps = of.constant(np.arange(length, dtype=np.int64))
+        positions = of("Expand", of("Add", positions, steps), of.ints(batch, length))
+    if float(of.attr("scale", 1.0)) != 1.0 or of.attr("is_packed_batching", 0):
+        of.refuse("a scale or a packed batch is not served")
+    tables, part = (of.input(2), of.input(3)), 2 * of.shape(2)[1]
+    positions = of.in_range(positions, tables[0].shape[0])
+    cosine, sine = (of("Unsqueeze", of("Gather", table, positions, axis=0), of.ints(1)) for table in tables)
+    return of.finish(_turned_heads(of, (cosine, sine), part))
+
+
+def _turned_heads(of: Rewriting, angles: Sequence[str], part: int) -> Value:
+    """Write the rotation of an input, whose heads may lie side by side."""
+    shape, value, interleaved = of.shape(0, 3, 4), of.input(0), bool(of.attr("interleaved", 0))
+    if len(shape) == 4:
+        return turned(of, value, shape, angles, part=part, interleaved=interleaved)
+    batch, length, hidden = shape
+    heads = int(of.attr("num_heads", 0)) or hidden // part  # a head is as long as its table if nothing is said
+    size = hidden // heads
+    value = of("Transpose", of.reshape(value, (batch, length, heads, size)), perm=(0, 2, 1, 3))
+    value = turned(of, value, (batch, heads, length, size), angles, part=part, interleaved=interleaved)
+    return of.reshape(of("Transpose", value, perm=(0, 2, 1, 3)), shape)
+
+
+@writes("MRotaryEmbedding")
+def _multiple_rotary_embedding(of: Rewriting) -> Sequence[Node]:
+    """RotaryEmbedding by three positions, of each of which some of the angles are."""
+    if float(of.attr("scale", 1.0)) != 1.0 or of.attr("is_packed_batching", 0):
+        of.refuse("a scale or a packed batch is not served")
+    half = of.shape(2, 2)[1]
+    sections = [int(each) for each in of.attr("mrope_section", ())]
+    chosen = np.zeros(half, np.int64)
+    if of.attr("mrope_layout", 0):
+        for number in (1, 2):
+            chosen[number : 3 * sections[number] : 3] = number
+    else:
+        chosen = np.repeat(np.arange(3), sections)
+    first, second = (of.constant(chosen == number) for number in (0, 1))
+
+    def angles(table: str) -> str:
+        found = of("Gather", table, of.input(1), axis=0)
+        streams = of.several("Split", 3, found, axis=0, num_outputs=3)
+        mixed = of("Where", first, streams[0], of("Where", second, streams[1], streams[2]))
+        return of("Unsqueeze", of("Squeeze", mixed, of.ints(0)), of.ints(1))
+
+    return of.finish(_turned_heads(of, tuple(map(angles, (of.input(2), of.input(3)))), 2 * half))
+
+
+@writes("RelativePositionBias")
+def _relative_position_bias(of: Rewriting) -> Sequence[Node]:
+    """A number for each head by how far a key is from a query; the table lies head by head."""
+    buckets, heads = of.shape(0, 2)
+    (queries,), (keys,) = of.ints_in(1), of.ints_in(2)
+    both, far = bool(of.attr("is_bidirectional", 0)), int(of.attr("max_distance", 128))
+    away = np.arange(keys)[None] - np.arange(queries)[:, None]
+    count = buckets // 2 if both else buckets
+    offset = np.where(away > 0, count, 0) if both else 0
+    away = np.abs(away) if both else np.maximum(-away, 0)
+    near = count // 2
+    spread = max(np.log(far / near), 1e-9)  # all that is far has one bucket if the distances are none
+    wide = np.minimum(np.log(np.maximum(away, 1) / near) / spread * (count - near), count).astype(np.int64)
+    places = np.where(away < near, away, np.minimum(near + wide, count - 1)) + offset
+    found = of("Gather", of.reshape(of.input(0), (heads, buckets)), of.constant(places.astype(np.int64)), axis=1)
+    return of.finish(of("Unsqueeze", found, of.ints(0)))

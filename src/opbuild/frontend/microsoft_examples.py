@@ -1,6 +1,8 @@
 """A small model of each operator of ONNX Runtime that opbuild knows, by which is asked what becomes of it.
 
-Which operators there are the registries say: what is written with ONNX's operators, and what has a shape rule.
+Which operators there are the registries say: what is written with ONNX's operators, and what has a shape rule. Searches
+have decoders and encoders with one layer, of one head: a token's successor is the likeliest; keys and values are kept,
+as a search wants them, and nothing attends to them.
 """
 
 from __future__ import annotations
@@ -9,14 +11,101 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from opbuild.frontend import microsoft_search_examples as searches
-from opbuild.frontend.operator_examples import Example, Form, Operand, model_of
-from opbuild.frontend.operator_examples import given as _x
-from opbuild.frontend.operator_examples import known as _w
-from opbuild.frontend.rewritten import MICROSOFT, MODULES, NCHWC
+import numpy as np
+import onnx
+from onnx import numpy_helper, parser
+
+from opbuild.frontend.onnx_examples import Example, Form, Operand, model_of
+from opbuild.frontend.onnx_examples import given as _x
+from opbuild.frontend.onnx_examples import known as _w
+from opbuild.frontend.rewritten import MICROSOFT, NCHWC, REWRITES
 from opbuild.graph.passes import infer  # noqa: F401 - it registers the rules
 from opbuild.graph.shape_rules import RULES
 from opbuild.platform.records import NamedTuple
+
+_GPT_DECODER = """
+decoder (int32[batch, length] input_ids, int32[batch, length] position_ids, int32[batch, total] attention_mask,
+         FLOAT[2, batch, 1, past, 8] past_0)
+     => (FLOAT[batch, length, 8] logits, FLOAT[2, batch, 1, total, 8] present_0) {
+    logits = Gather(next, input_ids)
+    axes = Constant <value_ints = [0, 2]> ()
+    new = Unsqueeze(logits, axes)
+    both = Concat <axis = 0> (new, new)
+    present_0 = Concat <axis = 3> (past_0, both)
+}
+"""
+_DECODER = """
+decoder (int32[batch, 1] input_ids, MASK FLOAT[batch, 1, past, 8] past_key_self_0,
+         FLOAT[batch, 1, past, 8] past_value_self_0, FLOAT[batch, 1, source, 8] past_key_cross_0,
+         FLOAT[batch, 1, source, 8] past_value_cross_0)
+     => (FLOAT[batch, 1, 8] logits, FLOAT[batch, 1, total, 8] present_key_self_0,
+         FLOAT[batch, 1, total, 8] present_value_self_0) {
+    logits = Gather(next, input_ids)
+    axes = Constant <value_ints = [1]> ()
+    new = Unsqueeze(logits, axes)
+    present_key_self_0 = Concat <axis = 2> (past_key_self_0, new)
+    present_value_self_0 = Concat <axis = 2> (past_value_self_0, new)
+}
+"""
+_T5_ENCODER = """
+encoder (int32[batch, source] encoder_input_ids, int32[batch, source] encoder_attention_mask)
+     => (FLOAT[batch, 1, source, 8] present_key_cross_0, FLOAT[batch, 1, source, 8] present_value_cross_0) {
+    states = Gather(next, encoder_input_ids)
+    axes = Constant <value_ints = [1]> ()
+    present_key_cross_0 = Unsqueeze(states, axes)
+    present_value_cross_0 = Unsqueeze(states, axes)
+}
+"""
+_WHISPER_ENCODER = """
+encoder (FLOAT[batch, 4, frames] encoder_input_ids, int32[batch, begun] decoder_input_ids)
+     => (FLOAT[batch, begun, 8] logits, FLOAT[batch, frames, 8] encoder_hidden_states,
+         FLOAT[batch, 1, begun, 8] present_key_self_0, FLOAT[batch, 1, begun, 8] present_value_self_0,
+         FLOAT[batch, 1, frames, 8] present_key_cross_0, FLOAT[batch, 1, frames, 8] present_value_cross_0) {
+    frames = Transpose <perm = [0, 2, 1]> (encoder_input_ids)
+    encoder_hidden_states = Concat <axis = 2> (frames, frames)
+    logits = Gather(next, decoder_input_ids)
+    axes = Constant <value_ints = [1]> ()
+    present_key_self_0 = Unsqueeze(logits, axes)
+    present_value_self_0 = Unsqueeze(logits, axes)
+    present_key_cross_0 = Unsqueeze(encoder_hidden_states, axes)
+    present_value_cross_0 = Unsqueeze(encoder_hidden_states, axes)
+}
+"""
+
+
+class _Graph:
+    """A graph, once the element type is known of its values and of its table of successors."""
+
+    def __init__(self, text: str, mask: str = "") -> None:
+        self.text = text.replace("MASK", mask)
+
+    def __call__(self, dtype: str) -> onnx.GraphProto:
+        graph = parser.parse_graph(self.text.replace("FLOAT", "float" if dtype == "float32" else dtype))
+        graph.initializer.append(numpy_helper.from_array(np.eye(8, k=1, dtype=dtype), "next"))
+        return graph
+
+
+_ENDS = {"eos_token_id": 7, "pad_token_id": 0}
+_STARTS = {**_ENDS, "decoder_start_token_id": 1}
+
+GPT: dict[str, Any] = {**_ENDS, "decoder": _Graph(_GPT_DECODER)}
+T5: dict[str, Any] = {
+    **_STARTS,
+    "model_type": 1,
+    "encoder": _Graph(_T5_ENCODER),
+    "decoder": _Graph(_DECODER, "int32[batch, source] encoder_attention_mask,"),
+}
+WHISPER: dict[str, Any] = {
+    **_STARTS,
+    "model_type": 2,
+    "encoder": _Graph(_WHISPER_ENCODER),
+    "decoder": _Graph(_DECODER),
+    "no_timestamps_token_id": 2,
+    "start_of_lm_token_id": 3,
+    "translate_token_id": 4,
+    "transcribe_token_id": 5,
+    "beginning_timestamp_token_id": 6,
+}
 
 
 class Examples(NamedTuple):
@@ -34,7 +123,7 @@ class Examples(NamedTuple):
 @lru_cache(maxsize=1)
 def operator_types() -> tuple[str, ...]:
     """Return ONNX Runtime's operators that are known, with their domain before their type."""
-    known = {f"{domain}.{op_type}" for domain, op_type in (*MODULES, *RULES) if domain in (MICROSOFT, NCHWC)}
+    known = {f"{domain}.{op_type}" for domain, op_type in (*REWRITES, *RULES) if domain in (MICROSOFT, NCHWC)}
     return tuple(sorted(known))
 
 
@@ -82,8 +171,8 @@ EXAMPLES: Mapping[str, Examples] = {
     "BeamSearch": Examples(
         SEARCHED,
         (
-            Form("as GPT-2", (_PROMPT, _TURNS, _NONE, _BEAMS, _BEAMS, _PENALTY), searches.GPT, 2),
-            Form("as T5", (_PROMPT, _TURNS, _NONE, _BEAMS, _BEAMS, _PENALTY), searches.T5, 2),
+            Form("as GPT-2", (_PROMPT, _TURNS, _NONE, _BEAMS, _BEAMS, _PENALTY), GPT, 2),
+            Form("as T5", (_PROMPT, _TURNS, _NONE, _BEAMS, _BEAMS, _PENALTY), T5, 2),
         ),
     ),
     "BiasAdd": _one(FLOATS, _ROWS, _WIDE, _ROWS),
@@ -128,7 +217,7 @@ EXAMPLES: Mapping[str, Examples] = {
     "GatherND": _one(MOVED, _ROWS, _x(3, 1, dtype="int64")),
     **dict.fromkeys(("Gelu", "QuickGelu", "ScaledSiLU", "SampleOp"), _one(FLOATS, _ROWS)),
     "GemmFastGelu": _one(FLOATS, _ROWS, _w(16, 8), _w(8)),
-    "GreedySearch": _one(SEARCHED, _PROMPT, _TURNS, **searches.GPT),
+    "GreedySearch": _one(SEARCHED, _PROMPT, _TURNS, **GPT),
     "GridSample": _one(FLOATS, _IMAGE, _x(1, 4, 4, 2)),
     "GroupNorm": _one(FLOATS, _LAST, _w(16, dtype="float32"), _w(16, dtype="float32"), groups=4, activation=1),
     "SkipGroupNorm": _one(FLOATS, _LAST, _w(16, dtype="float32"), _w(16, dtype="float32"), _LAST, groups=4,
@@ -196,7 +285,7 @@ EXAMPLES: Mapping[str, Examples] = {
     ),
     "Range": _one(("int16", "int32", "int64", "float32", "float64"), _w(value=0), _w(value=8)),
     "ReduceSumInteger": _one(BYTES, _ROWS, axes=[1], keepdims=1),
-    "Sampling": _one(SEARCHED, _PROMPT, _TURNS, **searches.GPT),
+    "Sampling": _one(SEARCHED, _PROMPT, _TURNS, **GPT),
     "Tokenizer": _one((), _x(2, dtype="str")),
     "TorchEmbedding": _one(FLOATS, _w(9, 16), _x(4, dtype="int64")),
     "Trilu": _one(MOVED, _x(4, 4)),
@@ -206,7 +295,7 @@ EXAMPLES: Mapping[str, Examples] = {
                                       _x(2, 16, 2), outputs=2),
     "VarlenNGramHashMapping": _one(("int32", "int64"), _x(8), _w(2), _w(2), _x(3, dtype="int32"), max_ngram_size=2,
                                    n_head_per_ngram=2, pad_id=0, outputs=2),
-    "WhisperBeamSearch": _one(SEARCHED, _SOUND, _TURNS, _NONE, _BEAMS, _BEAMS, _PENALTY, outputs=2, **searches.WHISPER),
+    "WhisperBeamSearch": _one(SEARCHED, _SOUND, _TURNS, _NONE, _BEAMS, _BEAMS, _PENALTY, outputs=2, **WHISPER),
     "com.microsoft.nchwc.Conv": _one(("float32",), _IMAGE, _FILTERS, _WIDE, **_CONV),
     **dict.fromkeys(
         ("com.microsoft.nchwc.AveragePool", "com.microsoft.nchwc.MaxPool"), _one(("float32",), _IMAGE, **_POOLED)

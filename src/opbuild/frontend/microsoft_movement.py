@@ -1,19 +1,22 @@
-"""Operators of ``com.microsoft`` that move elements, as ONNX's operators: most of them are older forms of those."""
+"""Operators of ``com.microsoft`` that move elements, most of them older forms of those of ONNX, and mathematics."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from opbuild.frontend.rewriting import Rewriting, writes
+from opbuild.frontend.rewritten import MICROSOFT, REWRITES
+from opbuild.graph.graph_builder import Value
 from opbuild.graph.types import Node
 
 
 @writes("Pad")
 def _pad(of: Rewriting) -> Sequence[Node]:
     """ONNX's Pad, whose widths may lie in a row, and whose value may have a dimension."""
-    pads = of.input(1) if len(of.shape(1, 1, 2)) == 1 else of.reshape(of.input(1), -1)
+    pads = of.input(1) if len(of.shape(1, 1, 2)) == 1 else of.reshape(of.input(1), (-1,))
     value = (of.scalar(2),) if of.has(2) else ()
     return of.finish(of("Pad", of.input(0), pads, *value, mode=of.node.text("mode", "constant")))
 
@@ -32,24 +35,8 @@ def _trilu(of: Rewriting) -> Sequence[Node]:
 
 @writes("ExpandDims")
 def _expand_dims(of: Rewriting) -> Sequence[Node]:
-    axis = of.reshape(of.cast(of.input(1), "int64", of.dtype(1)), 1)
+    axis = of.reshape(of.cast(of.input(1), "int64", of.dtype(1)), (1,))
     return of.finish(of("Unsqueeze", of.input(0), axis))
-
-
-@writes("GatherND")
-def _gather_nd(of: Rewriting) -> Sequence[Node]:
-    return of.finish(of("GatherND", of.input(0), of.cast(of.input(1), "int64", of.dtype(1))))
-
-
-@writes("TorchEmbedding")
-def _embedding(of: Rewriting) -> Sequence[Node]:
-    """Rows of a table; what is said of padding is for training."""
-    return of.finish(of("Gather", of.input(0), of.input(1), axis=0))
-
-
-@writes("SampleOp")
-def _sample(of: Rewriting) -> Sequence[Node]:
-    return of.finish(of.input(0))
 
 
 @writes("Unique")
@@ -68,7 +55,7 @@ def _unfold(of: Rewriting) -> Sequence[Node]:
     axis %= rank
     count = (of.shape(0)[axis] - size) // step + 1
     starts = of("Mul", of.steps(count), of.ints(step))
-    places = of("Add", of.reshape(starts, count, 1), of.constant(np.arange(size, dtype=np.int64)))
+    places = of("Add", of.reshape(starts, (count, 1)), of.constant(np.arange(size, dtype=np.int64)))
     found = of("Gather", of.input(0), places, axis=axis)
     order = [*range(axis + 1), *range(axis + 2, rank + 1), axis + 1]
     return of.finish(found if order == sorted(order) else of("Transpose", found, perm=tuple(order)))
@@ -78,7 +65,10 @@ def _unfold(of: Rewriting) -> Sequence[Node]:
 def _grid_sample(of: Rewriting) -> Sequence[Node]:
     modes = {"bilinear": "linear", "bicubic": "cubic", "nearest": "nearest"}
     mode = of.node.text("mode", "bilinear")
-    attrs = {"padding_mode": of.node.text("padding_mode", "zeros"), "align_corners": int(of.attr("align_corners", 0))}
+    attrs: dict[str, Any] = {
+        "padding_mode": of.node.text("padding_mode", "zeros"),
+        "align_corners": int(of.attr("align_corners", 0)),
+    }
     return of.finish(of("GridSample", of.input(0), of.input(1), mode=modes.get(mode, mode), **attrs))
 
 
@@ -96,14 +86,14 @@ def _block_repeated(of: Rewriting) -> Sequence[Node]:
     return of.finish(of("ScatterElements", of.input(1), following, limits, axis=1, reduction="min"))
 
 
-def _limits(of: Rewriting, shape: tuple[int, ...], size: int) -> str:
+def _limits(of: Rewriting, shape: tuple[int, ...], size: int) -> Value:
     """Return minus infinity for tokens behind a run that the last tokens would repeat, infinity for others."""
     batch, length = shape
     count = length - size + 1
-    starts = of.reshape(of.steps(count), count, 1)
+    starts = of.reshape(of.steps(count), (count, 1))
     windows = of("Add", starts, of.constant(np.arange(size - 1, dtype=np.int64)))
     runs = of("Gather", of.input(0), windows, axis=1)
-    last = of.reshape(of.slice(of.input(0), 1, length - size + 1, length), batch, 1, size - 1)
+    last = of.reshape(of.slice(of.input(0), 1, length - size + 1, length), (batch, 1, size - 1))
     differences = of("ReduceSum", of("Abs", of("Sub", runs, last)), of.ints(2), keepdims=0)
     return of("Where", of("Equal", differences, of.ints(0)), of.floats(-np.inf), of.floats(np.inf))
 
@@ -120,19 +110,19 @@ def _crop(of: Rewriting) -> Sequence[Node]:
     across = _places(of, corners[1], corners[3], width, columns)
     shown = of(
         "And",
-        of.reshape(_within(of, down, height), count, 1, rows, 1),
-        of.reshape(_within(of, across, width), count, 1, 1, columns),
+        of.reshape(_within(of, down, height), (count, 1, rows, 1)),
+        of.reshape(_within(of, across, width), (count, 1, 1, columns)),
     )
     if of.node.text("mode", "bilinear") == "nearest":
         half = of.floats(0.5)
         down, across = (of("Floor", of("Add", each, half)) for each in (down, across))
     y, x = (of("Floor", each) for each in (down, across))
     parts = (of("Sub", down, y), of("Sub", across, x))
-    part_y, part_x = of.reshape(parts[0], count, rows, 1, 1), of.reshape(parts[1], count, 1, columns, 1)
+    part_y, part_x = of.reshape(parts[0], (count, rows, 1, 1)), of.reshape(parts[1], (count, 1, columns, 1))
 
     def at(far_y: int, far_x: int) -> str:
         places = [
-            of("Expand", of.reshape(_clamped(of, each, far, extent), *split, 1), of.ints(count, rows, columns, 1))
+            of("Expand", of.reshape(_clamped(of, each, far, extent), (*split, 1)), of.ints(count, rows, columns, 1))
             for each, far, extent, split in (
                 (y, far_y, height, (count, rows, 1)),
                 (x, far_x, width, (count, 1, columns)),
@@ -148,7 +138,7 @@ def _crop(of: Rewriting) -> Sequence[Node]:
     return of.finish(of("Where", shown, result, of.floats(float(of.attr("extrapolation_value", 0.0)))))
 
 
-def _places(of: Rewriting, first: str, last: str, extent: int, count: int) -> str:
+def _places(of: Rewriting, first: str, last: str, extent: int, count: int) -> Value:
     """Return where the elements of each box lie along an axis of an image, ``(boxes, count)``."""
     scale = of.floats(extent - 1)
     if count == 1:
@@ -157,11 +147,11 @@ def _places(of: Rewriting, first: str, last: str, extent: int, count: int) -> st
     return of("Add", of("Mul", first, scale), of("Mul", of.floats(np.arange(count)), step))
 
 
-def _within(of: Rewriting, places: str, extent: int) -> str:
+def _within(of: Rewriting, places: str, extent: int) -> Value:
     return of("And", of("GreaterOrEqual", places, of.floats(0)), of("LessOrEqual", places, of.floats(extent - 1)))
 
 
-def _clamped(of: Rewriting, places: str, far: int, extent: int) -> str:
+def _clamped(of: Rewriting, places: str, far: int, extent: int) -> Value:
     moved = of("Add", places, of.floats(far))
     return of.cast(of("Min", of("Max", moved, of.floats(0)), of.floats(extent - 1)), "int64")
 
@@ -169,22 +159,83 @@ def _clamped(of: Rewriting, places: str, far: int, extent: int) -> str:
 @writes("ConvTransposeWithDynamicPads")
 def _padded_conv_transpose(of: Rewriting) -> Sequence[Node]:
     """ConvTranspose whose pads are an input."""
-    names = ("auto_pad", "dilations", "group", "kernel_shape", "output_padding", "strides")
-    attrs = {name: of.attr(name, None) for name in names if name in of.node.attrs}
+    attrs = of.attributes(("auto_pad", "dilations", "group", "kernel_shape", "output_padding", "strides"))
     attrs |= {"pads": of.ints_in(2)} if of.has(2) else {}
-    return of.finish(of("ConvTranspose", of.input(0), of.input(1), *((of.input(3),) if of.has(3) else ()), **attrs))
+    return of.finish(of("ConvTranspose", of.input(0), of.input(1), *of.optional(3), **attrs))
 
 
 @writes("WordConvEmbedding")
 def _word_embedding(of: Rewriting) -> Sequence[Node]:
     """The greatest of a convolution over the characters of each word, whose number those that are not 0 tell."""
     (words, letters), (filters, _, width, size) = of.shape(0, 2), of.shape(1, 4)
-    rows = of.reshape(of("Gather", of.input(3), of.input(0), axis=0), words, 1, letters, size)
+    rows = of.reshape(of("Gather", of.input(3), of.input(0), axis=0), (words, 1, letters, size))
     found = of("Tanh", of("Conv", rows, of.input(1), of.input(2)))
     count = letters - width + 1
     there = of.cast(of("Greater", of.input(0), of.constant(np.array(0, np.int32))), "int64")
     length = of("Max", of("ReduceSum", there, of.ints(1), keepdims=1), of.ints(width))
     ends = of("Sub", length, of.ints(width - 1))
     seen = of("Less", of.steps(count), ends)
-    shown = of("Where", of.reshape(seen, words, 1, count), of.reshape(found, words, filters, count), of.floats(-np.inf))
+    shown = of(
+        "Where", of.reshape(seen, (words, 1, count)), of.reshape(found, (words, filters, count)), of.floats(-np.inf)
+    )
     return of.finish(of("ReduceMax", shown, of.ints(2), keepdims=0))
+
+
+@writes("CDist")
+def _distances(of: Rewriting) -> Sequence[Node]:
+    """The distance of each row of one matrix to each of another one, from their lengths and products."""
+    metric = of.node.text("metric", "sqeuclidean")
+    if metric not in ("sqeuclidean", "euclidean"):
+        of.refuse(f"the metric {metric!r} is not served, 'sqeuclidean' and 'euclidean' are")
+    first, second = (of("ReduceSumSquare", of.input(index), of.ints(1), keepdims=1) for index in (0, 1))
+    products = of("MatMul", of.input(0), of("Transpose", of.input(1), perm=(1, 0)))
+    lengths = of("Add", first, of("Transpose", second, perm=(1, 0)))
+    squares = of("Max", of("Sub", lengths, of("Mul", products, of.floats(2))), of.floats(0))
+    return of.finish(of("Sqrt", squares) if metric == "euclidean" else squares)
+
+
+@writes("ComplexMul", "ComplexMulConj")
+def _complex_product(of: Rewriting) -> Sequence[Node]:
+    """The product of complex numbers, or that with the conjugate of the second one; pairs are the last axis."""
+    sign = -1.0 if of.node.op_type == "ComplexMulConj" else 1.0
+    a, b = (of.several("Split", 2, of.input(index), axis=-1, num_outputs=2) for index in (0, 1))
+    other = of("Mul", b[1], of.floats(sign))
+    real = of("Sub", of("Mul", a[0], b[0]), of("Mul", a[1], other))
+    imaginary = of("Add", of("Mul", a[0], other), of("Mul", a[1], b[0]))
+    return of.finish(of("Concat", real, imaginary, axis=-1))
+
+
+@writes("IsAllFinite")
+def _all_finite(of: Rewriting) -> Sequence[Node]:
+    nan, inf = (bool(of.attr(name, 0)) for name in ("isnan_only", "isinf_only"))
+    wrong = [of("IsNaN", name) for name in of.node.inputs if not inf]
+    wrong += [of("IsInf", name) for name in of.node.inputs if not nan]
+    counts = [of("ReduceMax", of.cast(each, "int32"), keepdims=0) for each in wrong]
+    return of.finish(of("Not", of.cast(of("Max", *counts), "bool")))
+
+
+@writes("Rfft", "Irfft")
+def _real_transform(of: Rewriting) -> Sequence[Node]:
+    """The transform of a real signal, of which half is there, and back; neither is divided by the number of samples."""
+    if int(of.attr("signal_ndim", 1)) != 1 or not of.attr("onesided", 1) or of.attr("normalized", 0):
+        of.refuse("transforms along more than one axis, of both sides, or that are normalised are not served")
+    if of.node.op_type == "Rfft":
+        pairs = of("Unsqueeze", of.input(0), of.ints(-1))
+        return of.finish(of("DFT", pairs, "", of.number(-2), onesided=1))
+    count = of.shape(0)[-2]
+    mirrored = of("Slice", of.input(0), of.ints(count - 2), of.ints(0), of.ints(-2), of.ints(-1))
+    signs = of.floats([1.0, -1.0])
+    whole = of("Concat", of.input(0), of("Mul", mirrored, signs), axis=-2)
+    found = of("DFT", whole, "", of.number(-2), inverse=1)
+    real = of("Squeeze", of("Slice", found, of.ints(0), of.ints(1), of.ints(-1)), of.ints(-1))
+    return of.finish(of("Mul", real, of.floats(2 * count - 2)))
+
+
+REWRITES.register_all(
+    {
+        "GatherND": lambda of: of.finish(of("GatherND", of.input(0), of.cast(of.input(1), "int64", of.dtype(1)))),
+        "TorchEmbedding": lambda of: of.finish(of("Gather", of.input(0), of.input(1), axis=0)),
+        "SampleOp": lambda of: of.finish(of.input(0)),
+    },
+    MICROSOFT,
+)

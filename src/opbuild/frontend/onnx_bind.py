@@ -20,7 +20,7 @@ from opbuild.frontend.expansion import function_of, is_foreign, may_take_functio
 from opbuild.frontend.onnx_messages import FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 from opbuild.frontend.onnx_read import DataFiles, opsets, to_array
 from opbuild.frontend.open_values import example_array, example_type, is_open_value
-from opbuild.frontend.rewritten import rewrites
+from opbuild.frontend.rewritten import REWRITES
 from opbuild.graph.breaks import is_tensor
 from opbuild.graph.label_tables import MAPPED
 from opbuild.graph.passes.fold import Evaluate
@@ -119,10 +119,9 @@ def to_block(graph: GraphProto, files: DataFiles, versions: Mapping[str, int], p
 
 def _written(node: Node, tensors: dict[str, Callable[[], Array]]) -> Sequence[Node]:
     """Return the nodes that are written in place of one, if it has graphs; others are where types are known."""
-    if not any(blocks(node)) or not rewrites(node.domain, node.op_type):
+    if not any(blocks(node)) or not REWRITES.serves(node.domain, node.op_type):
         return (node,)
-    from opbuild.frontend.rewriting import rewrite
-    from opbuild.frontend.untyped import Untyped
+    from opbuild.frontend.rewriting import Untyped, rewrite
 
     return rewrite(node, Untyped(node.name, tensors))
 

@@ -1,12 +1,8 @@
-"""A small model of each ONNX operator, by which is asked what becomes of it: nothing here says what does.
-
-Most operators take their required inputs, all of one shape; ``FORMS`` has what others need, and the forms of an
-operator that may be served differently. Element types come from ONNX's own definitions.
-"""
+"""Small models of one node, by which is asked what becomes of an operator of ONNX or of ``ai.onnx.ml``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -14,13 +10,158 @@ import numpy as np
 import onnx
 from onnx import TensorProto, defs, helper, numpy_helper
 
-from opbuild.frontend.learned_examples import LEARNED_FORMS
-from opbuild.frontend.operator_examples import Example, Form, Operand, model_of
-from opbuild.frontend.operator_examples import given as _x
-from opbuild.frontend.operator_examples import known as _w
 from opbuild.frontend.rewritten import LEARNED
 from opbuild.graph.shape_rules import ONNX_NUMBERS
-from opbuild.graph.types import DTYPES
+from opbuild.graph.types import DTYPES, Array
+from opbuild.platform.records import NamedTuple
+
+
+class Operand(NamedTuple):
+    """An input of an example.
+
+    Attributes:
+        shape: Its shape.
+        dtype: Its element type; empty for the type that is asked about.
+        value: Its contents if they are known when the network is built; None if they are given to each call.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str = ""
+    value: Array | float | None = None
+
+
+class Form(NamedTuple):
+    """One way to use an operator.
+
+    Attributes:
+        label: What is particular about it; empty if there is one form only.
+        inputs: Its inputs; None for an absent one.
+        attrs: Its attributes; a function makes one of the element type that is asked about.
+        outputs: How many outputs it has.
+    """
+
+    label: str
+    inputs: tuple[Operand | None, ...]
+    attrs: Mapping[str, Any] = {}
+    outputs: int = 1
+
+
+class Example(NamedTuple):
+    """A model of one node.
+
+    Attributes:
+        op_type: The operator, with its domain before it if that is not ONNX's own.
+        label: The label of its form.
+        dtype: The element type that is asked about.
+        model: The model; None if opbuild has no such values: sequences, optional values, text.
+    """
+
+    op_type: str
+    label: str
+    dtype: str
+    model: onnx.ModelProto | None
+
+
+def given(*shape: int, dtype: str = "") -> Operand:
+    """Return an input that is given to each call."""
+    return Operand(shape, dtype)
+
+
+def known(*shape: int, dtype: str = "", value: Any = 1) -> Operand:
+    """Return an input that is known when the network is built, as weights are: one number, repeated."""
+    return Operand(shape, dtype, value)
+
+
+def model_of(
+    domain: str,
+    op_type: str,
+    form: Form,
+    dtype: str,
+    versions: Mapping[str, int],
+    kind_of: Callable[[int], str] | None = None,
+) -> onnx.ModelProto:
+    """Return the model of a form of an operator.
+
+    Args:
+        domain: The operator's domain.
+        op_type: Its type.
+        form: The form.
+        dtype: The element type that is asked about.
+        versions: Operator sets, by domain.
+        kind_of: Returns the element type of the input at a place that states none; if it is left out, all such inputs
+            have the type that is asked about.
+    """
+    names, inputs, constants = [], [], []
+    for number, operand in enumerate(form.inputs):
+        names.append("" if operand is None else f"x{number}")
+        if operand is None:
+            continue
+        kind = operand.dtype or (kind_of(number) if kind_of else dtype)
+        if operand.value is None:
+            inputs.append(helper.make_tensor_value_info(names[-1], ONNX_NUMBERS[kind], operand.shape))
+        else:
+            contents = np.full(operand.shape, operand.value).astype(kind)
+            constants.append(numpy_helper.from_array(contents, names[-1]))
+    outputs = [f"y{number}" for number in range(form.outputs)]
+    attrs = {name: value(dtype) if callable(value) else value for name, value in form.attrs.items()}
+    node = helper.make_node(op_type, names, outputs, name="node", domain=domain, **attrs)
+    results = [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in outputs]
+    graph = helper.make_graph([node], op_type, inputs, results, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid(*each) for each in versions.items()])
+
+
+_FEW_ROWS = given(4, 3)
+
+_LABELS: dict[str, Any] = {"classlabels_ints": [0, 1]}
+_NODES: dict[str, Any] = {
+    "nodes_treeids": [0, 0, 0], "nodes_nodeids": [0, 1, 2], "nodes_featureids": [0, 0, 0],
+    "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"], "nodes_values": [0.5, 0.0, 0.0],
+    "nodes_truenodeids": [1, 0, 0], "nodes_falsenodeids": [2, 0, 0],
+}  # fmt: skip
+"""A tree of one branch and two leaves."""
+
+
+def _votes(side: str) -> dict[str, Any]:
+    """Return a weight of each leaf, for target or class 0."""
+    columns = {"treeids": [0, 0], "nodeids": [1, 2], "ids": [0, 0], "weights": [0.25, 0.75]}
+    return _NODES | {f"{side}_{name}": values for name, values in columns.items()}
+
+
+def _tensor(*values: float) -> Any:
+    """Return the function that makes an attribute of such values, of the element type that is asked about."""
+    return lambda dtype: numpy_helper.from_array(np.array(values, dtype))
+
+
+def _one_form(*inputs: Operand, outputs: int = 1, **attrs: Any) -> tuple[Form, ...]:
+    return (Form("", inputs, attrs, outputs),)
+
+
+LEARNED_FORMS: Mapping[str, tuple[Form, ...]] = {
+    "ArrayFeatureExtractor": _one_form(_FEW_ROWS, known(2, dtype="int64")),
+    **dict.fromkeys(("Binarizer", "Normalizer"), _one_form(_FEW_ROWS)),
+    "ZipMap": _one_form(_FEW_ROWS, classlabels_int64s=[0, 1, 2]),
+    "CategoryMapper": _one_form(_FEW_ROWS, cats_strings=["a", "b"], cats_int64s=[0, 1]),
+    "FeatureVectorizer": _one_form(_FEW_ROWS, _FEW_ROWS, inputdimensions=[3, 3]),
+    "Imputer": _one_form(_FEW_ROWS, imputed_value_floats=[1.0], imputed_value_int64s=[1]),
+    "LabelEncoder": _one_form(_FEW_ROWS, keys_tensor=_tensor(0, 1), values_tensor=_tensor(1, 0)),
+    "LinearClassifier": _one_form(_FEW_ROWS, outputs=2, coefficients=[0.5] * 6, intercepts=[0.0, 1.0], **_LABELS),
+    "LinearRegressor": _one_form(_FEW_ROWS, coefficients=[0.5] * 3),
+    "OneHotEncoder": _one_form(_FEW_ROWS, cats_int64s=[0, 1, 2]),
+    "SVMClassifier": _one_form(_FEW_ROWS, outputs=2, coefficients=[0.5, -0.5], support_vectors=[0.5] * 6, rho=[0.0],
+                          vectors_per_class=[1, 1], kernel_type="RBF", kernel_params=[0.5, 0.0, 3.0], **_LABELS),
+    "SVMRegressor": _one_form(_FEW_ROWS, coefficients=[0.5, -0.5], support_vectors=[0.5] * 6, rho=[0.0], n_supports=2,
+                         kernel_type="RBF", kernel_params=[0.5, 0.0, 3.0]),
+    "Scaler": _one_form(_FEW_ROWS, offset=[0.5], scale=[2.0]),
+    "TreeEnsemble": _one_form(
+        _FEW_ROWS, tree_roots=[0], nodes_featureids=[0], nodes_truenodeids=[0], nodes_falsenodeids=[1],
+        nodes_trueleafs=[1], nodes_falseleafs=[1], nodes_splits=_tensor(0.5), leaf_targetids=[0, 0],
+        leaf_weights=_tensor(0.25, 0.75), nodes_modes=numpy_helper.from_array(np.zeros(1, np.uint8)),
+    ),
+    "TreeEnsembleClassifier": _one_form(_FEW_ROWS, outputs=2, classlabels_int64s=[0, 1], **_votes("class")),
+    "TreeEnsembleRegressor": _one_form(_FEW_ROWS, **_votes("target")),
+}  # fmt: skip
+"""By an operator's type, without its domain."""
+
 
 _SPELLED = {"float": "float32", "double": "float64"}
 _PREFERRED = ("float32", "int64", "int32", "bool", "uint8")
@@ -110,7 +251,7 @@ def _spatial(*more: int, weights: bool = False, **attrs: Any) -> tuple[Form, ...
     return tuple(
         Form(
             f"{rank}-D",
-            (_x(2, 16, *(8,) * rank), *((_w(16, 16, *(3,) * rank), _w(16)) if weights else ())),
+            (given(2, 16, *(8,) * rank), *((known(16, 16, *(3,) * rank), known(16)) if weights else ())),
             {name: value(rank) for name, value in attrs.items()},
         )
         for rank in (1, 2, 3)
@@ -145,8 +286,8 @@ def _other(dtype: str) -> int:
     return int(TensorProto.FLOAT if dtype != "float32" else TensorProto.INT32)
 
 
-_ROWS = _x(4, 16)
-_QUANTIZED = (_w(dtype="float32"), _w())
+_ROWS = given(4, 16)
+_QUANTIZED = (known(dtype="float32"), known())
 
 _MAIN: Mapping[str, str] = {
     **dict.fromkeys(("Attention", "CastLike", "DequantizeLinear", "GridSample", "QuantizeLinear"), "T1"),
@@ -154,7 +295,7 @@ _MAIN: Mapping[str, str] = {
 }
 """The type parameter that is asked about, where it is not the one that allows most types."""
 
-_REDUCED = (Form("all axes", (_x(*SHAPE),)), Form("some axes", (_x(*SHAPE), _k([2, 3]))))
+_REDUCED = (Form("all axes", (given(*SHAPE),)), Form("some axes", (given(*SHAPE), _k([2, 3]))))
 
 FORMS: Mapping[str, tuple[Form, ...]] = {
     **{
@@ -164,102 +305,102 @@ FORMS: Mapping[str, tuple[Form, ...]] = {
     **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _spatial(kernel_shape=lambda rank: [2] * rank)),
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"), _spatial()),
     **dict.fromkeys(("Conv", "ConvTranspose"), _spatial(weights=True)),
-    "AffineGrid": _one(_x(2, 2, 3), _k([2, 3, 8, 8])),
-    "Attention": _one(_x(2, 4, 8, 16), _x(2, 4, 8, 16), _x(2, 4, 8, 16)),
-    "BatchNormalization": _one(_x(*SHAPE), _w(16), _w(16), _w(16), _w(16)),
-    "BitCast": _one(_x(*SHAPE), to=lambda dtype: ONNX_NUMBERS[dtype]),
-    "BitShift": _one(_x(*SHAPE), _x(*SHAPE), direction="LEFT"),
-    **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), _one(_w())),
-    "Cast": _one(_x(*SHAPE), to=_other),
-    "CastLike": _one(_x(*SHAPE), _x(dtype="float32")),
-    "CausalConvWithState": _one(_x(2, 16, 8), _w(16, 1, 3), outputs=2),
-    "CenterCropPad": _one(_x(8, 8), _k([4, 10])),
-    "Clip": _one(_x(*SHAPE), _w(), _w()),
-    "Col2Im": _one(_x(1, 12, 16), _k([5, 5]), _k([2, 2])),
-    "Compress": _one(_x(8, 16), _k([True, False, True], "bool"), axis=0),
-    "Concat": _one(_x(*SHAPE), _x(*SHAPE), axis=1),
+    "AffineGrid": _one(given(2, 2, 3), _k([2, 3, 8, 8])),
+    "Attention": _one(given(2, 4, 8, 16), given(2, 4, 8, 16), given(2, 4, 8, 16)),
+    "BatchNormalization": _one(given(*SHAPE), known(16), known(16), known(16), known(16)),
+    "BitCast": _one(given(*SHAPE), to=lambda dtype: ONNX_NUMBERS[dtype]),
+    "BitShift": _one(given(*SHAPE), given(*SHAPE), direction="LEFT"),
+    **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), _one(known())),
+    "Cast": _one(given(*SHAPE), to=_other),
+    "CastLike": _one(given(*SHAPE), given(dtype="float32")),
+    "CausalConvWithState": _one(given(2, 16, 8), known(16, 1, 3), outputs=2),
+    "CenterCropPad": _one(given(8, 8), _k([4, 10])),
+    "Clip": _one(given(*SHAPE), known(), known()),
+    "Col2Im": _one(given(1, 12, 16), _k([5, 5]), _k([2, 2])),
+    "Compress": _one(given(8, 16), _k([True, False, True], "bool"), axis=0),
+    "Concat": _one(given(*SHAPE), given(*SHAPE), axis=1),
     "Constant": _one(value=lambda dtype: numpy_helper.from_array(np.zeros(3, dtype))),
     "ConstantOfShape": _one(_k([2, 3]), value=lambda dtype: numpy_helper.from_array(np.zeros(1, dtype))),
-    "ConvInteger": _one(_x(2, 16, 8, 8), _w(16, 16, 3, 3)),
+    "ConvInteger": _one(given(2, 16, 8, 8), known(16, 16, 3, 3)),
     **dict.fromkeys(("CumProd", "CumSum"), _one(_ROWS, _k(1))),
-    "DFT": _one(_x(2, 16, 1), None, _k(1)),
-    "DeformConv": _one(_x(1, 2, 5, 5), _w(2, 2, 2, 2), _x(1, 8, 4, 4)),
-    **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _one(_x(*SHAPE), blocksize=2)),
-    "DequantizeLinear": _one(_x(*SHAPE), *_QUANTIZED),
-    "QuantizeLinear": _one(_x(*SHAPE), _w(), _w(dtype="uint8")),
-    "DynamicQuantizeLinear": _one(_x(*SHAPE), outputs=3),
-    "Det": _one(_x(2, 4, 4)),
-    "Einsum": _one(_x(4, 16), _x(16, 8), equation="ij,jk->ik"),
-    "Expand": _one(_x(1, 16), _k([4, 16])),
-    "EyeLike": _one(_x(4, 4)),
+    "DFT": _one(given(2, 16, 1), None, _k(1)),
+    "DeformConv": _one(given(1, 2, 5, 5), known(2, 2, 2, 2), given(1, 8, 4, 4)),
+    **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _one(given(*SHAPE), blocksize=2)),
+    "DequantizeLinear": _one(given(*SHAPE), *_QUANTIZED),
+    "QuantizeLinear": _one(given(*SHAPE), known(), known(dtype="uint8")),
+    "DynamicQuantizeLinear": _one(given(*SHAPE), outputs=3),
+    "Det": _one(given(2, 4, 4)),
+    "Einsum": _one(given(4, 16), given(16, 8), equation="ij,jk->ik"),
+    "Expand": _one(given(1, 16), _k([4, 16])),
+    "EyeLike": _one(given(4, 4)),
     **{
-        name: _one(_x(5, 2, 16), _w(1, rows, 16), _w(1, rows, 8), hidden_size=8)
+        name: _one(given(5, 2, 16), known(1, rows, 16), known(1, rows, 8), hidden_size=8)
         for name, rows in (("RNN", 8), ("GRU", 24), ("LSTM", 32))
     },
-    "Gather": _one(_x(8, 16), _x(3, dtype="int64")),
-    "GatherElements": _one(_x(8, 16), _x(8, 16, dtype="int64")),
-    "GatherND": _one(_x(8, 16), _x(3, 1, dtype="int64")),
-    "Gemm": _one(_ROWS, _w(16, 32), _w(32)),
-    "GridSample": _one(_x(2, 3, 8, 8), _x(2, 4, 4, 2)),
-    "GroupNormalization": _one(_x(*SHAPE), _w(16), _w(16), num_groups=4),
-    "InstanceNormalization": _one(_x(*SHAPE), _w(16), _w(16)),
-    "ImageDecoder": _one(_x(64)),
-    "Optional": _one(_x(*SHAPE)),
-    "If": _one(_x(dtype="bool"), then_branch=_branch, else_branch=_branch),
-    "Loop": (Form("known inputs", (_k(3), _k(True, "bool"), _w(4)), {"body": _body}),
-             Form("others", (_k(3), _k(True, "bool"), _x(4)), {"body": _body})),
-    "Scan": _one(_x(3, 4), body=_step, num_scan_inputs=1),
-    "LRN": _one(_x(*SHAPE), size=5),
-    "LayerNormalization": _one(_ROWS, _w(16), _w(16)),
-    "RMSNormalization": _one(_ROWS, _w(16)),
-    "LinearAttention": _one(_x(2, 4, 16), _x(2, 4, 16), _x(2, 4, 16), outputs=2, q_num_heads=2, kv_num_heads=2,
+    "Gather": _one(given(8, 16), given(3, dtype="int64")),
+    "GatherElements": _one(given(8, 16), given(8, 16, dtype="int64")),
+    "GatherND": _one(given(8, 16), given(3, 1, dtype="int64")),
+    "Gemm": _one(_ROWS, known(16, 32), known(32)),
+    "GridSample": _one(given(2, 3, 8, 8), given(2, 4, 4, 2)),
+    "GroupNormalization": _one(given(*SHAPE), known(16), known(16), num_groups=4),
+    "InstanceNormalization": _one(given(*SHAPE), known(16), known(16)),
+    "ImageDecoder": _one(given(64)),
+    "Optional": _one(given(*SHAPE)),
+    "If": _one(given(dtype="bool"), then_branch=_branch, else_branch=_branch),
+    "Loop": (Form("known inputs", (_k(3), _k(True, "bool"), known(4)), {"body": _body}),
+             Form("others", (_k(3), _k(True, "bool"), given(4)), {"body": _body})),
+    "Scan": _one(given(3, 4), body=_step, num_scan_inputs=1),
+    "LRN": _one(given(*SHAPE), size=5),
+    "LayerNormalization": _one(_ROWS, known(16), known(16)),
+    "RMSNormalization": _one(_ROWS, known(16)),
+    "LinearAttention": _one(given(2, 4, 16), given(2, 4, 16), given(2, 4, 16), outputs=2, q_num_heads=2, kv_num_heads=2,
                             update_rule="linear"),
-    "MatMul": (Form("known matrix", (_ROWS, _w(16, 32))), Form("two inputs", (_x(2, 4, 16), _x(2, 16, 8)))),
-    "MatMulInteger": _one(_ROWS, _w(16, 32)),
-    "MaxRoiPool": _one(_x(1, 3, 8, 8), _k([[0, 0, 0, 4, 4]], ""), pooled_shape=[2, 2]),
-    "MaxUnpool": _one(_x(1, 1, 2, 2), _x(1, 1, 2, 2, dtype="int64"), kernel_shape=[2, 2], strides=[2, 2]),
-    "MelWeightMatrix": _one(_k(8), _k(16), _k(8192), _w(dtype="float32"), _k(4096.0, "float32")),
-    "Multinomial": _one(_x(2, 8)),
+    "MatMul": (Form("known matrix", (_ROWS, known(16, 32))), Form("two inputs", (given(2, 4, 16), given(2, 16, 8)))),
+    "MatMulInteger": _one(_ROWS, known(16, 32)),
+    "MaxRoiPool": _one(given(1, 3, 8, 8), _k([[0, 0, 0, 4, 4]], ""), pooled_shape=[2, 2]),
+    "MaxUnpool": _one(given(1, 1, 2, 2), given(1, 1, 2, 2, dtype="int64"), kernel_shape=[2, 2], strides=[2, 2]),
+    "MelWeightMatrix": _one(_k(8), _k(16), _k(8192), known(dtype="float32"), _k(4096.0, "float32")),
+    "Multinomial": _one(given(2, 8)),
     **dict.fromkeys(
-        ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"), _one(_x(4, 16), _x(4, dtype="int64"))
+        ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"), _one(given(4, 16), given(4, dtype="int64"))
     ),
-    "NonMaxSuppression": _one(_x(1, 8, 4), _x(1, 1, 8)),
-    "OneHot": _one(_x(4, dtype="int64"), _k(10), _x(2)),
-    "PRelu": _one(_x(*SHAPE), _w(16, 1, 1)),
+    "NonMaxSuppression": _one(given(1, 8, 4), given(1, 1, 8)),
+    "OneHot": _one(given(4, dtype="int64"), _k(10), given(2)),
+    "PRelu": _one(given(*SHAPE), known(16, 1, 1)),
     "Pad": tuple(
-        Form(mode, (_x(*SHAPE), _k([0, 0, 1, 1, 0, 0, 1, 1])), {"mode": mode})
+        Form(mode, (given(*SHAPE), _k([0, 0, 1, 1, 0, 0, 1, 1])), {"mode": mode})
         for mode in ("constant", "reflect", "edge", "wrap")
     ),
-    "QLinearConv": _one(_x(2, 16, 8, 8), _w(dtype="float32"), _w(), _w(16, 16, 3, 3), _w(dtype="float32"), _w(),
-                        _w(dtype="float32"), _w()),
-    "QLinearMatMul": _one(_ROWS, _w(dtype="float32"), _w(), _w(16, 32), _w(dtype="float32"), _w(),
-                          _w(dtype="float32"), _w()),
+    "QLinearConv": _one(given(2, 16, 8, 8), known(dtype="float32"), known(), known(16, 16, 3, 3),
+                        known(dtype="float32"), known(), known(dtype="float32"), known()),
+    "QLinearMatMul": _one(_ROWS, known(dtype="float32"), known(), known(16, 32), known(dtype="float32"), known(),
+                          known(dtype="float32"), known()),
     **dict.fromkeys(("RandomNormal", "RandomUniform"), _one(shape=[2, 3], dtype=lambda dtype: ONNX_NUMBERS[dtype])),
     "Range": _one(_k(0, ""), _k(8, ""), _k(1, "")),
-    "Reshape": _one(_x(*SHAPE), _k([2, -1])),
+    "Reshape": _one(given(*SHAPE), _k([2, -1])),
     "Resize": tuple(
-        Form(mode, (_x(*SHAPE), None, _k([1, 1, 2, 2], "float32")), {"mode": mode})
+        Form(mode, (given(*SHAPE), None, _k([1, 1, 2, 2], "float32")), {"mode": mode})
         for mode in ("nearest", "linear", "cubic")
     ),
-    "ReverseSequence": _one(_x(4, 4), _k([1, 2, 3, 4])),
+    "ReverseSequence": _one(given(4, 4), _k([1, 2, 3, 4])),
     "RoiAlign": tuple(
-        Form(label, (_x(1, 3, 8, 8), _x(2, 4), _k([0, 0])),
+        Form(label, (given(1, 3, 8, 8), given(2, 4), _k([0, 0])),
              {"output_height": 2, "output_width": 2, "sampling_ratio": samples})
         for label, samples in (("a number of samples", 2), ("samples by size", 0))
     ),
-    "RotaryEmbedding": _one(_x(2, 4, 8, 16), _x(2, 8, 8), _x(2, 8, 8)),
-    "STFT": _one(_x(1, 16, 1), _k(4), _w(8)),
-    "ScatterElements": _one(_x(8, 16), _x(2, 16, dtype="int64"), _x(2, 16)),
-    "ScatterND": _one(_x(8, 16), _x(3, 1, dtype="int64"), _x(3, 16)),
-    "Slice": _one(_x(8, 16), _k([1]), _k([7]), _k([0]), _k([2])),
-    "Split": _one(_x(8, 16), outputs=2, num_outputs=2),
-    "Squeeze": _one(_x(2, 1, 8), _k([1])),
-    "TensorScatter": _one(_x(2, 4, 8, 16), _x(2, 4, 1, 16)),
-    "TfIdfVectorizer": _one(_x(8), mode="TF", min_gram_length=1, max_gram_length=1, max_skip_count=0, ngram_counts=[0],
-                            ngram_indexes=[0, 1], pool_int64s=[2, 3]),
-    "Tile": _one(_x(2, 8), _k([2, 3])),
-    "TopK": _one(_x(4, 16), _k([3]), outputs=2),
-    "Unsqueeze": _one(_x(2, 8), _k([1])),
+    "RotaryEmbedding": _one(given(2, 4, 8, 16), given(2, 8, 8), given(2, 8, 8)),
+    "STFT": _one(given(1, 16, 1), _k(4), known(8)),
+    "ScatterElements": _one(given(8, 16), given(2, 16, dtype="int64"), given(2, 16)),
+    "ScatterND": _one(given(8, 16), given(3, 1, dtype="int64"), given(3, 16)),
+    "Slice": _one(given(8, 16), _k([1]), _k([7]), _k([0]), _k([2])),
+    "Split": _one(given(8, 16), outputs=2, num_outputs=2),
+    "Squeeze": _one(given(2, 1, 8), _k([1])),
+    "TensorScatter": _one(given(2, 4, 8, 16), given(2, 4, 1, 16)),
+    "TfIdfVectorizer": _one(given(8), mode="TF", min_gram_length=1, max_gram_length=1, max_skip_count=0,
+                            ngram_counts=[0], ngram_indexes=[0, 1], pool_int64s=[2, 3]),
+    "Tile": _one(given(2, 8), _k([2, 3])),
+    "TopK": _one(given(4, 16), _k([3]), outputs=2),
+    "Unsqueeze": _one(given(2, 8), _k([1])),
     **{f"{LEARNED}.{op_type}": forms for op_type, forms in LEARNED_FORMS.items()},
 }  # fmt: skip
 """The forms of operators that do not just take inputs of one shape."""

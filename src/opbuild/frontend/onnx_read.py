@@ -15,7 +15,7 @@ from opbuild.files.kinds import ONNX, require_kind
 from opbuild.files.writing import inside
 from opbuild.frontend.onnx_messages import AttributeProto, GraphProto, ModelProto, TensorProto
 from opbuild.frontend.onnx_schemas import newest_opset
-from opbuild.frontend.onnx_wire import PLACE, without_large_tensors
+from opbuild.frontend.wire import PLACE, without_large_tensors
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.types import Array
 from opbuild.platform.paths import Path

@@ -18,14 +18,6 @@ from opbuild.graph.types import Array, Node, TensorType
 _VALUE_LIMIT = 65536
 
 
-def type_proto(kind: TensorType) -> onnx.TypeProto:
-    """Return the ``TypeProto`` of a type."""
-    found: onnx.TypeProto = onnx.helper.make_tensor_type_proto(
-        ONNX_NUMBERS[kind.dtype], [int(each) for each in kind.shape]
-    )
-    return found
-
-
 def open_type_proto(kind: TensorType) -> onnx.TypeProto:
     """Return the ``TypeProto`` of a type, which does not say how large open extents are."""
     shape = [None if isinstance(extent, Extent) else extent for extent in kind.shape]

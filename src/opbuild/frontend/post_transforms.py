@@ -8,6 +8,7 @@ from math import sqrt
 import numpy as np
 
 from opbuild.frontend.rewriting import Rewriting
+from opbuild.graph.graph_builder import Value
 
 NONE, SOFTMAX, LOGISTIC, SOFTMAX_ZERO, PROBIT = "NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"
 
@@ -41,14 +42,14 @@ def transformed(of: Rewriting, name: str, scores: str, dtype: str = "float32") -
     return _softmax_zero(of, scores, number, least) if name == SOFTMAX_ZERO else _probit(of, scores, number)
 
 
-def _softmax(of: Rewriting, scores: str) -> str:
+def _softmax(of: Rewriting, scores: str) -> Value:
     """Write a softmax by steps, for a type of which it has no kernel."""
     axis = of.ints(-1)
     powers = of("Exp", of("Sub", scores, of("ReduceMax", scores, axis, keepdims=1)))
     return of("Div", powers, of("ReduceSum", powers, axis, keepdims=1))
 
 
-def _softmax_zero(of: Rewriting, scores: str, number: _Number, least: float) -> str:
+def _softmax_zero(of: Rewriting, scores: str, number: _Number, least: float) -> Value:
     """Write a softmax in which scores of 0 have no part, nor those that are not numbers; both stay what they are."""
     axis = of.ints(-1)
     numbers = of("Where", of("IsNaN", scores), number(least), scores)
@@ -60,7 +61,7 @@ def _softmax_zero(of: Rewriting, scores: str, number: _Number, least: float) -> 
     return of("Div", of("Where", counts, powers, others), total)
 
 
-def _probit(of: Rewriting, scores: str, number: _Number) -> str:
+def _probit(of: Rewriting, scores: str, number: _Number) -> Value:
     """Write the quantile of the normal distribution, nearly."""
     x = of("Sub", of("Mul", scores, number(2)), number(1))
     log = of("Log", of("Mul", of("Sub", number(1), x), of("Add", number(1), x)))

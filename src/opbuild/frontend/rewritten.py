@@ -2,91 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from opbuild.graph.types import Node
+from opbuild.platform.registry import Registry
+
+if TYPE_CHECKING:
+    from opbuild.frontend.rewriting import Rewriting
+
+Rewrite: TypeAlias = "Callable[[Rewriting], Sequence[Node]]"
+
 LEARNED, MICROSOFT, NCHWC = "ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc"
 
-_MODULES: dict[str, dict[str, tuple[str, ...]]] = {
+_SERVED: dict[str, dict[str, tuple[str, ...]]] = {
     "learned": {
         LEARNED: (
             *("ArrayFeatureExtractor", "Binarizer", "FeatureVectorizer", "Imputer", "LabelEncoder", "LinearClassifier"),
             *("LinearRegressor", "Normalizer", "OneHotEncoder", "SVMClassifier", "SVMRegressor", "Scaler"),
         )
     },
-    "trees.rewrite": {LEARNED: ("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor")},
+    "opbuild.frontend.trees.rewrite": {LEARNED: ("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor")},
     "microsoft": {
         MICROSOFT: (
             *("FusedConv", "NhwcConv", "NhwcFusedConv", "FusedGemm", "FusedMatMul", "TransposeMatMul", "GemmFastGelu"),
-            *("BiasAdd", "BiasGelu", "BiasSoftmax", "BiasSplitGelu", "FastGelu", "Gelu", "QuickGelu"),
-            "Tokenizer",
-        )
-    },
-    "microsoft_attention": {
-        MICROSOFT: ("Attention", "MultiHeadAttention", "QAttention"),
-    },
-    "microsoft_bits": {MICROSOFT: ("MatMulBnb4", "MatMulNBits")},
-    "microsoft_beams": {MICROSOFT: ("BeamSearch", "WhisperBeamSearch")},
-    "microsoft_decoding": {MICROSOFT: ("DecoderMaskedMultiHeadAttention",)},
-    "microsoft_delta": {MICROSOFT: ("GatedDeltaNet",)},
-    "microsoft_experts": {MICROSOFT: ("MoE", "QMoE")},
-    "microsoft_search": {MICROSOFT: ("GreedySearch", "Sampling")},
-    "microsoft_gated": {
-        MICROSOFT: (
-            *("BranchwiseRMSNorm", "CausalConvWithState", "EngramGate", "GatedAdd", "GatedRMSNorm", "MoEGroupRouter"),
-            *("HyperConnectionPostMix", "HyperConnectionPreMix", "LinearAttention", "LinearAttentionGate"),
-            *("ScaledSiLU",),
-        )
-    },
-    "microsoft_grouped": {MICROSOFT: ("GroupQueryAttention",)},
-    "microsoft_hashes": {MICROSOFT: ("MurmurHash3", "NGramHashMapping")},
-    "microsoft_layout": {
+            *("BiasAdd", "BiasGelu", "BiasSoftmax", "BiasSplitGelu", "FastGelu", "Gelu", "QuickGelu", "Tokenizer"),
+        ),
         NCHWC: (
             *("AveragePool", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool", "ReorderInput", "ReorderOutput"),
-            *("Upsample",),
+            "Upsample",
         ),
     },
-    "microsoft_mathematics": {MICROSOFT: (*("CDist", "ComplexMul", "ComplexMulConj", "Irfft", "IsAllFinite", "Rfft"),)},
-    "microsoft_movement": {
+    "microsoft_attention": {
         MICROSOFT: (
-            *(
-                "ConvTransposeWithDynamicPads",
-                "CropAndResize",
-                "ExpandDims",
-                "WordConvEmbedding",
-                "GatherND",
-                "GridSample",
-                "NGramRepeatBlock",
-                "Pad",
-                "Range",
-                "SampleOp",
-            ),
-            *("TorchEmbedding", "Trilu", "UnfoldTensor", "Unique"),
+            *("Attention", "DecoderMaskedMultiHeadAttention", "GroupQueryAttention", "MRotaryEmbedding"),
+            *("MultiHeadAttention", "QAttention", "RelativePositionBias", "RotaryEmbedding"),
         )
     },
-    "microsoft_normalization": {
+    "microsoft_experts": {MICROSOFT: ("MoE", "QMoE")},
+    "microsoft_search": {MICROSOFT: ("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch")},
+    "microsoft_gated": {
         "": ("SimplifiedLayerNormalization",),  # ONNX Runtime writes it into ONNX's own domain as well
         MICROSOFT: (
-            *("EmbedLayerNormalization", "GroupNorm", "LayerNormalization", "QEmbedLayerNormalization"),
+            *("BranchwiseRMSNorm", "CausalConvWithState", "EmbedLayerNormalization", "EngramGate", "GatedAdd"),
+            *("GatedRMSNorm", "GroupNorm", "HyperConnectionPostMix", "HyperConnectionPreMix", "LayerNormalization"),
+            *("LinearAttention", "LinearAttentionGate", "MoEGroupRouter", "QEmbedLayerNormalization", "ScaledSiLU"),
             *("SimplifiedLayerNormalization", "SkipGroupNorm", "SkipLayerNormalization"),
-            *("SkipSimplifiedLayerNormalization",),
+            "SkipSimplifiedLayerNormalization",
         ),
     },
-    "microsoft_packed": {MICROSOFT: ("VarlenCausalConvWithState", "VarlenNGramHashMapping")},
-    "microsoft_positions": {MICROSOFT: ("MRotaryEmbedding", "RelativePositionBias", "RotaryEmbedding")},
-    "microsoft_quantized": {
+    "microsoft_movement": {
         MICROSOFT: (
-            *("DequantizeLinear", "GatherBlockQuantized", "MatMulInteger16", "MulInteger", "QLinearReduceMean"),
-            *("QuantizeLinear", "ReduceSumInteger"),
+            *("CDist", "ComplexMul", "ComplexMulConj", "ConvTransposeWithDynamicPads", "CropAndResize", "ExpandDims"),
+            *("GatherND", "GridSample", "Irfft", "IsAllFinite", "NGramRepeatBlock", "Pad", "Range", "Rfft", "SampleOp"),
+            *("TorchEmbedding", "Trilu", "UnfoldTensor", "Unique", "WordConvEmbedding"),
         )
     },
-    "microsoft_recurrent": {MICROSOFT: ("DynamicQuantizeLSTM",)},
+    "microsoft_packed": {
+        MICROSOFT: (
+            *("GatedDeltaNet", "MurmurHash3", "NGramHashMapping", "VarlenCausalConvWithState"),
+            "VarlenNGramHashMapping",
+        )
+    },
+    "microsoft_quantized": {
+        MICROSOFT: (
+            *("DequantizeLinear", "DynamicQuantizeLSTM", "GatherBlockQuantized", "MatMulBnb4", "MatMulInteger16"),
+            *("MatMulNBits", "MulInteger", "QLinearReduceMean", "QuantizeLinear", "ReduceSumInteger"),
+        )
+    },
 }
 
-MODULES = {
-    (domain, op_type): name
-    for name, served in _MODULES.items()
-    for domain, op_types in served.items()
-    for op_type in op_types
-}
-"""By domain and operator type the module that writes it."""
+REWRITES: Registry[Rewrite] = Registry("rewrite", __package__, _SERVED)
+"""How operators are written with ONNX's own."""
 
 NOT_SERVED: dict[tuple[str, str], tuple[str, str]] = {
     (MICROSOFT, "AttnLSTM"): ("attention inside an LSTM is not written with others", "export both apart"),
@@ -112,8 +99,3 @@ NOT_SERVED: dict[tuple[str, str], tuple[str, str]] = {
     ),
 }
 """Why operators are not served of which ONNX Runtime has kernels for CPUs, and what to do about it."""
-
-
-def rewrites(domain: str, op_type: str) -> bool:
-    """Return whether an operator is written with others."""
-    return (domain, op_type) in MODULES

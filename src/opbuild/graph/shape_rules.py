@@ -16,6 +16,7 @@ from opbuild.errors import DTypeError, ShapeError, UnsupportedOperatorError
 from opbuild.graph.extents import as_extent
 from opbuild.graph.types import DTYPES, Array, Node, TensorType, broadcast_shapes
 from opbuild.platform.records import dataclass
+from opbuild.platform.registry import Registry
 
 Shape = tuple[int, ...]
 Types = tuple[TensorType, ...]
@@ -162,19 +163,17 @@ class Call:
 
 
 Rule = Callable[[Call], Types]
-RULES: dict[tuple[str, str], Rule] = {}
+RULES: Registry[Rule] = Registry(
+    "shape rule",
+    __package__,
+    others=[
+        f"shape_rules_{kind}"
+        for kind in ("elementwise", "movement", "reduction", "window", "creation", "quantized", "sequence", "own")
+    ],
+)
 """Every rule by domain and operator type."""
 
-
-def rule(*op_types: str, domain: str = "") -> Callable[[Rule], Rule]:
-    """Register the decorated function as the rule of operators."""
-
-    def register(function: Rule) -> Rule:
-        for op_type in op_types:
-            RULES[domain, op_type] = function
-        return function
-
-    return register
+rule = RULES.register
 
 
 def broadcast(call: Call, shapes: Sequence[Shape]) -> Shape:
@@ -225,3 +224,13 @@ def named_dtype(call: Call, number: Any) -> str:
     if name not in DTYPES:
         call.fail_dtype(f"element type {number} is not supported")
     return name
+
+
+def like_first(call: Call) -> Types:
+    """Return the first input's type."""
+    return (call.type(0),)
+
+
+def broadcast_of(*indices: int, dtype: int = 0) -> Rule:
+    """Return the rule of inputs that broadcast together, with the element type of one."""
+    return lambda call: (TensorType(call.dtype(dtype), broadcast(call, [call.shape(index) for index in indices])),)

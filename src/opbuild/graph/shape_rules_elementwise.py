@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opbuild.dtypes import ROUND_MODES, stored_bits
 from opbuild.errors import UnsupportedOperatorError
-from opbuild.graph.shape_rules import Call, Types, broadcast, named_dtype, rule, same_dtype
+from opbuild.graph.shape_rules import RULES, Call, Types, broadcast, broadcast_of, named_dtype, rule, same_dtype
 from opbuild.graph.types import TensorType
 from opbuild.operations.record import Operation
 from opbuild.operations.table import OPERATIONS
@@ -25,12 +25,6 @@ def same(call: Call) -> Types:
     return (TensorType(dtype, first.shape),)
 
 
-@rule("IsInf")
-def predicate(call: Call) -> Types:
-    """A truth value for each element."""
-    return (TensorType("bool", call.shape(0)),)
-
-
 @rule("Sum", "Mean", "Max", "Min")
 def arithmetic(call: Call) -> Types:
     """Operands of one element type, broadcast together."""
@@ -38,10 +32,9 @@ def arithmetic(call: Call) -> Types:
     return (TensorType(dtype, broadcast(call, [item.shape for item in call.types if item is not None])),)
 
 
-@rule("Pow")
-def power(call: Call) -> Types:
-    """The base's element type, whatever the exponent's is."""
-    return (TensorType(call.dtype(0), broadcast(call, (call.shape(0), call.shape(1)))),)
+RULES.register_all(
+    {"IsInf": lambda call: (TensorType("bool", call.shape(0)),), "Pow": broadcast_of(0, 1)}  # whatever the exponent is
+)
 
 
 @rule("Clip")
@@ -102,8 +95,11 @@ def _operation_rule(operation: Operation, op_type: str, count: int, domain: str)
         return (TensorType("bool" if operation.predicate else dtype, shape),)
 
 
+_ONNX = {each.as_onnx.name: (each, each.as_onnx) for each in OPERATIONS.values() if each.as_onnx is not None}
+"""An operation of each operator of ONNX: several of one differ by attributes, not in types."""
+
 for _operation in OPERATIONS.values():
     _operation_rule(_operation, _operation.op_type, _operation.arity, "opbuild")
-    _onnx = _operation.as_onnx
-    if _onnx is not None and not _onnx.variadic:
-        _operation_rule(_operation, _onnx.name, _operation.arity - len(_onnx.parameters), "")
+for _name, (_operation, _onnx) in _ONNX.items():
+    if not _onnx.variadic:
+        _operation_rule(_operation, _name, _operation.arity - len(_onnx.parameters), "")

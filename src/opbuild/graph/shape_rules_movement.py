@@ -9,7 +9,7 @@ import numpy as np
 from opbuild.graph.extents import Extent
 from opbuild.graph.reals import real, scaled, truncated
 from opbuild.graph.resampling import aspect_ratio
-from opbuild.graph.shape_rules import Call, Shape, Types, broadcast, rule, same_dtype
+from opbuild.graph.shape_rules import RULES, Call, Shape, Types, broadcast, like_first, rule, same_dtype
 from opbuild.graph.types import TensorType
 from opbuild.graph.undecided import greater, lesser
 from opbuild.text.plural import counted
@@ -184,12 +184,6 @@ def center_crop_pad(call: Call) -> Types:
     return (TensorType(call.dtype(0), tuple(x)),)
 
 
-@rule("InRange", domain="opbuild")
-def in_range(call: Call) -> Types:
-    """What it is given."""
-    return (TensorType(call.dtype(0), call.shape(0)),)
-
-
 @rule("Gather")
 def gather(call: Call) -> Types:
     """Slices along one axis, by index."""
@@ -229,18 +223,6 @@ def reverse_sequence(call: Call) -> Types:
     if sorted((batch, time)) != [0, 1]:
         call.fail(f"batch_axis {batch} and time_axis {time} are not 0 and 1")
     return (call.type(0),)
-
-
-@rule("ScatterND", "TensorScatter", "CumSum", "CumProd")
-def like_first(call: Call) -> Types:
-    """The first input's type."""
-    return (call.type(0),)
-
-
-@rule("Expand")
-def expand(call: Call) -> Types:
-    """Broadcast to the shape in the second input, both ways."""
-    return (TensorType(call.dtype(0), broadcast(call, (call.shape(0), call.ints(1)))),)
 
 
 @rule("Tile")
@@ -297,3 +279,12 @@ def resize(call: Call) -> Types:
     for axis, extent in zip(axes, new, strict=True):
         shape[axis] = extent
     return (TensorType(call.dtype(0), tuple(shape)),)
+
+
+RULES.register_all(
+    {
+        "ScatterND TensorScatter CumSum CumProd": like_first,
+        "Expand": lambda call: (TensorType(call.dtype(0), broadcast(call, (call.shape(0), call.ints(1)))),),
+    }
+)
+RULES.register_all({"InRange": like_first}, domain="opbuild")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from opbuild.graph.shape_rules import Call, Types, broadcast, named_dtype, rule
+from opbuild.graph.shape_rules import RULES, Call, Shape, Types, broadcast, broadcast_of, like_first, named_dtype, rule
 from opbuild.graph.shape_rules_reduction import matrix_product
+from opbuild.graph.shape_rules_window import slide
 from opbuild.graph.types import TensorType
 from opbuild.operations.expression import dtype_of, from_json
 
@@ -23,12 +24,6 @@ def dequantize(call: Call) -> Types:
     _parameters(call)
     chosen = call.attr("output_dtype", 0)
     return (TensorType(named_dtype(call, chosen) if chosen else call.dtype(1), call.shape(0)),)
-
-
-@rule("DynamicQuantizeLinear")
-def dynamic(call: Call) -> Types:
-    """The quantised value, its scale and its zero point."""
-    return (TensorType("uint8", call.shape(0)), TensorType(call.dtype(0), ()), TensorType("uint8", ()))
 
 
 def _parameters(call: Call) -> None:
@@ -66,25 +61,6 @@ def integer_matmul(call: Call) -> Types:
     return (TensorType("int32", matrix_product(call, a, b)),)
 
 
-@rule("QLinearMatMul")
-@rule("QLinearMatMul", domain="com.microsoft")
-def qlinear_matmul(call: Call) -> Types:
-    """Numpy's matmul, with the element type of the result's zero point."""
-    return (TensorType(call.dtype(7), matrix_product(call, call.shape(0), call.shape(3))),)
-
-
-@rule("MatMulIntegerToFloat", domain="com.microsoft")
-def to_float(call: Call) -> Types:
-    """Numpy's matmul, with the element type of the scales."""
-    return (TensorType(call.dtype(2), matrix_product(call, call.shape(0), call.shape(1))),)
-
-
-@rule("DynamicQuantizeMatMul", domain="com.microsoft")
-def dynamic_matmul(call: Call) -> Types:
-    """Numpy's matmul, with the element type of the left operand."""
-    return (TensorType(call.dtype(0), matrix_product(call, call.shape(0), call.shape(1))),)
-
-
 @rule("QGemm", domain="com.microsoft")
 def qgemm(call: Call) -> Types:
     """A product of two matrices, either transposed: bytes if the result has a zero point, else float32."""
@@ -92,18 +68,6 @@ def qgemm(call: Call) -> Types:
     a = a[::-1] if call.attr("transA", 0) else a
     b = b[::-1] if call.attr("transB", 0) else b
     return (TensorType(call.dtype(8) if call.has(8) else "float32", matrix_product(call, a, b)),)
-
-
-@rule("QLinearAdd", "QLinearMul", domain="com.microsoft")
-def qlinear_binary(call: Call) -> Types:
-    """Bytes, broadcast together."""
-    return (TensorType(call.dtype(0), broadcast(call, (call.shape(0), call.shape(3)))),)
-
-
-@rule("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax", domain="com.microsoft")
-def qlinear_unary(call: Call) -> Types:
-    """The first input's type."""
-    return (call.type(0),)
 
 
 @rule("QLinearConcat", domain="com.microsoft")
@@ -116,12 +80,6 @@ def qlinear_concat(call: Call) -> Types:
         call.fail(f"shapes {' and '.join(str(list(shape)) for shape in shapes)} differ beside axis {axis}")
     total = sum(shape[axis] for shape in shapes)
     return (TensorType(call.dtype(2), (*shapes[0][:axis], total, *shapes[0][axis + 1 :])),)
-
-
-@rule("QLinearWhere", domain="com.microsoft")
-def qlinear_where(call: Call) -> Types:
-    """A condition and two values, broadcast together."""
-    return (TensorType(call.dtype(1), broadcast(call, (call.shape(0), call.shape(1), call.shape(4)))),)
 
 
 @rule("MatMulNBits", domain="com.microsoft")
@@ -137,3 +95,68 @@ def matmul_nbits(call: Call) -> Types:
     if call.type(1).size != n * blocks * block * bits // 8 or call.type(2).size != n * blocks:
         call.fail(f"{n} columns of {blocks} blocks of {block} weights of {bits} bits are not what inputs 1 and 2 have")
     return (TensorType(call.dtype(0), (*shape[:-1], n)),)
+
+
+MICROSOFT = "com.microsoft"
+
+
+def channels_last(call: Call) -> bool:
+    """Return whether images have their channels innermost."""
+    return bool(call.attr("channels_last", 0))
+
+
+def first(shape: Shape, last: bool) -> Shape:
+    """Return a shape with its channels behind the batch; ``last``: where they are innermost."""
+    return (shape[0], shape[-1], *shape[1:-1]) if last else shape
+
+
+def _placed(shape: Shape, last: bool) -> Shape:
+    return (shape[0], *shape[2:], shape[1]) if last else shape
+
+
+@rule("QLinearGlobalAveragePool", domain=MICROSOFT)
+def global_average(call: Call) -> Types:
+    """The average of each channel."""
+    x = first(call.rank(0, least=3), channels_last(call))
+    return (TensorType(call.dtype(0), _placed((*x[:2], *(1 for _ in x[2:])), channels_last(call))),)
+
+
+@rule("QLinearAveragePool", "NhwcMaxPool", domain=MICROSOFT)
+def pool(call: Call) -> Types:
+    """Averages, or maxima, of windows; channels are innermost for the latter."""
+    last = channels_last(call) or call.node.op_type == "NhwcMaxPool"
+    x = first(call.rank(0, least=3), last)
+    return (TensorType(call.dtype(0), _placed((*x[:2], *slide(call, x[2:], _kernel(call, x))), last)),)
+
+
+@rule("QLinearConv", domain=MICROSOFT)
+def convolution(call: Call) -> Types:
+    """ONNX's QLinearConv; with ``channels_last`` the images have their channels innermost, the weights do not."""
+    x, w = first(call.rank(0, least=3), channels_last(call)), call.rank(3, least=3)
+    if len(x) != len(w) or x[1] != w[1] * int(call.attr("group", 1)):
+        call.fail(f"{x[1]} input channels do not fit weights {list(w)} in {call.attr('group', 1)} group(s)")
+    return (TensorType(call.dtype(7), _placed((x[0], w[0], *slide(call, x[2:], w[2:])), channels_last(call))),)
+
+
+def _kernel(call: Call, x: Shape) -> Shape:
+    kernel = tuple(int(item) for item in call.attr("kernel_shape", ()))
+    if len(kernel) != len(x) - 2:
+        call.fail(f"kernel_shape {list(kernel)} does not fit an input of rank {len(x)}")
+    return kernel
+
+
+RULES.register_all(
+    {
+        "DynamicQuantizeLinear": lambda call: (
+            *(TensorType("uint8", call.shape(0)), TensorType(call.dtype(0), ()), TensorType("uint8", ())),
+        )
+    }
+)
+RULES.register_all(
+    {
+        "QLinearAdd QLinearMul": broadcast_of(0, 3),
+        "QLinearSigmoid QLinearLeakyRelu QLinearSoftmax": like_first,
+        "QLinearWhere": broadcast_of(0, 1, 4, dtype=1),
+    },
+    domain=MICROSOFT,
+)

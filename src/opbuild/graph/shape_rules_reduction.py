@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opbuild.graph.shape_rules import Call, Shape, Types, broadcast, rule, same_dtype
+from opbuild.graph.shape_rules import RULES, Call, Rule, Shape, Types, broadcast, rule, same_dtype
 from opbuild.graph.types import TensorType
 from opbuild.text.plural import counted
 
@@ -19,11 +19,31 @@ def matrix_product(call: Call, a: Shape, b: Shape) -> Shape:
     return (*broadcast(call, (left[:-2], right[:-2])), *rows, *columns)
 
 
-@rule("MatMul", "MatMulInteger")
+def product_of(a: int = 0, b: int = 1, dtype: int | str = 0) -> Rule:
+    """Return the rule of numpy's matmul of two inputs, with the element type of one, or a type that it always has."""
+
+    def typed(call: Call) -> Types:
+        kind = dtype if isinstance(dtype, str) else call.dtype(dtype)
+        return (TensorType(kind, matrix_product(call, call.shape(a), call.shape(b))),)
+
+    return typed
+
+
+RULES.register_all({"MatMulInteger": product_of(dtype="int32"), "QLinearMatMul": product_of(0, 3, 7)})
+RULES.register_all(
+    {
+        "QLinearMatMul": product_of(0, 3, 7),
+        "MatMulIntegerToFloat": product_of(dtype=2),
+        "DynamicQuantizeMatMul": product_of(),
+    },
+    domain="com.microsoft",
+)
+
+
+@rule("MatMul")
 def matmul(call: Call) -> Types:
-    """Numpy's matmul; of 8-bit integers, in int32."""
-    dtype = same_dtype(call) if call.node.op_type == "MatMul" else "int32"
-    return (TensorType(dtype, matrix_product(call, call.shape(0), call.shape(1))),)
+    """Numpy's matmul."""
+    return (TensorType(same_dtype(call), matrix_product(call, call.shape(0), call.shape(1))),)
 
 
 @rule("Gemm")

@@ -31,7 +31,7 @@ from opbuild.session import Session
 from opbuild.text.names import nearest
 
 if TYPE_CHECKING:
-    from opbuild.frontend.operator_examples import Example
+    from opbuild.frontend.onnx_examples import Example
 
 
 NO_TENSORS = "for lists, optional values or text: on the host, where a network is cut"

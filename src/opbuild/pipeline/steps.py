@@ -8,7 +8,7 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.builder.result import BuildResult
 from opbuild.config import Config
 from opbuild.events import Watch, unwatched
-from opbuild.graph.passes.float32 import force_float32
+from opbuild.graph.passes.narrow import force_float32
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph
 from opbuild.kernel.level import Level

@@ -13,17 +13,15 @@ from torch._decomp import core_aten_decompositions
 from torch._decomp.decompositions import upsample_compute_output_size
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from opbuild.frontend.torch.registry import RULES
-from opbuild.frontend.torch.rules import load_rules
+from opbuild.frontend.torch.registry import rule_of
 
 
 @lru_cache(maxsize=1)
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """Return the core decompositions, but of operators that have a rule of their own."""
-    load_rules()
     table: dict[Any, Callable[..., Any]] = dict(core_aten_decompositions())
     for overload in list(table):
-        if isinstance(overload, torch._ops.OpOverload) and str(overload) in RULES:
+        if isinstance(overload, torch._ops.OpOverload) and rule_of(str(overload)) is not None:
             del table[overload]
     return table
 

@@ -12,8 +12,7 @@ from typing import Any
 import torch
 
 from opbuild.errors import InvalidModelError, OpbuildError, RunError, UnsupportedOperatorError
-from opbuild.frontend.torch.program import Program, Ref
-from opbuild.frontend.torch.program_json import program_from_json, program_to_json
+from opbuild.frontend.torch.program import Program, Ref, program_from_json, program_to_json
 from opbuild.frontend.torch.sizes import FUNCTIONS
 from opbuild.platform.records import NamedTuple
 from opbuild.torch.overloads import TORCHS, overload

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import OpbuildError
 from opbuild.frontend.onnx_model import load_model
-from opbuild.frontend.onnx_wire import LARGE, PLACE, without_large_tensors
+from opbuild.frontend.wire import LARGE, PLACE, without_large_tensors
 
 LARGE_VALUES = np.arange(LARGE, dtype=np.float32)
 

@@ -12,7 +12,6 @@ import torch
 import opbuild.mindspore as ms
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.graph.gradients.registry import RULES
-from opbuild.graph.gradients.rules import load_rules
 from opbuild.mindspore import Parameter, Tensor, nn, ops
 from support.lenet import LeNet, batch, losses, pair, torch_losses
 from support.mindspore_host import graphs  # noqa: F401 - a fixture
@@ -102,7 +101,6 @@ def test_gradients_through_cells_that_are_computed_again_are_the_same(mode):
 
 def test_a_function_that_can_not_be_differentiated_names_the_operator(mode, monkeypatch):
     """Nothing is wrong without a gradient there."""
-    load_rules()
     monkeypatch.delitem(RULES, ("", "LSTM"))
     layer = nn.LSTM(2, 3)
     with pytest.raises(UnsupportedOperatorError, match=r"LSTM.*no gradient"):

@@ -128,7 +128,7 @@ def test_a_form_that_a_rule_refuses_is_left_to_torch_with_its_words() -> None:
 
 def test_an_argument_that_a_rule_does_not_know_is_a_form_that_it_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one that a newer torch has."""
-    monkeypatch.setitem(RULES, "aten.mul.Tensor", lambda of, x: x)
+    monkeypatch.setitem(RULES, ("aten", "mul.Tensor"), lambda of, x: x)
     found = partitioned(lambda x: x * x + 1, torch.rand(3))
     assert found.left == [("aten.mul.Tensor", "its rule has too many positional arguments")]
     assert found.compiled == ["aten.add.Tensor"]

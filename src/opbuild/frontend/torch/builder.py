@@ -11,13 +11,13 @@ import numpy as np
 from opbuild.errors import ModelError, UnsupportedOperatorError
 from opbuild.frontend.binding import NodeBinder
 from opbuild.frontend.torch.program import Input, Program, Ref, Step
-from opbuild.frontend.torch.registry import RULES
-from opbuild.frontend.torch.rules import load_rules
+from opbuild.frontend.torch.registry import rule_of
 from opbuild.frontend.torch.sizes import FUNCTIONS
-from opbuild.frontend.torch.writing import Value, Writing
+from opbuild.frontend.torch.writing import StepBuilder, Value
 from opbuild.graph.extents import is_open
+from opbuild.graph.graph_builder import GraphBuilder
 from opbuild.graph.passes.fold import Evaluate
-from opbuild.graph.types import Array, Graph, Node, TensorType
+from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.kernel.opdesc import FREE
 
 OPSET = 21
@@ -40,20 +40,20 @@ def build_graph(program: Program, shapes: Shapes, frozen: Sequence[Array], evalu
         UnsupportedOperatorError: If a step has no rule, or none for this form of it; its ``node`` names the step.
         ModelError: If it does not fit the sizes.
     """
-    builder = GraphBuilder(program, evaluate)
-    builder.begin_with(shapes, frozen)
-    return builder.graph()
+    binder = ProgramBinder(program, evaluate)
+    binder.begin_with(shapes, frozen)
+    return binder.graph()
 
 
 def output_sizes(program: Program, shapes: Shapes, frozen: Sequence[Array], evaluate: Evaluate) -> list[int]:
     """Return the integers among a program's outputs; arguments and errors as of ``build_graph``."""
-    builder = GraphBuilder(program, evaluate)
-    builder.begin_with(shapes, frozen)
-    builder.graph()
-    return builder.sizes()
+    binder = ProgramBinder(program, evaluate)
+    binder.begin_with(shapes, frozen)
+    binder.graph()
+    return binder.sizes()
 
 
-class GraphBuilder(NodeBinder):
+class ProgramBinder(NodeBinder):
     """Builds the graph of one program.
 
     Args:
@@ -63,24 +63,11 @@ class GraphBuilder(NodeBinder):
 
     def __init__(self, program: Program, evaluate: Evaluate) -> None:
         super().__init__(OPSET, OPSET, evaluate)
-        load_rules()
         self._program = program
         self._values: dict[str, Any] = {}
-        self._producers: dict[str, Node] = {}
         self._inputs: dict[str, TensorType] = {}
         elements = [each.args for each in program.steps if each.target == "sym.getitem"]
         self._read = {(source.name, index) for source, index in elements if isinstance(source, Ref)}
-
-    # Scope, as rules see it
-
-    def append(self, node: Node) -> None:
-        """Add a node whose outputs have no names yet."""
-        self.add((node,))
-        self._producers.update(dict.fromkeys(node.outputs, node))
-
-    def producer(self, name: str) -> Node | None:
-        """Return the node that assigns a value; None for inputs and constants."""
-        return self._producers.get(name)
 
     def is_read(self, name: str, index: int) -> bool:
         """Return whether something takes one of a step's results."""
@@ -109,8 +96,7 @@ class GraphBuilder(NodeBinder):
             self._values[given.name] = kind.shape[0] - kind.shape[1]
             return
         back = tuple(int(axis) for axis in np.argsort(given.order))
-        step = Step("", f"{given.name}/order", (), {}, (None,))
-        self._values[given.name] = Writing(step, self).transpose(value, back)
+        self._values[given.name] = GraphBuilder(f"{given.name}/order", self).transpose(value, back)
 
     def graph(self) -> Graph:
         """Take all steps and return the graph.
@@ -128,10 +114,10 @@ class GraphBuilder(NodeBinder):
         for number, output in enumerate(self._program.outputs):
             if output.is_size:
                 continue
-            step = Step("", f"y{number}", (), {}, (None,))
-            value = Writing(step, self).transpose(self._values[output.name], output.order)
-            is_own = value.name in self._producers and value.name not in names
-            names.append(value.name if is_own else Writing(step, self)("Identity", value).name)
+            of = GraphBuilder(f"y{number}", self)
+            value = of.transpose(self._values[output.name], output.order)
+            is_own = value in self._producers and value not in names
+            names.append((value if is_own else of("Identity", value)).name)
         program = self._program
         updates = tuple(
             (program.tensors.index(output), program.given.index(given)) for output, given in program.updates
@@ -148,9 +134,10 @@ class GraphBuilder(NodeBinder):
             return _element(step, args[0], args[1])
         if step.target in FUNCTIONS:
             return FUNCTIONS[step.target](*args, **kwargs)
-        if step.target not in RULES:
+        rule = rule_of(step.target)
+        if rule is None:
             raise UnsupportedOperatorError(f"{step.target}: there is no rule for it", "torch computes it")
-        found = _applied(RULES[step.target], step, Writing(step, self), args, kwargs)
+        found = _applied(rule, step, StepBuilder(step, self), args, kwargs)
         _check(step, found)
         return found
 
@@ -173,7 +160,9 @@ def _element(step: Step, results: Sequence[Any], index: int) -> Any:
     return results[index]
 
 
-def _applied(rule: Callable[..., Any], step: Step, of: Writing, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _applied(
+    rule: Callable[..., Any], step: Step, of: StepBuilder, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
     """Return what a rule writes.
 
     Raises:

@@ -10,8 +10,7 @@ import torch
 from torch import fx
 
 from opbuild.frontend.torch.program import Input, Output, Program, Ref, Step
-from opbuild.frontend.torch.registry import RULES
-from opbuild.frontend.torch.rules import load_rules
+from opbuild.frontend.torch.registry import rule_of
 from opbuild.frontend.torch.sizes import FUNCTIONS
 from opbuild.graph.types import TensorType
 from opbuild.kernel.opdesc import FREE
@@ -55,12 +54,11 @@ def _is_as_it_lies(node: fx.Node) -> bool:
 
 def why_not(node: fx.Node) -> str:
     """Return why an operator is left to torch; empty if it has a rule and its tensors are of a kind that is served."""
-    load_rules()
     target = target_of(node)
     if target == "sym.getitem":
         source = node.args[0]
         return why_not(source) if isinstance(source, fx.Node) and source.op == "call_function" else "no tensor"
-    if target not in RULES and target not in FUNCTIONS:
+    if target not in FUNCTIONS and rule_of(target) is None:
         return "there is no rule for it"
     for each in (*node.all_input_nodes, node):
         for value in _leaves(each.meta.get("val")):

@@ -1,7 +1,11 @@
-"""Writing: what a rule is given to write the operators that compute one of ATen."""
+"""StepBuilder: what a rule is given to write the operators that compute one of ATen.
+
+Operands meet in an element type as torch has it: dimensions beat scalars, and categories beat widths.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -9,29 +13,29 @@ import numpy as np
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.frontend.torch.program import Step
-from opbuild.graph import writing
+from opbuild.graph import graph_builder
 from opbuild.graph.extents import is_open
-from opbuild.graph.writing import Value
+from opbuild.graph.graph_builder import GraphBuilder, Value
 
-__all__ = ["Scope", "Value", "Writing"]
+__all__ = ["Scope", "StepBuilder", "Value"]
 
 
-class Scope(writing.Scope, Protocol):
-    """The graph that is written, as far as ``Writing`` needs it."""
+class Scope(graph_builder.Scope, Protocol):
+    """The graph that is written, as far as a ``StepBuilder`` needs it."""
 
     def is_read(self, name: str, index: int) -> bool:
         """Return whether something takes one of a step's results."""
 
 
-class Writing(writing.Writing):
-    """The operators that are written for one step.
+class StepBuilder(GraphBuilder):
+    """Writes what computes one step.
 
     Args:
         step: The step; operators are named after it.
         scope: The graph.
     """
 
-    _scope: Scope
+    scope: Scope
 
     def __init__(self, step: Step, scope: Scope) -> None:
         super().__init__(step.name, scope)
@@ -47,7 +51,7 @@ class Writing(writing.Writing):
 
     def is_read(self, index: int) -> bool:
         """Return whether something takes one of the operator's several results."""
-        return self._scope.is_read(self.step.name, index)
+        return self.scope.is_read(self.step.name, index)
 
     def refuse(self, why: str) -> NoReturn:
         """Say that this form of the operator has no rule: it is left to torch.
@@ -70,3 +74,52 @@ class Writing(writing.Writing):
     def axis(self, axis: int, rank: int) -> int:
         """Return a dimension counted from the front; a tensor without dimensions has one for this."""
         return axis % max(rank, 1)
+
+
+_CATEGORIES = {bool: 0, int: 1, float: 2}
+_DEFAULTS = ("bool", "int64", "float32")
+
+
+def promoted(operands: Sequence[Value | bool | int | float | Any]) -> str:
+    """Return the element type of an operation on tensors and Python's numbers.
+
+    Tensors with dimensions decide; those without, and then Python's numbers, only if they are of a higher category: a
+    truth value, an integer, a floating number.
+    """
+    with_dims = [each.dtype for each in operands if isinstance(each, Value) and each.shape]
+    without = [each.dtype for each in operands if isinstance(each, Value) and not each.shape]
+    numbers = [_DEFAULTS[_category_of_number(each)] for each in operands if not isinstance(each, Value)]
+    found = ""
+    for group in (with_dims, without, numbers):
+        kind = _joined(group)
+        if kind and (not found or category(kind) > category(found)):
+            found = kind
+    return found
+
+
+def category(dtype: str) -> int:
+    """Return 0 for truth values, 1 for integers, 2 for floating numbers."""
+    if dtype == "bool":
+        return 0
+    return 1 if dtype.lstrip("u").startswith("int") else 2
+
+
+def _category_of_number(value: Any) -> int:
+    return _CATEGORIES.get(type(value), 1)  # open extents are integers
+
+
+def _joined(dtypes: Sequence[str]) -> str:
+    """Return the type that holds several; a type of 16 bits beside the other one gives float32."""
+    found = ""
+    for dtype in dtypes:
+        if not found or found == dtype:
+            found = dtype
+        elif category(found) != category(dtype):
+            found = max(found, dtype, key=category)
+        elif {found, dtype} == {"float16", "bfloat16"}:
+            found = "float32"
+        elif category(found) == 2:
+            found = max(found, dtype, key=lambda each: 16 if each == "bfloat16" else np.dtype(each).itemsize * 8)
+        else:
+            found = str(np.promote_types(found, dtype))
+    return found

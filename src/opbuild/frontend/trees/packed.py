@@ -1,20 +1,336 @@
-"""Packed: an ensemble as the operands of kernels, and the weights of its leaves."""
+"""Packed: an ensemble as the operands of kernels, and the weights of its leaves.
+
+Kernels walk down trees, which are records, or strike out leaves by rules where trees have few of them. For the latter
+leaves are numbered from the left, one bit each. A node strikes out those to its left for a row that is above its split;
+of those that all nodes leave, the row's is the first. A tree of more leaves than bits is several pieces, each with some
+adjacent leaves of its own. What is to the left of these is one bit for each branch that the path to the first of them
+leaves aside, what is to the right one bit that nothing strikes out; the weights of these bits count nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from opbuild.errors import UnsupportedOperatorError
-from opbuild.families.tree_ensemble.layout import BITS
+from opbuild.families.tree_ensemble.layout import BELOW, BITS, GROUP, LEAF
 from opbuild.frontend.trees.ensemble import Attributes, Ensemble
-from opbuild.frontend.trees.order import CycleError, order_of
-from opbuild.frontend.trees.paths import MOST_LEAVES, paths_of
-from opbuild.frontend.trees.pieces import Pieces, pieces_of
-from opbuild.frontend.trees.splits import splits_of
+from opbuild.frontend.trees.splits import Splits, splits_of
 from opbuild.graph.types import Array
 from opbuild.platform.records import dataclass
+
+
+class CycleError(Exception):
+    """Nodes lead back to themselves.
+
+    Attributes:
+        node: One of them.
+    """
+
+    def __init__(self, node: int) -> None:
+        super().__init__(f"node {node} leads back to itself")
+        self.node = node
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """Where nodes are in their trees. Several may lead to one node, in one tree or in several.
+
+    Attributes:
+        nodes: The nodes, those of the first tree first; each in the first tree that reaches it, and there by level.
+        owners: The tree of each.
+        depths: The comparisons that a row passes in each tree, at most.
+        is_plain: Whether one node alone, or one root, leads to each.
+    """
+
+    nodes: Array
+    owners: Array
+    depths: Array
+    is_plain: bool
+
+
+def order_of(trees: Splits) -> Order:
+    """Return the order of the nodes of trees.
+
+    Raises:
+        CycleError: If nodes lead back to themselves.
+    """
+    waiting = _waiting(trees)
+    levels = _levels(trees, waiting.copy())
+    nodes = np.concatenate([np.zeros(0, np.int64), *levels])
+    reached = np.flatnonzero(waiting >= 0)
+    if len(nodes) < len(reached):
+        raise CycleError(int(np.setdiff1d(reached, nodes)[0]))
+    owners = _owners(trees, levels)
+    inner = trees.roots >= 0
+    depths = np.zeros(len(trees.roots), np.int64)
+    depths[inner] = _heights(trees, levels)[trees.roots[inner]]
+    by_owner = np.argsort(owners[nodes], kind="stable")
+    led = waiting[nodes].sum() + inner.sum()
+    return Order(nodes[by_owner], owners[nodes][by_owner], depths, bool(led == len(nodes)))
+
+
+def _nodes(*places: Array) -> Array:
+    joined = np.concatenate(places)
+    return joined[joined >= 0]
+
+
+def _waiting(trees: Splits) -> Array:
+    """Return how many nodes lead to each that a root reaches, -1 of others."""
+    count = len(trees.features)
+    reached = np.zeros(count, bool)
+    new = np.unique(_nodes(trees.roots))
+    while len(new):
+        reached[new] = True
+        after = _nodes(trees.left[new], trees.right[new])
+        new = np.unique(after[~reached[after]])
+    leading = np.bincount(_nodes(trees.left[reached], trees.right[reached]), minlength=count)
+    return np.where(reached, leading, -1)
+
+
+def _levels(trees: Splits, waiting: Array) -> list[Array]:
+    levels = []
+    level = np.flatnonzero(waiting == 0)
+    while len(level):
+        levels.append(level)
+        after = _nodes(trees.left[level], trees.right[level])
+        np.subtract.at(waiting, after, 1)
+        after = np.unique(after)
+        level = after[waiting[after] == 0]
+    return levels
+
+
+def _owners(trees: Splits, levels: list[Array]) -> Array:
+    owners = np.full(len(trees.features), len(trees.roots))
+    inner = np.flatnonzero(trees.roots >= 0)
+    np.minimum.at(owners, trees.roots[inner], inner)
+    for level in levels:
+        for side in (trees.left[level], trees.right[level]):
+            inside = side >= 0
+            np.minimum.at(owners, side[inside], owners[level[inside]])
+    return owners
+
+
+def _heights(trees: Splits, levels: list[Array]) -> Array:
+    heights = np.zeros(len(trees.features) + 1, np.int64)  # a leaf's is in the last place
+    for level in reversed(levels):
+        left, right = (heights[np.maximum(side[level], -1)] for side in (trees.left, trees.right))
+        heights[level] = 1 + np.maximum(left, right)
+    return heights
+
+
+MOST_LEAVES = 2**31 - 1 - LEAF["float32"]
+"""Leaves that keys of 32 bits tell apart."""
+
+
+@dataclass(frozen=True, eq=False)
+class Paths:
+    """The operands of a kernel that walks down trees."""
+
+    records: Array
+    trees: Array
+    depths: Array
+
+
+def keys_of(values: Array) -> Array:
+    """Return integers that sort as numbers do; NaN is below all."""
+    dtype = values.dtype.name
+    kind: Any = np.int32 if dtype == "float32" else np.int64
+    bits: Array = np.ascontiguousarray(values).view(kind)
+    size = bits & np.iinfo(kind).max
+    return np.where(np.isnan(values), kind(BELOW[dtype]), np.where(bits < 0, -size, size))
+
+
+def columns_of(trees: Splits, nodes: Array, sides: bool) -> Array:
+    """Return the columns of keys that nodes compare."""
+    features = trees.features[nodes]
+    return np.asarray(2 * features + trees.nan_left[nodes] if sides else features)
+
+
+def table(keys: Array, columns: Array, others: Array) -> Array:
+    """Return records or rules: the key, and two numbers of 32 bits."""
+    if keys.dtype == np.int32:
+        return np.stack([keys, columns.astype(np.int32), others.astype(np.int32)], 1)
+    both = (others.astype(np.int64) << 32) | columns.astype(np.int64)
+    return np.stack([keys, both], 1)
+
+
+def paths_of(trees: Splits, order: Order, sides: bool) -> Paths:
+    """Return the records of trees: of each its first, and behind it those of the sides of its nodes, in pairs."""
+    count, inner = len(trees.roots), len(order.nodes)
+    pairs = np.zeros(len(trees.features) + 1, np.int64)
+    pairs[order.nodes] = 2 * np.arange(inner) + order.owners + 1
+    roots = np.arange(count) + 2 * np.searchsorted(order.owners, np.arange(count))
+    first = pairs[order.nodes]
+    places = np.concatenate([roots, first, first + 1])
+    targets = np.concatenate([trees.roots, trees.left[order.nodes], trees.right[order.nodes]])
+    is_leaf = targets < 0
+    node = np.where(is_leaf, 0, targets)
+    dtype = trees.splits.dtype.name
+    keys = np.where(is_leaf, LEAF[dtype] + ~targets, _at(keys_of(trees.splits), node))
+    columns = np.where(is_leaf, 0, _at(columns_of(trees, np.arange(len(trees.features)), sides), node))
+    records = table(keys.astype(np.int32 if dtype == "float32" else np.int64), columns,
+                    np.where(is_leaf, places, pairs[node]))  # fmt: skip
+    found = np.empty_like(records)
+    found[places] = records
+    return Paths(found, *_trees(roots, order.depths))
+
+
+def _at(values: Array, places: Array) -> Array:
+    return values[places] if len(values) else np.zeros(len(places), values.dtype)
+
+
+def _trees(roots: Array, depths: Array) -> tuple[Array, Array]:
+    """Return the table of trees without their targets, which are 0, and the depths of groups of them."""
+    walked = np.argsort(-depths, kind="stable")
+    place = np.empty_like(walked)
+    place[walked] = np.arange(len(walked))
+    groups = depths[walked][::GROUP]  # the deepest is the first
+    columns = [roots, depths, np.zeros_like(roots), place, roots[walked]]
+    return np.stack(columns, 1).astype(np.int32), groups.astype(np.int32)
+
+
+MOST_STRUCK = 128
+"""Leaves that a tree may have, in the mean, for this to pay: 1.0 of the time of walking there."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """The operands of a kernel that strikes out leaves.
+
+    Attributes:
+        rules: The rules.
+        pieces: Of each piece its first rule, the one behind its last, and its tree.
+        leaves: The leaf that each bit of each piece stands for, -1 if it stands for none.
+    """
+
+    rules: Array
+    pieces: Array
+    leaves: Array
+
+
+@dataclass(frozen=True, eq=False)
+class _Tree:
+    """A tree: its nodes, and of each where its leaves begin, where those to its right do, and where they end."""
+
+    nodes: Array
+    low: Array
+    middle: Array
+    high: Array
+    leaves: Array
+    turns: Array
+
+
+def pieces_of(trees: Splits, order: Order, sides: bool) -> Pieces | None:
+    """Return the pieces of trees, None if trees have so many leaves that walking down them is faster."""
+    counts = _counts(trees, order)
+    found = None if counts is None else _spread(trees, counts)
+    if found is None:
+        return None
+    nodes, masks, pieces, leaves, begin = [], [], [], [], 0
+    for number, tree in enumerate(found):
+        for low, high in _ranges(tree):
+            if high < 0:
+                return None
+            own, mask, bits = _piece(tree, low, high)
+            nodes.append(own)
+            masks.append(mask)
+            leaves.append(bits)
+            pieces.append((begin, begin := begin + len(own), number))
+    if not begin:  # a kernel needs a rule
+        return None
+    every = np.concatenate(nodes)
+    rules = table(keys_of(trees.splits)[every], columns_of(trees, every, sides),
+                  np.concatenate(masks).astype(np.uint32).view(np.int32))  # fmt: skip
+    return Pieces(rules, np.array(pieces, np.int32), np.stack(leaves))
+
+
+def _counts(trees: Splits, order: Order) -> Array | None:
+    """Return the leaves of each node, as often as it reaches them; None if trees have too many.
+
+    The nodes of a tree are by level, and those before may be reached from others too.
+    """
+    counts = np.ones(len(trees.features) + 1, np.int64)  # a leaf, which has the last place
+    if len(order.nodes) > MOST_STRUCK * len(trees.roots):
+        return None
+    for node in order.nodes[::-1].tolist() if order.is_plain else _upwards(trees, order):
+        counts[node] = counts[max(trees.left[node], -1)] + counts[max(trees.right[node], -1)]
+        if counts[node] > MOST_STRUCK * len(trees.roots):
+            return None
+    total = counts[np.maximum(trees.roots, -1)].sum()
+    return counts if total <= MOST_STRUCK * len(trees.roots) else None
+
+
+def _upwards(trees: Splits, order: Order) -> list[int]:
+    """Return nodes in an order in which those that one leads to stand before it."""
+    done: dict[int, None] = {}
+    stack = [int(node) for node in order.nodes]
+    while stack:
+        node = stack[-1]
+        missing = [int(side) for side in (trees.left[node], trees.right[node]) if side >= 0 and int(side) not in done]
+        if missing and node not in done:
+            stack += missing
+        else:
+            done[stack.pop()] = None
+    return list(done)
+
+
+def _spread(trees: Splits, counts: Array) -> list[_Tree]:
+    """Return the trees, in which a node stands as often as it is reached."""
+    level = np.stack([trees.roots, np.arange(len(trees.roots)), 0 * trees.roots, 0 * trees.roots], 1)
+    nodes, ends = [], []
+    while len(level):
+        inner = level[:, 0] >= 0
+        ends.append(level[~inner])
+        level = level[inner]
+        node, tree, low, turns = level.T
+        left, right = trees.left[node], trees.right[node]
+        middle = low + counts[np.maximum(left, -1)]
+        nodes.append(np.stack([node, tree, low, middle, middle + counts[np.maximum(right, -1)]], 1))
+        level = np.concatenate([np.stack([left, tree, low, turns], 1), np.stack([right, tree, middle, turns + 1], 1)])
+    inner, leaves = (_by(np.concatenate(parts), keys) for parts, keys in ((nodes, (1,)), (ends, (1, 2))))
+    count = np.arange(len(trees.roots) + 1)
+    node_at, leaf_at = np.searchsorted(inner[:, 1], count), np.searchsorted(leaves[:, 1], count)
+    found = []
+    for t in range(len(trees.roots)):
+        node, _, low, middle, high = inner[node_at[t] : node_at[t + 1]].T
+        leaf, _, _, turns = leaves[leaf_at[t] : leaf_at[t + 1]].T
+        found.append(_Tree(node, low, middle, high, ~leaf, turns))
+    return found
+
+
+def _by(rows: Array, keys: tuple[int, ...]) -> Array:
+    """Return rows sorted by columns, the first one first."""
+    return rows[np.lexsort([rows[:, key] for key in reversed(keys)])]
+
+
+def _ranges(tree: _Tree) -> list[tuple[int, int]]:
+    """Return the leaves of each piece of a tree; an end of -1 says that bits do not suffice."""
+    count, low, found = len(tree.leaves), 0, []
+    while low < count:
+        room = BITS - int(tree.turns[low])
+        high = count if count - low <= room else low + room - 1
+        if high <= low:
+            return [(low, -1)]
+        found.append((low, high))
+        low = high
+    return found
+
+
+def _piece(tree: _Tree, low: int, high: int) -> tuple[Array, Array, Array]:
+    """Return the nodes of a piece, their masks, and its leaves."""
+    own = (tree.low < high) & (tree.high > low)
+    first, middle = tree.low[own], tree.middle[own]
+    aside = np.sort(middle[(middle <= low) & (tree.high[own] > low)])  # where the bits to the left end
+    starts = np.concatenate([[0] if len(aside) else [], aside, np.arange(low + (len(aside) > 0), high + 1)])
+    begin, end = (np.searchsorted(starts, np.minimum(each, high)) for each in (first, middle))
+    one = np.uint64(1)
+    struck = (one << end.astype(np.uint64)) - (one << begin.astype(np.uint64))
+    leaves = np.full(BITS, -1, np.int64)
+    leaves[len(aside) : len(aside) + high - low] = tree.leaves[low:high]
+    return tree.nodes[own], ~struck & np.uint64(0xFFFFFFFF), leaves
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,9 +13,9 @@ import numpy as np
 from opbuild.frontend.post_transforms import LOGISTIC, NAMES, NONE, PROBIT, transformed
 from opbuild.frontend.rewriting import Rewriting, writes
 from opbuild.frontend.rewritten import LEARNED
-from opbuild.frontend.trees import by_leaves, by_nodes
-from opbuild.frontend.trees.ensemble import Attributes, Ensemble
+from opbuild.frontend.trees.ensemble import Attributes, Ensemble, read_by_leaves, read_by_nodes
 from opbuild.frontend.trees.packed import Packed, pack
+from opbuild.graph.graph_builder import Value
 from opbuild.graph.indices import DOMAIN
 from opbuild.graph.types import Array, Node
 from opbuild.text.plural import counted
@@ -40,10 +40,10 @@ class _Scores:
             self.attrs.fail(f"its input is {kind} of rank {len(shape)}, and must be rows of numbers")
         self.features = shape[-1]
         self.dtype = "float64" if kind == "float64" else "float32"
-        rows = of.input(0) if len(shape) == 2 else of.reshape(of.input(0), 1, shape[0])
+        rows = of.input(0) if len(shape) == 2 else of.reshape(of.input(0), (1, shape[0]))
         self.rows = rows if kind == self.dtype else of("Cast", rows, to=self.dtype)
 
-    def of_targets(self, ensemble: Ensemble, targets: int, aggregate: str, base: Array) -> str:
+    def of_targets(self, ensemble: Ensemble, targets: int, aggregate: str, base: Array) -> Value:
         """Write the scores of rows, one for each target; ``base`` is added."""
         self._check(ensemble)
         combined = {"MIN": "min", "MAX": "max"}.get(aggregate, "sum")
@@ -55,7 +55,7 @@ class _Scores:
             found = self.of("Add", found, self._constant(base)) if base.any() else found
         return found
 
-    def presence(self, ensemble: Ensemble, targets: int) -> str:
+    def presence(self, ensemble: Ensemble, targets: int) -> Value:
         """Write how many weights of each target rows reach."""
         counted = ensemble.with_weights(np.ones_like(ensemble.weights))
         return self.of_targets(counted, targets, "SUM", np.zeros(targets))
@@ -64,14 +64,14 @@ class _Scores:
         features = ensemble.features
         self.attrs.within("nodes_featureids", features, int(self.features), "feature")
 
-    def _write(self, packed: Packed, base: Array, aggregate: str) -> str:
+    def _write(self, packed: Packed, base: Array, aggregate: str) -> Value:
         of = self.of
         shaped = base.reshape(packed.groups, packed.width)
         records, trees, depths, weights, *pieces = map(of.constant, packed.constants)
         operands = (self.rows, self._constant(shaped), records, trees, depths, weights, *pieces)
         return of.own("TreeEnsemble", *operands, aggregate=aggregate, sides=int(packed.sides))
 
-    def _constant(self, value: Array) -> str:
+    def _constant(self, value: Array) -> Value:
         return self.of.constant(value.astype(self.dtype))
 
 
@@ -85,8 +85,8 @@ def _ensemble(of: Rewriting) -> Sequence[Node]:
             attrs.fail(f"attribute {name!r} is {value}, which is none of 0 to {len(names) - 1}")
     if targets < 1:
         attrs.fail(f"attribute 'n_targets' is {targets}")
-    ensemble = by_leaves.read(attrs, targets)
-    found = scores.of_targets(ensemble, targets, _AGGREGATES[how], np.zeros(targets))
+    ensemble = read_by_leaves(attrs, targets)
+    found: str = scores.of_targets(ensemble, targets, _AGGREGATES[how], np.zeros(targets))
     found = transformed(of, NAMES[transform], found, scores.dtype)
     return of.finish(found if of.dtype() == scores.dtype else of("Cast", found, to=of.dtype()))
 
@@ -110,7 +110,7 @@ def _regressor(of: Rewriting) -> Sequence[Node]:
         attrs.fail(f"attribute 'n_targets' is {targets}")
     how = _named(of, attrs, "aggregate_function", _AGGREGATES, "SUM")
     transform = _named(of, attrs, "post_transform", NAMES, NONE)
-    ensemble, base = by_nodes.read(attrs, "target", targets), _base(attrs, (0, targets))
+    ensemble, base = read_by_nodes(attrs, "target", targets), _base(attrs, (0, targets))
     found = scores.of_targets(ensemble, targets, how, np.zeros(targets) if base is None else base)
     return of.finish(transformed(of, transform, _in_float32(of, found, scores.dtype)))
 
@@ -133,7 +133,7 @@ def _classifier(of: Rewriting) -> Sequence[Node]:
     transform = _named(of, attrs, "post_transform", NAMES, NONE)
     labels = _labels(of, attrs)
     classes = len(labels)
-    ensemble = by_nodes.read(attrs, "class", classes)
+    ensemble = read_by_nodes(attrs, "class", classes)
     base = _base(attrs, (0, 1, 2) if classes <= 2 else (0, classes))
     voted = np.unique(ensemble.targets)
     if classes == 2 and len(voted) == 1 and (base is None or len(base) == 1):
@@ -167,7 +167,7 @@ def _of_two(scores: _Scores, ensemble: Ensemble, voted: int, base: Array | None,
     """
     of = scores.of
     one = ensemble.with_targets(np.zeros_like(ensemble.targets))
-    found = scores.of_targets(one, 1, "SUM", np.zeros(1) if base is None else base)
+    found: str = scores.of_targets(one, 1, "SUM", np.zeros(1) if base is None else base)
     is_share = bool((ensemble.weights >= 0).all())
 
     def number(value: float) -> str:
@@ -176,7 +176,7 @@ def _of_two(scores: _Scores, ensemble: Ensemble, voted: int, base: Array | None,
     second = of("Greater", found, of.constant(np.array(0.5 if is_share else 0.0, scores.dtype)))
     found = _in_float32(of, found, scores.dtype)
     if voted:
-        both = of("Concat", of("Mul", found, number(0)), found, axis=1)
+        both: str = of("Concat", of("Mul", found, number(0)), found, axis=1)
         both = transformed(of, transform, both)
     elif transform == LOGISTIC:
         both = of("Sigmoid", of("Concat", of("Neg", found), found, axis=1))

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from opbuild.graph.writing import Value, Writing
+from opbuild.graph.graph_builder import GraphBuilder, Value
 
 
-def total(of: Writing, x: Value, axes: Sequence[int], keepdims: bool = False) -> Value:
+def total(of: GraphBuilder, x: Value, axes: Sequence[int], keepdims: bool = False) -> Value:
     """Return a sum over some axes, none of them if ``axes`` is empty."""
     return of("ReduceSum", x, of.ints(*axes), keepdims=int(keepdims)) if axes else x
 
 
-def mean(of: Writing, x: Value, axes: Sequence[int]) -> Value:
+def mean(of: GraphBuilder, x: Value, axes: Sequence[int]) -> Value:
     """Return a mean over some axes, which keep an extent of 1."""
     return of("ReduceMean", x, of.ints(*axes), keepdims=1) if axes else x
 
 
-def channel_means(of: Writing, x: Value) -> Value:
+def channel_means(of: GraphBuilder, x: Value) -> Value:
     """Return the mean over all axes but that of channels, which keep an extent of 1.
 
     The mean of each image is taken first: where images lie in channel blocks, they stay there.
@@ -26,7 +26,7 @@ def channel_means(of: Writing, x: Value) -> Value:
     return mean(of, mean(of, x, range(2, len(x.shape))), (0,))
 
 
-def summed_to(of: Writing, dy: Value, shape: Sequence[int]) -> Value:
+def summed_to(of: GraphBuilder, dy: Value, shape: Sequence[int]) -> Value:
     """Return the gradient of a tensor of ``shape`` that was broadcast to the shape of ``dy``."""
     shape = tuple(shape)
     if shape == dy.shape:
@@ -37,12 +37,12 @@ def summed_to(of: Writing, dy: Value, shape: Sequence[int]) -> Value:
     return of.reshape(total(of, dy, axes, keepdims=True), shape)
 
 
-def expanded(of: Writing, x: Value, shape: Sequence[int]) -> Value:
+def expanded(of: GraphBuilder, x: Value, shape: Sequence[int]) -> Value:
     """Return a tensor broadcast to ``shape``."""
     return x if x.shape == tuple(shape) else of("Expand", x, of.ints(*shape))
 
 
-def filled(of: Writing, number: float, dtype: str, shape: Sequence[int]) -> Value:
+def filled(of: GraphBuilder, number: float, dtype: str, shape: Sequence[int]) -> Value:
     """Return a tensor of one number."""
     return expanded(of, of.constant(number, dtype), shape)
 
@@ -52,17 +52,17 @@ def is_empty(*values: Value) -> bool:
     return any(not prod(each.shape) for each in values)
 
 
-def channel_sums(of: Writing, dy: Value, axis: int = 1) -> Value:
+def channel_sums(of: GraphBuilder, dy: Value, axis: int = 1) -> Value:
     """Return the gradient of a bias: the sum over all axes but one."""
     return total(of, dy, [each for each in range(len(dy.shape)) if each != axis])
 
 
-def per_channel(of: Writing, x: Value, rank: int, axis: int = 1) -> Value:
+def per_channel(of: GraphBuilder, x: Value, rank: int, axis: int = 1) -> Value:
     """Return a vector so that it is broadcast along one axis of a tensor of ``rank`` dimensions."""
     return of.reshape(x, [x.shape[0] if each == axis else 1 for each in range(rank)])
 
 
-def cut(of: Writing, x: Value, axis: int, start: int, end: int) -> Value:
+def cut(of: GraphBuilder, x: Value, axis: int, start: int, end: int) -> Value:
     """Return the positions of an axis from ``start`` on, below ``end``."""
     if (start, end) == (0, x.shape[axis]):
         return x

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.graph import shape_rules
 from opbuild.graph.gradients.broadcasting import filled
+from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.types import Array, Node
-from opbuild.graph.writing import Value, Writing
 from opbuild.platform.records import dataclass
+from opbuild.platform.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Call:
         wanted: Whether each input's gradient is asked for.
     """
 
-    of: Writing
+    of: GraphBuilder
     node: Node
     inputs: tuple[Value | None, ...]
     outputs: tuple[Value | None, ...]
@@ -108,23 +109,17 @@ class Call:
 Gradient = Callable[[Call], Sequence[Value | None]]
 """Returns the gradient of each input, None where nothing flows back; absent ones at the end may be left out."""
 
-RULES: dict[tuple[str, str], Gradient] = {}
+RULES: Registry[Gradient] = Registry(
+    "gradient",
+    f"{__package__}.rules",
+    others=(
+        *("elementwise", "matrix", "movement", "normalization", "picking", "recurrent", "reduction", "sampling"),
+        "window",
+    ),
+)
+"""Rules of gradients; who only runs networks never loads them."""
 
-R = TypeVar("R", bound=Gradient)
-
-
-def gradient(*op_types: str, domain: str = "") -> Callable[[R], R]:
-    """Register the rule of some operators."""
-
-    def register(function: R) -> R:
-        for op_type in op_types:
-            if (domain, op_type) in RULES:
-                raise ValueError(f"{op_type} has two gradients")
-            RULES[domain, op_type] = function
-        return function
-
-    return register
-
+gradient = RULES.register
 
 CONSTANT = {
     ("", "Shape"), ("", "Size"), ("", "ArgMax"), ("", "ArgMin"), ("", "OneHot"), ("", "EyeLike"), ("", "NonZero"),

@@ -6,20 +6,85 @@ read are added up in the order of the nodes, from the last to the first.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from opbuild.dtypes import is_float
 from opbuild.errors import UnsupportedOperatorError
+from opbuild.graph.constants import Deferred
 from opbuild.graph.gradients.broadcasting import filled
-from opbuild.graph.gradients.recomputing import Recomputing
 from opbuild.graph.gradients.registry import CONSTANT, RULES, Call
-from opbuild.graph.gradients.rules import load_rules
-from opbuild.graph.gradients.scope import GraphScope
+from opbuild.graph.graph_builder import GraphBuilder, Scope, Value
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.decompose import decompose
-from opbuild.graph.types import Graph, Node
-from opbuild.graph.writing import Scope, Value, Writing
+from opbuild.graph.passes.rewriter import NewGraph
+from opbuild.graph.types import COLLECTIVES, Array, Graph, Node
+
+
+class ExtendedGraph(NewGraph):
+    """A graph to whose end operators are written.
+
+    Args:
+        graph: The graph.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph)
+        self.nodes.extend(graph.nodes)
+        self.producers.update(graph.producers())
+        self._shared: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+
+    def constant(self, value: Array | Deferred, name: str = "gradient/constant") -> str:
+        """Add a constant and return its name; equal small ones are one."""
+        if isinstance(value, Deferred) or value.dtype == object or value.nbytes > 256:
+            return super().constant(value, name)
+        key = (value.dtype.name, value.shape, value.tobytes())
+        if key not in self._shared:
+            self._shared[key] = super().constant(value, name)
+        return self._shared[key]
+
+
+class Recomputing:
+    """The nodes of a forward pass as a backward pass reads them: those of a region are written again.
+
+    A region is written where the backward pass first comes to it, from what the region read. So only that lives until
+    then. What nobody reads of it is removed with other dead nodes. What communicates is not repeated.
+
+    Args:
+        nodes: The forward pass.
+        scope: Where to write.
+        regions: The number of the region that assigned a value, by the value's name.
+    """
+
+    def __init__(self, nodes: Sequence[Node], scope: Scope, regions: Mapping[str, int]) -> None:
+        self._scope = scope
+        self._region: dict[str, int] = {}
+        self._nodes: dict[int, list[Node]] = defaultdict(list)
+        self._names: dict[str, str] = {}
+        for node in nodes if regions else ():
+            region = regions.get(node.outputs[0])
+            if region is not None and node.domain != COLLECTIVES:
+                self._region[node.outputs[0]] = region
+                self._nodes[region].append(node)
+
+    def node(self, node: Node) -> Node:
+        """Return a node with the names that its values have in the backward pass."""
+        region = self._region.get(node.outputs[0])
+        if region is None:
+            return node
+        for each in self._nodes.pop(region, ()):
+            self._write(each)
+        return self._renamed(node)
+
+    def _write(self, node: Node) -> None:
+        self._names.update((name, self._scope.fresh(f"{name}/again")) for name in node.outputs if name)
+        self._scope.append(self._renamed(node))
+
+    def _renamed(self, node: Node) -> Node:
+        inputs, outputs = (tuple(self._names.get(name, name) for name in each) for each in (node.inputs, node.outputs))
+        return node.with_(inputs=inputs, outputs=outputs, name=f"{node.name}/again")
+
 
 OwnGradient = Callable[[Value], Sequence["Value | None"]]
 """Writes the gradients of a node's inputs, given that of its output."""
@@ -44,13 +109,13 @@ def differentiate(graph: Graph, wanted: Sequence[str], output: str = "") -> Grap
         UnsupportedOperatorError: If an operator on the way has no gradient; the message names it and its node.
     """
     graph = decompose(graph, WHOLE)
-    scope = GraphScope(graph)
-    of = Writing("gradient", scope)
-    start = scope.value(output or graph.outputs[0])
+    scope = ExtendedGraph(graph)
+    of = GraphBuilder("gradient", scope)
+    start = of.value(output or graph.outputs[0])
     seeds = {start.name: filled(of, 1.0, start.dtype, start.shape)}
     found = gradients(graph.nodes, scope, seeds, wanted)
     names = tuple(of("Identity", each).name for each in found)
-    return eliminate_dead(scope.graph((*graph.outputs, *names)))
+    return eliminate_dead(scope.graph(graph).with_(outputs=(*graph.outputs, *names)))
 
 
 def gradients(
@@ -78,7 +143,7 @@ def gradients(
     Raises:
         UnsupportedOperatorError: As ``differentiate``.
     """
-    load_rules()
+    RULES.load()
     reached = _depending(nodes, scope, wanted)
     again = Recomputing(nodes, scope, regions or {})
     known: dict[str, Value] = {name: seed for name, seed in seeds.items() if name in reached}
@@ -86,7 +151,7 @@ def gradients(
         outputs = [known.get(name) for name in node.outputs]
         if any(outputs) and any(name in reached for name in node.inputs):
             _step(node, again.node(node), outputs, reached, known, scope, (own or {}).get(node.outputs[0]))
-    of = Writing("gradient", scope)
+    of = GraphBuilder("gradient", scope)
     return [known.get(name) or _zeros(of, scope, name) for name in wanted]
 
 
@@ -95,7 +160,7 @@ def _step(
     own: OwnGradient | None,
 ) -> None:  # fmt: skip
     """Add what flows back through one node to the gradients of what it read; ``again`` has its values now."""
-    of = Writing(f"{node.name}/gradient", scope)
+    of = GraphBuilder(f"{node.name}/gradient", scope)
     wanted = tuple(name in reached for name in node.inputs)
     if own is not None and outputs[0] is not None:
         found = own(outputs[0])
@@ -112,7 +177,7 @@ def _values(scope: Scope, names: Iterable[str]) -> tuple[Value | None, ...]:
     return tuple(Value(name, scope.type_of(name)) if name else None for name in names)
 
 
-def _zeros(of: Writing, scope: Scope, name: str) -> Value:
+def _zeros(of: GraphBuilder, scope: Scope, name: str) -> Value:
     kind = scope.type_of(name)
     return filled(of, 0.0, kind.dtype, kind.shape)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from opbuild.graph.writing import Value, Writing
+from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.operations.record import op_type
 from opbuild.operations.table import OPERATIONS
 from opbuild.platform.records import dataclass
@@ -20,7 +20,7 @@ class Term:
         value: The value.
     """
 
-    of: Writing
+    of: GraphBuilder
     value: Value
 
     def __add__(self, other: Any) -> Term:

@@ -1,17 +1,200 @@
 """Attention: two products with a softmax between them become the one node of ``graph.attention``.
 
-The pass runs after ``fuse``, which makes one expression of a scale, masks, and whatever else becomes of the scores.
+The pass runs after ``fuse``, which makes one expression of a scale, masks, and whatever else becomes of the scores. In
+that is found how many keys, the first ones, each query sees: a causal mask is a comparison of the places of queries and
+keys, or a constant made of one. Scores that it hides are -inf, or so far below all others that their power is 0:
+nothing has to be computed of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
+from typing import Any
 
+import numpy as np
+
+from opbuild.graph.attention import Hiding
 from opbuild.graph.constants import Constants
 from opbuild.graph.elementwise import rounding_of
-from opbuild.graph.passes.hidden_keys import HiddenKeys
-from opbuild.graph.types import Graph, Node
-from opbuild.operations.expression import ACC, Expression, arg, canonical, from_json, substitute, walk
+from opbuild.graph.extents import is_open
+from opbuild.graph.passes.matching import Pattern
+from opbuild.graph.types import Array, Graph, Node, TensorType
+from opbuild.operations.expression import ACC, Expression, arg, canonical, const, from_json, substitute, walk
+
+FAR = -1e9
+"""What hides a key: no sum of products that means anything is so far from others."""
+
+_MASKS = ("bool", "float32")
+_MOVES = ("Reshape", "Slice", "Squeeze", "Unsqueeze")
+
+_COUNTS = {"less": (1, 2, 0), "less_equal": (1, 2, 1), "greater": (2, 1, 0), "greater_equal": (2, 1, 1)}
+"""Of a comparison that is true for keys which are seen: where the key's place stands, and where the query's, and what
+that is less than the number of keys that are seen."""
+
+_OPPOSITES = {"less": "greater_equal", "less_equal": "greater", "greater": "less_equal", "greater_equal": "less"}
+
+
+class HiddenKeys:
+    """A graph, asked for what hides keys.
+
+    Args:
+        graph: The graph.
+
+    Attributes:
+        constants: Constants to be added to the graph: places and numbers of keys, in place of masks.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.types, self._known, self._producers = graph.types, graph.constants, graph.producers()
+        self.constants: dict[str, Array] = {}
+
+    def compared(self, expression: Expression, operands: Sequence[str]) -> tuple[Expression, tuple[str, ...]]:
+        """Return an expression of scores that compares places instead of reading a constant mask, and its operands."""
+        names = list(operands)
+
+        def replace(e: Expression) -> Expression | None:
+            if e[0] != "arg" or not self._is_square(operands[e[1]]):
+                return None
+            mask: Array = self._known[operands[e[1]]]
+            mask = mask.reshape(-1, mask.shape[-1])
+            pairs = ((True, False), (False, True)) if mask.dtype == bool else ((0.0, float(mask[0, -1])),)
+            counts = [(*pair, found) for pair in pairs if (found := _counts(mask, *pair)) is not None]
+            if not counts:
+                return None
+            seen, hidden, number = counts[0]
+            places = self._places(operands[e[1]], number, mask.shape[-1])
+            names.extend(name for name in places if name not in names)
+            key, query = (arg(names.index(name)) for name in places)
+            if mask.dtype == bool:
+                return ("less" if seen else "greater_equal", key, query)
+            return ("where", ("less", key, query), const(0.0), const(hidden))
+
+        result, order = canonical(substitute(expression, replace))
+        return result, tuple(names[index] for index in order)
+
+    def find(self, expression: Expression, operands: Sequence[str]) -> Hiding | None:
+        """Return what hides keys so that their weights are exactly 0, whatever else is done to the scores."""
+        choices = sum(part[0] == "where" for part in walk(expression))
+        for e, other in _hiding(expression):
+            number = self._number(other, operands)
+            condition: Expression = e[1]
+            is_seen = e[2] is not other
+            if number is None or not number <= FAR or (number != -np.inf and choices > 1):
+                continue
+            for each in _alternatives(condition) if is_seen and number == -np.inf else (condition,):
+                count = self._count(each, is_seen, operands)
+                if count is not None and self._is_finite(operands, alone=number != -np.inf):
+                    return Hiding(each, is_seen, count)
+        return None
+
+    def _count(self, e: Expression, is_seen: bool, operands: Sequence[str]) -> Expression | None:
+        if e[0] not in _COUNTS:
+            return None
+        key, query, more = _COUNTS[e[0] if is_seen else _OPPOSITES[e[0]]]
+        if not self._is_place(e[key], operands) or not self._is_of_query(e[query], operands):
+            return None
+        dtype = self.type_of(operands[e[key][1]]).dtype
+        return ("add", e[query], const(more, dtype)) if more else e[query]
+
+    def type_of(self, name: str) -> TensorType:
+        """Return the type of a value of the graph, or of a constant to be added."""
+        if name in self.constants:
+            value = self.constants[name]
+            return TensorType(str(value.dtype), value.shape)
+        return self.types[name]
+
+    def _is_square(self, name: str) -> bool:
+        """Return whether a value is one constant matrix for all heads."""
+        shape = self.types[name].shape
+        if name not in self._known or is_open(shape) or len(shape) < 2 or self.types[name].dtype not in _MASKS:
+            return False
+        return min(shape[-2:]) > 1 and all(extent == 1 for extent in shape[:-2])
+
+    def _places(self, mask: str, number: Array, keys: int) -> tuple[str, str]:
+        """Return the names of new constants: the place of each key, and how many keys each query sees."""
+        places, seen = f"{mask}/keys", f"{mask}/seen"
+        self.constants |= {places: np.arange(keys, dtype=np.int64), seen: number}
+        return places, seen
+
+    def _number(self, e: Expression, operands: Sequence[str]) -> float | None:
+        if e[0] == "const":
+            return float(e[2])
+        known = self._known.get(operands[e[1]]) if e[0] == "arg" else None
+        return float(np.asarray(known).reshape(-1)[0]) if known is not None and np.size(known) == 1 else None
+
+    def _is_place(self, e: Expression, operands: Sequence[str]) -> bool:
+        """Return whether an expression is the place of each key: 0, 1, 2, ..."""
+        if e[0] != "arg":
+            return False
+        shape = self.type_of(operands[e[1]]).shape
+        if any(is_open((extent,)) or extent != 1 for extent in shape[:-1]):
+            return False
+        name = operands[e[1]]
+        while (node := self._producers.get(name)) is not None and node.op_type in _MOVES:
+            if node.op_type == "Slice" and not self._is_beginning(node):
+                return False
+            name = node.inputs[0]
+        known = self.constants.get(name, self._known.get(name))
+        if known is None or known.dtype == object or not shape or known.size != max(known.shape):
+            return False
+        return np.array_equal(known.reshape(-1), np.arange(known.size))
+
+    def _is_beginning(self, node: Node) -> bool:
+        """Return whether a Slice takes elements from the first one on, one after the other."""
+        begin, step = (
+            self._known.get(name) for name in (node.inputs[1], node.inputs[4] if len(node.inputs) > 4 else "")
+        )
+        numbers = [None if value is None else value.tolist() for value in (begin, step)]
+        return not is_open(chain(*filter(None, numbers))) and numbers in ([[0], [1]], [[0], None])
+
+    def _is_of_query(self, e: Expression, operands: Sequence[str]) -> bool:
+        """Return whether an expression is an integer that is the same for all keys."""
+        names = [operands[part[1]] for part in walk(e) if part[0] == "arg"]
+        types = [self.type_of(name) for name in names]
+        return "acc" not in {part[0] for part in walk(e)} and all(
+            kind.dtype in ("int32", "int64") and not is_open(kind.shape[-1:]) and kind.shape[-1:] in ((), (1,))
+            for kind in types
+        )
+
+    def _is_finite(self, operands: Sequence[str], alone: bool) -> bool:
+        """Return whether all floats that the scores read are finite constants; ``alone``: of one element."""
+        dtypes = {name: self.type_of(name).dtype for name in operands}
+        floats = [self._known.get(name) for name in operands if dtypes[name] not in ("bool", "int32", "int64")]
+        return all(
+            self._is_far(value) or ((np.size(value) == 1 or not alone) and bool(np.isfinite(value).all()))
+            for value in floats
+            if value is not None
+        ) and all(value is not None for value in floats)
+
+    @staticmethod
+    def _is_far(value: Array) -> bool:
+        return np.size(value) == 1 and float(np.asarray(value).reshape(-1)[0]) <= FAR
+
+
+def _hiding(e: Expression) -> list[tuple[Expression, Expression]]:
+    """Return the choices, with what they choose for hidden keys, that decide a sum alone once that is far below 0."""
+    if e[0] == "add":
+        return [*_hiding(e[1]), *_hiding(e[2])]
+    return [(e, e[3]), (e, e[2])] if e[0] == "where" else []
+
+
+def _alternatives(condition: Expression) -> Sequence[Expression]:
+    """Return conditions each of which a key that is seen meets."""
+    if condition[0] == "and":
+        return [part for each in condition[1:] for part in _alternatives(each)]
+    return [condition]
+
+
+def _counts(mask: Array, seen: Any, hidden: Any) -> Array | None:
+    """Return how many keys, the first ones, a mask leaves to each query; None if it is no such mask."""
+    is_seen = mask == seen
+    counts = is_seen.sum(-1, dtype=np.int64)
+    first = np.arange(mask.shape[1]) < counts[:, None]
+    if counts.min() == mask.shape[1] or not np.array_equal(is_seen, first) or not (mask[~is_seen] == hidden).all():
+        return None
+    return np.asarray(counts.reshape(-1, 1))
+
 
 EXACT_TYPE = "float32"
 OPERAND_TYPES = frozenset((EXACT_TYPE, "bool", "int32", "int64"))
@@ -20,7 +203,7 @@ OPERAND_TYPES = frozenset((EXACT_TYPE, "bool", "int32", "int64"))
 
 def fuse_attention(graph: Graph) -> Graph:
     """Replace ``softmax(expression(queries @ keys)) @ values`` by ``opbuild.Attention`` where nothing else reads it."""
-    pattern = _Pattern(graph)
+    pattern = _Attention(graph)
     nodes = [pattern.attention(node) or node for node in graph.nodes]
     # The types of what was taken in stay: lowering may want the operators one by one.
     constants = Constants(graph.constants)
@@ -32,7 +215,7 @@ def fuse_attention(graph: Graph) -> Graph:
     )
 
 
-class _Pattern:
+class _Attention(Pattern):
     """A graph, asked backwards from the last product of an attention.
 
     Attributes:
@@ -41,14 +224,13 @@ class _Pattern:
     """
 
     def __init__(self, graph: Graph) -> None:
-        self.types, self.constants, self.outputs = graph.types, graph.constants, frozenset(graph.outputs)
-        self.producers, self.readers = graph.producers(), graph.consumers()
+        super().__init__(graph)
         self.taken: set[int] = set()
         self.hidden = HiddenKeys(graph)
 
     def attention(self, node: Node) -> Node | None:
         """Return the attention whose last product a node is, or None."""
-        softmax = self._producer(node.inputs[0], "Softmax") if _is_product(node) else None
+        softmax = self.step(node.inputs[0], "Softmax") if _is_product(node) else None
         if softmax is None or not self._along_rows(softmax):
             return None
         rounds = _rounding(node)
@@ -86,14 +268,14 @@ class _Pattern:
 
     def _scores(self, name: str) -> tuple[Node, Expression, Sequence[str]] | None:
         """Return the product that scores are made of, their expression over it, and what that reads besides."""
-        product = self._producer(name, "MatMul")
+        product = self.step(name, "MatMul")
         if product is not None:
             stored = product.attrs.get("epilogue")
             expression = ACC if stored is None else from_json(stored)
             return (product, expression, product.inputs[2:]) if self._fits(expression, product.inputs[2:]) else None
-        chain = self._producer(name, "Elementwise", "opbuild")
+        chain = self.step(name, "Elementwise", domain="opbuild")
         for place, source in enumerate(chain.inputs if chain is not None else ()):
-            product = self._producer(source, "MatMul")
+            product = self.step(source, "MatMul")
             if chain is None or product is None or not _is_plain_product(product):
                 continue
             if self.types[source] != self.types[name]:
@@ -108,13 +290,6 @@ class _Pattern:
     def _fits(self, expression: Expression, operands: Sequence[str]) -> bool:
         is_known = not any(part[0] == "user" for part in walk(expression))
         return is_known and all(self.types[name].dtype in OPERAND_TYPES for name in operands)
-
-    def _producer(self, name: str, op_type: str, domain: str = "") -> Node | None:
-        """Return the node of this type that assigns a value which one node alone reads."""
-        node = self.producers.get(name)
-        if node is None or (node.domain, node.op_type) != (domain, op_type) or name in self.outputs:
-            return None
-        return node if len(self.readers[name]) == 1 else None
 
     def _along_rows(self, softmax: Node) -> bool:
         rank = len(self.types[softmax.inputs[0]].shape)

@@ -18,7 +18,7 @@ from opbuild.graph.extents import is_open
 from opbuild.graph.factors import Magnitudes, cancel, keep_digits, magnitudes
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.cleanup import eliminate_dead
-from opbuild.graph.passes.rewriter import Rewriter
+from opbuild.graph.passes.rewriter import KeptError, NewGraph, PassBuilder, Rewrite, rewritten
 from opbuild.graph.types import Array, Graph, Node
 from opbuild.platform.records import dataclass
 from opbuild.platform.side_by_side import side_by_side
@@ -217,28 +217,46 @@ def _aligned(node: Node, graph: Graph, scale: Array) -> Array:
 
 
 def _rebuilt(graph: Graph, nodes: dict[str, Node], steps: dict[str, Step]) -> Graph:
-    rewriter = Rewriter(graph)
+    to = NewGraph(graph)
     for key, node in nodes.items():
         step = steps.get(key)
         if step is not None and (node.op_type in WEIGHTED or step.fits(graph.types[node.inputs[1]].dtype)):
             with blaming(node):
-                rewriter.nodes.append(_folded(node, key, graph, step, rewriter))
+                to.nodes.append(_folded(node, key, graph, step, to))
         else:
-            rewriter.nodes.append(node)
-    return eliminate_dead(rewriter.graph(graph))
+            to.nodes.append(node)
+    return eliminate_dead(to.graph(graph))
 
 
-def _folded(node: Node, output: str, graph: Graph, step: Step, rewriter: Rewriter) -> Node:
+def _folded(node: Node, output: str, graph: Graph, step: Step, to: NewGraph) -> Node:
     weight = _weights(node, graph, step)
     dtype = numpy_dtype(graph.types[node.inputs[1]].dtype)
     bias = _bias(node, graph, step).astype(dtype)
-    inputs = [node.inputs[0], rewriter.constant(f"{output}/weight", weight), rewriter.constant(f"{output}/bias", bias)]
+    inputs = [node.inputs[0], to.constant(weight, f"{output}/weight"), to.constant(bias, f"{output}/bias")]
     attrs = {**node.attrs}
     if node.op_type == "BatchNormalization":
         for part, number in (("mean", 0), ("variance", 1)):
             value = np.broadcast_to(dtype.type(number), bias.shape)
-            inputs.append(rewriter.constant(f"{output}/{part}", value))
+            inputs.append(to.constant(value, f"{output}/{part}"))
         attrs["epsilon"] = 0.0
     elif node.op_type == "Gemm":
         attrs["alpha"] = attrs["beta"] = 1.0
     return node.with_(inputs=tuple(inputs), attrs=attrs, outputs=(output,), proto=None)
+
+
+def spell_out_batchnorm(graph: Graph) -> Graph:
+    """Return the graph with every BatchNormalization of known parameters that its type holds written as Mul and Add."""
+
+    def rewrite_of(node: Node) -> Rewrite | None:
+        return _spelled_out if node.op_type == "BatchNormalization" and not node.domain else None
+
+    return rewritten(NewGraph(graph), graph, rewrite_of)
+
+
+def _spelled_out(of: PassBuilder) -> None:
+    x, step = of.input(0), batchnorm_step(of.node, of.constants)
+    if step is None or not step.fits(x.dtype):
+        raise KeptError
+    shape = (-1,) + (1,) * (len(x.shape) - 2)
+    scale, shift = (of.constant(part.astype(x.dtype).reshape(shape)) for part in (step.scale, step.shift))
+    of("Add", of("Mul", x, scale), shift, output=of.outputs[0])

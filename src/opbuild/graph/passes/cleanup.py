@@ -1,6 +1,8 @@
-"""Passes that remove what computes nothing: dead nodes, identities, dropout of inference."""
+"""Passes that remove what computes nothing: dead nodes, identities, dropout of inference, layers asked for twice."""
 
 from __future__ import annotations
+
+from itertools import zip_longest
 
 from opbuild.graph.constants import Constants
 from opbuild.graph.types import COLLECTIVES, Graph, Node
@@ -67,3 +69,30 @@ def _passes_through(node: Node, graph: Graph) -> bool:
     if node.op_type in ("Cast", "CastLike"):
         return graph.types[node.inputs[0]].dtype == graph.types[node.outputs[0]].dtype
     return node.op_type in ("Identity", "Dropout")
+
+
+_LAYERS = frozenset({"RNN", "GRU", "LSTM"})
+
+
+def join_asked_again(graph: Graph) -> Graph:
+    """Return the graph with one layer in the place of several that compute the same of the same.
+
+    The first one gives what the others gave, too, unless that has the name of an output of the graph.
+    """
+    first: dict[tuple[object, ...], int] = {}
+    kept, renamed = list[Node](), dict[str, str]()
+    for node in graph.nodes:
+        place = len(kept)
+        if node.op_type in _LAYERS and not node.domain:
+            place = first.setdefault((node.op_type, node.inputs, repr(sorted(node.attrs.items()))), place)
+        if place == len(kept) or any(name in graph.outputs for name in node.outputs):
+            kept.append(node.with_(inputs=tuple(renamed.get(name, name) for name in node.inputs)))
+            continue
+        own = kept[place].outputs
+        kept[place] = kept[place].with_(
+            outputs=tuple(one or other for one, other in zip_longest(own, node.outputs, fillvalue=""))
+        )
+        renamed |= {other: one for one, other in zip(own, node.outputs, strict=False) if one and other}
+    if len(kept) == len(graph.nodes):
+        return graph
+    return graph.with_(nodes=tuple(kept), types={k: v for k, v in graph.types.items() if k not in renamed})

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 
 from opbuild.graph.elementwise import Elementwise, elementwise_of, rounding_of, squared
 from opbuild.graph.extents import always_equal, is_one, same_shape
-from opbuild.graph.passes.affine import spell_out_batchnorm
+from opbuild.graph.passes.batchnorm import spell_out_batchnorm
 from opbuild.graph.passes.quantization import spell_out_quantization
 from opbuild.graph.types import DTYPES, Graph, Node, broadcast_shapes
 from opbuild.operations.expression import ACC, Expression, arg, canonical, cost, substitute

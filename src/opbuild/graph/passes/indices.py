@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from opbuild.graph.extents import Extent
+from opbuild.graph.graph_builder import Value
 from opbuild.graph.indices import DOMAIN, Bounds, bounds_of, is_check
-from opbuild.graph.passes.rewriter import Rewriter
+from opbuild.graph.passes.rewriter import NewGraph, PassBuilder
 from opbuild.graph.types import IN_RANGE, Array, Graph, Node
 
 
 def check_indices(graph: Graph) -> Graph:
     """Return a graph in which indices that are out of range are refused; known ones that are inside are left alone."""
-    to, checked = Rewriter(graph), dict[Hashable, str]()
+    to, checked = NewGraph(graph), dict[Hashable, str]()
     for node in graph.nodes:
         if is_check(node):
             checked[node.outputs[0], _key(node.attrs["counts"]), True] = node.outputs[0]
@@ -23,7 +24,7 @@ def check_indices(graph: Graph) -> Graph:
         name = node.inputs[bounds.input]
         known = name, _key(bounds.counts), bounds.negative
         if known not in checked:
-            checked[known] = in_range(to, node, name, bounds.counts, bounds.negative)
+            checked[known] = in_range(to.at(node), name, bounds.counts, bounds.negative)
         to.nodes.append(with_input(node, bounds.input, checked[known]))
     return to.graph(graph) if checked else graph
 
@@ -33,14 +34,14 @@ def _key(counts: Sequence[int]) -> Hashable:
     return tuple(each.polynomial if isinstance(each, Extent) else each for each in counts)
 
 
-def in_range(to: Rewriter, node: Node, name: str, counts: tuple[int, ...], negative: bool = False) -> str:
+def in_range(of: PassBuilder, name: str, counts: tuple[int, ...], negative: bool = False) -> Value:
     """Append what refuses indices that a node reads; return their name behind it."""
-    return to.add(node, IN_RANGE, (name,), domain=DOMAIN, counts=counts, negative=negative)
+    return of(IN_RANGE, name, domain=DOMAIN, counts=counts, negative=negative)
 
 
 def with_input(node: Node, index: int, name: str) -> Node:
     """Return a node that reads another value."""
-    return node.with_(inputs=(*node.inputs[:index], name, *node.inputs[index + 1 :]))
+    return node.with_(inputs=(*node.inputs[:index], str(name), *node.inputs[index + 1 :]))
 
 
 def is_inside(values: Array | None, bounds: Bounds) -> bool:

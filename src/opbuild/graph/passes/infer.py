@@ -8,20 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from opbuild.errors import ModelError, ShapeError, UnsupportedOperatorError
-from opbuild.graph import (  # noqa: F401 - importing a module registers its rules
-    shape_rules_collective,
-    shape_rules_creation,
-    shape_rules_elementwise,
-    shape_rules_host,
-    shape_rules_movement,
-    shape_rules_quantized,
-    shape_rules_quantized_window,
-    shape_rules_recurrent,
-    shape_rules_reduction,
-    shape_rules_signal,
-    shape_rules_trees,
-    shape_rules_window,
-)
 from opbuild.graph.element_types import require_known
 from opbuild.graph.shape_rules import RULES, Call, Rule
 from opbuild.graph.types import Array, Graph, Node, TensorType

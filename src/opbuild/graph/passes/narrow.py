@@ -6,21 +6,55 @@ each operator reads float32, computes in it, and its result is rounded once, by 
 into the operator as any elementwise operator does. What only moves elements moves whichever form there is, and
 elementwise operators of what was not computed, inputs and constants, read 16 bits themselves. A float16 convolution
 and the BatchNormalization behind it are rounded once, so that they are one operator as in float32.
+
+For ``precision_mode=force_fp32`` float64 does, too, and nothing is rounded: constants, intermediates, what Cast and its
+like make become float32. Inputs and outputs keep the model's types, so that callers see no difference but the digits. A
+node that brings its own definition (a graph of its own, an operator of another domain) keeps its types.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from opbuild.dtypes import NARROW_FLOATS, greatest
 from opbuild.graph.constants import Deferred
 from opbuild.graph.passes.batchnorm import WEIGHTED, batchnorm_step
-from opbuild.graph.passes.float32 import FLOAT32, float32_attribute
-from opbuild.graph.passes.rewriter import Rewriter
-from opbuild.graph.types import Graph, Node, TensorType
+from opbuild.graph.passes.rewriter import NewGraph
+from opbuild.graph.shape_rules import ONNX_DTYPES, ONNX_NUMBERS
+from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.operations.table import BY_TYPE, of_onnx
+
+OTHER_FLOATS = ("float16", "bfloat16", "float64")
+FLOAT32 = "float32"
+
+TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype", "stash_type")
+"""Attributes that hold an element type: a name, or ONNX's number."""
+
+
+def in_float32(value: Array) -> Array:
+    """Return a constant in float32, finite where it was; a view of one element stays one."""
+    if value.size > 1 and not any(value.strides):
+        return np.broadcast_to(in_float32(value.reshape(-1)[:1]), value.shape)
+    greatest = float(np.finfo(np.float32).max)
+    limited = np.where(np.isfinite(value), np.clip(value.astype(np.float64), -greatest, greatest), value)
+    return limited.astype(np.float32)
+
+
+def float32_attribute(name: str, value: Any, others: Collection[str]) -> Any:
+    """Return an attribute of an operator that is to compute in float32 what it computed in ``others``."""
+    if isinstance(value, np.ndarray) and value.dtype.name in others:
+        return in_float32(value)
+    if name in TYPE_ATTRIBUTES:
+        if isinstance(value, str) and value in others:
+            return FLOAT32
+        if isinstance(value, int) and ONNX_DTYPES.get(value) in others:
+            return ONNX_NUMBERS[FLOAT32]
+    return value
+
 
 MOVERS = {
     **dict.fromkeys(
@@ -85,9 +119,12 @@ class _Widening:
     it was float32 first.
     """
 
+    others: Collection[str] = NARROW_FLOATS
+    """The types that go."""
+
     def __init__(self, graph: Graph) -> None:
         self.source = graph
-        self.to = Rewriter(graph)
+        self.to = NewGraph(graph)
         self.wide: dict[str, str] = {}
         self.there = {*graph.inputs, *graph.constants}
         self.computed: set[str] = set()
@@ -181,7 +218,7 @@ class _Widening:
             name if place == 1 and self._is_weight(node, name) else self.widened(name)
             for place, name in enumerate(node.inputs)
         )
-        attrs = {name: float32_attribute(name, value, NARROW_FLOATS) for name, value in node.attrs.items()}
+        attrs = {name: float32_attribute(name, value, self.others) for name, value in node.attrs.items()}
         outputs = tuple(self._fresh(name) if self._is_narrow(name) else name for name in node.outputs)
         self._append(node.with_(inputs=inputs, outputs=outputs, attrs=attrs, proto=None))
         self.computed.update(node.outputs)
@@ -207,7 +244,7 @@ class _Widening:
             return node
         limits = (-greatest(kind.dtype), greatest(kind.dtype))
         bounds = [
-            name or self.to.constant(f"{node.name}/bound", np.array(limit, np.float32))
+            name or self.to.constant(np.array(limit, np.float32), f"{node.name}/bound")
             for name, limit in zip(bounds, limits, strict=True)
         ]
         return node.with_(inputs=(node.inputs[0], *bounds))
@@ -220,7 +257,7 @@ class _Widening:
 
     def _is_narrow(self, name: str) -> bool:
         kind = self.source.types.get(name)
-        return kind is not None and kind.dtype in NARROW_FLOATS
+        return kind is not None and kind.dtype in self.others
 
     def _fresh(self, name: str) -> str:
         """Return a name for the float32 form of a value, with its type."""
@@ -231,13 +268,63 @@ class _Widening:
     def _widened_constant(self, name: str) -> str:
         kind, value = self.source.types[name], self.source.constants[name]
         if kind.size <= SMALL or not any(value.strides):
-            return self.to.constant(f"{name}/{FLOAT32}", value.astype(np.float32))
+            return self.to.constant(value.astype(np.float32), f"{name}/{FLOAT32}")
         recipe = f"float32 of {kind.dtype}"
         wide = Deferred(TensorType(FLOAT32, kind.shape), recipe, (value,), lambda: value.astype(np.float32), kind.dtype)
-        return self.to.constant(f"{name}/{FLOAT32}", wide)
+        return self.to.constant(wide, f"{name}/{FLOAT32}")
 
     def _cast(self, source: str, target: str, dtype: str) -> None:
         self.to.nodes.append(Node("Cast", (source,), (target,), {"to": dtype}, f"{target}/Cast"))
+
+
+class _Conversion(_Widening):
+    """Collects a graph in which all floats are float32."""
+
+    others = OTHER_FLOATS
+
+    def take(self, node: Node) -> None:
+        """Append a node on float32 values."""
+        if node.proto is not None:
+            self._take_as_it_is(node)
+            for name in node.outputs:
+                self.widened(name)
+            return
+        if node.op_type in ("Cast", "CastLike"):
+            read, made = (self._inside(name) for name in (node.inputs[0], node.outputs[0]))
+            node = node.with_(op_type="Identity", inputs=node.inputs[:1], attrs={}) if read == made else node
+        self._take_wide(node, exact=True)
+
+    def _inside(self, name: str) -> str:
+        return FLOAT32 if self._is_narrow(name) else self.source.types[name].dtype
+
+    def _is_weight(self, node: Node, name: str) -> bool:
+        return False
+
+    def _bounded(self, node: Node) -> Node:
+        return node
+
+    def _widened_constant(self, name: str) -> str:
+        return self.to.constant(in_float32(self.source.constants[name]), f"{name}/{FLOAT32}")
+
+
+def force_float32(graph: Graph) -> Graph:
+    """Return a graph that computes in float32 what another one computes in float16, bfloat16 and float64.
+
+    Finite constants beyond float32's range become its greatest number of that sign.
+
+    Args:
+        graph: A typed graph; returned as it is if it has no such type.
+    """
+    if all(kind.dtype not in OTHER_FLOATS for kind in graph.types.values()):
+        return graph
+    conversion = _Conversion(graph)
+    for name in graph.inputs:
+        conversion.widened(name)
+    for node in graph.nodes:
+        conversion.take(node)
+    for name in graph.outputs:
+        conversion.narrow(name)
+    return conversion.to.graph(graph)
 
 
 def _is_elementwise(node: Node) -> bool:

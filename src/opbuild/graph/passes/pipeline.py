@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from opbuild.graph.passes.asked import join_asked_again
 from opbuild.graph.passes.attention import fuse_attention
 from opbuild.graph.passes.batchnorm import fold_batchnorm
 from opbuild.graph.passes.beside import communicate_beside
 from opbuild.graph.passes.bounded import Bounded
-from opbuild.graph.passes.cleanup import eliminate_dead, remove_identities
+from opbuild.graph.passes.cleanup import eliminate_dead, join_asked_again, remove_identities
 from opbuild.graph.passes.decompose import decompose
 from opbuild.graph.passes.fold import DEQUANTIZE, Evaluate, fold
 from opbuild.graph.passes.fuse import fuse
-from opbuild.graph.passes.gathers import reshape_whole_gathers
-from opbuild.graph.passes.groups import fuse_group_normalization
 from opbuild.graph.passes.indices import check_indices
 from opbuild.graph.passes.integers.rewrite import rewrite_integers
-from opbuild.graph.passes.leading import keep_leading_dimensions
 from opbuild.graph.passes.narrow import widen_narrow_floats
-from opbuild.graph.passes.patterns import fuse_gelu, fuse_layer_normalization
-from opbuild.graph.passes.scales import merge_scales
-from opbuild.graph.passes.shuffle import fuse_channel_shuffle
+from opbuild.graph.passes.patterns import (
+    fuse_channel_shuffle,
+    fuse_gelu,
+    fuse_group_normalization,
+    fuse_layer_normalization,
+    keep_leading_dimensions,
+    merge_scales,
+    reshape_whole_gathers,
+    zero_softmax,
+)
 from opbuild.graph.passes.volumes import flatten_volumes
-from opbuild.graph.passes.zeros import zero_softmax
 from opbuild.graph.types import Graph
 
 

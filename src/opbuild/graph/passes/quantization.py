@@ -6,15 +6,13 @@ operands that broadcast.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from opbuild.dtypes import UNSATURATED
-from opbuild.graph.passes.blame import blaming
-from opbuild.graph.passes.rewriter import Rewriter
+from opbuild.graph.graph_builder import Value
+from opbuild.graph.passes.rewriter import KeptError, NewGraph, PassBuilder, Rewrite, rewritten
 from opbuild.graph.quantized import FLOAT, dequantized, quantized, wide
-from opbuild.graph.types import Array, Graph, Node
+from opbuild.graph.types import Array, Graph
 from opbuild.operations.expression import Expression, arg, const
 
 _INTEGERS = ("uint8", "int8", "uint16", "int16", "int4", "uint4", "int2", "uint2")
@@ -24,111 +22,97 @@ _FLOATS = ("float32", "float16", "bfloat16")
 
 def spell_out_quantization(graph: Graph) -> Graph:
     """Return the graph with quantisation written as elementwise expressions, where the types have kernels."""
-    rewriter = Rewriter(graph)
-    for node in graph.nodes:
-        rewrite = None if node.domain else REWRITES.get(node.op_type)
-        with blaming(node):
-            if rewrite is None or not rewrite(rewriter, node):
-                rewriter.nodes.append(node)
-    return rewriter.graph(graph)
+    return rewritten(NewGraph(graph), graph, lambda node: None if node.domain else REWRITES.get(node.op_type))
 
 
-def _quantize(to: Rewriter, node: Node) -> bool:
-    x, scale, zero, *_ = *node.inputs, ""
-    kinds = [to.types[name].dtype for name in (x, scale)]
-    dtype = to.types[node.outputs[0]].dtype
+def _quantize(of: PassBuilder) -> None:
+    x, scale, zero, *_ = *of.inputs, ""
+    kinds = [of.types[name].dtype for name in (x, scale)]
+    dtype = of.types[of.outputs[0]].dtype
     if kinds[0] not in (*_FLOATS, "int32") or kinds[1] not in _FLOATS or dtype not in (*_INTEGERS, *_SMALL_FLOATS):
-        return False
-    zero = "" if _is_zero(to, zero) else zero
+        raise KeptError
+    zero = "" if _is_zero(of.scope, zero) else zero
     steps: Expression = ("div", wide(arg(0), kinds[0]), wide(arg(1), kinds[1]))
     if dtype in _INTEGERS:
         value = quantized(steps, arg(2) if zero else None, dtype)
     else:
         steps = ("add", steps, ("cast", FLOAT, arg(2))) if zero else steps
-        beyond = dtype.startswith("float8") and not node.attrs.get("saturate", 1)
+        beyond = dtype.startswith("float8") and not of.attr("saturate", 1)
         value = ("cast_as", dtype, UNSATURATED, steps) if beyond else ("cast", dtype, steps)
-    _spread(to, node, (x, scale, zero), value)
-    return True
+    _spread(of, (x, scale, zero), value)
 
 
-def _dequantize(to: Rewriter, node: Node) -> bool:
-    x, scale, zero, *_ = *node.inputs, ""
-    kinds = [to.types[name].dtype for name in (x, scale)]
-    dtype = to.types[node.outputs[0]].dtype
+def _dequantize(of: PassBuilder) -> None:
+    x, scale, zero, *_ = *of.inputs, ""
+    kinds = [of.types[name].dtype for name in (x, scale)]
+    dtype = of.types[of.outputs[0]].dtype
     if kinds[0] not in (*_INTEGERS, *_SMALL_FLOATS, "int32") or not {kinds[1], dtype} <= {*_FLOATS}:
-        return False
-    zero = "" if _is_zero(to, zero) else zero
+        raise KeptError
+    zero = "" if _is_zero(of.scope, zero) else zero
     value = dequantized(arg(0), arg(2) if zero else None, wide(arg(1), kinds[1]), kinds[0])
-    _spread(to, node, (x, scale, zero), value if dtype == FLOAT else ("cast", dtype, value))
-    return True
+    _spread(of, (x, scale, zero), value if dtype == FLOAT else ("cast", dtype, value))
 
 
-def _dynamic(to: Rewriter, node: Node) -> bool:
+def _dynamic(of: PassBuilder) -> None:
     """Quantise to uint8 by the range of the values and 0; the text leaves open the scale of zeros: 1."""
-    x = node.inputs[0]
-    if to.types[x].dtype != FLOAT or not to.types[x].size:
-        return False
-    output, scale, zero = (name or to.fresh(f"{node.name}/unused") for name in node.outputs)
+    x = of.input(0)
+    if of.types[x].dtype != FLOAT or not of.types[x].size:
+        raise KeptError
+    output, scale, zero = (name or of.scope.fresh(f"{of.name}/unused") for name in of.outputs)
     nothing = const(0.0)
     low, high = (("where", (test, arg(i), nothing), arg(i), nothing) for i, test in enumerate(("less", "greater")))
-    ends = tuple(_whole(to, node, x, kind) for kind in ("ReduceMin", "ReduceMax"))
+    ends = tuple(_whole(of, x, kind) for kind in ("ReduceMin", "ReduceMax"))
     step = ("where", ("equal", low, high), const(1.0), ("div", ("sub", high, low), const(255.0)))
-    _append(to, node, ends, step, scale)
-    _append(to, node, (ends[0], scale), quantized(("div", ("neg", low), arg(1)), None, "uint8"), zero)
-    _append(to, node, (x, scale, zero), quantized(("div", arg(0), arg(1)), arg(2), "uint8"), output)
-    return True
+    of.elementwise(ends, step, scale)
+    of.elementwise((ends[0], scale), quantized(("div", ("neg", low), arg(1)), None, "uint8"), zero)
+    of.elementwise((x, scale, zero), quantized(("div", arg(0), arg(1)), arg(2), "uint8"), output)
 
 
-def _whole(to: Rewriter, node: Node, x: str, reduction: str) -> str:
+def _whole(of: PassBuilder, x: str, reduction: str) -> Value:
     """Return the least or the greatest element, found row by row first, which is divided among tasks."""
-    if len(to.types[x].shape) > 1:
-        last = to.constant(f"{node.name}/axis", np.array([-1], np.int64))
-        x = to.add(node, reduction, (x, last), keepdims=0)
-    return to.add(node, reduction, (x,), keepdims=0)
+    if len(of.types[x].shape) > 1:
+        last = of.constant(np.array([-1], np.int64))
+        x = of(reduction, x, last, keepdims=0)
+    return of(reduction, x, keepdims=0)
 
 
-REWRITES: dict[str, Callable[[Rewriter, Node], bool]] = {
+REWRITES: dict[str, Rewrite] = {
     "QuantizeLinear": _quantize,
     "DequantizeLinear": _dequantize,
     "DynamicQuantizeLinear": _dynamic,
 }
-"""Each returns whether it rewrote a node."""
 
 
-def _is_zero(to: Rewriter, name: str) -> bool:
+def _is_zero(to: NewGraph, name: str) -> bool:
     """Return whether a zero point is known to be 0 everywhere."""
     return bool(name) and name in to.constants and not to.constants[name].astype(np.float32).any()
 
 
-def _spread(to: Rewriter, node: Node, names: tuple[str, str, str], expression: Expression) -> None:
+def _spread(of: PassBuilder, names: tuple[str, str, str], expression: Expression) -> None:
     """Append the elementwise node of a value, its scale and its zero point ("": none)."""
     x, *parts = (name for name in names if name)
-    scale, shape, output = to.types[names[1]].shape, to.types[x].shape, node.outputs[0]
-    if to.types[names[1]].size == 1:
-        _append(to, node, (x, *(to.reshaped(node, part, ()) for part in parts)), expression, output)
+    scale, shape, output = of.types[names[1]].shape, of.types[x].shape, of.outputs[0]
+    if of.types[names[1]].size == 1:
+        of.elementwise((x, *(of.reshaped(part, ()) for part in parts)), expression, output)
         return
-    axis = int(node.attrs.get("axis", 1)) % len(shape)
+    axis = int(of.attr("axis", 1)) % len(shape)
     if len(scale) == 1:
         each = (*scale, *(1,) * (len(shape) - axis - 1))
-        _append(to, node, (x, *(to.reshaped(node, part, each) for part in parts)), expression, output)
+        of.elementwise((x, *(of.reshaped(part, each) for part in parts)), expression, output)
     elif shape[axis] % scale[axis]:
-        size = int(node.attrs.get("block_size", 0)) or -(-shape[axis] // scale[axis])
+        size = int(of.attr("block_size", 0)) or -(-shape[axis] // scale[axis])
         places = np.arange(shape[axis]) // size
-        _append(to, node, (x, *(_repeated(to, node, part, axis, places) for part in parts)), expression, output)
+        of.elementwise((x, *(_repeated(of, part, axis, places) for part in parts)), expression, output)
     else:
         blocks = (*shape[:axis], scale[axis], shape[axis] // scale[axis], *shape[axis + 1 :])
         each = (*scale[: axis + 1], 1, *scale[axis + 1 :])
-        inputs = (to.reshaped(node, x, blocks), *(to.reshaped(node, part, each) for part in parts))
-        inside = _append(to, node, inputs, expression)
-        to.reshaped(node, inside, shape, output)
+        inputs = (of.reshaped(x, blocks), *(of.reshaped(part, each) for part in parts))
+        inside = of.elementwise(inputs, expression)
+        of.reshaped(inside, shape, output)
 
 
-def _append(to: Rewriter, node: Node, inputs: tuple[str, ...], expression: Expression, output: str = "") -> str:
-    return to.add(node, "Elementwise", inputs, output, expression=expression, domain="opbuild")
-
-
-def _repeated(to: Rewriter, node: Node, name: str, axis: int, places: Array) -> str:
+def _repeated(of: PassBuilder, name: str, axis: int, places: Array) -> Value:
     """Return one value for each element of an axis from one for each block; ``places`` has each element's block."""
-    if name in to.constants:
-        return to.constant(f"{name}/repeated", to.constants[name].take(places, axis))
-    return to.add(node, "Gather", (name, to.constant(f"{node.name}/blocks", places)), axis=axis)
+    if name in of.constants:
+        return of.constant(of.constants[name].take(places, axis), name=f"{name}/repeated")
+    return of("Gather", name, of.constant(places), axis=axis)

@@ -1,59 +1,58 @@
-"""What a pass writes the new graph into."""
+"""The graph that a pass writes, and what it writes the operators with that take the place of a node."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
 import numpy as np
 
+from opbuild.dtypes import numpy_dtype
 from opbuild.graph.constants import Constants, Deferred
+from opbuild.graph.extents import is_open
+from opbuild.graph.graph_builder import NodeBuilder, Value
+from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.infer import infer_node, type_of
-from opbuild.graph.types import Array, Graph, Node
+from opbuild.graph.ranges import table_slice
+from opbuild.graph.types import Array, Graph, Node, TensorType
+from opbuild.operations.expression import Expression
 
 
-class Rewriter:
+class NewGraph:
     """Collects the nodes, constants and types of the graph that a pass returns."""
 
     def __init__(self, graph: Graph) -> None:
         self.types = dict(graph.types)
         self.constants = Constants(graph.constants)
         self.nodes: list[Node] = []
+        self.producers: dict[str, Node] = {}
         self._numbers: dict[str, int] = {}
 
-    def constant(self, name: str, value: Array | Deferred) -> str:
+    def constant(self, value: Array | Deferred, name: str = "constant") -> str:
         """Add a constant and return its name, which begins with ``name``."""
         name = self.fresh(name)
         self.constants[name], self.types[name] = value, value.type if isinstance(value, Deferred) else type_of(value)
         return name
 
-    def add(
-        self, node: Node, op_type: str, inputs: tuple[str, ...], output: str = "", *others: str, **attrs: object
-    ) -> str:
-        """Append an operator that takes part in computing ``node``; return the name of its first output.
+    def type_of(self, name: str) -> TensorType:
+        """Return the type of a value."""
+        return self.types[name]
 
-        Args:
-            node: The node that it takes part in computing.
-            op_type: Its type.
-            inputs: The names of its inputs, ``""`` for an absent one.
-            output: The name of its first output; one is made if it is empty.
-            others: The names of its other outputs.
-            attrs: Its attributes, and its ``domain``.
-        """
-        outputs = (output or self.fresh(f"{node.name}/{op_type}"), *others)
-        domain = str(attrs.pop("domain", ""))
-        new = Node(op_type, inputs, outputs, attrs, node.name, domain, made_of=node.origins)
-        types = [self.types[name] if name else None for name in inputs]
-        found = infer_node(new, types, [self.constants.get(name) for name in inputs])
-        self.types.update(zip(outputs, found, strict=True))
-        self.nodes.append(new)
-        return outputs[0]
+    def value_of(self, name: str) -> Array | None:
+        """Return a value if it is known when the network is built."""
+        return self.constants.get(name)
 
-    def reshaped(self, node: Node, name: str, shape: tuple[int, ...], output: str = "") -> str:
-        """Return a value in another shape, ``output`` if that is given; a constant is changed now."""
-        if self.types[name].shape == shape and not output:
-            return name
-        if name in self.constants and not output:
-            return self.constant(f"{name}/reshaped", self.constants[name].reshape(shape))
-        wanted = self.constant(f"{node.name}/shape", np.array(shape, np.int64))
-        return self.add(node, "Reshape", (name, wanted), output)
+    def producer(self, name: str) -> Node | None:
+        """Return the node that was appended and assigns a value."""
+        return self.producers.get(name)
+
+    def append(self, node: Node) -> None:
+        """Add a node; its outputs get their types."""
+        types = [self.types[name] if name else None for name in node.inputs]
+        found = infer_node(node, types, [self.constants.get(name) for name in node.inputs])
+        self.types.update(zip(node.outputs, found, strict=True))
+        self.nodes.append(node)
+        self.producers.update(dict.fromkeys(node.outputs, node))
 
     def fresh(self, name: str) -> str:
         """Return ``name``, numbered if it is taken."""
@@ -64,6 +63,118 @@ class Rewriter:
         self._numbers[name] = index
         return found
 
+    def at(self, node: Node) -> PassBuilder:
+        """Return what writes operators in the place of a node."""
+        return PassBuilder(node, self)
+
     def graph(self, source: Graph) -> Graph:
         """Return ``source`` with the nodes, constants and types collected here."""
         return source.with_(nodes=tuple(self.nodes), types=self.types, constants=self.constants)
+
+
+class KeptError(Exception):
+    """Raised by a rewrite: the node stays as it is."""
+
+
+def rewritten(to: NewGraph, graph: Graph, rewrite_of: Callable[[Node], Callable[[Any], None] | None]) -> Graph:
+    """Return a graph in which rewrites took the places of nodes.
+
+    Args:
+        to: What is written.
+        graph: The graph.
+        rewrite_of: Returns the rewrite of a node, None if it has none.
+    """
+    for node in graph.nodes:
+        rewrite = rewrite_of(node)
+        if rewrite is None:
+            to.nodes.append(node)
+            continue
+        try:
+            with blaming(node):
+                rewrite(to.at(node))
+        except KeptError:
+            to.nodes.append(node)
+    return to.graph(graph)
+
+
+class PassBuilder(NodeBuilder):
+    """Writes what takes part in computing a node, and is made of what that is made of."""
+
+    scope: NewGraph
+
+    def __init__(self, node: Node, scope: NewGraph) -> None:
+        super().__init__(node, scope)
+        self.types, self.constants = scope.types, scope.constants
+        self.inputs, self.outputs = node.inputs, node.outputs
+
+    def append(self, node: Node) -> None:
+        """Append an operator that takes part in computing the node."""
+        self.scope.append(node.with_(made_of=self.node.origins))
+
+    def _attributes(self, inputs: Sequence[str | None], attrs: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(attrs)
+
+    def elementwise(self, inputs: Sequence[str], expression: Expression, output: str = "") -> Value:
+        """Append an elementwise expression."""
+        return self("Elementwise", *inputs, output=output, domain="opbuild", expression=expression)
+
+    # Constants
+
+    def constant(self, value: Any, dtype: str = "", name: str = "") -> Value:
+        """Return a constant, perhaps of an element type; its name begins with the node's unless one is given."""
+        array = value if isinstance(value, Deferred) else np.asarray(value, numpy_dtype(dtype) if dtype else None)
+        return self.value(self.scope.constant(array, name or f"{self.name}/constant"))
+
+    def integers(self, values: Any) -> Value:
+        """Return a constant of int64; a sequence may hold open extents, if only a shape is made of it."""
+        if isinstance(values, Sequence) and is_open(values):
+            return self.ints(*values)
+        return self.constant(values, "int64")
+
+    def counted(self, start: int, stop: int) -> Value:
+        """Return the numbers of int64 from ``start`` on, below ``stop``; both may be open extents."""
+        if not is_open((start, stop)):
+            return self.constant(np.arange(start, stop))
+        table = table_slice((start, stop, 1), "int64")
+        if table is None:
+            return self.constant(np.arange(int(start), int(stop)))
+        return self.slice(self.integers(table), 0, start, stop)
+
+    def number(self, value: int) -> Value:
+        """Return one number of int64, as a list; it may be an open extent."""
+        return self.counted(value, value + 1)
+
+    def known_integers(self, index: int) -> tuple[int, ...] | None:
+        """Return the integers of an input, None if it is absent.
+
+        Raises:
+            KeptError: If they are known only at run time.
+        """
+        if not self.has(index):
+            return None
+        value = self.constants.get(self.inputs[index])
+        if value is None:
+            raise KeptError
+        return tuple(int(item) for item in np.asarray(value).reshape(-1))
+
+    # Movement
+
+    def reshape(self, value: str, shape: Sequence[Any], output: str = "") -> Value:
+        """Append a Reshape; one extent may be -1."""
+        return self("Reshape", value, self.integers(shape), output=output, allowzero=1)
+
+    def reshaped(self, value: str, shape: tuple[int, ...], output: str = "") -> Value:
+        """Return a value in another shape, ``output`` if that is given; a constant is changed now."""
+        if self.types[value].shape == shape and not output:
+            return self.value(value)
+        if value in self.constants and not output:
+            return self.constant(self.constants[value].reshape(shape), name=f"{value}/reshaped")
+        return self("Reshape", value, self.integers(shape), output=output)
+
+    def transpose(self, value: str, order: Sequence[int], output: str = "") -> Value:
+        """Append a Transpose."""
+        return self("Transpose", value, output=output, perm=tuple(order))
+
+
+Rewrite = Callable[[PassBuilder], None]
+"""Appends what computes a node, or raises ``KeptError`` before it has appended anything: the node stays as it is."""

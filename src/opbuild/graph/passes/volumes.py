@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from opbuild.graph.graph_builder import Value
 from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.cleanup import eliminate_dead
-from opbuild.graph.passes.composite.rewrite import KeptError, has_input, integers, reshaped, sliced, transposed
-from opbuild.graph.passes.rewriter import Rewriter
+from opbuild.graph.passes.rewriter import KeptError, NewGraph, PassBuilder
 from opbuild.graph.shape_rules import Call
 from opbuild.graph.shape_rules_window import transposed_range, window_pads
 from opbuild.graph.types import Graph, Node
@@ -28,7 +28,7 @@ def flatten_volumes(graph: Graph) -> Graph:
     """Return the graph with each Conv and ConvTranspose in three dimensions as ones in two."""
     if not any(_is_deep(node, graph) for node in graph.nodes):
         return graph
-    to, readers = Rewriter(graph), graph.consumers()
+    to, readers = NewGraph(graph), graph.consumers()
     moved: set[str] = set()
     for node in graph.nodes:
         if node.name in moved:
@@ -39,7 +39,7 @@ def flatten_volumes(graph: Graph) -> Graph:
         follower = _activation(node, readers, graph)
         try:
             with blaming(node):
-                (_convolution if node.op_type == "Conv" else _transposed)(to, node, follower)
+                (_convolution if node.op_type == "Conv" else _transposed)(to.at(node), follower)
         except KeptError:
             to.nodes.append(node)
             continue
@@ -66,42 +66,43 @@ def _activation(node: Node, readers: dict[str, list[Node]], graph: Graph) -> Nod
     return follower if not follower.domain and follower.op_type in _ACTIVATIONS and known else None
 
 
-def _convolution(to: Rewriter, node: Node, follower: Node | None) -> None:
+def _convolution(of: PassBuilder, follower: Node | None) -> None:
     """Rewrite a Conv: the slices that one output reads are channels of one image."""
-    x, weights = node.inputs[:2]
-    (images, _, depth, *size), result = to.types[x].shape, to.types[node.outputs[0]].shape
-    outputs, inputs, taps, *kernel = to.types[weights].shape
-    group = int(node.attrs.get("group", 1))
-    strides, dilations = (tuple(node.attrs.get(name) or (1, 1, 1)) for name in ("strides", "dilations"))
-    pads = window_pads(Call(node, [to.types[x]], [None]), (depth, *size), (taps, *kernel))
+    x, weights = of.inputs[:2]
+    (images, _, depth, *size), result = of.types[x].shape, of.types[of.outputs[0]].shape
+    outputs, inputs, taps, *kernel = of.types[weights].shape
+    group = int(of.attr("group", 1))
+    strides, dilations = (tuple(of.attr(name, None) or (1, 1, 1)) for name in ("strides", "dilations"))
+    pads = window_pads(Call(of.node, [of.types[x]], [None]), (depth, *size), (taps, *kernel))
     if min(pads) < 0:
         raise KeptError
     starts = [tap * dilations[0] - pads[0] for tap in range(taps)]
-    slices = _slices(to, node, x, group, (starts, result[2], strides[0]))
-    folded = reshaped(to, node, transposed(to, node, weights, (0, 2, 1, 3, 4)), (outputs, taps * inputs, *kernel))
-    bias = (node.inputs[2],) if has_input(node, 2) else ()
-    flat = to.add(
-        node,
+    slices = _slices(of, x, group, (starts, result[2], strides[0]))
+    folded = of.reshape(of.transpose(weights, (0, 2, 1, 3, 4)), (outputs, taps * inputs, *kernel))
+    bias = (of.input(2),) if of.has(2) else ()
+    flat: str = of(
         "Conv",
-        (slices, folded, *bias),
+        slices,
+        folded,
+        *bias,
         group=group,
         strides=strides[1:],
         dilations=dilations[1:],
         pads=(*pads[1:3], *pads[4:6]),
     )
-    flat, target = _activated(to, node, flat, follower)
-    deep = reshaped(to, node, flat, (images, result[2], outputs, *result[3:]))
-    transposed(to, node, deep, (0, 2, 1, 3, 4), target)
+    flat, target = _activated(of, flat, follower)
+    deep = of.reshape(flat, (images, result[2], outputs, *result[3:]))
+    of.transpose(deep, (0, 2, 1, 3, 4), target)
 
 
-def _transposed(to: Rewriter, node: Node, follower: Node | None) -> None:
+def _transposed(of: PassBuilder, follower: Node | None) -> None:
     """Rewrite a ConvTranspose: of each phase in depth the slices that one output reads are channels of one image."""
-    x, weights = node.inputs[:2]
-    (images, channels, *_), result = to.types[x].shape, to.types[node.outputs[0]].shape
-    _, outs, taps, *kernel = to.types[weights].shape
-    group = int(node.attrs.get("group", 1))
-    strides, dilations = (tuple(node.attrs.get(name) or (1, 1, 1)) for name in ("strides", "dilations"))
-    before, full = transposed_range(Call(node, [to.types[name] for name in node.inputs[:2]], [None, None]))
+    x, weights = of.inputs[:2]
+    (images, channels, *_), result = of.types[x].shape, of.types[of.outputs[0]].shape
+    _, outs, taps, *kernel = of.types[weights].shape
+    group = int(of.attr("group", 1))
+    strides, dilations = (tuple(of.attr(name, None) or (1, 1, 1)) for name in ("strides", "dilations"))
+    before, full = transposed_range(Call(of.node, [of.types[name] for name in of.inputs[:2]], [None, None]))
     step, dilation, count = strides[0], dilations[0], -(-result[2] // strides[0])
     used = [
         [tap for tap in reversed(range(taps)) if (start + before[0] - tap * dilation) % step == 0]
@@ -109,24 +110,25 @@ def _transposed(to: Rewriter, node: Node, follower: Node | None) -> None:
     ]
     if not all(used):
         raise KeptError
-    size = to.types[x].shape[3:]
+    size = of.types[x].shape[3:]
     whole = [strides[1 + i] * (size[i] - 1) + (kernel[i] - 1) * dilations[1 + i] + 1 for i in range(2)]
     after = [whole[i] - before[1 + i] - full[1 + i] for i in range(2)]
     extra = tuple(max(-each, 0) for each in after)
-    bias = (node.inputs[2],) if has_input(node, 2) else ()
+    bias = (of.input(2),) if of.has(2) else ()
     phases = []
     for start, own in enumerate(used):
         starts = [(start + before[0] - tap * dilation) // step for tap in own]
-        slices = _slices(to, node, x, group, (starts, count, 1))
-        chosen = to.add(node, "Gather", (weights, integers(to, node, own)), axis=2)
-        split = reshaped(to, node, chosen, (group, channels // group, outs, len(own), *kernel))
-        turned = transposed(to, node, split, (0, 3, 1, 2, 4, 5))
-        folded = reshaped(to, node, turned, (len(own) * channels, outs, *kernel))
+        slices = _slices(of, x, group, (starts, count, 1))
+        chosen = of("Gather", weights, of.integers(own), axis=2)
+        split = of.reshape(chosen, (group, channels // group, outs, len(own), *kernel))
+        turned = of.transpose(split, (0, 3, 1, 2, 4, 5))
+        folded = of.reshape(turned, (len(own) * channels, outs, *kernel))
         phases.append(
-            to.add(
-                node,
+            of(
                 "ConvTranspose",
-                (slices, folded, *bias),
+                slices,
+                folded,
+                *bias,
                 group=group,
                 strides=strides[1:],
                 dilations=dilations[1:],
@@ -136,47 +138,46 @@ def _transposed(to: Rewriter, node: Node, follower: Node | None) -> None:
         )
     parts = []
     for phase in phases:
-        flat, target = _activated(to, node, phase, follower)
-        parts.append(reshaped(to, node, flat, (images, count, 1, group * outs, *result[3:])))
-    joined = to.add(node, "Concat", tuple(parts), axis=2) if step > 1 else parts[0]
-    deep = reshaped(to, node, joined, (images, count * step, group * outs, *result[3:]))
+        flat, target = _activated(of, phase, follower)
+        parts.append(of.reshape(flat, (images, count, 1, group * outs, *result[3:])))
+    joined = of("Concat", *tuple(parts), axis=2) if step > 1 else parts[0]
+    deep = of.reshape(joined, (images, count * step, group * outs, *result[3:]))
     if count * step > result[2]:
-        deep = sliced(to, node, deep, 1, 0, result[2])
-    transposed(to, node, deep, (0, 2, 1, 3, 4), target)
+        deep = of.slice(deep, 1, 0, result[2])
+    of.transpose(deep, (0, 2, 1, 3, 4), target)
 
 
-def _slices(to: Rewriter, node: Node, x: str, group: int, walk: tuple[Sequence[int], int, int]) -> str:
+def _slices(of: PassBuilder, x: str, group: int, walk: tuple[Sequence[int], int, int]) -> Value:
     """Return an image for each output depth: the channels of each group of all slices that its taps read.
 
     Args:
-        to: Gets the operators.
-        node: The convolution.
+        of: Gets the operators.
         x: Its input.
         group: Groups of channels.
         walk: The slice that each tap reads for the first output, which may lie outside; the number of outputs; slices
             from one output to the next.
     """
     starts, count, step = walk
-    images, channels, depth, *size = to.types[x].shape
-    split = reshaped(to, node, x, (images, group, channels // group, depth, *size))
-    by_depth = transposed(to, node, split, (0, 3, 1, 2, 4, 5))
+    images, channels, depth, *size = of.types[x].shape
+    split = of.reshape(x, (images, group, channels // group, depth, *size))
+    by_depth = of.transpose(split, (0, 3, 1, 2, 4, 5))
     front = max(0, -min(starts))
     behind = max(0, max(starts) + (count - 1) * step + 1 - depth)
     if front or behind:
-        pads = integers(to, node, (0, front, 0, 0, 0, 0, 0, behind, 0, 0, 0, 0))
-        by_depth = to.add(node, "Pad", (by_depth, pads), mode="constant")
+        pads = of.ints(0, front, 0, 0, 0, 0, 0, behind, 0, 0, 0, 0)
+        by_depth = of("Pad", by_depth, pads, mode="constant")
     parts = []
     for start in starts:
         first = start + front
-        part = sliced(to, node, by_depth, 1, first, first + (count - 1) * step + 1, step)
-        parts.append(reshaped(to, node, part, (images, count, group, 1, channels // group, *size)))
-    joined = to.add(node, "Concat", tuple(parts), axis=3) if len(parts) > 1 else parts[0]
-    return reshaped(to, node, joined, (images * count, len(parts) * channels, *size))
+        part = of.slice(by_depth, 1, first, first + (count - 1) * step + 1, step)
+        parts.append(of.reshape(part, (images, count, group, 1, channels // group, *size)))
+    joined = of("Concat", *tuple(parts), axis=3) if len(parts) > 1 else parts[0]
+    return of.reshape(joined, (images * count, len(parts) * channels, *size))
 
 
-def _activated(to: Rewriter, node: Node, flat: str, follower: Node | None) -> tuple[str, str]:
+def _activated(of: PassBuilder, flat: str, follower: Node | None) -> tuple[str, str]:
     """Return the result with what follows applied, and the name of the value that is to be assigned."""
     if follower is None:
-        return flat, node.outputs[0]
-    found = to.add(follower, follower.op_type, (flat, *follower.inputs[1:]), **follower.attrs)
+        return flat, of.outputs[0]
+    found = of.scope.at(follower)(follower.op_type, flat, *follower.inputs[1:], **follower.attrs)
     return found, follower.outputs[0]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from opbuild.graph.gradients import convolution, normalization, pooling, scattering, softmax
+from opbuild.graph.gradients.rules import normalization, picking, reduction, window
 from support.gradient_runs import Array, written
 
 
@@ -78,9 +78,9 @@ def test_a_convolutions_gradients_are_those_of_torch(name: str, dtype: str) -> N
 
     def write(of: Any, dy: Any, x: Any, w: Any) -> Any:
         return (
-            convolution.convolution_data(of, dy, w, x.shape, **attrs),
-            convolution.convolution_weight(of, x, dy, w.shape, **attrs),
-            convolution.channel_sums(of, dy),
+            window.convolution_data(of, dy, w, x.shape, window.Window(**attrs)),
+            window.convolution_weight(of, x, dy, w.shape, window.Window(**attrs)),
+            window.channel_sums(of, dy),
         )
 
     given = (each.astype(dtype) for each in (dy, x, w))
@@ -98,8 +98,8 @@ def test_a_transposed_convolutions_gradients_are_those_of_torch(options: dict[st
 
     def write(of: Any, dy: Any, x: Any, w: Any) -> Any:
         return (
-            convolution.transposed_data(of, dy, w, x.shape, **attrs),
-            convolution.transposed_weight(of, x, dy, w.shape, **attrs),
+            window.transposed_data(of, dy, w, x.shape, window.Window(**attrs)),
+            window.convolution_weight(of, dy, x, w.shape, window.Window(**attrs)),
         )
 
     given = (each.astype(dtype) for each in (dy, x, w))
@@ -121,8 +121,8 @@ def test_a_max_pool_gives_each_window_to_the_first_of_its_greatest(options: dict
 
     def write(of: Any, dy: Any, planes: Any, whole: Any) -> Any:
         return (
-            pooling.max_pool_planes(of, dy, planes, x.shape),
-            pooling.max_pool_data(of, dy, whole, x.shape),
+            window.max_pool_planes(of, dy, planes, x.shape),
+            window.max_pool_data(of, dy, whole, x.shape),
         )
 
     for found in written(write, dy, planes, whole):
@@ -147,7 +147,7 @@ def test_an_average_pools_gradient_is_that_of_torch(options: dict[str, Any]) -> 
         "count_include_pad": options.get("count_include_pad", True),
         "divisor": options.get("divisor_override"),
     }
-    _close(written(lambda of, dy: pooling.average_pool_data(of, dy, x.shape, **attrs), dy)[0], dx)
+    _close(written(lambda of, dy: window.average_pool_data(of, dy, x.shape, **attrs), dy)[0], dx)
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
@@ -155,8 +155,8 @@ def test_the_gradients_of_softmaxes_are_those_of_torch(axis: int) -> None:
     """Along any axis, from what was computed."""
     x = _draw(3, 4, 5)
     for function, backward in (
-        (torch.softmax, softmax.softmax_data),
-        (torch.log_softmax, softmax.log_softmax_data),
+        (torch.softmax, reduction.softmax_data),
+        (torch.log_softmax, reduction.log_softmax_data),
     ):
         dy, dx = _torch_gradients(partial(function, dim=axis), None, x)
         y = function(torch.tensor(x), axis).numpy()
@@ -216,7 +216,7 @@ def test_an_embeddings_gradient_adds_up_what_was_looked_up_twice(padding: int | 
     """Indices repeat; the padding's row gets nothing."""
     table, indices = _draw(5, 3), np.array([[0, 2, 2, 4], [4, 4, 1, 2]])
     dy, dw = _torch_gradients(lambda w: F.embedding(torch.tensor(indices), w, padding), None, table)
-    found = written(lambda of, dy, i: scattering.embedding_weight(of, dy, i, 5, padding), dy, indices)
+    found = written(lambda of, dy, i: picking.embedding_weight(of, dy, i, 5, padding), dy, indices)
     _close(found[0], dw)
 
 
@@ -225,7 +225,7 @@ def test_what_was_picked_along_an_axis_is_added_up(axis: int) -> None:
     """Slices (``Gather``) and single elements (``GatherElements``)."""
     x, places = _draw(3, 4, 5), np.array([0, 2, 0])
     dy, dx = _torch_gradients(lambda x: x.index_select(axis, torch.tensor(places)), None, x)
-    _close(written(lambda of, dy, i: scattering.index_sum(of, dy, i, x.shape, axis), dy, places)[0], dx)
+    _close(written(lambda of, dy, i: picking.index_sum(of, dy, i, x.shape, axis), dy, places)[0], dx)
     single = np.random.default_rng(5).integers(0, 3, (3, 4, 5))
     dy, dx = _torch_gradients(lambda x: x.gather(axis, torch.tensor(single)), None, x)
-    _close(written(lambda of, dy, i: scattering.elements_sum(of, dy, i, x.shape, axis), dy, single)[0], dx)
+    _close(written(lambda of, dy, i: picking.elements_sum(of, dy, i, x.shape, axis), dy, single)[0], dx)

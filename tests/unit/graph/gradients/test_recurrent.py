@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from opbuild.graph.gradients.reverse import differentiate
-from opbuild.graph.gradients.scope import GraphScope
+from opbuild.graph.gradients.reverse import ExtendedGraph, differentiate
+from opbuild.graph.graph_builder import GraphBuilder
 from opbuild.graph.recurrent import GATES
 from opbuild.graph.types import Array
-from opbuild.graph.writing import Writing
 from support.gradient_checks import check, draw, one_node, told
 from support.graph_runner import run_graph
 
@@ -152,11 +151,11 @@ def test_a_layers_gradients_are_torchs(kind: str, steps: int) -> None:
     attrs: dict[str, Any] = {"hidden_size": 3, "direction": "bidirectional"}
     attrs |= {"linear_before_reset": 1} if kind == "GRU" else {}
     graph, feeds = one_node(kind, inputs(""), attrs, outputs=2 + (kind == "LSTM"))
-    scope = GraphScope(graph)
-    of = Writing("loss", scope)
-    every, *ends = (scope.value(name) for name in graph.outputs)
+    scope = ExtendedGraph(graph)
+    of = GraphBuilder("loss", scope)
+    every, *ends = (of.value(name) for name in graph.outputs)
     parts = [of("ReduceSum", part, keepdims=0) for part in (of("Sin", every), *(of("Cos", end) for end in ends))]
-    loss = scope.graph((of("Sum", *parts).name,))
+    loss = scope.graph(graph).with_(outputs=(of("Sum", *parts).name,))
     found = run_graph(differentiate(loss, tuple(feeds)), feeds)[1:]
     wanted = [each for each in inputs("grad") if each is not None]
     for name, own, other in zip(feeds, found, wanted, strict=True):

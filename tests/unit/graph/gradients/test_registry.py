@@ -9,13 +9,11 @@ import pytest
 from opbuild.backend.evaluate import evaluate
 from opbuild.dtypes import is_float
 from opbuild.errors import UnsupportedOperatorError
-from opbuild.frontend.onnx_examples import examples, operator_types
+from opbuild.frontend.onnx_examples import Example, examples, operator_types
 from opbuild.frontend.onnx_model import load_model
-from opbuild.frontend.operator_examples import Example
 from opbuild.graph.gradients.registry import CONSTANT, RULES
 from opbuild.graph.gradients.reverse import differentiate
-from opbuild.graph.gradients.rules import load_rules
-from opbuild.graph.passes.decompose import find_rewrite
+from opbuild.graph.passes.composite import REWRITES
 from opbuild.graph.types import Graph
 from opbuild.lowering.rules import MODULES
 from opbuild.offline.operator_support import outcome
@@ -93,16 +91,14 @@ def test_an_operator_with_a_kernel_has_a_gradient_or_a_reason(op_type: str) -> N
 
 def test_what_lowering_serves_has_a_rule_is_made_of_others_or_is_listed() -> None:
     """Operators of all domains, and those that compute one element at a time."""
-    load_rules()
     served = {*MODULES, *(("opbuild", each.op_type) for each in OPERATIONS.values() if each.name != "saturate")}
     known = RULES.keys() | CONSTANT
-    lacking = {(domain, name) for domain, name in served - known if domain or find_rewrite(name) is None}
+    lacking = {(domain, name) for domain, name in served - known if domain or not REWRITES.serves("", name)}
     assert lacking == WITHOUT_RULES.keys()
 
 
 def test_no_operator_has_a_rule_and_none() -> None:
     """What nothing flows through needs no rule, but where an operation is a step."""
-    load_rules()
     steps = {(domain, name) for domain, name in RULES.keys() & CONSTANT}
     onnx = {each.as_onnx.name for each in OPERATIONS.values() if each.as_onnx is not None}
     own = {each.op_type for each in OPERATIONS.values()}

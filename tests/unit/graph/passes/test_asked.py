@@ -6,7 +6,7 @@ from typing import Any
 
 from opbuild.backend.evaluate import evaluate
 from opbuild.graph.gradients.reverse import differentiate
-from opbuild.graph.passes.asked import join_asked_again
+from opbuild.graph.passes.cleanup import join_asked_again
 from opbuild.graph.passes.infer import infer
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph, Node, TensorType

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from opbuild.graph.passes.cleanup import remove_identities
-from opbuild.graph.passes.gathers import reshape_whole_gathers
-from opbuild.graph.passes.groups import fuse_group_normalization
 from opbuild.graph.passes.infer import infer_node
-from opbuild.graph.passes.leading import keep_leading_dimensions
-from opbuild.graph.passes.scales import merge_scales
-from opbuild.graph.passes.zeros import zero_softmax
+from opbuild.graph.passes.patterns import (
+    fuse_group_normalization,
+    keep_leading_dimensions,
+    merge_scales,
+    reshape_whole_gathers,
+    zero_softmax,
+)
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from support.graph_runner import run_graph
 

@@ -1,26 +1,22 @@
-"""Modules of composite operators are loaded with the operators that the table says they rewrite."""
+"""Modules of composite operators rewrite what the table says of them."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
 
-from opbuild.graph.passes import composite, decompose
+from opbuild.graph.passes import composite
 
 
 def test_the_table_has_what_the_modules_rewrite() -> None:
     """Each rewrite of each module is in the table, under this module, and nothing else is."""
-    folder = Path(composite.__file__).parent
-    found = {}
-    for path in folder.glob("*.py"):
-        module = import_module(f"{composite.__name__}.{path.stem}" if path.stem != "__init__" else composite.__name__)
-        found |= dict.fromkeys(getattr(module, "REWRITES", ()), path.stem)
-    assert found == composite.MODULES
-    assert found.keys().isdisjoint(decompose.REWRITES)
+    for path in Path(composite.__file__).parent.glob("*.py"):
+        import_module(f"{composite.__name__}.{path.stem}" if path.stem != "__init__" else composite.__name__)
+    declared = {name: module for module, served in composite._SERVED.items() for name in served}
+    found = {op_type: rewrite.__module__.rpartition(".")[2] for (_, op_type), rewrite in composite.REWRITES.items()}
+    assert found == declared
 
 
-def test_a_rewrite_is_found_by_its_operator() -> None:
-    """Those of modules, those of the pass itself, and none for an operator that is not composite."""
-    assert decompose.find_rewrite("Einsum") is import_module(f"{composite.__name__}.einsum").REWRITES["Einsum"]
-    assert decompose.find_rewrite("Sum") is decompose.REWRITES["Sum"]
-    assert decompose.find_rewrite("Conv") is None
+def test_an_operator_that_is_not_composite_has_no_rewrite() -> None:
+    """A graph of them loads no module."""
+    assert not composite.REWRITES.serves("", "Conv")

@@ -10,8 +10,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from opbuild.backend.host.evaluate import evaluate
-from opbuild.graph.passes.float32 import force_float32, in_float32
 from opbuild.graph.passes.infer import infer, infer_node
+from opbuild.graph.passes.narrow import force_float32, in_float32
 from opbuild.graph.passes.pipeline import simplify
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from support.graph_runner import run_graph

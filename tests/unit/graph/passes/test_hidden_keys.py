@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from opbuild.graph.passes.hidden_keys import HiddenKeys
+from opbuild.graph.passes.attention import HiddenKeys
 from opbuild.graph.types import Array, Graph, TensorType
 from opbuild.operations.expression import ACC, Expression, arg, const
 

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from opbuild.frontend.torch.promotion import category
 from opbuild.frontend.torch.registry import rule
 from opbuild.frontend.torch.rules.window import spread
-from opbuild.frontend.torch.writing import Value, Writing
-from opbuild.graph.gradients import convolution, normalization, pooling, scattering
+from opbuild.frontend.torch.writing import StepBuilder, Value, category
+from opbuild.graph.gradients.rules import normalization, picking, window
 
 
 @rule("convolution_backward.default")
 def convolution_backward(
-    of: Writing,
+    of: StepBuilder,
     dy: Value,
     x: Value,
     weight: Value,
@@ -31,24 +30,13 @@ def convolution_backward(
     """The gradients of a convolution's data, weights and bias, those that are wanted."""
     count = len(weight.shape) - 2
     _require(of, x, count)
-    attrs: dict[str, Any] = {
-        "strides": spread(strides, count),
-        "pads": spread(padding, count) * 2,
-        "dilations": spread(dilations, count),
-        "group": groups,
-    }
-    of_data = convolution.transposed_data if transposed else convolution.convolution_data
-    of_weight = convolution.transposed_weight if transposed else convolution.convolution_weight
-    return (
-        of_data(of, dy, weight, x.shape, **attrs) if wanted[0] else None,
-        of_weight(of, x, dy, weight.shape, **attrs) if wanted[1] else None,
-        convolution.channel_sums(of, dy) if wanted[2] else None,
-    )
+    sliding = window.Window(spread(strides, count), spread(padding, count) * 2, spread(dilations, count), groups)
+    return window.convolution_gradients(of, x, weight, dy, sliding, wanted, transposed=transposed)
 
 
 @rule("max_pool2d_with_indices_backward.default", "max_pool3d_with_indices_backward.default")
 def max_pool_backward(
-    of: Writing,
+    of: StepBuilder,
     dy: Value,
     x: Value,
     _kernel: Any,
@@ -61,12 +49,12 @@ def max_pool_backward(
     """The gradient of a max pool's data: all of it where the greatest elements stood."""
     count = 3 if "3d" in of.step.target else 2
     _require(of, x, count)
-    return pooling.max_pool_planes(of, dy, indices, x.shape, count)
+    return window.max_pool_planes(of, dy, indices, x.shape, count)
 
 
 @rule("avg_pool2d_backward.default", "avg_pool3d_backward.default")
 def avg_pool_backward(
-    of: Writing,
+    of: StepBuilder,
     dy: Value,
     x: Value,
     kernel: Any,
@@ -80,7 +68,7 @@ def avg_pool_backward(
     count = 3 if "3d" in of.step.target else 2
     _require(of, x, count)
     kernel = spread(kernel, count)
-    return pooling.average_pool_data(
+    return window.average_pool_data(
         of,
         dy,
         x.shape,
@@ -93,21 +81,21 @@ def avg_pool_backward(
 
 
 @rule("_adaptive_avg_pool2d_backward.default", "_adaptive_avg_pool3d_backward.default")
-def adaptive_avg_pool_backward(of: Writing, dy: Value, x: Value) -> Value:
+def adaptive_avg_pool_backward(of: StepBuilder, dy: Value, x: Value) -> Value:
     """The gradient of means of as many windows as were asked for, where all windows are alike."""
     count = 3 if "3d" in of.step.target else 2
     _require(of, x, count)
     if any(not size or extent % size for extent, size in zip(x.shape[2:], dy.shape[2:], strict=True)):
         of.refuse("windows of different sizes")
     kernel = tuple(extent // size for extent, size in zip(x.shape[2:], dy.shape[2:], strict=True))
-    return pooling.average_pool_data(
+    return window.average_pool_data(
         of, dy, x.shape, kernel_shape=kernel, strides=kernel, pads=(0,) * (2 * count), count_include_pad=True
     )
 
 
 @rule("native_batch_norm_backward.default")
 def batch_norm_backward(
-    of: Writing,
+    of: StepBuilder,
     dy: Value,
     x: Value,
     weight: Value | None,
@@ -132,7 +120,7 @@ def batch_norm_backward(
 
 @rule("native_layer_norm_backward.default")
 def layer_norm_backward(
-    of: Writing,
+    of: StepBuilder,
     dy: Value,
     x: Value,
     shape: Sequence[Any],
@@ -151,7 +139,7 @@ def layer_norm_backward(
 
 @rule("native_group_norm_backward.default")
 def group_norm_backward(
-    of: Writing,
+    of: StepBuilder,
     dy: Value,
     x: Value,
     mean: Value,
@@ -171,19 +159,19 @@ def group_norm_backward(
 
 @rule("embedding_dense_backward.default")
 def embedding_backward(
-    of: Writing, dy: Value, indices: Value, rows: int, padding_idx: int, by_frequency: bool
+    of: StepBuilder, dy: Value, indices: Value, rows: int, padding_idx: int, by_frequency: bool
 ) -> Value:
     """The gradient of a table: the sum of what its rows were taken for, in their order."""
     if by_frequency:
         of.refuse("gradients divided by how often a row is taken")
-    return scattering.embedding_weight(of, dy, indices, rows, padding_idx)
+    return picking.embedding_weight(of, dy, indices, rows, padding_idx)
 
 
 def _wanted(found: Sequence[Value], wanted: Sequence[bool]) -> tuple[Value | None, ...]:
     return tuple(value if is_wanted else None for value, is_wanted in zip(found, wanted, strict=True))
 
 
-def _require(of: Writing, x: Value, count: int) -> None:
+def _require(of: StepBuilder, x: Value, count: int) -> None:
     """Refuse images without a batch, and integers."""
     if len(x.shape) != count + 2:
         of.refuse("an image without a batch")

@@ -1,4 +1,4 @@
-"""Operators that only move elements."""
+"""Operators that make tensors of nothing, move elements, pick them or put them at indices, and sort."""
 
 from __future__ import annotations
 
@@ -6,15 +6,41 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from opbuild.frontend.torch.registry import rule
-from opbuild.frontend.torch.writing import Value, Writing
+from opbuild.frontend.torch.registry import RULES, rule
+from opbuild.frontend.torch.writing import StepBuilder, Value, category, promoted
 from opbuild.graph.extents import is_open
+
+
+@rule("full.default")
+def full(of: StepBuilder, shape: Sequence[Any], value: Any, **_: Any) -> Value:
+    """One number everywhere."""
+    scalar = of.operand(value, of.dtype)
+    return of("Expand", scalar, of.ints(*shape)) if shape else scalar
+
+
+@rule("arange.start_step")
+def arange(of: StepBuilder, start: Any, end: Any, step: Any = 1, **_: Any) -> Value:
+    """Numbers one after the other."""
+    if not all(isinstance(each, int) or is_open([each]) for each in (start, end, step)):
+        of.refuse("numbers with a fraction")
+    bounds = [of("Squeeze", of.ints(each), of.ints(0)) for each in (start, end, step)]
+    return of.cast(of("Range", *bounds), of.dtype)
+
+
+@rule("empty.memory_format", "empty_permuted.default", "new_empty_strided.default", "empty_strided.default")
+def empty(of: StepBuilder, *_: Any, **__: Any) -> Value:
+    """Zeros, as nothing is said of the values."""
+    kind = of.step.types[0]
+    if kind is None or -1 in kind.shape:
+        of.refuse("sizes that are open")
+    return full(of, kind.shape, 0)
+
 
 _FAR = 2**62
 
 
 @rule("view.default", "_unsafe_view.default", "reshape.default", "view_copy.default")
-def view(of: Writing, x: Value, shape: Sequence[Any]) -> Value:
+def view(of: StepBuilder, x: Value, shape: Sequence[Any]) -> Value:
     """Another shape, of which one extent may be -1."""
     known = [each for each in shape if not (isinstance(each, int) and each == -1)]
     if len(known) < len(shape):
@@ -23,20 +49,8 @@ def view(of: Writing, x: Value, shape: Sequence[Any]) -> Value:
     return of.reshape(x, tuple(shape))
 
 
-@rule("permute.default", "permute_copy.default")
-def permute(of: Writing, x: Value, order: Sequence[int]) -> Value:
-    """Dimensions in another order."""
-    return of.transpose(x, [of.axis(each, len(x.shape)) for each in order])
-
-
-@rule("t.default")
-def t(of: Writing, x: Value) -> Value:
-    """The transpose of a matrix."""
-    return of.transpose(x, (1, 0)) if len(x.shape) == 2 else x
-
-
 @rule("transpose.int")
-def transpose(of: Writing, x: Value, first: int, second: int) -> Value:
+def transpose(of: StepBuilder, x: Value, first: int, second: int) -> Value:
     """Two dimensions exchanged."""
     order = list(range(len(x.shape)))
     first, second = of.axis(first, len(order)), of.axis(second, len(order))
@@ -46,14 +60,14 @@ def transpose(of: Writing, x: Value, first: int, second: int) -> Value:
 
 
 @rule("unsqueeze.default")
-def unsqueeze(of: Writing, x: Value, axis: int) -> Value:
+def unsqueeze(of: StepBuilder, x: Value, axis: int) -> Value:
     """A dimension of one element more."""
     axis = of.axis(axis, len(x.shape) + 1)
     return of.reshape(x, (*x.shape[:axis], 1, *x.shape[axis:]))
 
 
 @rule("squeeze.dim", "squeeze.dims", "squeeze.default")
-def squeeze(of: Writing, x: Value, axes: Any = None) -> Value:
+def squeeze(of: StepBuilder, x: Value, axes: Any = None) -> Value:
     """Without dimensions of one element."""
     rank = len(x.shape)
     listed = range(rank) if axes is None else [axes] if isinstance(axes, int) else axes
@@ -62,7 +76,7 @@ def squeeze(of: Writing, x: Value, axes: Any = None) -> Value:
 
 
 @rule("expand.default")
-def expand(of: Writing, x: Value, shape: Sequence[Any], implicit: bool = False) -> Value:
+def expand(of: StepBuilder, x: Value, shape: Sequence[Any], implicit: bool = False) -> Value:
     """Dimensions of one element repeated; -1 keeps an extent."""
     padded = (1,) * (len(shape) - len(x.shape)) + x.shape
     wanted = tuple(
@@ -74,7 +88,7 @@ def expand(of: Writing, x: Value, shape: Sequence[Any], implicit: bool = False) 
 
 
 @rule("slice.Tensor")
-def slice_(of: Writing, x: Value, axis: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Value:
+def slice_(of: StepBuilder, x: Value, axis: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Value:
     """Every ``step``-th element from ``start`` on."""
     axis = of.axis(axis, len(x.shape))
     start = 0 if start is None else start
@@ -87,7 +101,7 @@ def slice_(of: Writing, x: Value, axis: int = 0, start: Any = None, end: Any = N
 
 
 @rule("select.int")
-def select(of: Writing, x: Value, axis: int, index: Any) -> Value:
+def select(of: StepBuilder, x: Value, axis: int, index: Any) -> Value:
     """One element of a dimension, which goes away."""
     axis = of.axis(axis, len(x.shape))
     begin = index + x.shape[axis] if index < 0 else index
@@ -96,7 +110,7 @@ def select(of: Writing, x: Value, axis: int, index: Any) -> Value:
 
 
 @rule("cat.default")
-def cat(of: Writing, tensors: Sequence[Value], axis: int = 0) -> Value:
+def cat(of: StepBuilder, tensors: Sequence[Value], axis: int = 0) -> Value:
     """Tensors one after the other; those without elements of one dimension count for nothing."""
     parts = [of.cast(each, of.dtype) for each in tensors if each.shape != (0,)]
     if not parts:
@@ -107,14 +121,14 @@ def cat(of: Writing, tensors: Sequence[Value], axis: int = 0) -> Value:
 
 
 @rule("stack.default")
-def stack(of: Writing, tensors: Sequence[Value], axis: int = 0) -> Value:
+def stack(of: StepBuilder, tensors: Sequence[Value], axis: int = 0) -> Value:
     """Tensors along a new dimension."""
     axis = of.axis(axis, len(tensors[0].shape) + 1)
     return of("Concat", *(unsqueeze(of, of.cast(each, of.dtype), axis) for each in tensors), axis=axis)
 
 
 @rule("split.Tensor")
-def split(of: Writing, x: Value, size: Any, axis: int = 0) -> tuple[Value, ...]:
+def split(of: StepBuilder, x: Value, size: Any, axis: int = 0) -> tuple[Value, ...]:
     """Parts of ``size``, the last one perhaps smaller."""
     axis = of.axis(axis, len(x.shape))
     extent = x.shape[axis]
@@ -125,20 +139,20 @@ def split(of: Writing, x: Value, size: Any, axis: int = 0) -> tuple[Value, ...]:
 
 
 @rule("split_with_sizes.default")
-def split_with_sizes(of: Writing, x: Value, sizes: Sequence[Any], axis: int = 0) -> tuple[Value, ...]:
+def split_with_sizes(of: StepBuilder, x: Value, sizes: Sequence[Any], axis: int = 0) -> tuple[Value, ...]:
     """Parts of these sizes."""
     axis = of.axis(axis, len(x.shape))
-    return of.several("Split", (x, of.ints(*sizes)), len(sizes), axis=axis)
+    return of.several("Split", len(sizes), x, of.ints(*sizes), axis=axis)
 
 
 @rule("unbind.int", "unbind_copy.int")
-def unbind(of: Writing, x: Value, axis: int = 0) -> tuple[Value, ...]:
+def unbind(of: StepBuilder, x: Value, axis: int = 0) -> tuple[Value, ...]:
     """The elements of a dimension, which goes away."""
     return tuple(select(of, x, axis, index) for index in range(int(x.shape[of.axis(axis, len(x.shape))])))
 
 
 @rule("constant_pad_nd.default")
-def constant_pad(of: Writing, x: Value, pads: Sequence[Any], value: Any = 0) -> Value:
+def constant_pad(of: StepBuilder, x: Value, pads: Sequence[Any], value: Any = 0) -> Value:
     """Elements around, the last dimensions first; a negative number takes some away."""
     rank = len(x.shape)
     begins, ends = [0] * rank, [0] * rank
@@ -148,14 +162,14 @@ def constant_pad(of: Writing, x: Value, pads: Sequence[Any], value: Any = 0) -> 
 
 
 @rule("repeat.default")
-def repeat(of: Writing, x: Value, times: Sequence[Any]) -> Value:
+def repeat(of: StepBuilder, x: Value, times: Sequence[Any]) -> Value:
     """The whole several times along each dimension."""
     x = of.reshape(x, (1,) * (len(times) - len(x.shape)) + x.shape)
     return x if all(each == 1 for each in times) else of("Tile", x, of.ints(*times))
 
 
 @rule("pixel_shuffle.default")
-def pixel_shuffle(of: Writing, x: Value, factor: int) -> Value:
+def pixel_shuffle(of: StepBuilder, x: Value, factor: int) -> Value:
     """Channels to blocks of pixels."""
     if len(x.shape) != 4:
         of.refuse("of other ranks than 4")
@@ -163,14 +177,14 @@ def pixel_shuffle(of: Writing, x: Value, factor: int) -> Value:
 
 
 @rule("narrow_copy.default")
-def narrow_copy(of: Writing, x: Value, axis: int, start: Any, length: Any) -> Value:
+def narrow_copy(of: StepBuilder, x: Value, axis: int, start: Any, length: Any) -> Value:
     """A part of a dimension."""
     begin = start + x.shape[of.axis(axis, len(x.shape))] if start < 0 else start
     return slice_(of, x, axis, begin, begin + length)
 
 
 @rule("flip.default")
-def flip(of: Writing, x: Value, axes: Sequence[int]) -> Value:
+def flip(of: StepBuilder, x: Value, axes: Sequence[int]) -> Value:
     """Dimensions the other way round."""
     listed = [of.axis(each, len(x.shape)) for each in axes]
     if not x.shape or not listed:
@@ -182,7 +196,7 @@ def flip(of: Writing, x: Value, axes: Sequence[int]) -> Value:
 
 
 @rule("diagonal.default", "diagonal_copy.default")
-def diagonal(of: Writing, x: Value, offset: int = 0, first: int = 0, second: int = 1) -> Value:
+def diagonal(of: StepBuilder, x: Value, offset: int = 0, first: int = 0, second: int = 1) -> Value:
     """The diagonals of two dimensions, as the last one."""
     rank = len(x.shape)
     first, second = of.axis(first, rank), of.axis(second, rank)
@@ -198,7 +212,7 @@ def diagonal(of: Writing, x: Value, offset: int = 0, first: int = 0, second: int
 
 
 @rule("unfold.default", "unfold_copy.default")
-def unfold(of: Writing, x: Value, axis: int, size: int, step: int) -> Value:
+def unfold(of: StepBuilder, x: Value, axis: int, size: int, step: int) -> Value:
     """The windows of a dimension, whose elements are a last one."""
     if not x.shape or is_open(x.shape):
         of.refuse("sizes that are open, or no dimensions")
@@ -206,3 +220,191 @@ def unfold(of: Writing, x: Value, axis: int, size: int, step: int) -> Value:
     places = [[begin + each for each in range(size)] for begin in range(0, x.shape[axis] - size + 1, step)]
     windows = of("Gather", x, of.constant(places, "int64"), axis=axis)
     return of.transpose(windows, [each for each in range(rank + 1) if each != axis + 1] + [axis + 1])
+
+
+_REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+
+
+@rule("scatter_reduce.two")
+def scatter_reduce(
+    of: StepBuilder, x: Value, axis: int, indices: Value, source: Value, reduce: str, include_self: bool = True
+) -> Value:
+    """Elements joined with those at the place of each index, along a dimension."""
+    if reduce not in _REDUCTIONS or not include_self:
+        of.refuse("means, or without what was there")
+    return _scattered(of, x, axis, indices, source, _REDUCTIONS[reduce])
+
+
+def _scattered(of: StepBuilder, x: Value, axis: int, indices: Value, source: Any, reduction: str) -> Value:
+    if not x.shape or not indices.shape:
+        of.refuse("of tensors without dimensions")
+    if reduction != "none" and category(x.dtype) == 0:
+        of.refuse("of truth values")
+    if isinstance(source, Value):
+        if is_open((*source.shape, *indices.shape)):
+            of.refuse("sizes that are open")
+        if source.shape != indices.shape:
+            rank = len(indices.shape)
+            source = of("Slice", source, of.ints(*(0,) * rank), of.ints(*indices.shape))
+    else:
+        source = of("Expand", of.operand(source, x.dtype), of.ints(*indices.shape))
+    axis = of.axis(axis, len(x.shape))
+    indices = of.in_range(indices, x.shape[axis])
+    return of("ScatterElements", x, indices, source, axis=axis, reduction=reduction)
+
+
+@rule("index_put.default", "_unsafe_index_put.default")
+def index_put(
+    of: StepBuilder, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False
+) -> Value:
+    """Elements at the places that indices of the first dimensions name."""
+    given = [each for each in indices if each is not None]
+    if len(given) == 1 and given[0].dtype == "bool":
+        return _masked(of, x, indices, given[0], values, accumulate)
+    if any(each.dtype == "bool" for each in given) or given != list(indices)[: len(given)]:
+        of.refuse("truth values, or dimensions that are not the first ones")
+    if is_open((*x.shape, *values.shape, *(extent for each in given for extent in each.shape))):
+        of.refuse("sizes that are open")
+    places = stacked(of, given)
+    updates = (*places.shape[:-1], *x.shape[len(given) :])
+    values = values if values.shape == updates else of("Expand", values, of.ints(*updates))
+    return of("ScatterND", x, places, values, reduction="add" if accumulate else "none")
+
+
+def stacked(of: StepBuilder, indices: Sequence[Value]) -> Value:
+    """Return indices of several dimensions as rows of one tensor."""
+    rank = max(len(each.shape) for each in indices)
+    padded = [(1,) * (rank - len(each.shape)) + each.shape for each in indices]
+    shape = tuple(max(extents, key=lambda extent: extent != 1) for extents in zip(*padded, strict=True))
+    rows = list[Value]()
+    for each in indices:
+        wide = of.cast(each, "int64")
+        wide = wide if wide.shape == shape else of("Expand", wide, of.ints(*shape))
+        rows.append(of.reshape(wide, (*shape, 1)))
+    return rows[0] if len(rows) == 1 else of("Concat", *rows, axis=rank)
+
+
+def _masked(
+    of: StepBuilder, x: Value, indices: Sequence[Value | None], mask: Value, values: Value, accumulate: bool
+) -> Value:
+    """Return ``x`` with one value wherever a mask of its first dimensions is."""
+    if accumulate or indices[0] is None or values.type.size != 1:
+        of.refuse("several values for truth values")
+    mask = of.reshape(mask, mask.shape + (1,) * (len(x.shape) - len(mask.shape)))
+    return of("Where", mask, of.reshape(values, ()), x)
+
+
+@rule("slice_scatter.default")
+def slice_scatter(
+    of: StepBuilder, x: Value, source: Value, axis: int = 0, start: Any = None, end: Any = None, step: Any = 1
+) -> Value:
+    """A part of a dimension replaced."""
+    axis = of.axis(axis, len(x.shape))
+    extent = x.shape[axis]
+    if is_open([extent, start or 0, end or 0, step]) or step != 1:
+        of.refuse("sizes that are open, or steps")
+    begin, stop, _ = slice(start, end).indices(extent)
+    parts = [_part_of(of, x, axis, 0, begin), of.cast(source, x.dtype), _part_of(of, x, axis, max(begin, stop), extent)]
+    kept = [each for each in parts if each is not None]
+    return kept[0] if len(kept) == 1 else of("Concat", *kept, axis=axis)
+
+
+def _part_of(of: StepBuilder, x: Value, axis: int, begin: int, end: int) -> Value | None:
+    return None if begin >= end else of("Slice", x, of.ints(begin), of.ints(end), of.ints(axis), of.ints(1))
+
+
+@rule("copy.default")
+def copy(of: StepBuilder, x: Value, source: Value, non_blocking: bool = False) -> Value:
+    """What is written over a tensor."""
+    source = of.cast(source, x.dtype)
+    return source if source.shape == x.shape else of("Expand", source, of.ints(*x.shape))
+
+
+@rule("index_select.default")
+def index_select(of: StepBuilder, x: Value, axis: int, indices: Value) -> Value:
+    """Elements along a dimension."""
+    axis = of.axis(axis, len(x.shape))
+    return of("Gather", x, of.in_range(indices, x.shape[axis]), axis=axis) if x.shape else x
+
+
+@rule("gather.default")
+def gather(of: StepBuilder, x: Value, axis: int, indices: Value, sparse_grad: bool = False) -> Value:
+    """An element for each index, along a dimension."""
+    if not x.shape or not indices.shape:
+        of.refuse("of tensors without dimensions")
+    axis = of.axis(axis, len(x.shape))
+    return of("GatherElements", x, of.in_range(indices, x.shape[axis]), axis=axis)
+
+
+@rule("index.Tensor", "_unsafe_index.Tensor")
+def index(of: StepBuilder, x: Value, indices: Sequence[Value | None]) -> Value:
+    """Elements by indices along some dimensions, which meet as operands do."""
+    used = [axis for axis, each in enumerate(indices) if each is not None]
+    given = [each for each in indices if each is not None]
+    if any(each.dtype in ("bool", "uint8") for each in given):
+        of.refuse("truth values")
+    if len(used) == 1:
+        return of("Gather", x, given[0], axis=used[0])
+    others = [axis for axis in range(len(x.shape)) if axis not in used]
+    places = stacked(of, given)
+    found = of("GatherND", of.transpose(x, (*used, *others)), places)
+    if used != list(range(used[0], used[-1] + 1)):
+        return found  # dimensions of indices that are apart stand first
+    count = len(places.shape) - 1
+    before = range(count, count + used[0])
+    return of.transpose(found, (*before, *range(count), *range(count + used[0], len(found.shape))))
+
+
+@rule("topk.default")
+def topk(of: StepBuilder, x: Value, k: Any, axis: int = -1, largest: bool = True, is_sorted: bool = True) -> Any:
+    """The greatest or smallest elements of a dimension, and where they are."""
+    if not x.shape or category(x.dtype) == 0:
+        of.refuse("of a number, or of truth values")
+    return of.several("TopK", 2, x, of.ints(k), axis=of.axis(axis, len(x.shape)), largest=int(largest), sorted=1)
+
+
+@rule("sort.default", "sort.stable")
+def sort(of: StepBuilder, x: Value, dim: int = -1, descending: bool = False, stable: bool | None = None) -> Any:
+    """A dimension in order, and where its elements were; equal ones stay as they stood."""
+    if not x.shape:
+        return x, of.constant(0, "int64")
+    extent = x.shape[of.axis(dim, len(x.shape))]
+    return topk(of, x, extent, dim, descending)
+
+
+@rule("bucketize.Tensor")
+def bucketize(of: StepBuilder, x: Value, bounds: Value, out_int32: bool = False, right: bool = False) -> Value:
+    """Between which bounds each element is; what is no number is after the last one."""
+    if is_open(bounds.shape) or bounds.shape == (0,):
+        of.refuse("no bounds, or how many is not known")
+    kind = promoted((x, bounds))
+    bounds = of.cast(bounds, kind)
+    element = of.cast(of.reshape(x, (*x.shape, 1)), kind)
+    after = of("Greater" if right else "GreaterOrEqual", bounds, element)
+    return of("ReduceSum", of.cast(of("Not", after), of.dtype), of.ints(len(x.shape)), keepdims=0)
+
+
+RULES.register_all(
+    {
+        "full_like.default": lambda of, x, value, **_: full(of, x.shape, value),
+        "zeros.default": lambda of, shape, **_: full(of, shape, 0),
+        "ones.default": lambda of, shape, **_: full(of, shape, 1),
+        "zeros_like.default": lambda of, x, **_: full(of, x.shape, 0),
+        "ones_like.default": lambda of, x, **_: full(of, x.shape, 1),
+        "scalar_tensor.default": lambda of, value, **_: of.operand(value, of.dtype),
+        "arange.default": lambda of, end, **_: arange(of, 0, end),
+        "arange.start": lambda of, start, end, **_: arange(of, start, end),
+        "permute.default permute_copy.default": lambda of, x, order: of.transpose(
+            x, [of.axis(each, len(x.shape)) for each in order]
+        ),
+        "t.default": lambda of, x: of.transpose(x, (1, 0)) if len(x.shape) == 2 else x,
+        "scatter.src scatter.value": lambda of, x, axis, indices, source: _scattered(
+            of, x, axis, indices, source, "none"
+        ),
+        "scatter_add.default": lambda of, x, axis, indices, source: _scattered(of, x, axis, indices, source, "add"),
+        "embedding.default": lambda of, weight, indices, padding=-1, by_frequency=False, sparse=False: of(
+            "Gather", weight, of.in_range(indices, weight.shape[0]), axis=0
+        ),
+    },
+    domain="aten",
+)

@@ -8,14 +8,14 @@ from typing import Any
 
 from opbuild.frontend.torch.registry import rule
 from opbuild.frontend.torch.rules.reduction import reduced
-from opbuild.frontend.torch.writing import Value, Writing
+from opbuild.frontend.torch.writing import StepBuilder, Value
 from opbuild.graph.extents import is_open
 from opbuild.graph.gradients.broadcasting import channel_means
 
 
 @rule("_native_batch_norm_legit_no_training.default")
 def batch_norm(
-    of: Writing,
+    of: StepBuilder,
     x: Value,
     weight: Value | None,
     bias: Value | None,
@@ -33,7 +33,7 @@ def batch_norm(
 
 @rule("_native_batch_norm_legit_functional.default")
 def batch_norm_of_batch(
-    of: Writing,
+    of: StepBuilder,
     x: Value,
     weight: Value | None,
     bias: Value | None,
@@ -68,7 +68,7 @@ def batch_norm_of_batch(
 
 @rule("native_layer_norm.default")
 def layer_norm(
-    of: Writing, x: Value, shape: Sequence[Any], weight: Value | None, bias: Value | None, epsilon: float
+    of: StepBuilder, x: Value, shape: Sequence[Any], weight: Value | None, bias: Value | None, epsilon: float
 ) -> tuple[Value | None, ...]:
     """Layer normalization of the last dimensions."""
     weight, bias = _affine(of, weight, bias, tuple(shape), x.dtype)
@@ -76,13 +76,13 @@ def layer_norm(
     if any(map(of.is_read, (1, 2))):
         if 0 in shape or x.dtype == "float64":
             of.refuse("statistics of nothing, or of float64")
-        return of.several("LayerNormalization", (x, weight, bias), 3, **attrs)
+        return of.several("LayerNormalization", 3, x, weight, bias, **attrs)
     return of("LayerNormalization", x, weight, bias, **attrs), None, None
 
 
 @rule("native_group_norm.default")
 def group_norm(
-    of: Writing,
+    of: StepBuilder,
     x: Value,
     weight: Value | None,
     bias: Value | None,
@@ -109,7 +109,7 @@ def group_norm(
 
 
 def _affine(
-    of: Writing, weight: Value | None, bias: Value | None, shape: tuple[Any, ...], dtype: str
+    of: StepBuilder, weight: Value | None, bias: Value | None, shape: tuple[Any, ...], dtype: str
 ) -> tuple[Value, Value]:
     """Return what is multiplied and added: ones and zeros where nothing is."""
     ones, zeros = (of.constant([number] * prod(shape), dtype) for number in (1, 0))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.frontend.torch.registry import rule
-from opbuild.frontend.torch.writing import Value, Writing
+from opbuild.frontend.torch.writing import StepBuilder, Value
 from opbuild.graph.types import Node
 
 _LSTM = 2
@@ -21,7 +21,7 @@ _BACK = (0, 2, 3, 1)
 
 @rule("mkldnn_rnn_layer.default")
 def lstm_layer(
-    of: Writing,
+    of: StepBuilder,
     x: Value,
     weight: Value,
     recurrence: Value,
@@ -42,7 +42,7 @@ def lstm_layer(
     """One direction of one layer of an LSTM: ``(steps, batch, inputs)`` to ``(steps, batch, size)``."""
     _require(of, mode, batch_sizes, layers, bidirectional, batch_first, train)
     inputs = _inputs(of, x, (weight, recurrence, bias, recurrent_bias), (hidden, cell), size)
-    results = of.several("LSTM", inputs, 3, **_attributes(size, reverse))
+    results = of.several("LSTM", 3, *inputs, **_attributes(size, reverse))
     shapes = ((*x.shape[:2], size), hidden.shape, cell.shape)
     workspace = of.constant(np.zeros(0, np.uint8)) if of.is_read(3) else None  # the backward pass needs none
     return *(of.reshape(each, shape) for each, shape in zip(results, shapes, strict=True)), workspace
@@ -50,7 +50,7 @@ def lstm_layer(
 
 @rule("mkldnn_rnn_layer_backward.default")
 def lstm_layer_backward(
-    of: Writing,
+    of: StepBuilder,
     x: Value,
     weight: Value,
     recurrence: Value,
@@ -105,13 +105,13 @@ def _needed(value: Value | None) -> Value:
     return value
 
 
-def _require(of: Writing, mode: int, batch_sizes: Sequence[int], layers: int, *flags: bool) -> None:
+def _require(of: StepBuilder, mode: int, batch_sizes: Sequence[int], layers: int, *flags: bool) -> None:
     if mode != _LSTM or batch_sizes or layers != 1 or any(flags):
         of.refuse("another layer than one direction of an LSTM")
 
 
 def _inputs(
-    of: Writing, x: Value, weights: Sequence[Value], states: Sequence[Value], size: int
+    of: StepBuilder, x: Value, weights: Sequence[Value], states: Sequence[Value], size: int
 ) -> tuple[Value | None, ...]:
     """Return what ONNX's operator reads."""
     w, r, *biases = (_reordered(of, each, size, _GATES, (1, *each.shape)) for each in weights)
@@ -123,7 +123,7 @@ def _attributes(size: int, reverse: bool) -> dict[str, Any]:
     return {"hidden_size": size, "direction": "reverse" if reverse else "forward"}
 
 
-def _reordered(of: Writing, value: Value, size: int, order: Sequence[int], shape: Sequence[int]) -> Value:
+def _reordered(of: StepBuilder, value: Value, size: int, order: Sequence[int], shape: Sequence[int]) -> Value:
     """Return what belongs to the gates in another order, and in a shape, to which a direction may be added."""
-    parts = of.several("Split", (value, of.ints(*(size,) * 4)), 4, axis=0)
+    parts = of.several("Split", 4, value, of.ints(*(size,) * 4), axis=0)
     return of.reshape(of("Concat", *(parts[gate] for gate in order), axis=0), shape)

@@ -1,16 +1,17 @@
-"""Operators that reduce dimensions."""
+"""Operators that reduce dimensions: sums, norms, variances, logical ones."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import inf, prod
 from typing import Any
 
-from opbuild.frontend.torch.promotion import category
-from opbuild.frontend.torch.registry import rule
-from opbuild.frontend.torch.writing import Value, Writing
+from opbuild.frontend.torch.registry import RULES, rule
+from opbuild.frontend.torch.writing import StepBuilder, Value, category
+from opbuild.graph.extents import is_open
 
 
-def reduced(of: Writing, op_type: str, x: Value, axes: Any, keep: bool) -> Value:
+def reduced(of: StepBuilder, op_type: str, x: Value, axes: Any, keep: bool) -> Value:
     """Write a reduction of some dimensions, of all if none are given."""
     if not x.shape:
         return x
@@ -19,8 +20,36 @@ def reduced(of: Writing, op_type: str, x: Value, axes: Any, keep: bool) -> Value
     return of(op_type, x, numbers, keepdims=int(keep))
 
 
+def _reduction(op_type: str) -> Callable[..., Value]:
+    """Return the rule of a reduction in the result's type, of all dimensions if none are given."""
+
+    def write(of: StepBuilder, x: Value, axes: Any = None, keep: bool = False, **_: Any) -> Value:
+        return reduced(of, op_type, of.cast(x, of.dtype), axes, keep)
+
+    return write
+
+
+def _running(op_type: str) -> Callable[..., Value]:
+    """Return the rule of what runs along a dimension."""
+
+    def write(of: StepBuilder, x: Value, axis: int, **_: Any) -> Value:
+        x = of.cast(x, of.dtype)
+        return of(op_type, x, of.constant(of.axis(axis, len(x.shape)), "int64")) if x.shape else x
+
+    return write
+
+
+def _logical(op_type: str) -> Callable[..., Value]:
+    """Return the rule of whether an element, or each one, is not zero."""
+
+    def write(of: StepBuilder, x: Value, axes: Any = None, keep: bool = False) -> Value:
+        return of.cast(reduced(of, op_type, of.cast(of.cast(x, "bool"), "uint8"), axes, keep), of.dtype)
+
+    return write
+
+
 @rule("mean.dim")
-def mean(of: Writing, x: Value, axes: Sequence[int] | None = None, keep: bool = False, **_: Any) -> Value:
+def mean(of: StepBuilder, x: Value, axes: Sequence[int] | None = None, keep: bool = False, **_: Any) -> Value:
     """The mean of some dimensions; that of images is what torch writes for pooling to one element."""
     x, rank = of.cast(x, of.dtype), len(x.shape)
     if rank in (4, 5) and {of.axis(each, rank) for each in axes or ()} == {*range(2, rank)}:
@@ -29,39 +58,8 @@ def mean(of: Writing, x: Value, axes: Sequence[int] | None = None, keep: bool = 
     return reduced(of, "ReduceMean", x, axes, keep)
 
 
-@rule("mean.default")
-def mean_of_all(of: Writing, x: Value, **_: Any) -> Value:
-    """The mean of all elements."""
-    return reduced(of, "ReduceMean", of.cast(x, of.dtype), None, False)
-
-
-@rule("sum.dim_IntList")
-def sum_(of: Writing, x: Value, axes: Sequence[int] | None = None, keep: bool = False, **_: Any) -> Value:
-    """The sum of some dimensions."""
-    return reduced(of, "ReduceSum", of.cast(x, of.dtype), axes, keep)
-
-
-@rule("sum.default")
-def sum_of_all(of: Writing, x: Value, **_: Any) -> Value:
-    """The sum of all elements."""
-    return reduced(of, "ReduceSum", of.cast(x, of.dtype), None, False)
-
-
-@rule("amax.default", "amin.default")
-def extreme(of: Writing, x: Value, axes: Sequence[int] = (), keep: bool = False) -> Value:
-    """The greatest or smallest element of some dimensions."""
-    return reduced(of, "ReduceMax" if "amax" in of.step.target else "ReduceMin", x, axes, keep)
-
-
-@rule("any.dim", "any.dims")
-def any_(of: Writing, x: Value, axes: Any = None, keep: bool = False) -> Value:
-    """Whether an element of some dimensions is not zero."""
-    found = reduced(of, "ReduceMax", of.cast(of.cast(x, "bool"), "uint8"), axes, keep)
-    return of.cast(found, "bool")
-
-
 @rule("_softmax.default", "_safe_softmax.default")
-def softmax(of: Writing, x: Value, axis: int, half_to_float: Any = False) -> Value:
+def softmax(of: StepBuilder, x: Value, axis: int, half_to_float: Any = False) -> Value:
     """Softmax along a dimension; the safe one is zero where all is hidden."""
     if not x.shape:
         of.refuse("of a tensor without dimensions")
@@ -71,7 +69,7 @@ def softmax(of: Writing, x: Value, axis: int, half_to_float: Any = False) -> Val
 
 
 @rule("_log_softmax.default")
-def log_softmax(of: Writing, x: Value, axis: int, half_to_float: bool = False) -> Value:
+def log_softmax(of: StepBuilder, x: Value, axis: int, half_to_float: bool = False) -> Value:
     """The logarithm of softmax along a dimension."""
     if not x.shape:
         of.refuse("of a tensor without dimensions")
@@ -79,7 +77,7 @@ def log_softmax(of: Writing, x: Value, axis: int, half_to_float: bool = False) -
 
 
 @rule("argmax.default", "argmin.default")
-def arg_extreme(of: Writing, x: Value, axis: int | None = None, keep: bool = False) -> Value:
+def arg_extreme(of: StepBuilder, x: Value, axis: int | None = None, keep: bool = False) -> Value:
     """The place of the greatest or smallest element, the first one."""
     if category(x.dtype) == 0:
         of.refuse("of truth values")
@@ -90,8 +88,74 @@ def arg_extreme(of: Writing, x: Value, axis: int | None = None, keep: bool = Fal
     return of(op_type, x, axis=of.axis(axis, len(x.shape)), keepdims=int(keep))
 
 
-@rule("cumsum.default")
-def cumsum(of: Writing, x: Value, axis: int, **_: Any) -> Value:
-    """Running sums."""
+@rule("linalg_vector_norm.default")
+def vector_norm(
+    of: StepBuilder, x: Value, order: Any = 2, axes: Any = None, keep: bool = False, dtype: Any = None
+) -> Value:
+    """The norm of some dimensions."""
     x = of.cast(x, of.dtype)
-    return of("CumSum", x, of.constant(of.axis(axis, len(x.shape)), "int64")) if x.shape else x
+    if not x.shape:
+        if order == 0:
+            return of.cast(of("Not", of("Equal", x, of.constant(0, x.dtype))), x.dtype)
+        return of("Abs", x)
+    plain = {1: "ReduceL1", 2: "ReduceL2"}.get(order)
+    if plain:
+        return reduced(of, plain, x, axes, keep)
+    size = of("Abs", x)
+    if order in (inf, -inf):
+        return reduced(of, "ReduceMax" if order > 0 else "ReduceMin", size, axes, keep)
+    if order == 0:
+        differs = of("Not", of("Equal", x, of.constant(0, x.dtype)))
+        return reduced(of, "ReduceSum", of.cast(differs, x.dtype), axes, keep)
+    total = reduced(of, "ReduceSum", of("Pow", size, of.constant(order, x.dtype)), axes, keep)
+    return of("Pow", total, of.constant(1 / order, x.dtype))
+
+
+@rule("var_mean.correction")
+def var_mean(
+    of: StepBuilder, x: Value, axes: Any = None, correction: Any = None, keepdim: bool = False
+) -> tuple[Value, Value]:
+    """The variance and the mean of some dimensions."""
+    rank = len(x.shape)
+    listed = sorted({of.axis(each, rank) for each in axes or range(rank)})
+    count = prod(x.shape[axis] for axis in listed) if rank else 1
+    if is_open([count]):
+        of.refuse("of how many is not known")
+    middle = reduced(of, "ReduceMean", x, listed, keep=True)
+    distance = of("Sub", x, middle)
+    total = reduced(of, "ReduceSum", of("Mul", distance, distance), listed, keep=keepdim)
+    divisor = max(0, count - (1 if correction is None else correction)) if count else 0
+    kept = tuple(extent for axis, extent in enumerate(x.shape) if axis not in listed)
+    mean = middle if keepdim else of.reshape(middle, kept)
+    return of("Div", total, of.constant(divisor, x.dtype)), mean
+
+
+@rule("max.dim", "min.dim")
+def extreme_and_place(of: StepBuilder, x: Value, axis: int, keep: bool = False) -> tuple[Value, Value]:
+    """The greatest or smallest element of a dimension, and where the first one is."""
+    if category(x.dtype) == 0:
+        of.refuse("of truth values")
+    kind, place = ("ReduceMax", "ArgMax") if ".max." in of.step.target else ("ReduceMin", "ArgMin")
+    if not x.shape:
+        return x, of.constant(0, "int64")
+    where = of(place, x, axis=of.axis(axis, len(x.shape)), keepdims=int(keep))
+    return reduced(of, kind, x, axis, keep), where
+
+
+RULES.register_all(
+    {
+        "mean.default": _reduction("ReduceMean"),
+        "sum.default sum.dim_IntList": _reduction("ReduceSum"),
+        "prod.default prod.dim_int": _reduction("ReduceProd"),
+        "amax.default max.default": _reduction("ReduceMax"),
+        "amin.default min.default": _reduction("ReduceMin"),
+        "cumsum.default": _running("CumSum"),
+        "cumprod.default": _running("CumProd"),
+        "any.default any.dim any.dims": _logical("ReduceMax"),
+        "all.default all.dim all.dims": _logical("ReduceMin"),
+        "var.correction": lambda of, x, axes=None, correction=None, keepdim=False: var_mean(
+            of, x, axes, correction, keepdim
+        )[0],
+    },
+    domain="aten",
+)

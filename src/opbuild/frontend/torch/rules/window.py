@@ -1,4 +1,4 @@
-"""Convolutions and pooling."""
+"""Convolutions, pooling, and images in other sizes: interpolation, sampling, pads."""
 
 from __future__ import annotations
 
@@ -6,11 +6,163 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from opbuild.frontend.torch.promotion import category
-from opbuild.frontend.torch.registry import rule
-from opbuild.frontend.torch.rules.resizing import pooled
-from opbuild.frontend.torch.writing import Value, Writing
+import numpy as np
+
+from opbuild.frontend.torch.registry import RULES, rule
+from opbuild.frontend.torch.rules.movement import slice_
+from opbuild.frontend.torch.writing import StepBuilder, Value, category
 from opbuild.graph.extents import is_open
+from opbuild.graph.resampling import places_of
+from opbuild.graph.types import Array, Node
+
+_MOST_WINDOWS = 32
+"""Windows of a dimension that are written one by one."""
+
+
+def _nearest(of: StepBuilder, x: Value, sizes: Any, factors: Sequence[float | None]) -> Value:
+    space, wanted = x.shape[2:], _extents(x, sizes, factors)
+    if is_open((*space, *wanted)):
+        if not factors or any(factor is None or factor != int(factor) for factor in factors):
+            of.refuse("sizes that are open, by a factor that is not whole")
+        return _resized(of, x, sizes, factors, "nearest", "asymmetric", nearest_mode="floor")
+    axes = list(zip(space, wanted, factors or (None,) * len(space), strict=True))
+    by_factors = bool(factors) and all(factors)
+    picked = [_picked(*axis, is_image=len(space) == 2) for axis in axes]
+    if all(map(np.array_equal, picked, (_picked_by_onnx(*axis, by_factors) for axis in axes))):
+        return _resized(of, x, sizes, factors, "nearest", "asymmetric", nearest_mode="floor")
+    for axis, places in enumerate(picked, 2):
+        x = of("Gather", x, of.constant(places, "int64"), axis=axis)
+    return x
+
+
+def _picked(extent: int, wanted: int, factor: float | None, *, is_image: bool) -> Array:
+    """Return the elements that torch picks: it multiplies by what a factor is one over, in float32.
+
+    Of images it picks all, or each twice, where that gives as many, whatever the factor.
+    """
+    if is_image and wanted in (extent, 2 * extent):
+        return np.arange(wanted) * extent // wanted
+    step = np.float32(1 / factor) if factor else np.float32(extent) / np.float32(wanted)
+    return np.asarray(np.minimum(np.floor(np.arange(wanted, dtype=np.float32) * step), extent - 1))
+
+
+def _picked_by_onnx(extent: int, wanted: int, factor: float | None, by_factors: bool) -> Array:
+    """Return the elements that a Resize picks, given factors or sizes."""
+    ratio = float(np.float32(factor)).as_integer_ratio() if by_factors and factor else (wanted, extent)
+    return places_of(("nearest", "asymmetric", "floor", 0.0, False, False), extent, wanted, *ratio)[:, 0]
+
+
+def _smooth(of: StepBuilder, x: Value, sizes: Any, corners: bool, factors: Sequence[float | None]) -> Value:
+    mode = "linear" if "bilinear" in of.step.target else "cubic"
+    if corners:  # the size of the result counts, which a factor gives rounded down
+        return _resized(of, x, _extents(x, sizes, factors), (), mode, "align_corners", cubic_coeff_a=-0.75)
+    wanted = _extents(x, sizes, factors)
+    if mode == "linear" and factors and not is_open((*x.shape, *wanted)):  # what keeps its extent stays as it is
+        factors = [1.0 if own == new else each for own, new, each in zip(x.shape[2:], wanted, factors, strict=True)]
+    return _resized(of, x, sizes, factors, mode, "half_pixel", cubic_coeff_a=-0.75)
+
+
+def _extents(x: Value, sizes: Any, factors: Sequence[float | None]) -> Sequence[Any]:
+    """Return the extents of a result, which a factor gives rounded down."""
+    return sizes or [int(extent * factor) for extent, factor in zip(x.shape[2:], factors, strict=True) if factor]
+
+
+def _resized(
+    of: StepBuilder, x: Value, sizes: Any, factors: Sequence[float | None], mode: str, transform: str, **attrs: Any
+) -> Value:
+    attrs |= {"mode": mode, "coordinate_transformation_mode": transform}
+    if factors and all(factors):
+        scales = of.constant([1.0, 1.0, *factors], "float32")
+        found = of("Resize", x, None, scales, **attrs)
+        if not sizes or found.shape[2:] == tuple(sizes):
+            return found
+        of.refuse("a factor beside another size")
+    return of("Resize", x, None, None, of.ints(*x.shape[:2], *sizes), **attrs)
+
+
+def _grid_attributes(mode: int, padding: int, corners: bool) -> dict[str, Any]:
+    return {
+        "mode": ("linear", "nearest", "cubic")[mode],
+        "padding_mode": ("zeros", "border", "reflection")[padding],
+        "align_corners": int(corners),
+    }
+
+
+@rule("grid_sampler_2d_backward.default", "grid_sampler_3d_backward.default")
+def grid_sampler_backward(
+    of: StepBuilder, dy: Value, x: Value, grid: Value, mode: int, padding: int, corners: bool, wanted: Sequence[bool]
+) -> tuple[Value | None, ...]:
+    """The gradients of the elements, and of the grid."""
+    from opbuild.graph.gradients.registry import Call
+    from opbuild.graph.gradients.rules.sampling import grid_sample
+
+    if is_open((*x.shape, *grid.shape)):
+        of.refuse("sizes that are open")
+    node = Node("GridSample", (x.name, grid.name), ("",), _grid_attributes(mode, padding, corners), of.name)
+    found = grid_sample(Call(of, node, (x, grid), (None,), (dy,), tuple(wanted)))
+    return (*found, None)[:2]
+
+
+@rule("reflection_pad1d.default", "reflection_pad2d.default", "reflection_pad3d.default")
+@rule("replication_pad1d.default", "replication_pad2d.default", "replication_pad3d.default")
+def pad(of: StepBuilder, x: Value, pads: Sequence[Any]) -> Value:
+    """Elements around that mirror the inner ones, or are those of the border; a negative number takes some away."""
+    if is_open(pads):
+        of.refuse("pads that are open")
+    begins, ends = _sides(x, pads)
+    sides = [max(each, 0) for each in (*begins, *ends)]
+    x = of("Pad", x, of.ints(*sides), mode=_repetition(of)) if any(sides) else x
+    for axis, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+        if begin < 0 or end < 0:
+            x = slice_(of, x, axis, max(-begin, 0), x.shape[axis] + min(end, 0))
+    return x
+
+
+def _sides(x: Value, pads: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return how much is added before and behind each dimension; torch counts from the last one."""
+    rank, count = len(x.shape), len(pads) // 2
+    first, second = (
+        (0,) * (rank - count) + tuple(pads[2 * axis + side] for axis in reversed(range(count))) for side in (0, 1)
+    )
+    return first, second
+
+
+def _repetition(of: StepBuilder) -> str:
+    return "reflect" if "reflection" in of.step.target else "edge"
+
+
+@rule("reflection_pad1d_backward.default", "reflection_pad2d_backward.default", "reflection_pad3d_backward.default")
+@rule("replication_pad1d_backward.default", "replication_pad2d_backward.default", "replication_pad3d_backward.default")
+def pad_backward(of: StepBuilder, dy: Value, x: Value, pads: Sequence[Any]) -> Value | None:
+    """What elements and those that repeat them get."""
+    from opbuild.graph.gradients.registry import Call
+    from opbuild.graph.gradients.rules.movement import pad
+
+    if is_open((*x.shape, *pads)):
+        of.refuse("sizes that are open")
+    begins, ends = _sides(x, pads)
+    cut = [max(-each, 0) for each in (*begins, *ends)]
+    dy = of("Pad", dy, of.ints(*cut)) if any(cut) else dy  # what was taken away behind the padding got nothing
+    inputs = x, of.ints(*(max(each, 0) for each in (*begins, *ends)))
+    node = Node("Pad", tuple(each.name for each in inputs), ("",), {"mode": _repetition(of)}, of.name)
+    return pad(Call(of, node, inputs, (None,), (dy,), (True, False)))[0]
+
+
+def pooled(of: StepBuilder, op_type: str, x: Value, sizes: Sequence[Any]) -> Value:
+    """Write the reduction of as many windows as are asked for, dimension by dimension."""
+    first = len(x.shape) - len(sizes)
+    if is_open((*x.shape[first:], *sizes)) or any(size > _MOST_WINDOWS for size in sizes) or 0 in sizes:
+        of.refuse("many windows of several sizes, or sizes that are open")
+    for axis, size in enumerate(sizes, first):
+        extent = x.shape[axis]
+        if size == extent:
+            continue
+        windows = [(place * extent // size, -(-(place + 1) * extent // size)) for place in range(size)]
+        at, step = of.ints(axis), of.ints(1)
+        parts = [of("Slice", x, of.ints(begin), of.ints(end), at, step) for begin, end in windows]
+        reduced = [of(op_type, part, at, keepdims=1) for part in parts]
+        x = reduced[0] if len(reduced) == 1 else of("Concat", *reduced, axis=axis)
+    return x
 
 
 def spread(values: Any, count: int) -> tuple[int, ...]:
@@ -21,7 +173,7 @@ def spread(values: Any, count: int) -> tuple[int, ...]:
 
 @rule("convolution.default")
 def convolution(
-    of: Writing,
+    of: StepBuilder,
     x: Value,
     weight: Value,
     bias: Value | None,
@@ -55,7 +207,7 @@ def convolution(
 
 @rule("max_pool2d_with_indices.default", "max_pool3d_with_indices.default")
 def max_pool(
-    of: Writing, x: Value, kernel: Any, strides: Any = (), padding: Any = 0, dilations: Any = 1, ceil: bool = False
+    of: StepBuilder, x: Value, kernel: Any, strides: Any = (), padding: Any = 0, dilations: Any = 1, ceil: bool = False
 ) -> tuple[Value, Value | None]:
     """The greatest element of each window, and where it stands in its image if that is asked for."""
     count = 3 if "3d" in of.step.target else 2
@@ -73,7 +225,7 @@ def max_pool(
     }
     if not of.is_read(1):
         return of("MaxPool", x, **attrs), None
-    found, places = of.several("MaxPool", (x,), 2, **attrs)
+    found, places = of.several("MaxPool", 2, x, **attrs)
     size = prod(x.shape[2:])
     if is_open([size]):
         of.refuse("where elements stand in images of open sizes")
@@ -82,7 +234,7 @@ def max_pool(
 
 @rule("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default")
 def avg_pool(
-    of: Writing,
+    of: StepBuilder,
     x: Value,
     kernel: Any,
     strides: Any = (),
@@ -110,7 +262,7 @@ def avg_pool(
 
 
 @rule("_adaptive_avg_pool2d.default", "adaptive_avg_pool1d.default", "_adaptive_avg_pool3d.default")
-def adaptive_avg_pool(of: Writing, x: Value, sizes: Sequence[Any]) -> Value:
+def adaptive_avg_pool(of: StepBuilder, x: Value, sizes: Sequence[Any]) -> Value:
     """Means of as many windows as are asked for."""
     space = x.shape[-len(sizes) :]
     if len(x.shape) != len(sizes) + 2 or any(s == 0 or e % s for e, s in zip(space, sizes, strict=True)):
@@ -119,3 +271,28 @@ def adaptive_avg_pool(of: Writing, x: Value, sizes: Sequence[Any]) -> Value:
         return of("GlobalAveragePool", x)
     kernel = tuple(e // s for e, s in zip(space, sizes, strict=True))
     return of("AveragePool", x, kernel_shape=kernel, strides=kernel)
+
+
+RULES.register_all(
+    {
+        "upsample_nearest1d.default upsample_nearest2d.default upsample_nearest3d.default": (
+            lambda of, x, sizes, *factors: _nearest(of, x, sizes, factors)
+        ),
+        "upsample_nearest1d.vec upsample_nearest2d.vec upsample_nearest3d.vec": (
+            lambda of, x, sizes, factors: _nearest(of, x, sizes, factors or ())
+        ),
+        "upsample_bilinear2d.default upsample_bicubic2d.default": (
+            lambda of, x, sizes, corners, *factors: _smooth(of, x, sizes, corners, factors)
+        ),
+        "upsample_bilinear2d.vec upsample_bicubic2d.vec": (
+            lambda of, x, sizes, corners, factors: _smooth(of, x, sizes, corners, factors or ())
+        ),
+        "grid_sampler_2d.default grid_sampler_3d.default": lambda of, x, grid, mode, padding, corners: of(
+            "GridSample", x, grid, **_grid_attributes(mode, padding, corners)
+        ),
+        "adaptive_max_pool2d.default adaptive_max_pool3d.default": (
+            lambda of, x, sizes: (pooled(of, "ReduceMax", x, sizes), None)  # where elements stand is not computed
+        ),
+    },
+    domain="aten",
+)

@@ -9,9 +9,9 @@ import numpy as np
 
 from opbuild.dtypes import is_float, numpy_dtype
 from opbuild.graph.gradients.broadcasting import filled, is_empty, summed_to, total
-from opbuild.graph.gradients.registry import CONSTANT, Call, gradient
+from opbuild.graph.gradients.registry import CONSTANT, RULES, Call, gradient
 from opbuild.graph.gradients.terms import FORMULAS, Term
-from opbuild.graph.writing import Value, Writing
+from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.operations.derivatives import CONSTANT as STEPS
 from opbuild.operations.derivatives import DERIVATIVES
 from opbuild.operations.table import OPERATIONS, of_onnx
@@ -85,44 +85,12 @@ def clip(call: Call) -> Parts:
     return _parts(call, "clip", (x, *bounds))
 
 
-@gradient("Cast", "CastLike")
-def cast(call: Call) -> Parts:
-    """Take a gradient back to the type of what was converted; nothing flows through other types than floats."""
-    x = call.input(0)
-    return (call.of.cast(call.gradient(), x.dtype),) if is_float(x.dtype) else ()
-
-
-@gradient("Identity")
-def identity(call: Call) -> Parts:
-    """Pass a gradient on, but for a mark that says to stop it."""
-    return () if call.flag("stop_gradient") else (call.gradient(),)
-
-
-@gradient("Dropout")
-def dropout(call: Call) -> Parts:
-    """Pass a gradient on: nothing is dropped, or the network could not have been typed."""
-    return (call.gradient(),)
-
-
 @gradient("Swish")
 def swish(call: Call) -> Parts:
     """Differentiate ``x * sigmoid(alpha * x)``."""
     x, alpha = Term(call.of, call.input(0)), call.number("alpha", 1.0)
     gate = FORMULAS.sigmoid(x * alpha)
     return ((Term(call.of, call.gradient()) * (gate * (1.0 + (x * alpha) * (1.0 - gate)))).value,)
-
-
-@gradient("Trilu")
-def triangle(call: Call) -> Parts:
-    """Keep the triangle that was kept."""
-    return (call.of("Trilu", call.gradient(), call.optional(1), **call.node.attrs),)
-
-
-@gradient("CumSum")
-def running_sum(call: Call) -> Parts:
-    """Add up from the other end."""
-    attrs = {"exclusive": int(call.flag("exclusive")), "reverse": int(not call.flag("reverse"))}
-    return (call.of("CumSum", call.gradient(), call.input(1), **attrs),)
 
 
 @gradient("CumProd")
@@ -146,7 +114,7 @@ def running_product(call: Call) -> Parts:
     return (of("Mul", before, flow),)
 
 
-def _moved(of: Writing, x: Value, axis: int, distance: int, back: bool) -> Value:
+def _moved(of: GraphBuilder, x: Value, axis: int, distance: int, back: bool) -> Value:
     """Return what stands so many places behind each element, or before it; 0 where nothing does."""
     amounts = [0] * (2 * len(x.shape))
     amounts[axis], amounts[axis + len(x.shape)] = (distance, -distance) if back else (-distance, distance)
@@ -173,7 +141,26 @@ def dequantized(call: Call) -> Parts:
     return None, total(of, of.reshape(part, shape), (axis + 1,))
 
 
-@gradient("Expand")
-def expand(call: Call) -> Parts:
-    """Sum what was broadcast."""
-    return (summed_to(call.of, call.gradient(), call.input(0).shape),)
+def _in_type_of(call: Call, x: Value) -> Parts:
+    """Take a gradient back to the type of what was converted; nothing flows through other types than floats."""
+    return (call.of.cast(call.gradient(), x.dtype),) if is_float(x.dtype) else ()
+
+
+RULES.register_all(
+    {
+        "Cast CastLike": lambda call: _in_type_of(call, call.input(0)),
+        "Identity": lambda call: () if call.flag("stop_gradient") else (call.gradient(),),
+        "Dropout": lambda call: (call.gradient(),),  # nothing is dropped, or the network could not have been typed
+        "Trilu": lambda call: (call.of("Trilu", call.gradient(), call.optional(1), **call.node.attrs),),
+        "CumSum": lambda call: (  # from the other end
+            call.of(
+                "CumSum",
+                call.gradient(),
+                call.input(1),
+                exclusive=int(call.flag("exclusive")),
+                reverse=int(not call.flag("reverse")),
+            ),
+        ),
+        "Expand": lambda call: (summed_to(call.of, call.gradient(), call.input(0).shape),),
+    }
+)

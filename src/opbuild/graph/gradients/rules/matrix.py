@@ -1,4 +1,4 @@
-"""Gradients of products of matrices."""
+"""Gradients of products of matrices, and of what ranks exchange."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from math import prod
 
 from opbuild.graph.gradients.broadcasting import filled, is_empty, summed_to
 from opbuild.graph.gradients.registry import Call, gradient
-from opbuild.graph.writing import Value, Writing
+from opbuild.graph.graph_builder import GraphBuilder, Value
+from opbuild.graph.types import COLLECTIVES
 
 
-def turned(of: Writing, x: Value) -> Value:
+def turned(of: GraphBuilder, x: Value) -> Value:
     """Return matrices with rows and columns exchanged."""
     rank = len(x.shape)
     return of.transpose(x, (*range(rank - 2), rank - 1, rank - 2))
@@ -66,5 +67,17 @@ def gemm(call: Call) -> Sequence[Value | None]:
     return parts
 
 
-def _times(of: Writing, x: Value, factor: float) -> Value:
+def _times(of: GraphBuilder, x: Value, factor: float) -> Value:
     return x if factor == 1.0 else of("Mul", x, of.constant(factor, x.dtype))
+
+
+@gradient("AllReduce", "AllGather", "ReduceScatter", domain=COLLECTIVES)
+def together(call: Call) -> Sequence[Value | None]:
+    """Give each rank what all ranks' results get for its elements: the same operator, gathered and scattered turned."""
+    op_type, attrs = call.node.op_type, {**call.node.attrs, "reduction": "sum"}
+    if op_type != "AllGather" and call.node.attrs.get("reduction") != "sum":
+        call.refuse(f"its reduction is {call.node.attrs.get('reduction')}, not sum")
+    if op_type == "ReduceScatter":
+        del attrs["reduction"]
+    back = {"AllGather": "ReduceScatter", "ReduceScatter": "AllGather"}.get(op_type, op_type)
+    return (call.of(back, call.gradient(), domain=COLLECTIVES, **attrs),)

@@ -8,23 +8,11 @@ from math import prod
 import numpy as np
 
 from opbuild.graph.gradients.broadcasting import cut, filled, is_empty, summed_to, total
-from opbuild.graph.gradients.registry import Call, gradient
+from opbuild.graph.gradients.registry import RULES, Call, gradient
+from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.types import Array
-from opbuild.graph.writing import Value, Writing
 
 Parts = Sequence[Value | None]
-
-
-@gradient("Reshape", "Flatten", "Squeeze", "Unsqueeze")
-def reshape(call: Call) -> Parts:
-    """Take the shape back."""
-    return (call.of.reshape(call.gradient(), call.input(0).shape),)
-
-
-@gradient("BitCast")
-def same_bits(call: Call) -> Parts:
-    """Pass a gradient on where the type stays; bits of another type have no slope."""
-    return (call.gradient(),) if call.output().dtype == call.input(0).dtype else ()
 
 
 @gradient("Transpose")
@@ -91,7 +79,7 @@ def _cuts(call: Call) -> list[tuple[int, int, int]]:
     return found
 
 
-def spaced(of: Writing, x: Value, gaps: Sequence[int]) -> Value:
+def spaced(of: GraphBuilder, x: Value, gaps: Sequence[int]) -> Value:
     """Return a tensor with zeros between its elements, as many as each axis's step leaves out."""
     for axis, gap in enumerate(gaps):
         count = x.shape[axis]
@@ -134,7 +122,7 @@ def _of_number(call: Call, amounts: Sequence[int]) -> Value:
     return of.reshape(total(of, of("Mul", call.gradient(), inside), range(len(x.shape))), number.shape)
 
 
-def _folded(of: Writing, x: Value, axis: int, start: int, end: int, mode: str) -> Value:
+def _folded(of: GraphBuilder, x: Value, axis: int, start: int, end: int, mode: str) -> Value:
     """Return what lies from ``start`` on, below ``end``, and in it what lies outside and repeats it.
 
     The padding is taken in pieces that repeat neighbours in one order, as numpy pads: the gradient of each lies where
@@ -195,8 +183,12 @@ def to_space(call: Call) -> Parts:
     return (call.of.reshape(call.of.transpose(folded, order), x.shape),)
 
 
-@gradient("SpaceToDepth")
-def to_depth(call: Call) -> Parts:
-    """Move channels back into blocks of positions."""
-    size = int(call.node.attrs["blocksize"])
-    return (call.of("DepthToSpace", call.gradient(), blocksize=size, mode="DCR"),)
+RULES.register_all(
+    {
+        "Reshape Flatten Squeeze Unsqueeze": lambda call: (call.of.reshape(call.gradient(), call.input(0).shape),),
+        "BitCast": lambda call: (call.gradient(),) if call.output().dtype == call.input(0).dtype else (),
+        "SpaceToDepth": lambda call: (
+            call.of("DepthToSpace", call.gradient(), blocksize=int(call.node.attrs["blocksize"]), mode="DCR"),
+        ),
+    }
+)

@@ -2,31 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from opbuild.graph.gradients.broadcasting import expanded, filled, is_empty
-from opbuild.graph.gradients.registry import Call, gradient
-from opbuild.graph.gradients.scattering import elements_sum, index_sum
-from opbuild.graph.writing import Value
+from opbuild.graph.gradients.registry import RULES, Call, gradient
+from opbuild.graph.graph_builder import GraphBuilder, Value
+
+
+def index_sum(of: GraphBuilder, dy: Value, indices: Value, shape: Sequence[int], axis: int) -> Value:
+    """Return the gradient of what ``Gather`` took slices of ``axis`` from.
+
+    Args:
+        of: Writes the operators.
+        dy: The gradient of the slices: the axis is replaced by those of the indices.
+        indices: Which slices, of any shape; negative ones count from the end.
+        shape: The shape of what they were taken from.
+        axis: The axis, from 0.
+    """
+    if is_empty(dy):
+        return filled(of, 0.0, dy.dtype, shape)
+    before, after, count = prod(shape[:axis]), prod(shape[axis + 1 :]), prod(indices.shape)
+    parts = of.transpose(of.reshape(dy, (before, count, after)), (1, 0, 2))
+    parts = of.reshape(parts, (count, before * after))
+    places = of.reshape(of.cast(indices, "int64"), (count, 1))
+    zeros = filled(of, 0.0, dy.dtype, (shape[axis], before * after))
+    found = of("ScatterND", zeros, places, parts, reduction="add")
+    found = of.transpose(of.reshape(found, (shape[axis], before, after)), (1, 0, 2))
+    return of.reshape(found, shape)
+
+
+def elements_sum(of: GraphBuilder, dy: Value, indices: Value, shape: Sequence[int], axis: int) -> Value:
+    """Return the gradient of what ``GatherElements`` took elements of ``shape`` from along ``axis``."""
+    zeros = filled(of, 0.0, dy.dtype, shape)
+    if is_empty(dy):
+        return zeros
+    return of("ScatterElements", zeros, of.cast(indices, "int64"), dy, axis=axis, reduction="add")
+
+
+def embedding_weight(of: GraphBuilder, dy: Value, indices: Value, rows: int, padding_idx: int | None = None) -> Value:
+    """Return the gradient of an embedding's table, (rows, width); the row ``padding_idx`` gets none."""
+    width = dy.shape[-1]
+    if padding_idx is not None and padding_idx >= 0:
+        kept = of("Equal", indices, of.constant(padding_idx, indices.dtype))
+        kept = of.reshape(kept, (*indices.shape, 1))
+        dy = of("Where", kept, of.constant(0.0, dy.dtype), dy)
+    return index_sum(of, dy, indices, (rows, width), 0)
+
 
 Parts = Sequence[Value | None]
 
 
-@gradient("Gather")
-def gather(call: Call) -> Parts:
-    """Add each slice's part to where the slice was taken from."""
-    shape = call.input(0).shape
-    return (index_sum(call.of, call.gradient(), call.input(1), shape, call.axis(0, len(shape))),)
+def _taken_along(back: Callable[..., Value]) -> Callable[[Call], Parts]:
+    """Return the rule that adds each part to where it was taken from along an axis."""
+
+    def rule(call: Call) -> Parts:
+        shape = call.input(0).shape
+        return (back(call.of, call.gradient(), call.input(1), shape, call.axis(0, len(shape))),)
+
+    return rule
 
 
-@gradient("GatherElements")
-def gather_elements(call: Call) -> Parts:
-    """Add each element's part to where it was taken from."""
-    shape = call.input(0).shape
-    return (elements_sum(call.of, call.gradient(), call.input(1), shape, call.axis(0, len(shape))),)
+RULES.register_all({"Gather": _taken_along(index_sum), "GatherElements": _taken_along(elements_sum)})
 
 
 @gradient("GatherND")
@@ -49,7 +89,7 @@ def greatest_elements(call: Call) -> Parts:
     shape = call.input(0).shape
     places = call.outputs[1]
     if places is None:
-        places = call.of.several("TopK", (call.input(0), call.input(1)), 2, **call.node.attrs)[1]
+        places = call.of.several("TopK", 2, call.input(0), call.input(1), **call.node.attrs)[1]
     return (elements_sum(call.of, call.gradient(), places, shape, call.axis(-1, len(shape))),)
 
 
@@ -78,7 +118,7 @@ def scatter(call: Call) -> Parts:
 
 def _scattered(call: Call, data: Value, updates: Value, how: str = "none") -> Value:
     """Return other data with other updates at the same places."""
-    attrs = {"axis": call.axis(0, len(data.shape))} if call.node.op_type == "ScatterElements" else {}
+    attrs: dict[str, Any] = {"axis": call.axis(0, len(data.shape))} if call.node.op_type == "ScatterElements" else {}
     return call.of(call.node.op_type, data, call.input(1), updates, reduction=how, **attrs)
 
 

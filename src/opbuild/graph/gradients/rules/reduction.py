@@ -9,9 +9,19 @@ from collections.abc import Sequence
 from math import prod
 
 from opbuild.graph.gradients.broadcasting import expanded, is_empty, total
-from opbuild.graph.gradients.registry import Call, gradient
-from opbuild.graph.gradients.softmax import log_softmax_data, softmax_data
-from opbuild.graph.writing import Value
+from opbuild.graph.gradients.registry import RULES, Call, gradient
+from opbuild.graph.graph_builder import GraphBuilder, Value
+
+
+def softmax_data(of: GraphBuilder, dy: Value, y: Value, axis: int) -> Value:
+    """Return the gradient of a softmax's data: ``y * (dy - sum(y * dy))``."""
+    weighted = of("Mul", y, dy)
+    return of("Sub", weighted, of("Mul", y, total(of, weighted, (axis,), keepdims=True)))
+
+
+def log_softmax_data(of: GraphBuilder, dy: Value, y: Value, axis: int) -> Value:
+    """Return the gradient of a log-softmax's data: ``dy - exp(y) * sum(dy)``."""
+    return of("Sub", dy, of("Mul", of("Exp", y), total(of, dy, (axis,), keepdims=True)))
 
 
 def _axes(call: Call) -> tuple[int, ...]:
@@ -30,12 +40,6 @@ def _kept(call: Call, value: Value, axes: Sequence[int]) -> Value:
 
 def _spread(call: Call, axes: Sequence[int]) -> Value:
     return expanded(call.of, _kept(call, call.gradient(), axes), call.input(0).shape)
-
-
-@gradient("ReduceSum")
-def reduced_sum(call: Call) -> Sequence[Value | None]:
-    """Give each element what its sum gets."""
-    return (_spread(call, _axes(call)),)
 
 
 @gradient("ReduceMean")
@@ -74,12 +78,6 @@ def reduced_product(call: Call) -> Sequence[Value | None]:
     others = of.reshape(of("Mul", before, behind), [x.shape[axis] for axis in order])
     back = tuple(order.index(axis) for axis in range(len(order)))
     return (of("Mul", _kept(call, call.gradient(), axes), of.transpose(others, back)),)
-
-
-@gradient("ReduceL1")
-def absolute_sum(call: Call) -> Sequence[Value | None]:
-    """Give each element what the sum gets, with its sign."""
-    return (call.of("Mul", _kept(call, call.gradient(), _axes(call)), call.of("Sign", call.input(0))),)
 
 
 @gradient("ReduceL2")
@@ -123,3 +121,13 @@ def softmax(call: Call) -> Sequence[Value | None]:
     back = softmax_data if call.node.op_type == "Softmax" else log_softmax_data
     y = call.output()
     return (back(call.of, call.gradient(), y, call.axis(-1, len(y.shape))),)
+
+
+RULES.register_all(
+    {
+        "ReduceSum": lambda call: (_spread(call, _axes(call)),),
+        "ReduceL1": lambda call: (
+            call.of("Mul", _kept(call, call.gradient(), _axes(call)), call.of("Sign", call.input(0))),
+        ),
+    }
+)

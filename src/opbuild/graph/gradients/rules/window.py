@@ -1,22 +1,289 @@
-"""Gradients of convolutions and pools."""
+"""Gradients of convolutions and pools.
+
+The data's gradient is a transposed convolution of the outputs' with the same weights. The weights' is a product: each
+tap has seen a strided window of the data, and meets the outputs' gradient in all positions of all images.
+
+The greatest element of a window gets all of what its output gets: the first one if several are equal, as in torch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
+from math import prod
 from typing import Any
 
-from opbuild.graph.gradients.broadcasting import channel_sums
-from opbuild.graph.gradients.convolution import (
-    convolution_data,
-    convolution_weight,
-    transposed_data,
-    transposed_weight,
-)
-from opbuild.graph.gradients.pooling import average_pool_data, global_average_data, max_pool_data
+import numpy as np
+
+from opbuild.graph.gradients.broadcasting import channel_sums, expanded, filled, is_empty
 from opbuild.graph.gradients.registry import Call, gradient
 from opbuild.graph.gradients.rules.reduction import reduced_extreme
+from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.shape_rules_window import transposed_range, window_pads
-from opbuild.graph.writing import Value
+from opbuild.graph.types import Array
+from opbuild.graph.windows import Axis
+from opbuild.platform.records import NamedTuple
+
+MOST_DIMENSIONS = 3
+"""Spatial dimensions from which on there are no kernels of convolutions themselves."""
+
+GROUP_CHANNELS = 16
+"""What channels of a group are a multiple of where the gradient of its weights has a kernel: those of a block."""
+
+
+class Window(NamedTuple):
+    """How the taps of a convolution slide.
+
+    Attributes:
+        strides: Of each spatial axis, as the others.
+        pads: Beginnings, then ends.
+        dilations: Positions from one tap to the next.
+        group: Groups of channels.
+    """
+
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    dilations: tuple[int, ...]
+    group: int = 1
+
+
+def _is_served(dy: Value, rank: int, group: int) -> bool:
+    """Return whether kernels of gradients serve a convolution; else others are made to."""
+    return group == 1 and dy.dtype == "float32" and rank < MOST_DIMENSIONS
+
+
+def _is_summed(dy: Value, inner: int, rank: int, group: int) -> bool:
+    """Return whether a kernel sums up the gradient of weights of so many input channels a group."""
+    outer = dy.shape[1] // group
+    in_groups = inner == outer == 1 or inner % GROUP_CHANNELS == outer % GROUP_CHANNELS == 0
+    return _is_served(dy, rank, 1) and (group == 1 or in_groups)
+
+
+def convolution_data(
+    of: GraphBuilder,
+    dy: Value,
+    w: Value,
+    shape: Sequence[int],
+    window: Window,
+) -> Value:
+    """Return the gradient of a convolution's data.
+
+    Args:
+        of: Writes the operators.
+        dy: The gradient of its output, (N, O, ...).
+        w: Its weights, (O, I / group, ...).
+        shape: The shape of its data, (N, I, ...).
+        window: How its taps slide.
+    """
+    if is_empty(dy, w):
+        return filled(of, 0.0, dy.dtype, shape)
+    rank, (strides, pads, dilations, group) = len(shape) - 2, window
+    taps = w if _is_served(dy, rank, group) else _taps_at_least(of, w, strides, dilations)
+    before, after, beyond = [], [], []
+    for axis in range(rank):
+        span = (taps.shape[2 + axis] - 1) * dilations[axis] + 1
+        whole = strides[axis] * (dy.shape[2 + axis] - 1) + span  # positions that the taps reach
+        left, right = pads[axis], whole - pads[axis] - shape[2 + axis]
+        before.append(left)
+        after.append(max(right, 0))
+        beyond.append(max(-right, 0))
+    attrs: dict[str, Any] = {"strides": strides, "dilations": dilations, "group": group}
+    return of("ConvTranspose", dy, taps, pads=(*before, *after), output_padding=tuple(beyond), **attrs)
+
+
+def _taps_at_least(of: GraphBuilder, w: Value, strides: Sequence[int], dilations: Sequence[int]) -> Value:
+    """Return weights with taps of 0 behind the others, so that a tap reaches each position of the data.
+
+    Kernels of groups, of other element types and of more dimensions have no other way to write zeros between what they
+    compute.
+    """
+    axes = zip(w.shape[2:], strides, dilations, strict=True)
+    lacking = [max(0, stride - taps) if dilation == 1 else 0 for taps, stride, dilation in axes]
+    return of("Pad", w, of.ints(*(0,) * len(w.shape), 0, 0, *lacking)) if any(lacking) else w
+
+
+def convolution_weight(
+    of: GraphBuilder,
+    x: Value,
+    dy: Value,
+    shape: Sequence[int],
+    window: Window,
+) -> Value:
+    """Return the gradient of a convolution's weights.
+
+    Args:
+        of: Writes the operators.
+        x: Its data, (N, I, ...).
+        dy: The gradient of its output, (N, O, ...).
+        shape: The shape of its weights, (O, I / group, ...).
+        window: How its taps slide.
+    """
+    if is_empty(x, dy):
+        return filled(of, 0.0, dy.dtype, shape)
+    if not _is_summed(dy, shape[1], len(shape) - 2, window.group):
+        return _weight_by_product(of, x, dy, shape, window)
+    attrs: dict[str, Any] = {"strides": window.strides, "pads": window.pads, "dilations": window.dilations}
+    attrs |= {"kernel_shape": tuple(shape[2:]), **({"group": window.group} if window.group > 1 else {})}
+    return of("ConvWeightGradient", x, dy, domain="opbuild", **attrs)
+
+
+def _weight_by_product(
+    of: GraphBuilder,
+    x: Value,
+    dy: Value,
+    shape: Sequence[int],
+    window: Window,
+) -> Value:
+    """Return the gradient of a convolution's weights: one product a group of what each tap has seen."""
+    (out, inner, *taps), group = shape, window.group
+    rank, images, positions = len(taps), x.shape[0], prod(dy.shape[2:])
+    windows = [
+        _seen(of, data, tap, dy.shape[2:], window)
+        for data in (_padded(of, x, dy.shape[2:], taps, window),)
+        for tap in product(*map(range, taps))
+    ]
+    seen = [of.reshape(each, (images, group, 1, inner, positions)) for each in windows]
+    columns = of("Concat", *seen, axis=2) if len(seen) > 1 else seen[0]
+    columns = of.reshape(columns, (images, group, len(seen) * inner, positions))
+    columns = of.transpose(columns, (1, 0, 3, 2))  # group, images, positions, taps and channels
+    columns = of.reshape(columns, (group, images * positions, len(seen) * inner))
+    rows = of.reshape(dy, (images, group, out // group, positions))
+    rows = of.reshape(of.transpose(rows, (1, 2, 0, 3)), (group, out // group, images * positions))
+    if group == 1:
+        rows, columns = of.reshape(rows, rows.shape[1:]), of.reshape(columns, columns.shape[1:])
+    found = of.reshape(of("MatMul", rows, columns), (out, len(seen), inner))
+    return of.reshape(of.transpose(found, (0, 2, 1)), (out, inner, *taps)) if rank else of.reshape(found, shape)
+
+
+def _padded(of: GraphBuilder, x: Value, out: Sequence[int], taps: Sequence[int], window: Window) -> Value:
+    """Return the data with the padding that windows read."""
+    rank, (strides, pads, dilations, _) = len(out), window
+    before = pads[:rank]
+    after = [
+        max(0, (out[i] - 1) * strides[i] + (taps[i] - 1) * dilations[i] + 1 - before[i] - x.shape[2 + i])
+        for i in range(rank)
+    ]
+    return of("Pad", x, of.ints(0, 0, *before, 0, 0, *after)) if any((*before, *after)) else x
+
+
+def _seen(of: GraphBuilder, x: Value, tap: Sequence[int], out: Sequence[int], window: Window) -> Value:
+    """Return what one tap sees: an element of the data for each position of the output."""
+    strides = window.strides
+    starts = [place * dilation for place, dilation in zip(tap, window.dilations, strict=True)]
+    ends = [s + (count - 1) * stride + 1 for s, count, stride in zip(starts, out, strides, strict=True)]
+    if not any(starts) and tuple(ends) == x.shape[2:] and set(strides) <= {1}:
+        return x
+    axes = range(2, len(x.shape))
+    return of("Slice", x, of.ints(*starts), of.ints(*ends), of.ints(*axes), of.ints(*strides))
+
+
+def transposed_data(
+    of: GraphBuilder,
+    dy: Value,
+    w: Value,
+    shape: Sequence[int],
+    window: Window,
+) -> Value:
+    """Return the gradient of a transposed convolution's data of ``shape``: a convolution with the same weights."""
+    if is_empty(dy, w):
+        return filled(of, 0.0, dy.dtype, shape)
+    found = of("Conv", dy, w, **window._asdict(), kernel_shape=w.shape[2:])
+    if found.shape == tuple(shape):
+        return found
+    # Positions that only output_padding reached belong to no position of the data.
+    axes = range(2, len(shape))
+    return of("Slice", found, of.ints(*(0 for _ in axes)), of.ints(*shape[2:]), of.ints(*axes))
+
+
+def convolution_gradients(
+    of: GraphBuilder, x: Value, w: Value, dy: Value, window: Window, wanted: Sequence[bool], *, transposed: bool = False
+) -> tuple[Value | None, ...]:
+    """Return the gradients of a convolution's data, weights and bias, or of a transposed one's, that are wanted.
+
+    For the weights of a transposed one data and outputs change places.
+    """
+    of_data, sides = (transposed_data, (dy, x)) if transposed else (convolution_data, (x, dy))
+    return (
+        of_data(of, dy, w, x.shape, window) if wanted[0] else None,
+        convolution_weight(of, *sides, w.shape, window) if wanted[1] else None,
+        channel_sums(of, dy) if wanted[2] else None,
+    )
+
+
+def max_pool_data(of: GraphBuilder, dy: Value, indices: Value, shape: Sequence[int]) -> Value:
+    """Return the gradient of a max pool's data.
+
+    Args:
+        of: Writes the operators.
+        dy: The gradient of its output.
+        indices: Where in the data of ``shape`` each output's element stood, counted over all of it, as ONNX does.
+        shape: The shape of its data.
+    """
+    if is_empty(dy):
+        return filled(of, 0.0, dy.dtype, shape)
+    places, parts = (of.reshape(each, (prod(each.shape),)) for each in (indices, dy))
+    zeros = filled(of, 0.0, dy.dtype, (prod(shape),))
+    return of.reshape(of("ScatterElements", zeros, places, parts, axis=0, reduction="add"), shape)
+
+
+def max_pool_planes(of: GraphBuilder, dy: Value, indices: Value, shape: Sequence[int], axes: int = 2) -> Value:
+    """Return what ``max_pool_data`` does, by places that are counted in the plane of the last ``axes``, as in torch."""
+    if is_empty(dy):
+        return filled(of, 0.0, dy.dtype, shape)
+    planes, plane = prod(shape[: len(shape) - axes]), prod(shape[len(shape) - axes :])
+    places, parts = (of.reshape(each, (planes, prod(each.shape) // planes)) for each in (indices, dy))
+    zeros = filled(of, 0.0, dy.dtype, (planes, plane))
+    return of.reshape(of("ScatterElements", zeros, places, parts, axis=1, reduction="add"), shape)
+
+
+def average_pool_data(
+    of: GraphBuilder,
+    dy: Value,
+    shape: Sequence[int],
+    *,
+    kernel_shape: Sequence[int],
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int] = (),
+    count_include_pad: bool = False,
+    divisor: int | None = None,
+) -> Value:
+    """Return the gradient of an average pool's data.
+
+    Args:
+        of: Writes the operators.
+        dy: The gradient of its output, (N, C, ...).
+        shape: The shape of its data.
+        kernel_shape: Taps of each spatial axis, as the others.
+        strides: Positions from one output to the next.
+        pads: Beginnings, then ends, as the node says.
+        dilations: Positions from one tap to the next; 1 if empty.
+        count_include_pad: Whether the padding counts.
+        divisor: What sums were divided by, if not by the number of elements.
+    """
+    if is_empty(dy):
+        return filled(of, 0.0, dy.dtype, shape)
+    rank, channels = len(kernel_shape), shape[1]
+    steps = tuple(dilations) or (1,) * rank
+    axes = [
+        Axis(shape[2 + i], dy.shape[2 + i], kernel_shape[i], strides[i], steps[i], pads[i], pads[rank + i])
+        for i in range(rank)
+    ]
+    counts: Array = np.ones((), np.int64)
+    for axis in axes:
+        counts = counts[..., None] * axis.counts(count_include_pad)
+    counts = np.full_like(counts, divisor) if divisor is not None else np.maximum(counts, 1)
+    if (counts == counts.reshape(-1)[0]).all():
+        counts = counts.reshape(-1)[:1].reshape(())
+    parts = of("Div", dy, of.constant(counts, dy.dtype))
+    ones = expanded(of, of.constant(1.0, dy.dtype), (channels, 1, *kernel_shape))
+    return convolution_data(of, parts, ones, shape, Window(tuple(strides), tuple(pads), steps, channels))
+
+
+def global_average_data(of: GraphBuilder, dy: Value, shape: Sequence[int]) -> Value:
+    """Return the gradient of a mean over all positions, (N, C, 1, ...) to ``shape``."""
+    return expanded(of, of("Div", dy, of.constant(max(prod(shape[2:]), 1), dy.dtype)), shape)
+
 
 Parts = Sequence[Value | None]
 
@@ -25,12 +292,8 @@ Parts = Sequence[Value | None]
 def convolution(call: Call) -> Parts:
     """Differentiate a convolution: data, weights and bias."""
     of, x, w, dy = call.of, call.input(0), call.input(1), call.gradient()
-    attrs = _attributes(call, window_pads(call.shapes(), x.shape[2:], w.shape[2:]))
-    return (
-        convolution_data(of, dy, w, x.shape, **attrs) if call.wants(0) else None,
-        convolution_weight(of, x, dy, w.shape, **attrs) if call.wants(1) else None,
-        channel_sums(of, dy) if call.wants(2) else None,
-    )
+    window = _attributes(call, window_pads(call.shapes(), x.shape[2:], w.shape[2:]))
+    return convolution_gradients(of, x, w, dy, window, [call.wants(index) for index in range(3)])
 
 
 @gradient("ConvTranspose")
@@ -43,22 +306,18 @@ def transposed_convolution(call: Call) -> Parts:
     reach = [
         (size - 1) * stride + (taps - 1) * step + 1 - out - begin for size, taps, out, stride, step, begin in spatial
     ]
-    attrs = _attributes(call, (*begins, *(max(0, each) for each in reach)))
-    return (
-        transposed_data(of, dy, w, x.shape, **attrs) if call.wants(0) else None,
-        transposed_weight(of, x, dy, w.shape, **attrs) if call.wants(1) else None,
-        channel_sums(of, dy) if call.wants(2) else None,
-    )
+    window = _attributes(call, (*begins, *(max(0, each) for each in reach)))
+    return convolution_gradients(of, x, w, dy, window, [call.wants(index) for index in range(3)], transposed=True)
 
 
 @gradient("ConvWeightGradient", domain="opbuild")
 def weight_gradient(call: Call) -> Parts:
     """Differentiate the gradient of a convolution's weights, which is linear in its data and in that of its output."""
     of, x, dy, dw = call.of, call.input(0), call.input(1), call.gradient()
-    attrs = _attributes(call, call.ints("pads", (0,) * (2 * len(x.shape) - 4)))
+    window = _attributes(call, call.ints("pads", (0,) * (2 * len(x.shape) - 4)))
     return (
-        convolution_data(of, dy, dw, x.shape, **attrs) if call.wants(0) else None,
-        transposed_data(of, x, dw, dy.shape, **attrs) if call.wants(1) else None,
+        convolution_data(of, dy, dw, x.shape, window) if call.wants(0) else None,
+        transposed_data(of, x, dw, dy.shape, window) if call.wants(1) else None,
     )
 
 
@@ -69,7 +328,7 @@ def greatest(call: Call) -> Parts:
     by_columns = int(call.node.attrs.get("storage_order", 0))
     places = call.outputs[1] if len(call.outputs) > 1 and not by_columns else None
     if places is None:
-        places = call.of.several("MaxPool", (x,), 2, **{**call.node.attrs, "storage_order": 0})[1]
+        places = call.of.several("MaxPool", 2, x, **{**call.node.attrs, "storage_order": 0})[1]
     return (max_pool_data(call.of, call.gradient(), places, x.shape),)
 
 
@@ -77,8 +336,8 @@ def greatest(call: Call) -> Parts:
 def average(call: Call) -> Parts:
     """Divide each window's part among its elements."""
     x, kernel = call.input(0), call.ints("kernel_shape", ())
-    attrs = _attributes(call, window_pads(call.shapes(), x.shape[2:], kernel))
-    del attrs["group"]
+    strides, pads, dilations, _ = _attributes(call, window_pads(call.shapes(), x.shape[2:], kernel))
+    attrs: dict[str, Any] = {"strides": strides, "pads": pads, "dilations": dilations}
     counted = call.flag("count_include_pad")
     return (
         average_pool_data(call.of, call.gradient(), x.shape, kernel_shape=kernel, count_include_pad=counted, **attrs),
@@ -90,8 +349,8 @@ def norm_of_window(call: Call) -> Parts:
     """Differentiate the norms of windows of the first or second order; others are made of powers."""
     of, x, dy, kernel = call.of, call.input(0), call.gradient(), call.ints("kernel_shape", ())
     order, zero = int(call.node.attrs.get("p", 2)), of.constant(0.0, x.dtype)
-    attrs = _attributes(call, window_pads(call.shapes(), x.shape[2:], kernel))
-    del attrs["group"]
+    strides, pads, dilations, _ = _attributes(call, window_pads(call.shapes(), x.shape[2:], kernel))
+    attrs: dict[str, Any] = {"strides": strides, "pads": pads, "dilations": dilations}
     if order == 2:  # a norm of 0 gives nothing
         none = of("Equal", call.output(), zero)
         dy = of("Where", none, zero, of("Div", dy, of("Where", none, of.constant(1.0, x.dtype), call.output())))
@@ -118,13 +377,9 @@ def global_greatest(call: Call) -> Parts:
     )  # fmt: skip
 
 
-def _attributes(call: Call, pads: Sequence[int]) -> dict[str, Any]:
-    return {
-        "strides": _per_axis(call, "strides"),
-        "pads": tuple(pads),
-        "dilations": _per_axis(call, "dilations"),
-        "group": int(call.node.attrs.get("group", 1)),
-    }
+def _attributes(call: Call, pads: Sequence[int]) -> Window:
+    group = int(call.node.attrs.get("group", 1))
+    return Window(_per_axis(call, "strides"), tuple(pads), _per_axis(call, "dilations"), group)
 
 
 def _per_axis(call: Call, name: str) -> tuple[int, ...]:

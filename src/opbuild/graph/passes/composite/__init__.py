@@ -1,24 +1,24 @@
-"""Operators that several simpler ones compute, by kind: ``REWRITES`` of each module has them by operator type.
-
-A module is loaded when a network first has one of its operators.
-"""
+"""Operators that several simpler ones compute; a module is loaded for a graph that has one of its operators."""
 
 from __future__ import annotations
 
-_MODULES: dict[str, tuple[str, ...]] = {
-    "axes": ("CumProd", "CumSum", "DFT"),
+from opbuild.graph.passes.rewriter import Rewrite
+from opbuild.platform.registry import Registry
+
+_SERVED: dict[str, tuple[str, ...]] = {
+    "axes": ("CumProd", "CumSum", "DFT", "STFT"),
     "einsum": ("Einsum",),
     "images": ("AffineGrid", "Col2Im", "ConvTranspose", "DeformConv", "MaxUnpool"),
     "selection": (
         *("CenterCropPad", "Dropout", "EyeLike", "Hardmax", "OneHot", "ReverseSequence", "TensorScatter", "Trilu"),
     ),
-    "signal": ("STFT",),
     "statistics": (
         *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin"),
         *("ReduceProd", "ReduceSum", "ReduceSumSquare", "BatchNormalization", "GlobalAveragePool", "GlobalMaxPool"),
-        *("GlobalLpPool", "LayerNormalization", "LpNormalization", "LpPool"),
+        *("GlobalLpPool", "LayerNormalization", "LpNormalization", "LpPool", "MeanVarianceNormalization"),
+        *("Max", "Mean", "Min", "Sum"),
     ),
 }
 
-MODULES = {op_type: name for name, op_types in _MODULES.items() for op_type in op_types}
-"""By operator type the module that has its rewrite."""
+REWRITES: Registry[Rewrite] = Registry("rewrite", __name__, {name: {"": served} for name, served in _SERVED.items()})
+"""What is written in the place of an operator."""

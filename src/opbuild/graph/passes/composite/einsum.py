@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import combinations
 from math import prod
 
-from opbuild.graph.passes.composite.rewrite import KeptError, Rewrite, integers, reshaped, sliced, transposed
-from opbuild.graph.passes.rewriter import Rewriter
+from opbuild.graph.graph_builder import Value
+from opbuild.graph.passes.composite import REWRITES
+from opbuild.graph.passes.rewriter import KeptError, PassBuilder
 from opbuild.graph.types import Node
 from opbuild.platform.records import NamedTuple
 
@@ -25,19 +26,19 @@ class _Term(NamedTuple):
 class _Einsum:
     """One Einsum while it is rewritten."""
 
-    def __init__(self, to: Rewriter, node: Node) -> None:
-        self.to, self.node = to, node
+    def __init__(self, of: PassBuilder) -> None:
+        self.of, self.node = of, of.node
         self.extents: dict[str, int] = {}
 
     def run(self) -> None:
         """Append what computes the node."""
-        terms, result = _parse(self.node, [len(self.to.types[name].shape) for name in self.node.inputs])
+        terms, result = _parse(self.node, [len(self.of.types[name].shape) for name in self.node.inputs])
         for name, labels in zip(self.node.inputs, terms, strict=True):
-            for label, extent in zip(labels, self.to.types[name].shape, strict=True):
+            for label, extent in zip(labels, self.of.types[name].shape, strict=True):
                 self.extents[label] = max(extent, self.extents.get(label, 1))
         for name, labels in zip(self.node.inputs, terms, strict=True):
             is_diagonal = len(set(labels)) < len(labels)
-            if not self.to.types[name].size or (is_diagonal and self._is_broadcast(name, labels)):
+            if not self.of.types[name].size or (is_diagonal and self._is_broadcast(name, labels)):
                 raise KeptError
         if any(
             len(set(labels)) < len(labels) and self._is_broadcast(*pair)
@@ -54,15 +55,15 @@ class _Einsum:
         self._finish(self._summed(left[0], set(result)), result)
 
     def _is_broadcast(self, name: str, labels: Sequence[str]) -> bool:
-        shape = self.to.types[name].shape
+        shape = self.of.types[name].shape
         return any(extent != self.extents[label] for label, extent in zip(labels, shape, strict=True))
 
     def _distinct(self, name: str, labels: tuple[str, ...]) -> _Term:
         """Return a term without the dimensions that only broadcast, and with diagonals for repeated labels."""
-        shape = self.to.types[name].shape
+        shape = self.of.types[name].shape
         kept = [axis for axis, label in enumerate(labels) if shape[axis] == self.extents[label]]
         if len(kept) < len(labels):
-            name = reshaped(self.to, self.node, name, [shape[axis] for axis in kept])
+            name = self.of.reshape(name, [shape[axis] for axis in kept])
             labels = tuple(labels[axis] for axis in kept)
         while len(set(labels)) < len(labels):
             twice = next(label for label in labels if labels.count(label) > 1)
@@ -70,10 +71,10 @@ class _Einsum:
             second = labels.index(twice, first + 1)
             rest = [axis for axis in range(len(labels)) if axis not in (first, second)]
             extent = self.extents[twice]
-            front = transposed(self.to, self.node, name, (first, second, *rest))
-            sizes = self.to.types[front].shape[2:]
-            flat = reshaped(self.to, self.node, front, (extent * extent, *sizes))
-            name = sliced(self.to, self.node, flat, 0, 0, extent * extent, extent + 1)
+            front = self.of.transpose(name, (first, second, *rest))
+            sizes = self.of.types[front].shape[2:]
+            flat = self.of.reshape(front, (extent * extent, *sizes))
+            name = self.of.slice(flat, 0, 0, extent * extent, extent + 1)
             labels = (twice, *(labels[axis] for axis in rest))
         return _Term(name, labels)
 
@@ -82,8 +83,8 @@ class _Einsum:
         axes = [axis for axis, label in enumerate(term.labels) if label not in needed]
         if not axes:
             return term
-        listed = integers(self.to, self.node, axes)
-        name = self.to.add(self.node, "ReduceSum", (term.name, listed), keepdims=0)
+        listed = self.of.integers(axes)
+        name = self.of("ReduceSum", term.name, listed, keepdims=0)
         return _Term(name, tuple(label for label in term.labels if label in needed))
 
     def _cheapest(self, terms: Sequence[_Term], result: Sequence[str]) -> tuple[int, int]:
@@ -104,40 +105,40 @@ class _Einsum:
         batch, summed = [x for x in both if x in needed], [x for x in both if x not in needed]
         rows = [label for label in one.labels if label not in both]
         columns = [label for label in two.labels if label not in both]
-        has_kernel = self.to.types[one.name].dtype == "float32"
+        has_kernel = self.of.types[one.name].dtype == "float32"
         is_small = not has_kernel and self._size({*one.labels, *two.labels}) <= MOST_PRODUCTS
         if not summed or is_small or not (rows or columns):
             left = self._shaped(one, [batch, rows, *([label] for label in columns), summed], columns)
             right = self._shaped(two, [batch, *([label] for label in rows), columns, summed], rows)
-            whole = _Term(self.to.add(self.node, "Mul", (left, right)), (*batch, *rows, *columns, *summed))
+            whole = _Term(self.of("Mul", left, right), (*batch, *rows, *columns, *summed))
             return self._summed(whole, needed)
         left = self._matrix(one, batch, rows, summed)
         right = self._matrix(two, batch, summed, columns)
         labels = (*batch, *rows, *columns)
-        found = self.to.add(self.node, "MatMul", (left, right))
-        return _Term(reshaped(self.to, self.node, found, [self.extents[label] for label in labels]), labels)
+        found = self.of("MatMul", left, right)
+        return _Term(self.of.reshape(found, [self.extents[label] for label in labels]), labels)
 
-    def _shaped(self, term: _Term, groups: Sequence[Sequence[str]], absent: Collection[str]) -> str:
+    def _shaped(self, term: _Term, groups: Sequence[Sequence[str]], absent: Collection[str]) -> Value:
         """Return a term with its dimensions in the order of the groups, with extents of 1 for absent labels."""
         labels = [label for group in groups for label in group]
         name = self._ordered(term, [label for label in labels if label not in absent])
-        return reshaped(self.to, self.node, name, [1 if label in absent else self.extents[label] for label in labels])
+        return self.of.reshape(name, [1 if label in absent else self.extents[label] for label in labels])
 
-    def _matrix(self, term: _Term, batch: Sequence[str], rows: Sequence[str], columns: Sequence[str]) -> str:
+    def _matrix(self, term: _Term, batch: Sequence[str], rows: Sequence[str], columns: Sequence[str]) -> Value:
         name = self._ordered(term, [*batch, *rows, *columns])
         shape = ([self._size(batch)] if batch else []) + [self._size(rows), self._size(columns)]
-        return reshaped(self.to, self.node, name, shape)
+        return self.of.reshape(name, shape)
 
     def _ordered(self, term: _Term, labels: Sequence[str]) -> str:
         if list(term.labels) == list(labels):
             return term.name
-        return transposed(self.to, self.node, term.name, [term.labels.index(label) for label in labels])
+        return self.of.transpose(term.name, [term.labels.index(label) for label in labels])
 
     def _finish(self, term: _Term, result: Sequence[str]) -> None:
         """Assign the output: the term with its dimensions in the right order, those that all inputs lack added."""
         known = [label for label in result if label in term.labels]
         name, shape = self._ordered(term, known), [self.extents[label] for label in result]
-        reshaped(self.to, self.node, name, shape, self.node.outputs[0])
+        self.of.reshape(name, shape, self.node.outputs[0])
 
 
 def _labels(terms: Sequence[_Term]) -> set[str]:
@@ -163,9 +164,7 @@ def _expanded(term: str, rank: int, most: int) -> tuple[str, ...]:
     return (*head, *(str(number) for number in range(most - count, most)), *tail)
 
 
-def _einsum(to: Rewriter, node: Node) -> None:
+@REWRITES.register("Einsum")
+def _einsum(of: PassBuilder) -> None:
     """Einsum of any equation, two operands at a time."""
-    _Einsum(to, node).run()
-
-
-REWRITES: dict[str, Rewrite] = {"Einsum": _einsum}
+    _Einsum(of).run()

@@ -8,34 +8,28 @@ from math import prod
 
 import numpy as np
 
-from opbuild.graph.passes.composite.rewrite import (
-    KeptError,
-    Rewrite,
-    has_input,
-    integers,
-    known_integers,
-    reshaped,
-    transposed,
-)
-from opbuild.graph.passes.rewriter import Rewriter
+from opbuild.graph.graph_builder import Value
+from opbuild.graph.passes.composite import REWRITES
+from opbuild.graph.passes.rewriter import KeptError, PassBuilder
 from opbuild.graph.shape_rules import Call
 from opbuild.graph.shape_rules_window import transposed_range
 from opbuild.graph.types import Array, Node
 
 
-def _affine_grid(to: Rewriter, node: Node) -> None:
+@REWRITES.register("AffineGrid")
+def _affine_grid(of: PassBuilder) -> None:
     """AffineGrid: the places of all pixels, a constant, times each matrix."""
-    theta, dtype = node.inputs[0], to.types[node.inputs[0]].dtype
-    known_integers(to, node, 1)
-    batch, *extents, rank = to.types[node.outputs[0]].shape
-    aligned = bool(node.attrs.get("align_corners", 0))
+    theta, dtype = of.input(0), of.input(0).dtype
+    of.known_integers(1)
+    batch, *extents, rank = of.types[of.outputs[0]].shape
+    aligned = bool(of.attr("align_corners", 0))
     if dtype not in ("float32", "float64"):
         raise KeptError
     lines = [_between(extent, aligned) for extent in extents]
     points = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(extents)], -1)  # the innermost comes first
-    places = to.constant(f"{node.name}/places", points.reshape(prod(extents), rank + 1).astype(dtype))
-    found = to.add(node, "MatMul", (places, transposed(to, node, theta, (0, 2, 1))))
-    reshaped(to, node, found, (batch, *extents, rank), node.outputs[0])
+    places = of.constant(points.reshape(prod(extents), rank + 1).astype(dtype))
+    found = of("MatMul", places, of.transpose(theta, (0, 2, 1)))
+    of.reshape(found, (batch, *extents, rank), of.outputs[0])
 
 
 def _between(extent: int, aligned: bool) -> Array:
@@ -45,53 +39,55 @@ def _between(extent: int, aligned: bool) -> Array:
     return (2 * np.arange(extent) + 1) / extent - 1
 
 
-def _col2im(to: Rewriter, node: Node) -> None:
+@REWRITES.register("Col2Im")
+def _col2im(of: PassBuilder) -> None:
     """Col2Im: each pixel is the sum of what the windows over it have for it, gathered by a table."""
-    columns = node.inputs[0]
-    image, block = known_integers(to, node, 1), known_integers(to, node, 2)
-    type_ = to.types[columns]
+    columns = of.input(0)
+    image, block = of.known_integers(1), of.known_integers(2)
+    type_ = of.types[columns]
     if image is None or block is None or not type_.size or not prod(image):
         raise KeptError
     rank = len(image)
-    strides, dilations = _steps(node, rank)
-    pads = tuple(node.attrs.get("pads") or (0,) * 2 * rank)
+    strides, dilations = _steps(of.node, rank)
+    pads = tuple(of.attr("pads", None) or (0,) * 2 * rank)
     counts = [
         (image[i] + pads[i] + pads[rank + i] - dilations[i] * (block[i] - 1) - 1) // strides[i] + 1 for i in range(rank)
     ]
     if prod(counts) != type_.shape[2]:
         raise KeptError
-    flat = reshaped(to, node, columns, (type_.shape[0], type_.shape[1] // prod(block), prod(block) * prod(counts)))
-    _put_back(to, node, flat, _sources(node, image, block, counts, pads), image, node.outputs[0])
+    flat = of.reshape(columns, (type_.shape[0], type_.shape[1] // prod(block), prod(block) * prod(counts)))
+    _put_back(of, flat, _sources(of.node, image, block, counts, pads), image, of.outputs[0])
 
 
-def _conv_transpose(to: Rewriter, node: Node) -> None:
+@REWRITES.register("ConvTranspose")
+def _conv_transpose(of: PassBuilder) -> None:
     """ConvTranspose of float64, which has no kernel: a product for each window, put back as in Col2Im."""
-    x, weights = (to.types[name] for name in node.inputs[:2])
+    x, weights = (of.types[name] for name in of.inputs[:2])
     if x.dtype != "float64" or not x.size or not weights.size:
         raise KeptError
     (batch, channels, *extents), (_, outputs, *block) = x.shape, weights.shape
-    groups = int(node.attrs.get("group", 1))
-    start, image = transposed_range(Call(node, [x, weights], [None, None]))
-    table = _sources(node, image, block, extents, start)
-    rows = reshaped(to, node, node.inputs[1], (groups, channels // groups, outputs * prod(block)))
-    data = reshaped(to, node, node.inputs[0], (batch, groups, channels // groups, prod(extents)))
-    found = to.add(node, "MatMul", (transposed(to, node, rows, (0, 2, 1)), data))
-    parts = reshaped(to, node, found, (batch, groups * outputs, prod(block) * prod(extents)))
-    has_bias = has_input(node, 2)
-    total = _put_back(to, node, parts, table, image, "" if has_bias else node.outputs[0])
+    groups = int(of.attr("group", 1))
+    start, image = transposed_range(Call(of.node, [x, weights], [None, None]))
+    table = _sources(of.node, image, block, extents, start)
+    rows = of.reshape(of.input(1), (groups, channels // groups, outputs * prod(block)))
+    data = of.reshape(of.input(0), (batch, groups, channels // groups, prod(extents)))
+    found = of("MatMul", of.transpose(rows, (0, 2, 1)), data)
+    parts = of.reshape(found, (batch, groups * outputs, prod(block) * prod(extents)))
+    has_bias = of.has(2)
+    total = _put_back(of, parts, table, image, "" if has_bias else of.outputs[0])
     if has_bias:
-        bias = reshaped(to, node, node.inputs[2], (groups * outputs, *(1 for _ in image)))
-        to.add(node, "Add", (total, bias), node.outputs[0])
+        bias = of.reshape(of.input(2), (groups * outputs, *(1 for _ in image)))
+        of("Add", total, bias, output=of.outputs[0])
 
 
-def _put_back(to: Rewriter, node: Node, parts: str, table: Array, image: Sequence[int], output: str = "") -> str:
+def _put_back(of: PassBuilder, parts: str, table: Array, image: Sequence[int], output: str = "") -> Value:
     """Append the sum of what windows have for each pixel; ``parts`` is ``(batch, channels, taps * windows)``."""
-    batch, channels, _ = to.types[parts].shape
+    batch, channels, _ = of.types[parts].shape
     # One more element, a zero, for the pixels that fewer windows reach.
-    padded = to.add(node, "Pad", (parts, integers(to, node, (0, 0, 0, 0, 0, 1))), mode="constant")
-    found = to.add(node, "Gather", (padded, integers(to, node, table)), axis=2)
-    total = to.add(node, "ReduceSum", (found, integers(to, node, (2,))), keepdims=0)
-    return reshaped(to, node, total, (batch, channels, *image), output)
+    padded = of("Pad", parts, of.ints(0, 0, 0, 0, 0, 1), mode="constant")
+    found = of("Gather", padded, of.integers(table), axis=2)
+    total = of("ReduceSum", found, of.ints(2), keepdims=0)
+    return of.reshape(total, (batch, channels, *image), output)
 
 
 def _steps(node: Node, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -121,67 +117,65 @@ def _sources(
     return table[: max(used, 1)]
 
 
-def _max_unpool(to: Rewriter, node: Node) -> None:
+@REWRITES.register("MaxUnpool")
+def _max_unpool(of: PassBuilder) -> None:
     """MaxUnpool: zeros, and each element where its index says."""
-    x, indices = node.inputs[:2]
-    shape, result = to.types[x].shape, to.types[node.outputs[0]].shape
-    kernel = tuple(node.attrs["kernel_shape"])
+    x, indices = of.inputs[:2]
+    shape, result = of.types[x].shape, of.types[of.outputs[0]].shape
+    kernel = tuple(of.node.attrs["kernel_shape"])
     rank = len(kernel)
-    strides, pads = tuple(node.attrs.get("strides") or (1,) * rank), tuple(node.attrs.get("pads") or (0,) * 2 * rank)
+    strides, pads = tuple(of.attr("strides", None) or (1,) * rank), tuple(of.attr("pads", None) or (0,) * 2 * rank)
     whole = (
         *shape[:2],
         *((shape[2 + i] - 1) * strides[i] - pads[i] - pads[rank + i] + kernel[i] for i in range(rank)),
     )
-    if has_input(node, 2):
-        known_integers(to, node, 2)
-    if not to.types[x].size or any(have > want for have, want in zip(whole, result, strict=True)):
+    if of.has(2):
+        of.known_integers(2)
+    if not of.types[x].size or any(have > want for have, want in zip(whole, result, strict=True)):
         raise KeptError
-    empty = to.constant(f"{node.name}/zeros", np.broadcast_to(np.zeros((), to.types[x].dtype), (prod(whole),)))
-    flat = [reshaped(to, node, name, (prod(shape),)) for name in (indices, x)]
-    scattered = to.add(node, "ScatterElements", (empty, *flat), axis=0)
+    empty = of.constant(np.broadcast_to(np.zeros((), of.types[x].dtype), (prod(whole),)))
+    flat = [of.reshape(name, (prod(shape),)) for name in (indices, x)]
+    scattered = of("ScatterElements", empty, *flat, axis=0)
     if whole == result:
-        reshaped(to, node, scattered, result, node.outputs[0])
+        of.reshape(scattered, result, of.outputs[0])
         return
     beyond = [0] * len(whole) + [want - have for have, want in zip(whole, result, strict=True)]
-    shaped = reshaped(to, node, scattered, whole)
-    to.add(node, "Pad", (shaped, integers(to, node, beyond)), node.outputs[0], mode="constant")
+    shaped = of.reshape(scattered, whole)
+    of("Pad", shaped, of.integers(beyond), output=of.outputs[0], mode="constant")
 
 
-def _deformed(to: Rewriter, node: Node) -> None:
+@REWRITES.register("DeformConv")
+def _deformed(of: PassBuilder) -> None:
     """DeformConv: the input at the taps' places, moved by the offsets, times the weights."""
-    x, weights, offset = node.inputs[:3]
-    (images, channels, *size), result = to.types[x].shape, to.types[node.outputs[0]].shape
-    outputs, inputs, *kernel = to.types[weights].shape
-    if len(size) != 2 or to.types[x].dtype != "float32" or not all(to.types[n].size for n in node.inputs if n):
+    x, weights, offset = of.inputs[:3]
+    (images, channels, *size), result = of.types[x].shape, of.types[of.outputs[0]].shape
+    outputs, inputs, *kernel = of.types[weights].shape
+    if len(size) != 2 or of.types[x].dtype != "float32" or not all(of.types[n].size for n in of.inputs if n):
         raise KeptError
-    group, parts = int(node.attrs.get("group", 1)), int(node.attrs.get("offset_group", 1))
+    group, parts = int(of.attr("group", 1)), int(of.attr("offset_group", 1))
     taps, places = prod(kernel), prod(result[2:])
-    bases = [_tap_places(node, kernel, result[2:], axis) for axis in (0, 1)]
-    moved = reshaped(to, node, offset, (images * parts, taps, 2, *result[2:]))
+    bases = [_tap_places(of.node, kernel, result[2:], axis) for axis in (0, 1)]
+    moved = of.reshape(offset, (images * parts, taps, 2, *result[2:]))
     columns = []
     for axis in (1, 0):  # a grid has the innermost dimension first
-        shift = reshaped(
-            to, node, to.add(node, "Gather", (moved, integers(to, node, axis)), axis=2), (-1, taps, places)
-        )
-        place = to.add(node, "Add", (shift, to.constant(f"{node.name}/places", bases[axis])))
+        shift = of.reshape(of("Gather", moved, of.integers(axis), axis=2), (-1, taps, places))
+        place = of("Add", shift, of.constant(bases[axis]))
         # To the range from -1 to 1 between the outermost pixels' edges.
-        twice = to.constant(f"{node.name}/scale", np.array(2 / size[axis], np.float32))
-        edge = to.constant(f"{node.name}/edge", np.array(1 / size[axis] - 1, np.float32))
-        scaled = to.add(node, "Add", (to.add(node, "Mul", (place, twice)), edge))
-        columns.append(reshaped(to, node, scaled, (images * parts, taps, places, 1)))
-    grid = to.add(node, "Concat", tuple(columns), axis=3)
-    split = reshaped(to, node, x, (images * parts, channels // parts, *size))
-    sampled = to.add(node, "GridSample", (split, grid), mode="linear", padding_mode="zeros", align_corners=0)
-    if has_input(node, 4):
-        mask = reshaped(to, node, node.inputs[4], (images * parts, 1, taps, places))
-        sampled = to.add(node, "Mul", (sampled, mask))
-    rows = reshaped(to, node, sampled, (images, group, inputs * taps, places))
-    matrix = reshaped(to, node, weights, (group, outputs // group, inputs * taps))
-    found = reshaped(
-        to, node, to.add(node, "MatMul", (matrix, rows)), result, "" if has_input(node, 3) else node.outputs[0]
-    )
-    if has_input(node, 3):
-        to.add(node, "Add", (found, reshaped(to, node, node.inputs[3], (outputs, 1, 1))), node.outputs[0])
+        twice = of.constant(np.array(2 / size[axis], np.float32))
+        edge = of.constant(np.array(1 / size[axis] - 1, np.float32))
+        scaled = of("Add", of("Mul", place, twice), edge)
+        columns.append(of.reshape(scaled, (images * parts, taps, places, 1)))
+    grid = of("Concat", *tuple(columns), axis=3)
+    split = of.reshape(x, (images * parts, channels // parts, *size))
+    sampled = of("GridSample", split, grid, mode="linear", padding_mode="zeros", align_corners=0)
+    if of.has(4):
+        mask = of.reshape(of.input(4), (images * parts, 1, taps, places))
+        sampled = of("Mul", sampled, mask)
+    rows = of.reshape(sampled, (images, group, inputs * taps, places))
+    matrix = of.reshape(weights, (group, outputs // group, inputs * taps))
+    found = of.reshape(of("MatMul", matrix, rows), result, "" if of.has(3) else of.outputs[0])
+    if of.has(3):
+        of("Add", found, of.reshape(of.input(3), (outputs, 1, 1)), output=of.outputs[0])
 
 
 def _tap_places(node: Node, kernel: Sequence[int], out: Sequence[int], axis: int) -> Array:
@@ -192,12 +186,3 @@ def _tap_places(node: Node, kernel: Sequence[int], out: Sequence[int], axis: int
     line = taps[:, None] + positions
     whole = line[:, None, :, None] if axis == 0 else line[None, :, None, :]
     return np.broadcast_to(whole, (*kernel, *out)).reshape(1, prod(kernel), prod(out)).astype(np.float32)
-
-
-REWRITES: dict[str, Rewrite] = {
-    "AffineGrid": _affine_grid,
-    "Col2Im": _col2im,
-    "ConvTranspose": _conv_transpose,
-    "DeformConv": _deformed,
-    "MaxUnpool": _max_unpool,
-}

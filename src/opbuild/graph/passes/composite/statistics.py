@@ -2,155 +2,179 @@
 
 from __future__ import annotations
 
-from opbuild.graph.passes.composite.rewrite import KeptError, Rewrite, has_input, integers, reshaped, scalar
-from opbuild.graph.passes.rewriter import Rewriter
-from opbuild.graph.types import Node
+from opbuild.graph.graph_builder import Value
+from opbuild.graph.passes.composite import REWRITES
+from opbuild.graph.passes.rewriter import KeptError, PassBuilder
+
+_REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
 
 
-def norm(to: Rewriter, node: Node, x: str, axes: tuple[int, ...], order: int, output: str = "") -> str:
+def norm(of: PassBuilder, x: str, axes: tuple[int, ...], order: int, output: str = "") -> Value:
     """Append the norm of some order over axes, which stay with an extent of 1."""
-    listed = integers(to, node, axes)
+    listed = of.integers(axes)
     if order in (1, 2):
-        return to.add(node, f"ReduceL{order}", (x, listed), output, keepdims=1)
-    dtype = to.types[x].dtype
-    powers = to.add(node, "Pow", (to.add(node, "Abs", (x,)), scalar(to, node, order, dtype)))
-    total = to.add(node, "ReduceSum", (powers, listed), keepdims=1)
-    return to.add(node, "Pow", (total, scalar(to, node, 1 / order, dtype)), output)
+        return of(f"ReduceL{order}", x, listed, output=output, keepdims=1)
+    dtype = of.types[x].dtype
+    powers = of("Pow", of("Abs", x), of.constant(order, dtype))
+    total = of("ReduceSum", powers, listed, keepdims=1)
+    return of("Pow", total, of.constant(1 / order, dtype), output=output)
 
 
-def _lp_normalization(to: Rewriter, node: Node) -> None:
+@REWRITES.register("LpNormalization")
+def _lp_normalization(of: PassBuilder) -> None:
     """LpNormalization: what has no length stays 0."""
-    x = node.inputs[0]
-    type_ = to.types[x]
-    axis = int(node.attrs.get("axis", -1)) % len(type_.shape)
-    length = norm(to, node, x, (axis,), int(node.attrs.get("p", 2)))
-    zero = scalar(to, node, 0, type_.dtype)
-    is_zero = to.add(node, "Equal", (length, zero))
-    to.add(node, "Where", (is_zero, zero, to.add(node, "Div", (x, length))), node.outputs[0])
+    x = of.input(0)
+    type_ = of.types[x]
+    axis = int(of.attr("axis", -1)) % len(type_.shape)
+    length = norm(of, x, (axis,), int(of.attr("p", 2)))
+    zero = of.constant(0, type_.dtype)
+    is_zero = of("Equal", length, zero)
+    of("Where", is_zero, zero, of("Div", x, length), output=of.outputs[0])
 
 
-def _global_lp_pool(to: Rewriter, node: Node) -> None:
+@REWRITES.register("GlobalLpPool")
+def _global_lp_pool(of: PassBuilder) -> None:
     """GlobalLpPool: the norm of each channel."""
-    axes = tuple(range(2, len(to.types[node.inputs[0]].shape)))
+    axes = tuple(range(2, len(of.input(0).shape)))
     if not axes:
         raise KeptError
-    norm(to, node, node.inputs[0], axes, int(node.attrs.get("p", 2)), node.outputs[0])
+    norm(of, of.input(0), axes, int(of.attr("p", 2)), of.outputs[0])
 
 
-def _global_pool(to: Rewriter, node: Node) -> None:
+@REWRITES.register("GlobalAveragePool", "GlobalMaxPool")
+def _global_pool(of: PassBuilder) -> None:
     """GlobalAveragePool and GlobalMaxPool of what does not lie in channel blocks: a reduction."""
-    type_ = to.types[node.inputs[0]]
+    type_ = of.input(0).type
     rank = len(type_.shape)
     if rank < 3 or not type_.size or (rank <= 4 and type_.dtype in ("float32", "float16")):
         raise KeptError
-    axes = integers(to, node, range(2, rank))
-    reduction = "ReduceMax" if node.op_type == "GlobalMaxPool" else "ReduceMean"
-    to.add(node, reduction, (node.inputs[0], axes), node.outputs[0], keepdims=1)
+    axes = of.integers(range(2, rank))
+    reduction = "ReduceMax" if of.node.op_type == "GlobalMaxPool" else "ReduceMean"
+    of(reduction, of.input(0), axes, output=of.outputs[0], keepdims=1)
 
 
-def _lp_pool(to: Rewriter, node: Node) -> None:
+@REWRITES.register("LpPool")
+def _lp_pool(of: PassBuilder) -> None:
     """LpPool of an order that no kernel has: the pool of powers by the first order."""
-    order, x = int(node.attrs.get("p", 2)), node.inputs[0]
-    dtype = to.types[x].dtype
+    order, x = int(of.attr("p", 2)), of.input(0)
+    dtype = of.types[x].dtype
     if order < 3:
         raise KeptError
-    powers = to.add(node, "Pow", (to.add(node, "Abs", (x,)), scalar(to, node, order, dtype)))
-    total = to.add(node, "LpPool", (powers,), **{**node.attrs, "p": 1})
-    to.add(node, "Pow", (total, scalar(to, node, 1 / order, dtype)), node.outputs[0])
+    powers = of("Pow", of("Abs", x), of.constant(order, dtype))
+    total = of("LpPool", powers, **{**of.node.attrs, "p": 1})
+    of("Pow", total, of.constant(1 / order, dtype), output=of.outputs[0])
 
 
-def _batch_normalization(to: Rewriter, node: Node) -> None:
+@REWRITES.register("BatchNormalization")
+def _batch_normalization(of: PassBuilder) -> None:
     """BatchNormalization by the batch's own statistics, or with parameters that are known only at run time."""
-    x, scale, bias, mean, variance = node.inputs
-    type_, training = to.types[x], bool(node.attrs.get("training_mode", 0))
-    if not training and all(name in to.constants for name in node.inputs[1:]):
+    x, scale, bias, mean, variance = of.inputs
+    type_, training = of.types[x], bool(of.attr("training_mode", 0))
+    if not training and all(name in of.constants for name in of.inputs[1:]):
         raise KeptError
-    if len(type_.shape) < 2 or any(to.types[name].dtype != type_.dtype for name in node.inputs):
+    if len(type_.shape) < 2 or any(of.types[name].dtype != type_.dtype for name in of.inputs):
         raise KeptError
     channels = type_.shape[1]
     column = (1, channels, *(1 for _ in type_.shape[2:]))
     if training:
-        own_mean, own_variance = _moments(to, node, x)
-        kept = float(node.attrs.get("momentum", 0.9))
+        own_mean, own_variance = _moments(of, x)
+        kept = float(of.attr("momentum", 0.9))
         for index, (before, now) in enumerate(((mean, own_mean), (variance, own_variance)), 1):
-            if index < len(node.outputs) and node.outputs[index]:
+            if index < len(of.outputs) and of.outputs[index]:
                 parts = [
-                    to.add(node, "Mul", (value, scalar(to, node, factor, type_.dtype)))
-                    for value, factor in ((before, kept), (reshaped(to, node, now, (channels,)), 1 - kept))
+                    of("Mul", value, of.constant(factor, type_.dtype))
+                    for value, factor in ((before, kept), (of.reshape(now, (channels,)), 1 - kept))
                 ]
-                to.add(node, "Add", (parts[0], parts[1]), node.outputs[index])
+                of("Add", parts[0], parts[1], output=of.outputs[index])
         mean, variance = own_mean, own_variance
-    centred = to.add(node, "Sub", (x, reshaped(to, node, mean, column)))
-    small = scalar(to, node, float(node.attrs.get("epsilon", 1e-5)), type_.dtype)
-    deviation = to.add(node, "Sqrt", (to.add(node, "Add", (reshaped(to, node, variance, column), small)),))
-    factor = to.add(node, "Div", (reshaped(to, node, scale, column), deviation))
-    scaled = to.add(node, "Mul", (centred, factor))
-    to.add(node, "Add", (scaled, reshaped(to, node, bias, column)), node.outputs[0])
+    centred = of("Sub", x, of.reshape(mean, column))
+    small = of.constant(float(of.attr("epsilon", 1e-5)), type_.dtype)
+    deviation = of("Sqrt", of("Add", of.reshape(variance, column), small))
+    factor = of("Div", of.reshape(scale, column), deviation)
+    scaled = of("Mul", centred, factor)
+    of("Add", scaled, of.reshape(bias, column), output=of.outputs[0])
 
 
-def _layer_normalization(to: Rewriter, node: Node) -> None:
+@REWRITES.register("LayerNormalization")
+def _layer_normalization(of: PassBuilder) -> None:
     """LayerNormalization that gives its statistics too."""
-    x, scale = node.inputs[:2]
-    type_ = to.types[x]
-    if not any(node.outputs[1:]) or not type_.size or type_.dtype not in ("float32", "float16"):
+    x, scale = of.inputs[:2]
+    type_ = of.types[x]
+    if not any(of.outputs[1:]) or not type_.size or type_.dtype not in ("float32", "float16"):
         raise KeptError
-    if int(node.attrs.get("stash_type", 1)) != 1:
+    if int(of.attr("stash_type", 1)) != 1:
         raise KeptError
     rank = len(type_.shape)
-    axes = integers(to, node, range(int(node.attrs.get("axis", -1)) % rank, rank))
-    wide = x if type_.dtype == "float32" else to.add(node, "Cast", (x,), to="float32")
-    wanted = dict(enumerate(node.outputs))
-    mean = to.add(node, "ReduceMean", (wide, axes), wanted.get(1, ""), keepdims=1)
-    centred = to.add(node, "Sub", (wide, mean))
-    variance = to.add(node, "ReduceMean", (to.add(node, "Mul", (centred, centred)), axes), keepdims=1)
-    small = scalar(to, node, float(node.attrs.get("epsilon", 1e-5)), "float32")
-    deviation = to.add(node, "Sqrt", (to.add(node, "Add", (variance, small)),))
-    inverse = to.add(node, "Reciprocal", (deviation,), wanted.get(2, ""))
-    found = to.add(node, "Mul", (centred, inverse))
+    axes = of.integers(range(int(of.attr("axis", -1)) % rank, rank))
+    wide = x if type_.dtype == "float32" else of("Cast", x, to="float32")
+    wanted = dict(enumerate(of.outputs))
+    mean = of("ReduceMean", wide, axes, output=wanted.get(1, ""), keepdims=1)
+    centred = of("Sub", wide, mean)
+    variance = of("ReduceMean", of("Mul", centred, centred), axes, keepdims=1)
+    small = of.constant(float(of.attr("epsilon", 1e-5)), "float32")
+    deviation = of("Sqrt", of("Add", variance, small))
+    inverse = of("Reciprocal", deviation, output=wanted.get(2, ""))
+    found = of("Mul", centred, inverse)
     if type_.dtype != "float32":
-        found = to.add(node, "Cast", (found,), to=type_.dtype)
-    if not has_input(node, 2):
-        to.add(node, "Mul", (found, scale), node.outputs[0])
+        found = of("Cast", found, to=type_.dtype)
+    if not of.has(2):
+        of("Mul", found, scale, output=of.outputs[0])
         return
-    to.add(node, "Add", (to.add(node, "Mul", (found, scale)), node.inputs[2]), node.outputs[0])
+    of("Add", of("Mul", found, scale), of.input(2), output=of.outputs[0])
 
 
-def _over_no_axes(to: Rewriter, node: Node) -> None:
+@REWRITES.register(*(f"Reduce{name}" for name in _REDUCTIONS))
+def _over_no_axes(of: PassBuilder) -> None:
     """A reduction that does nothing over no axes: what it does to a single element is left."""
-    is_noop = bool(node.attrs.get("noop_with_empty_axes", 0))
-    if not is_noop or (has_input(node, 1) and to.types[node.inputs[1]].size):
+    is_noop = bool(of.attr("noop_with_empty_axes", 0))
+    if not is_noop or (of.has(1) and of.input(1).type.size):
         raise KeptError
-    x, output = node.inputs[0], node.outputs[0]
-    if node.op_type in ("ReduceL1", "ReduceL2"):
-        to.add(node, "Abs", (x,), output)
-    elif node.op_type == "ReduceSumSquare":
-        to.add(node, "Mul", (x, x), output)
+    x, output = of.input(0), of.outputs[0]
+    if of.node.op_type in ("ReduceL1", "ReduceL2"):
+        of("Abs", x, output=output)
+    elif of.node.op_type == "ReduceSumSquare":
+        of("Mul", x, x, output=output)
     else:
-        to.add(node, "Log" if node.op_type == "ReduceLogSum" else "Identity", (x,), output)
+        of("Log" if of.node.op_type == "ReduceLogSum" else "Identity", x, output=output)
 
 
-def _moments(to: Rewriter, node: Node, x: str) -> tuple[str, str]:
+def _moments(of: PassBuilder, x: str) -> tuple[str, str]:
     """Append the mean and the variance of each channel, with an extent of 1 for the other dimensions."""
-    images, planes = integers(to, node, (0,)), integers(to, node, range(2, len(to.types[x].shape)))
+    images, planes = of.ints(0), of.integers(range(2, len(of.types[x].shape)))
 
     def mean(value: str) -> str:
-        if len(to.types[x].shape) > 2:
-            value = to.add(node, "ReduceMean", (value, planes), keepdims=1)
-        return to.add(node, "ReduceMean", (value, images), keepdims=1)
+        if len(of.types[x].shape) > 2:
+            value = of("ReduceMean", value, planes, keepdims=1)
+        return of("ReduceMean", value, images, keepdims=1)
 
     own = mean(x)
-    centred = to.add(node, "Sub", (x, own))
-    return own, mean(to.add(node, "Mul", (centred, centred)))
+    centred = of("Sub", x, own)
+    return own, mean(of("Mul", centred, centred))
 
 
-_REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+_BINARY = {"Sum": "Add", "Mean": "Add", "Max": "Max", "Min": "Min"}
 
-REWRITES: dict[str, Rewrite] = {
-    **dict.fromkeys((f"Reduce{name}" for name in _REDUCTIONS), _over_no_axes),
-    "BatchNormalization": _batch_normalization,
-    **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), _global_pool),
-    "GlobalLpPool": _global_lp_pool,
-    "LayerNormalization": _layer_normalization,
-    "LpNormalization": _lp_normalization,
-    "LpPool": _lp_pool,
-}
+
+@REWRITES.register(*_BINARY)
+def _variadic(of: PassBuilder) -> None:
+    first, *others = of.inputs
+    is_mean = of.node.op_type == "Mean" and bool(others)
+    if not others:
+        of("Identity", first, output=of.outputs[0])
+        return
+    outputs = *("" for _ in others[1:]), "" if is_mean else of.outputs[0]
+    for output, other in zip(outputs, others, strict=True):
+        first = of(_BINARY[of.node.op_type], first, other, output=output)
+    if is_mean:
+        count = of.constant(len(of.inputs), of.types[first].dtype)
+        of("Div", first, count, output=of.outputs[0])
+
+
+@REWRITES.register("MeanVarianceNormalization")
+def _mean_variance(of: PassBuilder) -> None:
+    (x,) = of.inputs
+    axes, small = of.ints(*of.attr("axes", (0, 2, 3))), of.constant(1e-9, of.types[x].dtype)
+    centred = of("Sub", x, of("ReduceMean", x, axes, keepdims=1))
+    variance = of("ReduceMean", of("Mul", centred, centred), axes, keepdims=1)
+    deviation = of("Add", of("Sqrt", variance), small)
+    of("Div", centred, deviation, output=of.outputs[0])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from opbuild.graph.passes.rewriter import Rewriter
+from opbuild.graph.passes.rewriter import NewGraph, PassBuilder
 from opbuild.graph.types import Graph, Node
-from opbuild.operations.expression import Expression
 from opbuild.platform.records import dataclass
+from opbuild.platform.registry import Registry
 
 BYTES = ("uint8", "int8")
 
@@ -31,26 +31,19 @@ class Quantized:
     axis: int | None
 
 
-class IntegerRewriter(Rewriter):
-    """A rewriter that sees what made a value; nodes are in topological order, so what made it was rewritten before."""
+class IntegerGraph(NewGraph):
+    """A new graph that knows what made a value: nodes are in topological order, that one was rewritten before."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
-        self.producers, self.readers = graph.producers(), graph.consumers()
+        self.producers.update(graph.producers())
+        self.readers = graph.consumers()
         self.outputs = frozenset(graph.outputs)
         self.derived: dict[tuple[str, str], str] = {}  # what was made of a value before, by the value and what it is
 
-    def add(
-        self, node: Node, op_type: str, inputs: tuple[str, ...], output: str = "", *others: str, **attrs: object
-    ) -> str:
-        """Append an operator as any rewriter does; it is what made its outputs."""
-        name = super().add(node, op_type, inputs, output, *others, **attrs)
-        self.producers.update((each, self.nodes[-1]) for each in self.nodes[-1].outputs)
-        return name
-
-    def elementwise(self, node: Node, inputs: tuple[str, ...], expression: Expression, output: str = "") -> str:
-        """Append an elementwise expression; return the name of its value."""
-        return self.add(node, "Elementwise", inputs, output, expression=expression, domain="opbuild")
+    def at(self, node: Node) -> IntegerBuilder:
+        """Return what writes operators in the place of a node."""
+        return IntegerBuilder(node, self)
 
     def quantized(self, name: str) -> Quantized | None:
         """Return a value as quantised bytes, their scale and zero point, if it was made of them.
@@ -75,19 +68,16 @@ class IntegerRewriter(Rewriter):
         return not name or (name in self.constants and not self.constants[name].any())
 
 
-Rewrite = Callable[[IntegerRewriter, Node], bool]
-"""Appends what computes a node; returns False, having appended nothing, if it does not serve the node."""
+class IntegerBuilder(PassBuilder):
+    """Writes what takes part in computing a node on quantised numbers."""
 
-REWRITES: dict[tuple[str, str], Rewrite] = {}
-"""Every rewrite by domain and operator type."""
+    scope: IntegerGraph
 
 
-def rewrites(*op_types: str, domain: str = "") -> Callable[[Rewrite], Rewrite]:
-    """Register the decorated function as the rewrite of operators."""
+Rewrite = Callable[[IntegerBuilder], None]
+"""Appends what computes a node, or raises ``KeptError`` before it has appended anything."""
 
-    def register(function: Rewrite) -> Rewrite:
-        for op_type in op_types:
-            REWRITES[domain, op_type] = function
-        return function
+REWRITES: Registry[Rewrite] = Registry("rewrite", __package__, others=("convolutions", "products", "requantization"))
+"""What is written in the place of operators on quantised numbers, and of patterns of them."""
 
-    return register
+rewrites = REWRITES.register

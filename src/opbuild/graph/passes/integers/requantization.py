@@ -3,84 +3,177 @@
 None of these divides by the scale of the result, which would take as long as ten other instructions: the scales of what
 comes in are divided by it when the network is built. So a convolution is computed as QLinearConv has it, and a sum as
 ONNX Runtime's QLinearAdd.
+
+Quantising what was dequantised keeps the order of numbers, so it may come before a maximum as well as behind it, and it
+looks at each number alone, so it may come before a movement. Where both have one scale it does nothing.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from opbuild.graph.passes.integers.movement import is_ordinary, quantize_moved, same_zero
-from opbuild.graph.passes.integers.registry import BYTES, IntegerRewriter, Quantized, rewrites
-from opbuild.graph.quantized import FLOAT, limited_and_rounded, limits, quantized, wide
+from opbuild.graph.graph_builder import Value
+from opbuild.graph.passes.integers.registry import BYTES, MICROSOFT, IntegerBuilder, IntegerGraph, Quantized, rewrites
+from opbuild.graph.passes.rewriter import KeptError
+from opbuild.graph.quantized import FLOAT, dequantized, limited_and_rounded, limits, quantized, wide
 from opbuild.graph.types import Node
 from opbuild.operations.expression import Expression, arg, substitute
+
+_LEAST = 1e-30
+
+MOVEMENTS = ("Concat", "Flatten", "Identity", "MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
+"""Operators that move or compare elements: of their first input, Concat of all."""
+
+
+def quantize_moved(of: IntegerBuilder) -> None:
+    """Rewrite a QuantizeLinear of what only moves or compares what was dequantised, step by step from there."""
+    x, scale, zero = (*of.inputs, "")[:3]
+    kind = of.types[of.outputs[0]].dtype
+    if kind not in BYTES or any(name and name not in of.constants for name in (scale, zero)):
+        raise KeptError
+    if of.types[scale].dtype != "float32" or not is_ordinary(of.scope, scale) or not _moves(of.scope, x):
+        raise KeptError
+    _in_bytes(of, x, Quantized("", scale, zero, None), kind, of.outputs[0])
+
+
+@rewrites("Gather")
+def _gathered(of: IntegerBuilder) -> None:
+    """Dequantise what is taken from a table, not the table: tables of embeddings stay bytes."""
+    table = of.scope.quantized(of.input(0))
+    if table is None or table.axis is not None or table.value not in of.constants:
+        raise KeptError
+    taken = of("Gather", table.value, of.input(1), **of.node.attrs)
+    parameters = (table.scale, table.zero_point) if table.zero_point else (table.scale,)
+    of("DequantizeLinear", taken, *parameters, output=of.outputs[0])
+
+
+def _moves(to: IntegerGraph, name: str) -> bool:
+    """Return whether a value is moved from quantised ones, and nothing else reads what is between."""
+    node = to.producers.get(name)
+    if node is None or node.domain or node.op_type not in MOVEMENTS or any(node.outputs[1:]):
+        return False
+    if len(to.readers.get(name, ())) != 1 or name in to.outputs:
+        return False
+    return all(_is_quantized(to, each) or _moves(to, each) for each in _data(node))
+
+
+def _is_quantized(to: IntegerGraph, name: str) -> bool:
+    found = to.quantized(name)
+    return found is not None and found.axis is None and is_ordinary(to, found.scale)
+
+
+def is_ordinary(to: IntegerGraph, scale: str) -> bool:
+    """Return whether a scale is one known number that keeps the order and with which no byte leaves the floats."""
+    known = to.constants.get(scale)
+    return known is not None and known.size == 1 and bool(_LEAST < known.reshape(-1)[0] < 1 / _LEAST)
+
+
+def _data(node: Node) -> tuple[str, ...]:
+    return node.inputs if node.op_type == "Concat" else node.inputs[:1]
+
+
+def _in_bytes(of: IntegerBuilder, name: str, wanted: Quantized, kind: str, output: str = "") -> str:
+    """Append what computes a value in bytes of a scale; return its name."""
+    found = of.scope.quantized(name)
+    if found is not None:
+        return _requantized(of, found, wanted, kind)
+    source = of.scope.producers[name]
+    data = tuple(_in_bytes(of, each, wanted, kind) for each in _data(source))
+    return of(source.op_type, *data, *source.inputs[len(data) :], output=output, **source.attrs)
+
+
+def _requantized(of: IntegerBuilder, found: Quantized, wanted: Quantized, kind: str) -> str:
+    """Return bytes in another scale; the same ones if it is no other."""
+    dtype = of.types[found.value].dtype
+    if (
+        dtype == kind
+        and _same(of.scope, found.scale, wanted.scale)
+        and same_zero(of.scope, found.zero_point, wanted.zero_point)
+    ):
+        return found.value
+    inputs, zeros = [found.value, found.scale, wanted.scale], []
+    for name in (found.zero_point, wanted.zero_point):
+        zeros.append(None if of.scope.is_zero(name) else arg(len(inputs)))
+        inputs += [] if zeros[-1] is None else [name]
+    numbers = (inputs[0], *(of.reshaped(name, ()) for name in inputs[1:]))
+    value = ("div", dequantized(arg(0), zeros[0], arg(1), dtype), arg(2))
+    return of.elementwise(numbers, quantized(value, zeros[1], kind))
+
+
+def _same(to: IntegerGraph, one: str, other: str) -> bool:
+    known = one in to.constants and other in to.constants
+    return one == other or (known and bool((to.constants[one] == to.constants[other]).all()))
+
+
+def same_zero(to: IntegerGraph, one: str, other: str) -> bool:
+    """Return whether two zero points are known to be equal."""
+    return (to.is_zero(one) and to.is_zero(other)) or (bool(one and other) and _same(to, one, other))
+
 
 Bounds = list[tuple[str, str]]
 """By what a value is limited, in order: the operations, and the names of their bounds."""
 
 
 @rewrites("QuantizeLinear")
-def _quantize(to: IntegerRewriter, node: Node) -> bool:
+def _quantize(of: IntegerBuilder) -> None:
     """Quantise what a convolution made or two values added, perhaps after Relu or Clip, or what moves bytes."""
-    x, scale, zero = (*node.inputs, "")[:3]
-    if to.types[node.outputs[0]].dtype not in BYTES or to.types[scale].size != 1 or to.types[scale].dtype != FLOAT:
-        return False
-    bounds, name = _bounds(to, x)
-    if bounds is None or (bounds and not is_ordinary(to, scale)):  # a negative one turns the limits over
-        return quantize_moved(to, node)
-    if (name, "sums") in to.derived:
-        step = to.reshaped(node, scale, ())
-        inputs = [to.derived[name, "sums"], to.add(node, "Div", (to.derived[name, "factor"], step))]
-        _finish(to, node, inputs, ("mul", ("cast", FLOAT, arg(0)), arg(1)), bounds, (scale, zero))
-        return True
-    operands = _added(to, x, name)
-    if operands is None or not is_ordinary(to, scale):
-        return quantize_moved(to, node)
-    quantize_sum(to, node, operands, bounds, (scale, zero))
-    return True
+    x, scale, zero = (*of.inputs, "")[:3]
+    if of.types[of.outputs[0]].dtype not in BYTES or of.types[scale].size != 1 or of.types[scale].dtype != FLOAT:
+        raise KeptError
+    bounds, name = _bounds(of.scope, x)
+    if bounds is None or (bounds and not is_ordinary(of.scope, scale)):  # a negative one turns the limits over
+        quantize_moved(of)
+        return
+    if (name, "sums") in of.scope.derived:
+        step = of.reshaped(scale, ())
+        inputs = [of.scope.derived[name, "sums"], of("Div", of.scope.derived[name, "factor"], step)]
+        _finish(of, inputs, ("mul", ("cast", FLOAT, arg(0)), arg(1)), bounds, (scale, zero))
+        return
+    operands = _added(of.scope, x, name)
+    if operands is None or not is_ordinary(of.scope, scale):
+        quantize_moved(of)
+        return
+    quantize_sum(of, operands, bounds, (scale, zero))
 
 
-def quantize_sum(
-    to: IntegerRewriter, node: Node, operands: tuple[Quantized, ...], bounds: Bounds, result: tuple[str, str]
-) -> None:
+def quantize_sum(of: IntegerBuilder, operands: tuple[Quantized, ...], bounds: Bounds, result: tuple[str, str]) -> None:
     """Append the sum of quantised values as bytes: the node's output.
 
     Args:
-        to: What is appended to.
-        node: The node that it computes.
+        of: What is appended to.
         operands: What is added, of one scale each.
         bounds: By what the sum is limited.
         result: Its scale and its zero point.
     """
-    step, inputs, terms = to.reshaped(node, result[0], ()), list[str](), list[Expression]()
-    last = next((each for made in reversed(to.nodes) for each in operands if each.value in made.outputs), operands[0])
+    step, inputs, terms = of.reshaped(result[0], ()), list[str](), list[Expression]()
+    last = next(
+        (each for made in reversed(of.scope.nodes) for each in operands if each.value in made.outputs), operands[0]
+    )
     for each in operands:
         # The sums of one product can become the operands' only; those of another are four times the bytes.
-        made = _in_steps(to, each) if each is last else None
-        names, steps = made or _from_bytes(to, node, each)
-        ratio = to.add(node, "Div", (to.reshaped(node, each.scale, ()), step))
+        made = _in_steps(of.scope, each) if each is last else None
+        names, steps = made or _from_bytes(of, each)
+        ratio = of("Div", of.reshaped(each.scale, ()), step)
         terms.append(("mul", _moved(steps, len(inputs)), arg(len(inputs) + len(names))))
         inputs += [*names, ratio]
-    _finish(to, node, inputs, ("add", *terms), bounds, result)
+    _finish(of, inputs, ("add", *terms), bounds, result)
 
 
-def _finish(
-    to: IntegerRewriter, node: Node, inputs: list[str], value: Expression, bounds: Bounds, result: tuple[str, str]
-) -> None:
+def _finish(of: IntegerBuilder, inputs: list[str], value: Expression, bounds: Bounds, result: tuple[str, str]) -> None:
     """Append a number counted in steps of the result as bytes: the node's output."""
-    (scale, zero), kind = result, to.types[node.outputs[0]].dtype
-    step, place = to.reshaped(node, scale, ()), None
+    (scale, zero), kind = result, of.types[of.outputs[0]].dtype
+    step, place = of.reshaped(scale, ()), None
     for operation, bound in bounds:
-        if not _is_below(to, operation, bound, zero, kind):
+        if not _is_below(of.scope, operation, bound, zero, kind):
             value = (operation, value, arg(len(inputs)))
-            inputs.append(to.add(node, "Div", (bound, step)))
-    if not to.is_zero(zero):
+            inputs.append(of("Div", bound, step))
+    if not of.scope.is_zero(zero):
         place = arg(len(inputs))
-        inputs.append(to.reshaped(node, zero, ()))
-    to.elementwise(node, tuple(inputs), quantized(value, place, kind), node.outputs[0])
+        inputs.append(of.reshaped(zero, ()))
+    of.elementwise(tuple(inputs), quantized(value, place, kind), of.outputs[0])
 
 
-def _is_below(to: IntegerRewriter, operation: str, bound: str, zero: str, kind: str) -> bool:
+def _is_below(to: IntegerGraph, operation: str, bound: str, zero: str, kind: str) -> bool:
     """Return whether quantising limits no less by itself: Relu in front of bytes whose least number stands for 0."""
     least = limits(kind)[0]
     known = to.constants.get(zero) if zero else None
@@ -88,24 +181,24 @@ def _is_below(to: IntegerRewriter, operation: str, bound: str, zero: str, kind: 
     return operation == "max" and is_least and bool((to.constants[bound] <= 0).all())
 
 
-def _bounds(to: IntegerRewriter, name: str) -> tuple[Bounds | None, str]:
+def _bounds(to: IntegerGraph, name: str) -> tuple[Bounds | None, str]:
     """Return by what a value is limited, None if by what is computed, and what is limited."""
     node = to.producers.get(name)
     if node is None or node.domain or node.op_type not in ("Relu", "Clip"):
         return [], name
     found: Bounds = []
     if node.op_type == "Relu":
-        found.append(("max", to.constant(f"{node.name}/zero", np.zeros((), np.float32))))
+        found.append(("max", to.constant(np.zeros((), np.float32), f"{node.name}/zero")))
     for operation, bound in zip(("max", "min"), (*node.inputs[1:], "", "")[:2], strict=True):
         if bound and bound not in to.constants:
             return None, name
         if bound:
-            found.append((operation, to.constant(f"{bound}/number", to.constants[bound].reshape(()))))
+            found.append((operation, to.constant(to.constants[bound].reshape(()), f"{bound}/number")))
     before, source = _bounds(to, node.inputs[0])
     return (None if before is None else [*before, *found]), source
 
 
-def _added(to: IntegerRewriter, last: str, name: str) -> tuple[Quantized, ...] | None:
+def _added(to: IntegerGraph, last: str, name: str) -> tuple[Quantized, ...] | None:
     """Return the quantised values whose sum ``name`` is, if nothing else reads it nor what is limited of it."""
     node = to.producers.get(name)
     if node is None or node.domain or node.op_type not in ("Add", "Sum"):
@@ -119,15 +212,15 @@ def _added(to: IntegerRewriter, last: str, name: str) -> tuple[Quantized, ...] |
     return found if is_served else None
 
 
-def _from_bytes(to: IntegerRewriter, node: Node, value: Quantized) -> tuple[list[str], Expression]:
+def _from_bytes(of: IntegerBuilder, value: Quantized) -> tuple[list[str], Expression]:
     """Return a quantised value less its zero point as a float32: operands and an expression over them."""
-    if to.is_zero(value.zero_point):
-        return [value.value], wide(arg(0), to.types[value.value].dtype)
+    if of.scope.is_zero(value.zero_point):
+        return [value.value], wide(arg(0), of.types[value.value].dtype)
     less: Expression = ("sub", ("cast", "int32", arg(0)), ("cast", "int32", arg(1)))
-    return [value.value, to.reshaped(node, value.zero_point, ())], ("cast", FLOAT, less)
+    return [value.value, of.reshaped(value.zero_point, ())], ("cast", FLOAT, less)
 
 
-def _in_steps(to: IntegerRewriter, value: Quantized) -> tuple[list[str], Expression] | None:
+def _in_steps(to: IntegerGraph, value: Quantized) -> tuple[list[str], Expression] | None:
     """Return the same of what is rounded and limited here and read by nothing else: no bytes are made in between."""
     node = to.producers.get(value.value)
     if node is None or node.domain != "opbuild" or "expression" not in node.attrs or not _is_read_once(to, value.value):
@@ -141,7 +234,7 @@ def _in_steps(to: IntegerRewriter, value: Quantized) -> tuple[list[str], Express
     return None
 
 
-def _is_read_once(to: IntegerRewriter, name: str) -> bool:
+def _is_read_once(to: IntegerGraph, name: str) -> bool:
     """Return whether one node reads bytes, and one what that makes of them if it dequantises."""
     readers = to.readers.get(name, ())
     if len(readers) != 1 or name in to.outputs:
@@ -153,3 +246,56 @@ def _is_read_once(to: IntegerRewriter, name: str) -> bool:
 def _moved(expression: Expression, by: int) -> Expression:
     """Return an expression whose operands have other numbers."""
     return substitute(expression, lambda e: arg(e[1] + by) if e[0] == "arg" else None)
+
+
+_BINARY = {"QLinearAdd": "Add", "QLinearMul": "Mul"}
+_UNARY = {"QLinearSigmoid": "Sigmoid", "QLinearLeakyRelu": "LeakyRelu", "QLinearSoftmax": "Softmax"}
+
+
+@rewrites(*_BINARY, domain=MICROSOFT)
+def _binary(of: IntegerBuilder) -> None:
+    a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = (*of.inputs, "")[:8]
+    if of.node.op_type == "QLinearAdd" and all(is_ordinary(of.scope, each) for each in (a_scale, b_scale, scale)):
+        operands = Quantized(a, a_scale, a_zero, None), Quantized(b, b_scale, b_zero, None)
+        quantize_sum(of, operands, [], (scale, zero))
+        return
+    values = tuple(_dequantized(of, each) for each in ((a, a_scale, a_zero), (b, b_scale, b_zero)))
+    _quantized(of, of(_BINARY[of.node.op_type], *values), (scale, zero))
+
+
+@rewrites(*_UNARY, domain=MICROSOFT)
+def _unary(of: IntegerBuilder) -> None:
+    attrs = {name: value for name, value in of.node.attrs.items() if name in ("alpha", "axis")}
+    value = _dequantized(of, of.inputs[:3])
+    _quantized(of, of(_UNARY[of.node.op_type], value, **attrs), (*of.inputs, "")[3:5])
+
+
+@rewrites("QLinearConcat", domain=MICROSOFT)
+def _concat(of: IntegerBuilder) -> None:
+    values = tuple(_dequantized(of, of.inputs[i : i + 3]) for i in range(2, len(of.inputs), 3))
+    parts = tuple(_quantized_part(of, value, of.inputs[:2]) for value in values)
+    of("Concat", *parts, output=of.outputs[0], axis=of.node.attrs["axis"])
+
+
+@rewrites("QLinearWhere", domain=MICROSOFT)
+def _where(of: IntegerBuilder) -> None:
+    values = tuple(_dequantized(of, of.inputs[first : first + 3]) for first in (1, 4))
+    _quantized(of, of("Where", of.input(0), *values), of.inputs[7:9])
+
+
+def _dequantized(of: IntegerBuilder, names: tuple[str, ...]) -> Value:
+    return of("DequantizeLinear", *_present(names))
+
+
+def _quantized_part(of: IntegerBuilder, value: str, parameters: tuple[str, ...]) -> Value:
+    return of("QuantizeLinear", *_present((value, *parameters)))
+
+
+def _quantized(of: IntegerBuilder, value: str, parameters: tuple[str, ...]) -> None:
+    kind = of.types[of.outputs[0]].dtype
+    attrs = {} if parameters[1] else {"output_dtype": kind}
+    of("QuantizeLinear", *_present((value, *parameters)), output=of.outputs[0], **attrs)
+
+
+def _present(names: tuple[str, ...]) -> tuple[str, ...]:
+    return names if names[-1] else names[:-1]

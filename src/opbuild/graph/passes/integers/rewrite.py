@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from opbuild.graph.passes.blame import blaming
 from opbuild.graph.passes.cleanup import eliminate_dead
-from opbuild.graph.passes.integers import (  # noqa: F401 - importing a module registers its rewrites
-    convolutions,
-    elementwise,
-    products,
-    requantization,
-)
-from opbuild.graph.passes.integers.registry import REWRITES, IntegerRewriter
+from opbuild.graph.passes.integers.registry import REWRITES, IntegerGraph
+from opbuild.graph.passes.rewriter import rewritten
 from opbuild.graph.types import Graph
 
 
@@ -20,10 +14,5 @@ def rewrite_integers(graph: Graph) -> Graph:
     Args:
         graph: A typed graph in which no DequantizeLinear was folded.
     """
-    rewriter = IntegerRewriter(graph)
-    for node in graph.nodes:
-        rewrite = REWRITES.get((node.domain, node.op_type))
-        with blaming(node):
-            if rewrite is None or not rewrite(rewriter, node):
-                rewriter.nodes.append(node)
-    return eliminate_dead(rewriter.graph(graph))
+    found = rewritten(IntegerGraph(graph), graph, lambda node: REWRITES.get((node.domain, node.op_type)))
+    return eliminate_dead(found)
