@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -16,10 +16,8 @@ from opbuild.graph.types import Array
 from opbuild.mindspore.arguments import ArgumentTypeError, ArgumentValueError
 from opbuild.mindspore.tensor import Tensor
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 
-
-def on_data(function: Function) -> Function:
+def on_data(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function of tensors that a function of arrays stands for.
 
     Tensors among the arguments become arrays, arrays among the results tensors.
@@ -35,10 +33,10 @@ def on_data(function: Function) -> Function:
         with _mapped(function.__name__):
             return tensors(function(*given[0], **given[1]))
 
-    return computed  # type: ignore[return-value]
+    return computed
 
 
-def in_floats(function: Function) -> Function:
+def in_floats(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``on_data`` of a function that is computed in float64 and returned in its first argument's type.
 
     Integers are returned as float32.
@@ -54,7 +52,7 @@ def in_floats(function: Function) -> Function:
             result = function(array.astype(np.float64), *wide, **named)
         return tensors(_narrowed(result, array.dtype))
 
-    return computed  # type: ignore[return-value]
+    return computed
 
 
 @contextmanager

@@ -93,10 +93,10 @@ def _he_deviation(self: Any, shape: tuple[int, ...]) -> float:
     return math.sqrt(2.0 / (1.0 + slope**2) / max(fan, 1))
 
 
-def _matrix(self: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _matrix(self: Any, shape: tuple[int, ...]) -> tuple[int, int]:
     if len(shape) != 2:
         raise ArgumentValueError(f"{type(self).__name__} of shape {shape}", "give two extents")
-    return shape
+    return shape[0], shape[1]
 
 
 def _dirac(self: Any, shape: tuple[int, ...]) -> Any:

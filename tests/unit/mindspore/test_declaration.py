@@ -11,7 +11,9 @@ import pytest
 
 import opbuild.mindspore as ms
 from opbuild.mindspore import mint, nn, ops
-from opbuild.mindspore.arguments import ArgumentTypeError
+from opbuild.mindspore.arguments import ArgumentTypeError, positive
+from opbuild.mindspore.nn.declaration import cell
+from opbuild.mindspore.ops.primitive import operator
 from support.mindspore_host import graphs  # noqa: F401 - a fixture
 
 
@@ -77,6 +79,82 @@ def test_a_function_under_another_name_takes_its_own_names_and_says_what_it_is()
     assert ops.unsqueeze.__name__ == "unsqueeze"
     assert "extent 1 at ``dim``" in (ops.unsqueeze.__doc__ or "")
     assert mint.concat(tensors=(x, x), dim=1).shape == (2, 6)
+
+
+def test_functions_have_the_name_under_which_they_are_found():
+    """It stands in what is said of wrong arguments; a row repeats it."""
+    aliases = {
+        name: function.__name__
+        for name, function in vars(ops).items()
+        if inspect.isfunction(function) and function.__name__ != name and not name.startswith("_")
+    }
+    assert all(getattr(ops, known, None) is getattr(ops, name) for name, known in aliases.items())
+    with pytest.raises(TypeError, match=r"^hypot\(\) missing 1 required positional argument: 'other'"):
+        ops.hypot(1.0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda x: ops.diagflat([1.0]), "diagflat was given a list"),
+        (lambda x: ops.diagflat(input=[1.0]), "diagflat was given a list"),
+        (lambda x: ops.outer(x, 2.0), "outer was given a float"),
+        (lambda x: ops.outer(vec2=x, input=2.0), "outer was given a float"),
+        (lambda x: ops.deg2rad(90), "deg2rad was given a int"),
+    ],
+)
+def test_rows_say_what_must_be_a_tensor(wrong, says):
+    """By place and by name, with the name of the function."""
+    with pytest.raises(ArgumentTypeError, match=says):
+        wrong(ms.Tensor([1.0]))
+
+
+def test_rows_of_floats_take_integers_as_float32():
+    """As functions that were written out did."""
+    assert ops.deg2rad(ms.Tensor([180])).dtype == ms.float32
+
+
+def test_an_operator_has_the_keyword_only_arguments_of_its_function_as_attributes():
+    """In their order and with their defaults; what is after the ``*`` is never an operand."""
+    made = operator(_shifted)
+    assert made.__name__ == "_shifted"
+    assert made.__doc__ == "Return the sum.\n\nA primitive: ``_shifted(by, times=2)(operands)``."
+    assert made(3)(10) == 16
+    assert made(by=3, times=1)(10) == 13
+    with pytest.raises(ArgumentTypeError, match="missing a required argument: 'by'"):
+        made()
+
+
+def _shifted(x, *, by, times=2):
+    """Return the sum."""
+    return x + by * times
+
+
+def test_operators_that_are_called_as_functions_have_their_defaults():
+    """``ops.Cdist(p=2.0)`` is ``ops.cdist``; names differ in case and underscores only."""
+    for name, attributes, function in (("Cdist", "(p=2.0)", ops.cdist), ("BesselI0e", "()", ops.bessel_i0e),
+                                       ("InTopK", "(k)", ops.intopk), ("Pack", "(axis=0)", ops.stack)):  # fmt: skip
+        assert getattr(ops, name).__doc__.startswith(function.__doc__)
+        assert f"{attributes}(operands)``." in getattr(ops, name).__doc__
+
+
+@cell(checks={"low high": lambda low, high, what: positive(high - low, what)},
+      made={"whole": lambda self: self.high - self.low})  # fmt: skip
+def _Between(self, x, *, high, low=0):
+    """Elements between two numbers."""
+    return x.clip(low, high), self.whole
+
+
+def test_a_layer_that_is_a_function_keeps_what_is_after_the_star():
+    """Checks look at several arguments together; what is made of others is there when the layer is called."""
+    assert str(inspect.signature(_Between)) == "(high, low=0)"
+    assert str(inspect.signature(_Between.construct)) == "(self, x)"
+    layer = _Between(3, low=1)
+    x, whole = layer(ms.Tensor([0.0, 9.0]))
+    assert (x.asnumpy().tolist(), whole) == ([1.0, 3.0], 2)
+    assert (_Between.__doc__, _Between.__module__) == ("Elements between two numbers.", __name__)
+    with pytest.raises(ValueError, match="low high of _Between is -1"):
+        _Between(low=3, high=2)
 
 
 def test_modules_give_out_what_they_define():

@@ -13,7 +13,7 @@ from opbuild.mindspore.nn.activation import LeakyReLU, get_activation
 from opbuild.mindspore.nn.basic import Dense
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.convolution import Conv2d
-from opbuild.mindspore.nn.declaration import cell, derived
+from opbuild.mindspore.nn.declaration import cell
 from opbuild.mindspore.nn.matrix import ClipByNorm
 from opbuild.mindspore.nn.normalization import BatchNorm1d, BatchNorm2d
 from opbuild.mindspore.ops.arithmetic import greater_equal, less, logical_and, where
@@ -75,12 +75,22 @@ class _ChannelDropout(Cell):
         return self._dropout(x, self.p, self.training)
 
 
-Dropout1d = derived(_ChannelDropout, "Dropout1d", "Dropout of channels of shape (N, C, L).",
-                    _dropout=staticmethod(dropout1d))  # fmt: skip
-Dropout2d = derived(_ChannelDropout, "Dropout2d", "Dropout of channels of shape (N, C, H, W).",
-                    _dropout=staticmethod(dropout2d))  # fmt: skip
-Dropout3d = derived(_ChannelDropout, "Dropout3d", "Dropout of channels of shape (N, C, D, H, W).",
-                    _dropout=staticmethod(dropout3d))  # fmt: skip
+class Dropout1d(_ChannelDropout):
+    """Dropout of channels of shape (N, C, L)."""
+
+    _dropout = staticmethod(dropout1d)
+
+
+class Dropout2d(_ChannelDropout):
+    """Dropout of channels of shape (N, C, H, W)."""
+
+    _dropout = staticmethod(dropout2d)
+
+
+class Dropout3d(_ChannelDropout):
+    """Dropout of channels of shape (N, C, D, H, W)."""
+
+    _dropout = staticmethod(dropout3d)
 
 
 class Conv2dBnAct(Cell):

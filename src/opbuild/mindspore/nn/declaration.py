@@ -39,11 +39,10 @@ def layer(name: str, function: Callable[..., Any], doc: str = "", inputs: str = 
     """
     passed = attributes or keyword_only(function)
     taken = Attributes(name, passed)
-    parameters = signature(function).parameters
-    of_self = next(iter(parameters), "") == "self"
+    of_self = next(iter(signature(function).parameters), "") == "self"
     given = dict.fromkeys(inputs.split(), ...) if inputs else _operands(function, {} if of_self else passed)
     named = Attributes(f"{name}.construct", given)
-    by_name = [key for key in passed if not of_self or key in parameters]
+    by_name = keyword_only(function) if of_self else passed
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - becomes a method
         chosen = taken.bind(args, kwargs)

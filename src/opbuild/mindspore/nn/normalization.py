@@ -10,7 +10,6 @@ from opbuild.mindspore.communication import GlobalComm, get_group_size
 from opbuild.mindspore.dtype import float32
 from opbuild.mindspore.initializer import initializer
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.nn.declaration import derived
 from opbuild.mindspore.ops.normalization import batch_norm, batch_norm_of_ranks, group_norm, instance_norm
 from opbuild.mindspore.ops.pooling import only_nchw
 from opbuild.mindspore.ops.shaping import reshaped
@@ -83,8 +82,16 @@ class _BatchNorm(_ChannelNorm):
                                 self.momentum, self.eps)  # fmt: skip
 
 
-BatchNorm1d = derived(_BatchNorm, "BatchNorm1d", "Batch normalization of shape (N, C) or (N, C, L).", ranks=(2, 3))
-BatchNorm2d = derived(_BatchNorm, "BatchNorm2d", "Batch normalization of shape (N, C, H, W).", ranks=(4,))
+class BatchNorm1d(_BatchNorm):
+    """Batch normalization of shape (N, C) or (N, C, L)."""
+
+    ranks = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Batch normalization of shape (N, C, H, W)."""
+
+    ranks = (4,)
 
 
 class BatchNorm3d(Cell):
@@ -158,10 +165,22 @@ class _InstanceNorm(_ChannelNorm):
         return instance_norm(x, self.gamma, self.beta, self.eps)
 
 
-InstanceNorm1d = derived(_InstanceNorm, "InstanceNorm1d", "Instance normalization of shape (N, C, L).", ranks=(3,))
-InstanceNorm2d = derived(_InstanceNorm, "InstanceNorm2d", "Instance normalization of shape (N, C, H, W).", ranks=(4,))
-InstanceNorm3d = derived(_InstanceNorm, "InstanceNorm3d", "Instance normalization of shape (N, C, D, H, W).",
-                         ranks=(5,))  # fmt: skip
+class InstanceNorm1d(_InstanceNorm):
+    """Instance normalization of shape (N, C, L)."""
+
+    ranks = (3,)
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Instance normalization of shape (N, C, H, W)."""
+
+    ranks = (4,)
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Instance normalization of shape (N, C, D, H, W)."""
+
+    ranks = (5,)
 
 
 class LayerNorm(Cell):

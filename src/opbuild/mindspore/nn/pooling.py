@@ -7,7 +7,7 @@ from typing import Any
 from opbuild.mindspore import names
 from opbuild.mindspore.arguments import ArgumentValueError, allowed, one_of, positive
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.nn.declaration import derived, layer
+from opbuild.mindspore.nn.declaration import layer
 from opbuild.mindspore.ops import pooling
 from opbuild.mindspore.ops.pooling import (
     PAD_MODES,
@@ -146,8 +146,10 @@ class AvgPool2d(_AvgPool):
         super().__init__(kernel_size, stride, pad_mode, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-AvgPool3d = derived(_AvgPool, "AvgPool3d", "The mean under a window of three axes. Arguments as ``AvgPool2d``'s.",
-                    rank=3)  # fmt: skip
+class AvgPool3d(_AvgPool):
+    """The mean under a window of three axes. Arguments as ``AvgPool2d``'s."""
+
+    rank = 3
 
 
 LPPool1d, LPPool2d = (

@@ -16,7 +16,6 @@ from opbuild.mindspore.execution import cast, emit_many
 from opbuild.mindspore.initializer import Uniform, initializer
 from opbuild.mindspore.nn.basic import Dropout
 from opbuild.mindspore.nn.cell import Cell
-from opbuild.mindspore.nn.declaration import derived
 from opbuild.mindspore.ops.activation import relu, sigmoid
 from opbuild.mindspore.ops.arithmetic import add, mul, sub, tanh
 from opbuild.mindspore.ops.linear import dense
@@ -187,8 +186,10 @@ class GRU(_Recurrent):
         return {"linear_before_reset": 1}
 
 
-LSTM = derived(_Recurrent, "LSTM", "A layer of long short-term memory. The state is a tuple: (hidden, cell).",
-               kind="LSTM")  # fmt: skip
+class LSTM(_Recurrent):
+    """A layer of long short-term memory. The state is a tuple: (hidden, cell)."""
+
+    kind = "LSTM"
 
 
 class _RecurrentCell(Cell):

@@ -36,27 +36,10 @@ __all__ = [
 OWN = "opbuild"
 """The domain of operators that ONNX does not have."""
 
-as_operand = formula(
-    "as_operand", "a tensor converted to ``dtype``, or a Python number as an array of it",
-    lambda value, dtype: cast(value, dtype) if isinstance(value, Tensor) else np.asarray(value).astype(dtype),
-)  # fmt: skip
-erfc = formula("erfc", "1 - erf of each element", lambda input: sub(1, erf(input)))
-log2 = formula("log2", "the logarithm to base 2 of each element", lambda input: mul(log(input), 1.0 / math.log(2.0)))
-log10 = formula("log10", "the logarithm to base 10 of each element",
-                lambda input: mul(log(input), 1.0 / math.log(10.0)))  # fmt: skip
-exp2 = formula("exp2", "2 to the power of each element", of_floats(lambda input: pow(2.0, input)))
-subtract = formula("subtract", "``input - alpha * other``",
-                   lambda input, other, *, alpha=1: sub(input, other if alpha == 1 else mul(other, alpha)))  # fmt: skip
-pow = formula("pow", "``input`` to the power of ``exponent``", lambda input, exponent: binary("Pow", input, exponent))
-squared_difference = formula("squared_difference", "``(x - y) ** 2``",
-                             lambda x, y: binary("SquaredDifference", x, y, OWN))  # fmt: skip
-addcmul = formula("addcmul", "``input + value * tensor1 * tensor2``",
-                  lambda input, tensor1, tensor2, value=1: add(input, mul(mul(tensor1, tensor2), value)))  # fmt: skip
-addcdiv = formula("addcdiv", "``input + value * tensor1 / tensor2``",
-                  lambda input, tensor1, tensor2, value=1: add(input, mul(div(tensor1, tensor2), value)))  # fmt: skip
-lerp = formula("lerp", "``input + weight * (end - input)``",
-               lambda input, end, weight: add(input, mul(weight, sub(end, input))))  # fmt: skip
-hypot = formula("hypot", "``sqrt(input**2 + other**2)``", lambda input, other: sqrt(add(square(input), square(other))))
+
+def as_operand(value: Any, dtype: str) -> Any:
+    """Return a tensor converted to ``dtype``, or a Python number as an array of it."""
+    return cast(value, dtype) if isinstance(value, Tensor) else np.asarray(value).astype(dtype)
 
 
 def binary(op_type: str, first: Any, second: Any, domain: str = "", dtype: str = "") -> Tensor:
@@ -193,6 +176,25 @@ def atan2(input: Any, other: Any) -> Tensor:
 
 
 arctan2 = atan2
+
+
+pow = formula("pow", "``input`` to the power of ``exponent``", lambda input, exponent: binary("Pow", input, exponent))
+erfc = formula("erfc", "1 - erf of each element", lambda input: sub(1, erf(input)))
+log2 = formula("log2", "the logarithm to base 2 of each element", lambda input: mul(log(input), 1.0 / math.log(2.0)))
+log10 = formula("log10", "the logarithm to base 10 of each element",
+                lambda input: mul(log(input), 1.0 / math.log(10.0)))  # fmt: skip
+exp2 = formula("exp2", "2 to the power of each element", of_floats(lambda input: pow(2.0, input)))
+subtract = formula("subtract", "``input - alpha * other``",
+                   lambda input, other, *, alpha=1: sub(input, other if alpha == 1 else mul(other, alpha)))  # fmt: skip
+squared_difference = formula("squared_difference", "``(x - y) ** 2``",
+                             lambda x, y: binary("SquaredDifference", x, y, OWN))  # fmt: skip
+addcmul = formula("addcmul", "``input + value * tensor1 * tensor2``",
+                  lambda input, tensor1, tensor2, value=1: add(input, mul(mul(tensor1, tensor2), value)))  # fmt: skip
+addcdiv = formula("addcdiv", "``input + value * tensor1 / tensor2``",
+                  lambda input, tensor1, tensor2, value=1: add(input, mul(div(tensor1, tensor2), value)))  # fmt: skip
+lerp = formula("lerp", "``input + weight * (end - input)``",
+               lambda input, end, weight: add(input, mul(weight, sub(end, input))))  # fmt: skip
+hypot = formula("hypot", "``sqrt(input**2 + other**2)``", lambda input, other: sqrt(add(square(input), square(other))))
 
 
 def addn(x: Sequence[Tensor]) -> Tensor:

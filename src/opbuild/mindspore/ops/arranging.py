@@ -313,9 +313,9 @@ def _places(rows: int, columns: int, k: Any, align: str) -> Any:
     """Return for each diagonal, the highest first: its row and start in the packed form, and its places."""
     one_of(align, _ALIGNMENTS, "align")
     low, high = _bounds(k)
-    lengths = {d: min(rows + min(d, 0), columns - max(d, 0)) for d in range(low, high + 1)}
+    lengths = {d: min(rows + min(d, 0), columns - max(d, 0)) for d in np.arange(low, high + 1).tolist()}
     widest = max(lengths.values())
-    for d in range(high, low - 1, -1):
+    for d in np.arange(high, low - 1, -1).tolist():
         steps = np.arange(lengths[d])
         yield high - d, _start(d, lengths[d], widest, align), steps - min(d, 0), steps + max(d, 0)
 

@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
-def formula(name: str, what: str, function: Function) -> Function:
+def formula(name: str, what: str, function: Callable[..., Result]) -> Callable[..., Result]:
     """Return a function under its name, with what it returns as its documentation."""
     return named(function, name, f"Return {what}.")
 
@@ -53,26 +53,26 @@ def floating(value: Any, name: str) -> Tensor:
     return tensor if tensor.is_floating_point() else cast(tensor, "float32")
 
 
-def of_tensor(function: Function) -> Function:
+def of_tensor(function: Callable[..., Result]) -> Callable[..., Result]:
     """Return a function whose first argument must be a tensor."""
     return _taking(need_tensor, 1, function)
 
 
-def of_tensors(function: Function) -> Function:
+def of_tensors(function: Callable[..., Result]) -> Callable[..., Result]:
     """Return a function whose first two arguments must be tensors."""
     return _taking(need_tensor, 2, function)
 
 
-def of_floats(function: Function) -> Function:
+def of_floats(function: Callable[..., Result]) -> Callable[..., Result]:
     """Return a function whose first argument must be a tensor, which it gets in floats."""
     return _taking(floating, 1, function)
 
 
-def _taking(taken: Callable[[Any, str], Tensor], count: int, function: Any) -> Any:
+def _taking(taken: Callable[[Any, str], Tensor], count: int, function: Callable[..., Result]) -> Callable[..., Result]:
     first = function.__code__.co_varnames[:count]
 
     @wraps(function)
-    def checked(*args: Any, **given: Any) -> Any:
+    def checked(*args: Any, **given: Any) -> Result:
         name = checked.__name__
         given.update({key: taken(given[key], name) for key in first if key in given})
         return function(*(taken(each, name) for each in args[:count]), *args[count:], **given)

@@ -241,7 +241,7 @@ def rrelu(input: Any, lower: float = 1 / 8, upper: float = 1 / 3) -> Tensor:
     if lower > upper:
         raise ArgumentValueError(f"rrelu from {lower} to {upper}", "lower must not be above upper")
     x = need_tensor(input, "rrelu")
-    slopes = lower if lower == upper else drawn(lambda g: g.uniform(lower, upper, x.shape), x.dtype)
+    slopes = lower if lower == upper else drawn("rrelu", lambda g: g.uniform(lower, upper, x.shape), x.dtype)
     return where(less(x, 0), mul(x, slopes), x)
 
 

@@ -16,7 +16,7 @@ from opbuild.mindspore.mint.nn.functional import FUNCTIONS
 from opbuild.mindspore.nn.basic import Dropout as _Dropout
 from opbuild.mindspore.nn.cell import Cell
 from opbuild.mindspore.nn.combined import Dropout2d as _Dropout2d
-from opbuild.mindspore.nn.declaration import cell, derived
+from opbuild.mindspore.nn.declaration import cell
 from opbuild.mindspore.ops import batch_norm, conv_transpose2d, group_norm, layer_norm, prelu
 from opbuild.mindspore.ops.normalization import batch_norm_of_ranks
 from opbuild.mindspore.ops.pooling import per_axis
@@ -60,9 +60,20 @@ class _Conv(Cell):
         return result
 
 
-Conv1d = derived(_Conv, "Conv1d", "A convolution over one spatial axis.", rank=1)
-Conv2d = derived(_Conv, "Conv2d", "A convolution over two spatial axes.")
-Conv3d = derived(_Conv, "Conv3d", "A convolution over three spatial axes.", rank=3)
+class Conv1d(_Conv):
+    """A convolution over one spatial axis."""
+
+    rank = 1
+
+
+class Conv2d(_Conv):
+    """A convolution over two spatial axes."""
+
+
+class Conv3d(_Conv):
+    """A convolution over three spatial axes."""
+
+    rank = 3
 
 
 class ConvTranspose2d(_Conv):
@@ -117,9 +128,22 @@ class _BatchNorm(Cell):
         )
 
 
-BatchNorm1d = derived(_BatchNorm, "BatchNorm1d", "Batch normalization of shape (N, C) or (N, C, L).", ranks=(2, 3))
-BatchNorm2d = derived(_BatchNorm, "BatchNorm2d", "Batch normalization of shape (N, C, H, W).", ranks=(4,))
-BatchNorm3d = derived(_BatchNorm, "BatchNorm3d", "Batch normalization of shape (N, C, D, H, W).", ranks=(5,))
+class BatchNorm1d(_BatchNorm):
+    """Batch normalization of shape (N, C) or (N, C, L)."""
+
+    ranks = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Batch normalization of shape (N, C, H, W)."""
+
+    ranks = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """Batch normalization of shape (N, C, D, H, W)."""
+
+    ranks = (5,)
 
 
 class SyncBatchNorm(_BatchNorm):
