@@ -136,11 +136,32 @@ class TransformerWriter(ImageWriter):
         if self.form.whole:
             places = self.weight(batch, 1, 1, seq, 2, value=0, dtype="int64")
             return self.add("And", rows, self.add("GatherND", mask, places))
+        if isinstance(batch, str) and isinstance(seq, str):
+            return self._open_padding(mask, batch, seq)
         places = self.weight(batch, 1, 1, seq, value=0, dtype="int64")
         keys = self.add("Gather", self.add("Flatten", mask, axis=2), places, axis=0)
         keys = self.add("Reshape", self.add("Reshape", keys, self.numbers([-1])), self.shape(batch, 1, 1, seq))
         allowed = self.add("And", rows, self.add("Cast", keys, to=BOOL))
         return self.add("Expand", allowed, self.shape(batch, 1, seq, seq))
+
+    def _open_padding(self, mask: str, batch: str, seq: str) -> str:
+        """Return the same where extents are open: places are worked out of their numbers."""
+        is_row = self.add("GreaterOrEqual", self.places(0, seq, 0, 1, 3), self.numbers(0))
+        rows = self.add("And", self.numbers(True, "bool"), self.add("Cast", is_row, to=BOOL))
+        first = self.add("Mul", self.places(0, batch, 1, 2, 3), self.extent(seq))
+        places = self.add("Add", self.places(0, seq, 0, 1, 2), first)
+        keys = self.add("Gather", self.add("Flatten", mask, axis=2), places, axis=0)
+        keys = self.add("Reshape", self.add("Reshape", keys, self.numbers([-1])), self.add("Shape", places))
+        allowed = self.add("And", rows, self.add("Cast", keys, to=BOOL))
+        return self.add("Expand", allowed, self.shape(batch, 1, seq, seq))
+
+    def types(self, places: str, sizes: Sizes) -> str:
+        """Return the type of each token, which is the same; where extents are open it is looked up by ``places``."""
+        batch, seq, _ = sizes
+        if self.form.whole or isinstance(seq, int):
+            return self.weight(batch, seq, value=0, dtype="int64")
+        row = self.add("Expand", self.weight(1, 512, value=0, dtype="int64"), self.shape(1, 512))
+        return self.add("Expand", self.add("GatherElements", row, places, axis=1), self.shape(batch, seq))
 
     def causal(self, sizes: Sizes) -> str:
         """Return what is added to scores of tokens that look at those before them."""
@@ -179,8 +200,8 @@ def bert(
     batch, seq, _ = sizes
     ids, mask = to.input("input_ids", (batch, seq), INT64), to.input("attention_mask", (batch, seq), INT64)
     words = to.add("Gather", to.weight(1000, width), ids)
-    types = to.add("Gather", to.weight(2, width), to.weight(batch, seq, value=0, dtype="int64"))
     places = to.part((1, 512), 1, 0, seq, value=0, dtype="int64")
+    types = to.add("Gather", to.weight(2, width), to.types(places, sizes))
     positions = to.add("Gather", to.weight(512, width), places)
     x = to.norms(to.add("Add", to.add("Add", words, types), positions), width, 1e-12)
     kind = FLOAT if masked in SCALED else BOOL

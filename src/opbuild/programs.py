@@ -150,22 +150,20 @@ class Programs:
             session: Builds them.
             shapes: The size.
             clock: Takes the time.
-            suits: Whether the kernels that the size runs are built; all others are only taken where they are there.
+            suits: Whether the kernels that suit the size are built, and not only taken where they are there.
         """
         from opbuild.pipeline.stages import planned
-        from opbuild.pipeline.symbolic_lowering import kernels_for_all_sizes, run_here
+        from opbuild.pipeline.symbolic_lowering import kernels_for_all_sizes
 
         graph, program = session.lower(self._source, shapes, clock)
+        with self._lock:
+            of_any = kernels_for_all_sizes(
+                program, lambda desc: [*self._kernels.alike(desc), *([desc] if suits else [])]
+            )
+            loaded = dict.fromkeys(self._kernels.descriptors, ()) if suits else {}
         with session.builder() as builder:
-            own, run = program.descriptors(), run_here(program) if suits else ()
-            others = {desc: nodes for desc, nodes in own.items() if desc not in run}
-            lacking = {job.desc for job in builder.plan(others) if job.must_compile} if others else ()
-            there = {desc: nodes for desc, nodes in own.items() if desc not in lacking}
-            with self._lock:
-                loaded = dict.fromkeys(self._kernels.descriptors, ()) if suits else {}
-                of_any = kernels_for_all_sizes(
-                    program, lambda desc: [*self._kernels.alike(desc), *([desc] if desc in there else [])]
-                )
+            own = program.descriptors()
+            there = own if suits else {job.desc: job.nodes for job in builder.plan(own) if not job.must_compile}
             needed = replace(planned([graph], [program]), kernels={**loaded, **there, **of_any})
             packer = session.stores.packer()
             (network,) = session.build(needed, builder, packer, clock)

@@ -50,12 +50,8 @@ def lower_tuned(graph: Graph, setup: Setup, opened: SymbolicShapes | None = None
         return lower_with_bank(graph, setup, options, opened)
     asked = Tuned(Nothing())
     options = replace(options, chooser=asked)
-    return replace(lower_at(graph, setup.level, options, opened), answers=asked.answers())
-
-
-def lower_at(graph: Graph, level: Level, options: Options, opened: SymbolicShapes | None) -> Program:
-    """Return an optimized graph lowered; ``opened`` are the shapes of its inputs, if they have symbolic extents."""
-    return lower(graph, level, options) if opened is None else opened.lower(graph, level, options)
+    program = lower(graph, setup.level, options) if opened is None else opened.lower(graph, setup.level, options)
+    return replace(program, answers=asked.answers())
 
 
 def lowering_options(config: Config) -> Options:

@@ -92,11 +92,6 @@ def symbolic_first(symbolic: Callable[[], T | None], fixed: Callable[[BaseExcept
     return fixed(problem)
 
 
-def run_here(program: Program) -> set[OpDesc]:
-    """Return the kernels that a program runs at the size at which it was lowered."""
-    return {call.desc for call in program.calls if isinstance(call, KernelCall) and _is_run(call)}
-
-
 def kernels_for_all_sizes(
     program: Program, alike: Callable[[OpDesc], Sequence[OpDesc]]
 ) -> dict[OpDesc, tuple[str, ...]]:
@@ -124,14 +119,10 @@ def _serving(call: KernelCall, alike: Sequence[OpDesc], program: Program) -> Ite
     dims = [
         tuple((example_value(extent), example_value(stride)) for extent, stride in view.dims) for view in call.views
     ]
-    best = (each for each in alike if not _is_run(call) or each.problem(with_rank(each, dims)) is None)
+    is_run = call.repeated is None or example_value(call.repeated.count) > 0
+    best = (each for each in alike if not is_run or each.problem(with_rank(each, dims)) is None)
     yield from islice(best, 1)
     yield find(call.desc.family).without_limits(call.desc)
-
-
-def _is_run(call: KernelCall) -> bool:
-    """Return whether a call is run at the size at hand; other sizes may be computed in other ways."""
-    return call.repeated is None or example_value(call.repeated.count) > 0
 
 
 def _runs_always(desc: OpDesc, call: KernelCall, program: Program) -> bool:

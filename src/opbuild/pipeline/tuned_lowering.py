@@ -16,7 +16,6 @@ from opbuild.events import Warned, ignore
 from opbuild.families.knowledge import Question, Variant
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.pipeline.setup import Setup, release_pack
-from opbuild.pipeline.steps import lower_at
 from opbuild.pipeline.tuned import bank_problem, knowledge
 from opbuild.platform.records import replace
 from opbuild.store.bank import Record
@@ -24,6 +23,7 @@ from opbuild.store.pack import Pack
 
 if TYPE_CHECKING:
     from opbuild.graph.types import Graph
+    from opbuild.kernel.level import Level
     from opbuild.lowering.context import Options
     from opbuild.lowering.tuned import Asked
     from opbuild.pipeline.symbolic_lowering import SymbolicShapes
@@ -45,7 +45,7 @@ def lower_with_bank(graph: Graph, setup: Setup, options: Options, opened: Symbol
     bank = knowledge(setup)
     while True:
         chosen = Tuned(bank or Nothing(), withheld)
-        program = lower_at(graph, setup.level, replace(options, chooser=chosen), opened)
+        program = _lowered(graph, setup.level, replace(options, chooser=chosen), opened)
         lacking = set[str]() if pack is None else _lacking(program, pack)
         found = [
             (question, each.answer)
@@ -58,6 +58,12 @@ def lower_with_bank(graph: Graph, setup: Setup, options: Options, opened: Symbol
             return replace(program, tuned=chosen.notes(), answers=chosen.answers())
         else:
             bank.settle(_found_out(graph, setup, options, opened, bank.open, (chosen.asked, program)))
+
+
+def _lowered(graph: Graph, level: Level, options: Options, opened: SymbolicShapes | None) -> Program:
+    from opbuild.lowering.lower import lower
+
+    return lower(graph, level, options) if opened is None else opened.lower(graph, level, options)
 
 
 Lowered = tuple[Mapping["Question", "Asked"], "Program"]
@@ -85,7 +91,7 @@ def _found_out(
     from opbuild.lowering.tuned import FixedAnswers, Tuned, kernels_of
 
     tables = Tuned(FixedAnswers({question: record.default for question, record in records.items()}))
-    both = lowered, (tables.asked, lower_at(graph, setup.level, replace(options, chooser=tables), opened))
+    both = lowered, (tables.asked, _lowered(graph, setup.level, replace(options, chooser=tables), opened))
     kernels = {
         question: [desc for asked, program in both for desc in kernels_of(program, asked, question)]
         for question in records
