@@ -20,6 +20,7 @@ from opbuild.frontend.onnx_upgrade import upgrade
 from opbuild.frontend.open_binder import OpenBinder
 from opbuild.frontend.open_values import decides, evaluate_open, is_open_value
 from opbuild.frontend.remainder import Known, Names, computed
+from opbuild.frontend.rewriting import rewrite
 from opbuild.frontend.rewritten import REWRITES
 from opbuild.graph.breaks import HOST_VALUE
 from opbuild.graph.extents import is_open
@@ -190,8 +191,6 @@ class NodeBinder(OpenBinder):
         if not REWRITES.serves(node.domain, node.op_type):
             return self.add(upgrade(checked(node, self), self.source_opset, self), outputs)
         try:
-            from opbuild.frontend.rewriting import rewrite
-
             written = rewrite(node, self)
         except UnknownTypeError as error:
             error.stopped = node
