@@ -19,6 +19,7 @@ from opbuild.frontend.indices import checked
 from opbuild.frontend.onnx_upgrade import upgrade
 from opbuild.frontend.open_values import decides, evaluate_open, is_open_value
 from opbuild.frontend.remainder import Known, Names, computed
+from opbuild.frontend.rewriting import rewrite
 from opbuild.frontend.rewritten import REWRITES
 from opbuild.frontend.symbolic_binder import SymbolicBinder
 from opbuild.graph.breaks import HOST_VALUE
@@ -190,8 +191,6 @@ class NodeBinder(SymbolicBinder):
         if not REWRITES.serves(node.domain, node.op_type):
             return self.add(upgrade(checked(node, self), self.source_opset, self), outputs)
         try:
-            from opbuild.frontend.rewriting import rewrite
-
             written = rewrite(node, self)
         except UnknownTypeError as error:
             error.stopped = node

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.errors import InvalidModelError, ShapeError, UnsupportedOperatorError
-from opbuild.graph.graph_builder import Scope
+from opbuild.frontend.rewriting import Rewriting, Scope
 from opbuild.graph.shape_rules import ONNX_NUMBERS
 from opbuild.graph.types import Node
 
@@ -71,13 +71,9 @@ def to_set_7(node: Node, opset: int, scope: Scope) -> Sequence[Node]:
 
 def _reshaped(node: Node, index: int, shape: Sequence[int], scope: Scope) -> Sequence[Node]:
     """Return a node that reads an input in another shape, after the node that reshapes it."""
-    other = scope.fresh(f"{node.name}/aligned")
-    wanted = scope.constant(np.array(shape, np.int64))
-    inputs = (*node.inputs[:index], other, *node.inputs[index + 1 :])
-    return (
-        Node("Reshape", (node.inputs[index], wanted), (other,), {}, f"{node.name}/align"),
-        node.with_(inputs=inputs, proto=None),
-    )
+    of = Rewriting(node, scope)
+    inputs = (*node.inputs[:index], of.reshape(of.input(index), shape), *node.inputs[index + 1 :])
+    return (*of.nodes, replaced(node, inputs=inputs))
 
 
 def _elementwise(node: Node, scope: Scope) -> Sequence[Node]:
@@ -156,23 +152,11 @@ def _old_split(node: Node, scope: Scope) -> Sequence[Node]:
 def _tile(node: Node, scope: Scope) -> Sequence[Node]:
     """One axis was repeated: both it and the number of copies are inputs."""
     rank = len(scope.type_of(node.inputs[0]).shape)
-    names = [scope.fresh(f"{node.name}/{part}") for part in ("here", "count", "more", "added", "repeats")]
-    here, count, more, added, repeats = names
-    places, one = scope.constant(np.arange(rank)), scope.constant(np.ones((), np.int64))
-    parts = (
-        ("Equal", (places, node.inputs[2]), here),
-        ("Cast", (here,), count),
-        ("Sub", (node.inputs[1], one), more),
-        ("Mul", (count, more), added),
-        ("Add", (added, one), repeats),
-    )
-    attrs = {"Cast": {"to": _INT64}}
-    nodes = [Node(op_type, inputs, (output,), attrs.get(op_type, {}), output) for op_type, inputs, output in parts]
-    return (*nodes, replaced(node, inputs=(node.inputs[0], repeats)))
-
-
-_INT64 = 7
-"""ONNX's number of the element type."""
+    of = Rewriting(node, scope)
+    is_here = of("Cast", of("Equal", of.constant(np.arange(rank)), of.input(2)), to=ONNX_NUMBERS["int64"])
+    one = of.constant(np.ones((), np.int64))
+    repeats = of("Add", of("Mul", is_here, of("Sub", of.input(1), one)), one)
+    return (*of.nodes, replaced(node, inputs=(node.inputs[0], repeats)))
 
 
 def _old_upsample(node: Node, scope: Scope) -> Sequence[Node]:
@@ -256,20 +240,10 @@ def _batch_normalization(node: Node, scope: Scope) -> Sequence[Node]:
 
 def _by_position(node: Node, scope: Scope) -> Sequence[Node]:
     """Normalise each position by statistics of its own, which no newer operator does."""
-    x, scale, bias, mean, variance = node.inputs
-    dtype = scope.type_of(x).dtype
-    epsilon = scope.constant(np.asarray(node.attrs.get("epsilon", 1e-5), dtype))
-    parts = ("centred", "wide", "deviation", "unit", "scaled")
-    centred, wide, deviation, unit, scaled = (scope.fresh(f"{node.name}/{part}") for part in parts)
-    steps = (
-        ("Sub", (x, mean), centred),
-        ("Add", (variance, epsilon), wide),
-        ("Sqrt", (wide,), deviation),
-        ("Div", (centred, deviation), unit),
-        ("Mul", (unit, scale), scaled),
-        ("Add", (scaled, bias), node.outputs[0]),
-    )
-    return [Node(op_type, inputs, (output,), {}, f"{node.name}/{output}") for op_type, inputs, output in steps]
+    of = Rewriting(node, scope)
+    x, scale, bias, mean, variance = map(of.input, range(5))
+    deviation = of("Sqrt", of("Add", variance, of.constant(node.attrs.get("epsilon", 1e-5), x.dtype)))
+    return of.finish(of("Add", of("Mul", of("Div", of("Sub", x, mean), deviation), scale), bias))
 
 
 def _softmax(node: Node, scope: Scope) -> Sequence[Node]:
@@ -279,12 +253,10 @@ def _softmax(node: Node, scope: Scope) -> Sequence[Node]:
     axis = axis + len(shape) if axis < 0 else axis
     if axis == len(shape) - 1 or (axis < len(shape) and prod(shape[axis + 1 :]) == 1):
         return (replaced(node, axis=axis),)
-    flat, result = scope.fresh(f"{node.name}/flat"), scope.fresh(f"{node.name}/result")
-    return (
-        Node("Flatten", node.inputs, (flat,), {"axis": axis}, f"{node.name}/flatten"),
-        replaced(node, inputs=(flat,), axis=-1).with_(outputs=(result,)),
-        Node("Reshape", (result, scope.constant(np.array(shape, np.int64))), node.outputs, {}, f"{node.name}/reshape"),
-    )
+    of = Rewriting(node, scope)
+    flat = of("Flatten", of.input(0), axis=axis)
+    normalized = of(node.op_type, flat, **{**node.attrs, "axis": -1})
+    return of.finish(of.reshape(normalized, shape))
 
 
 def _clip(node: Node, scope: Scope) -> Sequence[Node]:
@@ -341,18 +313,10 @@ def _resize_11(node: Node, scope: Scope) -> Sequence[Node]:
 def _group_normalization(node: Node, scope: Scope) -> Sequence[Node]:
     """Opset 18 had one scale and bias a group; now each channel has its own."""
     channels, groups = scope.type_of(node.inputs[0]).shape[1], int(node.attrs["num_groups"])
-    column, wide, flat = (
-        scope.constant(np.array(shape, np.int64)) for shape in ((groups, 1), (groups, channels // groups), (channels,))
-    )
-    nodes: list[Node] = []
-    inputs = [node.inputs[0]]
-    for source, part in zip(node.inputs[1:3], ("scale", "bias"), strict=True):
-        for op_type, shape in (("Reshape", column), ("Expand", wide), ("Reshape", flat)):
-            result = scope.fresh(f"{node.name}/{part}")
-            nodes.append(Node(op_type, (source, shape), (result,), {}, f"{node.name}/{part}"))
-            source = result  # noqa: PLW2901 - each step reads the one before
-        inputs.append(source)
-    return (*nodes, replaced(node, (), tuple(inputs)))
+    of = Rewriting(node, scope)
+    wide = of.ints(groups, channels // groups)
+    spread = [of.reshape(of("Expand", of.reshape(of.input(index), (groups, 1)), wide), (channels,)) for index in (1, 2)]
+    return (*of.nodes, replaced(node, inputs=(node.inputs[0], *spread)))
 
 
 def _dft(node: Node, scope: Scope) -> Sequence[Node]:

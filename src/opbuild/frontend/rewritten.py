@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
 
 from opbuild.graph.types import Node
 from opbuild.platform.registry import Registry
 
-if TYPE_CHECKING:
-    from opbuild.frontend.rewriting import Rewriting
-
-Rewrite: TypeAlias = "Callable[[Rewriting], Sequence[Node]]"
+Rewrite = Callable[..., Sequence[Node]]
+"""What writes the nodes in place of one, with the ``Rewriting`` of it."""
 
 LEARNED, MICROSOFT, NCHWC = "ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc"
 

@@ -155,7 +155,8 @@ def test_a_layers_gradients_are_torchs(kind: str, steps: int) -> None:
     of = GraphBuilder("loss", scope)
     every, *ends = (of.value(name) for name in graph.outputs)
     parts = [of("ReduceSum", part, keepdims=0) for part in (of("Sin", every), *(of("Cos", end) for end in ends))]
-    loss = scope.graph(graph).with_(outputs=(of("Sum", *parts).name,))
+    total = of("Sum", *parts).name
+    loss = scope.graph(graph).with_(outputs=(total,))
     found = run_graph(differentiate(loss, tuple(feeds)), feeds)[1:]
     wanted = [each for each in inputs("grad") if each is not None]
     for name, own, other in zip(feeds, found, wanted, strict=True):
