@@ -1,0 +1,145 @@
+"""A registry: what serves an operator, by its domain and type; modules fill it when they are loaded, by name.
+
+A module says what it serves with a decorator. The registry knows the names of its modules, and of some what they serve:
+those are loaded when one of their operators is first asked for, the others one after the other until one serves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from contextlib import suppress
+from importlib import import_module
+from typing import TypeVar
+
+Operator = tuple[str, str]
+"""The domain and the type of an operator."""
+
+Served = Mapping[str, Iterable[str]]
+"""Types of operators by domain."""
+
+V = TypeVar("V")
+
+
+class Registry(MutableMapping[Operator, V]):
+    """What serves operators: a mapping that loads the modules that fill it.
+
+    Args:
+        kind: What is registered, for errors.
+        package: The package of the modules.
+        declared: Modules with the operators that each serves; several may serve one.
+        others: Modules of which only they themselves know what they serve, in the order in which they are loaded.
+        join: Returns what serves an operator for which two register; without it that is an error.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        package: str = "",
+        declared: Mapping[str, Served] | None = None,
+        others: Iterable[str] = (),
+        join: Callable[[V, V], V] | None = None,
+    ) -> None:
+        self._kind, self._package, self._join = kind, package, join
+        self._found: dict[Operator, V] = {}
+        self._declared: dict[Operator, list[str]] = {}  # modules that are not loaded, by what they serve
+        self._others = [self._full(name) for name in others]
+        for name, served in (declared or {}).items():
+            self.declare(name, served)
+
+    def declare(self, module: str, served: Served) -> None:
+        """Tell what a module serves, which is loaded when one of these operators is asked for.
+
+        Args:
+            module: Its name in the package, or its full one if it has a dot.
+            served: What it serves.
+        """
+        for domain, op_types in served.items():
+            for op_type in op_types:
+                self._declared.setdefault((domain, op_type), []).append(self._full(module))
+
+    def register(self, *op_types: str, domain: str = "") -> Callable[[V], V]:
+        """Register what is decorated for operators.
+
+        Raises:
+            ValueError: If another one serves one of them, and they are not joined.
+        """
+
+        def add(value: V) -> V:
+            for op_type in op_types:
+                self._add((domain, op_type), value)
+            return value
+
+        return add
+
+    def serves(self, domain: str, op_type: str) -> bool:
+        """Return whether something serves an operator; loads no module that says what it serves."""
+        return (domain, op_type) in self._declared or (domain, op_type) in self
+
+    def load(self) -> None:
+        """Load all modules."""
+        for operator in [*self._declared]:
+            self._load_declared(operator)
+        while self._others:
+            self._load_next()
+
+    def __getitem__(self, operator: Operator) -> V:
+        """Return what serves an operator.
+
+        Raises:
+            KeyError: If nothing does.
+        """
+        if operator in self._declared:
+            self._load_declared(operator)
+        while operator not in self._found and self._others:
+            self._load_next()
+        return self._found[operator]
+
+    def __setitem__(self, operator: Operator, value: V) -> None:
+        """Let this serve an operator instead of what did."""
+        self.get(operator)
+        self._found[operator] = value
+
+    def __delitem__(self, operator: Operator) -> None:
+        """Let nothing serve an operator."""
+        self[operator]
+        del self._found[operator]
+
+    def __iter__(self) -> Iterator[Operator]:
+        """Iterate over all operators that are served; loads all modules."""
+        self.load()
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        """Return how many operators are served; loads all modules."""
+        self.load()
+        return len(self._found)
+
+    def _full(self, module: str) -> str:
+        return module if "." in module or not self._package else f"{self._package}.{module}"
+
+    def _add(self, operator: Operator, value: V) -> None:
+        if operator not in self._found:
+            self._found[operator] = value
+        elif self._join is not None:
+            self._found[operator] = self._join(self._found[operator], value)
+        else:
+            raise ValueError(f"{_shown(operator)} has two {self._kind}s: register one of them")
+
+    def _load_declared(self, operator: Operator) -> None:
+        modules = self._declared.get(operator, [])
+        for module in modules:
+            import_module(module)
+        if operator not in self._found:
+            names = " and ".join(modules)
+            raise LookupError(f"{names} registers no {self._kind} of {_shown(operator)}, which it is said to serve")
+        self._declared.pop(operator, None)
+
+    def _load_next(self) -> None:
+        for module in self._others[:1]:
+            import_module(module)
+            with suppress(ValueError):  # another thread was faster
+                self._others.remove(module)
+
+
+def _shown(operator: Operator) -> str:
+    return ".".join(filter(None, operator))

@@ -1,0 +1,126 @@
+"""A registry loads the module that serves an operator when it is asked for, and says what is registered wrongly."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from opbuild.platform.registry import Registry
+
+Write = Callable[[str, str], None]
+REGISTRY: Registry[str] = Registry("rule")
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Registry[str]:
+    """Return the registry that the modules of these tests fill; it knows none of them."""
+    made: Registry[str] = Registry("rule", "registered")
+    monkeypatch.setattr(sys.modules[__name__], "REGISTRY", made)
+    return made
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
+    """Give a function that writes a module of a package on the path."""
+    package = tmp_path / "registered"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    before = {*sys.modules}
+
+    def write(name: str, body: str) -> None:
+        (package / f"{name}.py").write_text(f"from {__name__} import REGISTRY\n{body}\n")
+
+    yield write
+    for name in {*sys.modules} - before:
+        if name.partition(".")[0] == "registered":
+            del sys.modules[name]
+
+
+def is_loaded(name: str) -> bool:
+    """Return whether a module of the package is loaded."""
+    return f"registered.{name}" in sys.modules
+
+
+def test_what_is_decorated_serves_its_operators() -> None:
+    """A decorator registers a function for several operators, of one domain each time."""
+    registry: Registry[Callable[[], int]] = Registry("rule")
+
+    @registry.register("Add", "Sub")
+    @registry.register("Add", domain="own")
+    def rule() -> int:
+        return 3
+
+    assert rule() == 3
+    assert registry["", "Add"] is registry["", "Sub"] is registry["own", "Add"] is rule
+    assert registry.get(("own", "Sub")) is None
+    assert ("", "Add") in registry
+    assert ("own", "Sub") not in registry
+    assert {*registry} == {("", "Add"), ("", "Sub"), ("own", "Add")}
+
+
+def test_only_the_module_that_declares_an_operator_is_loaded(registry: Registry[str], write: Write) -> None:
+    """A look-up loads the module that is said to serve an operator; to iterate loads all."""
+    write("sums", "REGISTRY.register('Add', 'Sub')('sums')")
+    write("products", "REGISTRY.register('Mul', domain='own')('products')")
+    registry.declare("sums", {"": ("Add", "Sub")})
+    registry.declare("registered.products", {"own": ("Mul",)})
+    assert registry.serves("own", "Mul")
+    assert registry.get(("", "Div")) is None
+    assert not is_loaded("products")
+    assert registry["own", "Mul"] == "products"
+    assert not is_loaded("sums")
+    assert len(registry) == 3
+    assert is_loaded("sums")
+
+
+def test_modules_that_declare_nothing_are_loaded_until_one_serves(registry: Registry[str], write: Write) -> None:
+    """Modules of unknown contents are loaded in order, no more than are needed."""
+    for name in ("one", "two", "three"):
+        write(name, f"REGISTRY.register('{name.title()}')('{name}')")
+    others: Registry[str] = Registry("rule", "registered", others=("one", "two", "three"))
+    sys.modules[__name__].REGISTRY = others  # type: ignore[attr-defined]
+    assert others["", "Two"] == "two"
+    assert not is_loaded("three")
+    assert others.get(("", "Four")) is None
+    assert is_loaded("three")
+
+
+def test_two_that_serve_one_operator_are_refused() -> None:
+    """The error names the operator and what is registered; the first one stays."""
+    registry: Registry[str] = Registry("rule")
+    registry.register("Add", domain="own")("first")
+    with pytest.raises(ValueError, match=r"^own\.Add has two rules"):
+        registry.register("Add", domain="own")("second")
+    assert registry["own", "Add"] == "first"
+
+
+def test_two_that_serve_one_operator_are_joined_where_that_is_wanted(registry: Registry[str], write: Write) -> None:
+    """With a function that joins them, all modules that declare an operator are loaded for it."""
+    joined: Registry[str] = Registry("rule", "registered", join=lambda one, other: f"{one}, {other}")
+    sys.modules[__name__].REGISTRY = joined  # type: ignore[attr-defined]
+    for name in ("sums", "more"):
+        write(name, f"REGISTRY.register('Add')('{name}')")
+        joined.declare(name, {"": ("Add",)})
+    assert joined["", "Add"] == "sums, more"
+
+
+def test_a_module_that_does_not_serve_what_it_declares_is_named(registry: Registry[str], write: Write) -> None:
+    """A declaration that the module does not keep is an error, not an operator without a rule."""
+    write("empty", "")
+    registry.declare("empty", {"": ("Add",)})
+    with pytest.raises(LookupError, match=r"^registered\.empty registers no rule of Add, which it is said to serve"):
+        registry.get(("", "Add"))
+
+
+def test_what_a_user_sets_replaces_what_a_module_registers(registry: Registry[str], write: Write) -> None:
+    """To set and to delete takes the place of a module that was not loaded yet, too."""
+    write("sums", "REGISTRY.register('Add')('sums')")
+    registry.declare("sums", {"": ("Add",)})
+    registry["", "Add"] = "mine"
+    assert registry["", "Add"] == "mine"
+    del registry["", "Add"]
+    assert ("", "Add") not in registry
