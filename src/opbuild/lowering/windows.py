@@ -8,7 +8,10 @@ from opbuild.graph.extents import at_most, is_one
 from opbuild.graph.shape_rules import Call
 from opbuild.graph.shape_rules_window import window_pads
 from opbuild.graph.types import Node
-from opbuild.lowering.context import Lowering, NotServedError
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.lowering.context import Lowering
+from opbuild.lowering.implementations import NotServedError
+from opbuild.lowering.operands import Blocked
 from opbuild.platform.records import dataclass
 
 Pair = tuple[int, int]
@@ -122,6 +125,23 @@ def window_of(lowering: Lowering, node: Node, kernel: Sequence[int], outputs: st
     before, after = spatial_pair(pads[:rank], rank, 0), spatial_pair(pads[rank:], rank, 0)
     dilation = _pair(1 if is_one(k) else d for k, d in zip(taps, dilation, strict=True))
     return Window(taps, stride, dilation, before, after, size, out)
+
+
+def each_image(lowering: Lowering, node: Node, desc: OpDesc, source: Blocked, target: Blocked) -> None:
+    """Emit one call for each image, from a blocked value to another."""
+    for image in lowering.images(source.shape[0]):
+        lowering.emit(desc, [source.window(image), target.window(image)], node)
+
+
+def require_float(lowering: Lowering, node: Node) -> None:
+    """Require that a node's first input is float32.
+
+    Raises:
+        NotServedError: If it is not.
+    """
+    dtype = lowering.type(node.inputs[0]).dtype
+    if dtype != "float32":
+        raise NotServedError(f"{node.op_type} of {dtype}")
 
 
 def _pair(values: Iterable[int]) -> Pair:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from opbuild.errors import BuildError
-from opbuild.families.catalogue import find
 from opbuild.graph.extents import Extent
 from opbuild.graph.formulas import Numbers
 from opbuild.graph.repetition import parts
@@ -120,11 +119,8 @@ class _Numbering:
                 yield Padding(index, name, tuple(map(self._numbers.place, (*shape, *halo))))
 
     def _question(self, question: Question) -> int:
-        family = question.choose.__module__.split(".")[2]
-        if find(family).choose is not question.choose:
-            raise ValueError(f"{question.choose} is no family's")
         arguments = tuple(map(self._argument, question.arguments))
-        found = Asked(family, arguments, question.answer is not None)
+        found = Asked(question.family, arguments, question.answer is not None)
         return self._questions.setdefault(found, len(self._questions))
 
     def _argument(self, value: Any) -> Argument:

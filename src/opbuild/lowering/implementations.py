@@ -1,0 +1,190 @@
+"""Implementations: what computes an operator, asked of all families; lowering names none of them.
+
+A family's ``lowering.py`` says with ``serves`` what it computes, at what cost and where: operators of graphs, and what
+others ask for while they lower (``ASKED``). A new family, or another implementation of an operator, is a folder of
+``opbuild.families``, wherever on that package's path; nothing lists it. Its decorators are read as text, once a
+process and only by who lowers, so that a module is loaded when one of its operators is first met.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from opbuild import families
+from opbuild.lowering import rules
+from opbuild.platform.records import dataclass
+from opbuild.platform.registry import Operator, Registry
+
+if TYPE_CHECKING:
+    from opbuild.lowering.context import Lowering
+
+ASKED = "lowering"
+"""The domain of what is no operator of graphs: products, convolutions, copies."""
+
+CPU = "cpu"
+
+
+class NotServedError(Exception):
+    """Raised by an implementation before it emits anything: it does not serve this node, and why.
+
+    The host backend takes what none serves.
+    """
+
+
+Where = Callable[..., Any]
+"""Given what its function is given, returns 1 where that serves, else 0: a number that may be open."""
+
+_DECORATOR = "\n@serves("
+_OPERATORS = re.compile(r'\s*((?:"[\w.]+",?\s*)*)(\*?)')
+"""What follows the decorator: operators in quotes, and a star before what is not known from the text."""
+
+
+@dataclass(frozen=True, eq=False)
+class Implementation:
+    """One way to compute something.
+
+    Attributes:
+        emit: Emits its calls. It returns False, or raises ``NotServedError``, where it does not serve after all; what
+            has operands that are known later, as copies, returns a call that is made of views.
+        cost: The time that it takes, 1 for the usual one; the cheapest that serves is taken.
+        where: Where it serves; None: everywhere.
+        target: The kind of machine that runs it.
+    """
+
+    emit: Callable[..., Any]
+    cost: float = 1.0
+    where: Where | None = None
+    target: str = CPU
+
+
+Implementations = tuple[Implementation, ...]
+"""All of one operator, the cheapest first."""
+
+
+def _joined(one: Implementations, other: Implementations) -> Implementations:
+    both = (*one, *other)
+    if len({(each.emit.__module__, each.emit.__qualname__) for each in both}) < len(both):
+        raise ValueError(f"{other[0].emit.__qualname__} is registered twice for one operator")
+    return tuple(sorted(both, key=lambda each: each.cost))
+
+
+IMPLEMENTATIONS: Registry[Implementations] = Registry("implementation", join=_joined)
+
+_known: set[str] = set()
+"""Folders whose modules are declared."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def serves(*operators: str, cost: float = 1.0, where: Where | None = None, target: str = CPU) -> Callable[[F], F]:
+    """Register a function that emits what computes some operators.
+
+    Args:
+        operators: Their types, each after its domain and a dot if it is not ONNX's: text as it stands here, or none
+            of it, for then the module is loaded to see what it serves.
+        cost: As in ``Implementation``.
+        where: As there.
+        target: As there.
+    """
+
+    def register(function: F) -> F:
+        for name in operators:
+            domain, _, op_type = name.rpartition(".")
+            IMPLEMENTATIONS.register(op_type, domain=domain)((Implementation(function, cost, where, target),))
+        return function
+
+    return register
+
+
+def implementations(operator: Operator, target: str = CPU) -> Implementations:
+    """Return all that may compute an operator on a target, the cheapest first."""
+    _look_round()
+    found = IMPLEMENTATIONS.get(operator, ())
+    return found if all(each.target == target for each in found) else tuple(e for e in found if e.target == target)
+
+
+def operators() -> set[Operator]:
+    """Return the operators of graphs that have implementations; loads all."""
+    _look_round()
+    return {(domain, op_type) for domain, op_type in IMPLEMENTATIONS if domain != ASKED}
+
+
+def call_of(op_type: str) -> Callable[..., Any]:
+    """Return what makes the call, once its views are known, of something that lowering asks for."""
+    return implementations((ASKED, op_type))[0].emit
+
+
+def ask(lowering: Lowering, operator: Operator, *what: Any) -> None:
+    """Emit what computes an operator: at each size by the cheapest implementation that serves there.
+
+    Args:
+        lowering: The state of lowering.
+        operator: The operator.
+        what: What implementations are given: the node, or what is asked for.
+
+    Raises:
+        NotServedError: If none serves.
+    """
+    found = implementations(operator, lowering.target)
+    if len(found) == 1 and found[0].where is None:
+        found[0].emit(lowering, *what)
+        return
+    refused = [NotServedError(f"no kernel for {operator[1]}")]
+    ways = ((_flag(each, lowering, what), partial(_emitted, each, lowering, what, refused)) for each in found)
+    if not lowering.either(ways):
+        raise refused[-1]
+
+
+def _flag(implementation: Implementation, lowering: Lowering, what: Sequence[Any]) -> Any:
+    return 1 if implementation.where is None else implementation.where(lowering, *what)
+
+
+def _emitted(
+    implementation: Implementation, lowering: Lowering, what: Sequence[Any], refused: list[NotServedError]
+) -> bool:
+    try:
+        return implementation.emit(lowering, *what) is not False
+    except NotServedError as reason:
+        refused.append(reason)
+        return False
+
+
+def _look_round() -> None:
+    """Declare the modules of all folders on the families' path that were not seen before, and of the rules."""
+    for package, inside in ((rules, ""), (families, "/lowering")):
+        for path in package.__path__:
+            if path not in _known:
+                _known.add(path)
+                for file, text in _texts(path, inside):
+                    _declare(f"{package.__name__}.{file.replace('/', '.')}", text)
+
+
+def _declare(module: str, text: str) -> None:
+    """Tell the registry what the decorators of a module say that it serves."""
+    said, is_all = _said(text)
+    for domain, op_type in said:
+        IMPLEMENTATIONS.declare(module, {domain: (op_type,)})
+    if not is_all:
+        IMPLEMENTATIONS.declare(module)
+
+
+def _said(text: str) -> tuple[dict[Operator, None], bool]:
+    """Return the operators in a module's decorators, and whether these are all that it serves."""
+    found = [_OPERATORS.match(each) for each in text.split(_DECORATOR)[1:]]
+    names = (name for each in found if each for name in each[1].split('"')[1::2])
+    parts = (name.rpartition(".") for name in names)
+    return {(domain, op_type): None for domain, _, op_type in parts}, not any(each and each[2] for each in found)
+
+
+def _texts(path: str, inside: str) -> Iterator[tuple[str, str]]:
+    """Yield the names and texts of a folder's modules, or of one in each of its folders."""
+    for name in sorted(os.listdir(path)):  # noqa: PTH208
+        with suppress(OSError):
+            file = f"{name.removesuffix('.py')}{inside}"
+            with open(f"{path}/{file}.py", "rb", buffering=0) as source:  # noqa: PTH123
+                yield file, source.read().decode()
