@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from opbuild import families
 from opbuild.lowering import rules
 from opbuild.platform.records import dataclass
 from opbuild.platform.registry import Operator, Registry
-
-if TYPE_CHECKING:
-    from opbuild.lowering.context import Lowering
 
 ASKED = "lowering"
 """The domain of what is no operator of graphs: products, convolutions, copies."""
@@ -35,6 +32,17 @@ class NotServedError(Exception):
     The host backend takes what none serves.
     """
 
+
+class Asking(Protocol):
+    """What asks: the state of lowering."""
+
+    target: str
+
+    def either(self, ways: Iterable[tuple[int, Callable[[], object]]]) -> bool:
+        """Emit what computes something in one of several ways, as ``Lowering.either`` does."""
+
+
+Cost = float | Callable[..., float]
 
 Where = Callable[..., Any]
 """Given what its function is given, returns 1 where that serves, else 0: a number that may be open."""
@@ -51,29 +59,30 @@ class Implementation:
     Attributes:
         emit: Emits its calls. It returns False, or raises ``NotServedError``, where it does not serve after all; what
             has operands that are known later, as copies, returns a call that is made of views.
-        cost: The time that it takes, 1 for the usual one; the cheapest that serves is taken.
+        cost: The time that it takes, 1 for the usual one, or what returns it, given what ``emit`` is given; the
+            cheapest that serves is taken.
         where: Where it serves; None: everywhere.
         target: The kind of machine that runs it.
     """
 
     emit: Callable[..., Any]
-    cost: float = 1.0
+    cost: Cost = 1.0
     where: Where | None = None
     target: str = CPU
 
 
 Implementations = tuple[Implementation, ...]
-"""All of one operator, the cheapest first."""
 
 
 def _joined(one: Implementations, other: Implementations) -> Implementations:
     both = (*one, *other)
     if len({(each.emit.__module__, each.emit.__qualname__) for each in both}) < len(both):
         raise ValueError(f"{other[0].emit.__qualname__} is registered twice for one operator")
-    return tuple(sorted(both, key=lambda each: each.cost))
+    return both
 
 
 IMPLEMENTATIONS: Registry[Implementations] = Registry("implementation", join=_joined)
+"""All that may compute an operator, by the operator."""
 
 _known: set[str] = set()
 """Folders whose modules are declared."""
@@ -81,7 +90,7 @@ _known: set[str] = set()
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def serves(*operators: str, cost: float = 1.0, where: Where | None = None, target: str = CPU) -> Callable[[F], F]:
+def serves(*operators: str, cost: Cost = 1.0, where: Where | None = None, target: str = CPU) -> Callable[[F], F]:
     """Register a function that emits what computes some operators.
 
     Args:
@@ -102,7 +111,7 @@ def serves(*operators: str, cost: float = 1.0, where: Where | None = None, targe
 
 
 def implementations(operator: Operator, target: str = CPU) -> Implementations:
-    """Return all that may compute an operator on a target, the cheapest first."""
+    """Return all that may compute an operator on a target."""
     _look_round()
     found = IMPLEMENTATIONS.get(operator, ())
     return found if all(each.target == target for each in found) else tuple(e for e in found if e.target == target)
@@ -119,7 +128,7 @@ def call_of(op_type: str) -> Callable[..., Any]:
     return implementations((ASKED, op_type))[0].emit
 
 
-def ask(lowering: Lowering, operator: Operator, *what: Any) -> None:
+def ask(lowering: Asking, operator: Operator, *what: Any) -> None:
     """Emit what computes an operator: at each size by the cheapest implementation that serves there.
 
     Args:
@@ -135,17 +144,23 @@ def ask(lowering: Lowering, operator: Operator, *what: Any) -> None:
         found[0].emit(lowering, *what)
         return
     refused = [NotServedError(f"no kernel for {operator[1]}")]
+    found = tuple(sorted(found, key=lambda each: _cost(each, lowering, what)))
     ways = ((_flag(each, lowering, what), partial(_emitted, each, lowering, what, refused)) for each in found)
     if not lowering.either(ways):
         raise refused[-1]
 
 
-def _flag(implementation: Implementation, lowering: Lowering, what: Sequence[Any]) -> Any:
+def _cost(implementation: Implementation, lowering: Asking, what: Sequence[Any]) -> float:
+    cost = implementation.cost
+    return cost(lowering, *what) if callable(cost) else cost
+
+
+def _flag(implementation: Implementation, lowering: Asking, what: Sequence[Any]) -> Any:
     return 1 if implementation.where is None else implementation.where(lowering, *what)
 
 
 def _emitted(
-    implementation: Implementation, lowering: Lowering, what: Sequence[Any], refused: list[NotServedError]
+    implementation: Implementation, lowering: Asking, what: Sequence[Any], refused: list[NotServedError]
 ) -> bool:
     try:
         return implementation.emit(lowering, *what) is not False
@@ -159,9 +174,9 @@ def _look_round() -> None:
     for package, inside in ((rules, ""), (families, "/lowering")):
         for path in package.__path__:
             if path not in _known:
-                _known.add(path)
                 for file, text in _texts(path, inside):
                     _declare(f"{package.__name__}.{file.replace('/', '.')}", text)
+                _known.add(path)  # now: another thread that comes meanwhile looks itself
 
 
 def _declare(module: str, text: str) -> None:

@@ -60,7 +60,9 @@ class Registry(MutableMapping[Operator, V]):
             return
         for domain, op_types in served.items():
             for op_type in op_types:
-                self._declared.setdefault((domain, op_type), []).append(self._full(module))
+                modules = self._declared.setdefault((domain, op_type), [])
+                if self._full(module) not in modules:
+                    modules.append(self._full(module))
 
     def register(self, *op_types: str, domain: str = "") -> Callable[[V], V]:
         """Register what is decorated for operators.

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Iterable
 from importlib import import_module
 
 import pytest
 
 from opbuild.families import catalogue
 from opbuild.lowering import implementations
-from opbuild.lowering.implementations import IMPLEMENTATIONS, Implementation, serves
+from opbuild.lowering.implementations import IMPLEMENTATIONS, Implementation, NotServedError, ask, serves
+from opbuild.platform.records import replace
 from support.processes import environment
 
 SAYS = (
-    "import sys\n"
+    "import re, sys\n"
     "from opbuild.lowering.lower import lower\n"
     "from opbuild.lowering.implementations import implementations\n"
-    "def loaded(): return {name for name in sys.modules if 'families.' in name and 'lowering' in name or 'lowering.rules.' in name}\n"
+    "def loaded(): return {name for name in sys.modules if re.search(r'families.*lowering|lowering.rules\\.', name)}\n"
     "assert not loaded(), loaded()\n"
     "assert implementations(('', 'Softmax')) and loaded() == {'opbuild.families.softmax.lowering'}, loaded()\n"
     "assert implementations(('', 'Relu')) and 'opbuild.families.elementwise.lowering' in loaded()\n"
@@ -51,10 +53,61 @@ def test_a_module_is_loaded_when_its_operator_is_asked_for() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_cheapest_implementation_is_first() -> None:
-    """By cost, and of equal ones in the order in which they were registered."""
-    found = implementations.implementations(("lowering", "Convolution"))
-    assert [each.cost for each in found] == sorted(each.cost for each in found)
+class Asks:
+    """What asks: it takes the first way whose flag is set and that serves."""
+
+    target = "cpu"
+
+    def either(self, ways: Iterable[tuple[int, Callable[[], object]]]) -> bool:
+        """Return whether one of the ways was taken."""
+        return any(flag and emit() is not False for flag, emit in ways)
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, what: int, **functions: Implementation) -> str:
+    """Return the name of the implementation that computes a number, or what is said where none does."""
+    found = list[str]()
+
+    def emit(name: str, own: Implementation) -> Callable[..., object]:
+        def emitted(_: object, number: int) -> object:
+            answer = own.emit(number)
+            if answer is not False:
+                found.append(name)
+            return answer
+
+        return emitted
+
+    each = tuple(replace(own, emit=emit(name, own)) for name, own in functions.items())
+    monkeypatch.setitem(IMPLEMENTATIONS, ("lowering", "Made"), each)
+    try:
+        ask(Asks(), ("lowering", "Made"), what)
+    except NotServedError as reason:
+        return str(reason)
+    return found[0]
+
+
+def refuse(number: int) -> None:
+    """Refuse to compute a number."""
+    raise NotServedError(f"{number} is refused")
+
+
+def test_the_cheapest_that_serves_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Costs are numbers or depend on what is asked; who serves not here, declines or refuses leaves it to the next."""
+    usual, small = Implementation(str), Implementation(str, 0.5, lambda _, number: number < 10)
+    growing = Implementation(str, lambda _, number: number / 10)
+    assert asked(monkeypatch, 3, usual=usual, small=small) == "small"
+    assert asked(monkeypatch, 30, usual=usual, small=small) == "usual"
+    assert asked(monkeypatch, 3, usual=usual, growing=growing) == "growing"
+    assert asked(monkeypatch, 30, growing=growing, usual=usual) == "usual"
+    declines = Implementation(lambda number: number > 10, 0.1)
+    assert asked(monkeypatch, 3, usual=usual, declines=declines) == "usual"
+    assert asked(monkeypatch, 30, usual=usual, declines=declines) == "declines"
+    assert asked(monkeypatch, 3, usual=usual, refuses=Implementation(refuse, 0.1)) == "usual"
+
+
+def test_what_nobody_serves_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason is that of the last one that was asked."""
+    assert asked(monkeypatch, 3, one=Implementation(refuse), other=Implementation(refuse)) == "3 is refused"
+    assert asked(monkeypatch, 3, one=Implementation(str, where=lambda *_: 0)) == "no kernel for Made"
 
 
 def test_a_function_that_is_registered_twice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
