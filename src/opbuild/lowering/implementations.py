@@ -199,7 +199,7 @@ def _said(text: str) -> tuple[dict[Operator, None], bool]:
 def _texts(path: str, inside: str) -> Iterator[tuple[str, str]]:
     """Yield the names and texts of a folder's modules, or of one in each of its folders."""
     for name in sorted(os.listdir(path)):  # noqa: PTH208
-        with suppress(OSError):
-            file = f"{name.removesuffix('.py')}{inside}"
-            with open(f"{path}/{file}.py", "rb", buffering=0) as source:  # noqa: PTH123
-                yield file, source.read().decode()
+        folder, dot, _ = name.partition(".")
+        if bool(dot) != bool(inside):
+            with suppress(OSError), open(f"{path}/{folder}{inside}.py", "rb", buffering=0) as source:  # noqa: PTH123
+                yield f"{folder}{inside}", source.read().decode()
