@@ -1,7 +1,8 @@
 """Implementations: what computes an operator, asked of all families; lowering names none of them.
 
 A family's ``lowering.py`` says with ``serves`` what it computes, at what cost and where: operators of graphs, and what
-others ask for while they lower (``ASKED``). A new family, or another implementation of an operator, is a folder of
+others ask for while they lower (``ASKED``). What only another target than CPUs runs stands beside it, in a file of the
+target's own (``lowering_cuda.py``). A new family, or another implementation of an operator, is a folder of
 ``opbuild.families``, wherever on that package's path; nothing lists it. Its decorators are read as text, once a
 process and only by who lowers, so that a module is loaded when one of its operators is first met.
 """
@@ -84,8 +85,8 @@ def _joined(one: Implementations, other: Implementations) -> Implementations:
 IMPLEMENTATIONS: Registry[Implementations] = Registry("implementation", join=_joined)
 """All that may compute an operator, by the operator."""
 
-_known: set[str] = set()
-"""Folders whose modules are declared."""
+_known: set[tuple[str, str]] = set()
+"""Folders, and which of their modules are declared."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -112,7 +113,7 @@ def serves(*operators: str, cost: Cost = 1.0, where: Where | None = None, target
 
 def implementations(operator: Operator, target: str = CPU) -> Implementations:
     """Return all that may compute an operator on a target."""
-    _look_round()
+    _look_round(target)
     found = IMPLEMENTATIONS.get(operator, ())
     return found if all(each.target == target for each in found) else tuple(e for e in found if e.target == target)
 
@@ -169,14 +170,16 @@ def _emitted(
         return False
 
 
-def _look_round() -> None:
-    """Declare the modules of all folders on the families' path that were not seen before, and of the rules."""
-    for package, inside in ((rules, ""), (families, "/lowering")):
+def _look_round(target: str = CPU) -> None:
+    """Declare the rules, and a target's modules in all folders on the families' path, that were not seen before."""
+    inside = ("/lowering",) if target == CPU else ("/lowering", f"/lowering_{target}")
+    for package, files in ((rules, ("",)), (families, inside)):
         for path in package.__path__:
-            if path not in _known:
-                for file, text in _texts(path, inside):
-                    _declare(f"{package.__name__}.{file.replace('/', '.')}", text)
-                _known.add(path)  # now: another thread that comes meanwhile looks itself
+            for file in files:
+                if (path, file) not in _known:
+                    for module, text in _texts(path, file):
+                        _declare(f"{package.__name__}.{module.replace('/', '.')}", text)
+                    _known.add((path, file))  # now: another thread that comes meanwhile looks itself
 
 
 def _declare(module: str, text: str) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -121,6 +122,39 @@ def test_a_function_that_is_registered_twice_is_refused(monkeypatch: pytest.Monk
     serves("lowering.Made")(emit)
     with pytest.raises(ValueError, match=r"emit is registered twice"):
         serves("lowering.Made")(emit)
+
+
+MODULE = """
+from opbuild.lowering.implementations import serves
+
+@serves("made.Made", target={target!r})
+def emit(lowering, node): ...
+"""
+
+
+def test_a_module_for_another_target_stands_beside_the_usual_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is found when that target is first asked for; on CPUs nobody looks for it."""
+    folder = tmp_path / "made_for_two"
+    folder.mkdir()
+    for file, text in (
+        ("__init__", ""),
+        ("lowering", MODULE.format(target="cpu")),
+        ("lowering_cuda", MODULE.format(target="cuda")),
+    ):
+        (folder / f"{file}.py").write_text(text, encoding="utf-8")
+    registry = type(IMPLEMENTATIONS)("implementation", join=implementations._joined)
+    monkeypatch.setattr(implementations, "IMPLEMENTATIONS", registry)
+    monkeypatch.setattr(implementations, "_known", set())
+    monkeypatch.setattr(implementations.families, "__path__", [str(tmp_path)])
+    names = [
+        [each.emit.__module__ for each in implementations.implementations(("made", "Made"), target)]
+        for target in ("cpu", "cuda")
+    ]
+    assert names == [["opbuild.families.made_for_two.lowering"], ["opbuild.families.made_for_two.lowering_cuda"]]
+    for name in ("", ".lowering", ".lowering_cuda"):
+        monkeypatch.delitem(sys.modules, f"opbuild.families.made_for_two{name}")
 
 
 def test_what_is_for_another_target_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
