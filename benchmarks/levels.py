@@ -24,7 +24,6 @@ from onnx import TensorProto, helper, numpy_helper
 from rich.console import Console
 from rich.table import Table
 
-from opbuild.api import bind
 from opbuild.backend.compilers import make_compiler
 from opbuild.backend.evaluate import evaluate
 from opbuild.config import Config
@@ -32,9 +31,9 @@ from opbuild.frontend.onnx_model import load_model
 from opbuild.kernel.host import host_level
 from opbuild.kernel.interfaces import Compiler
 from opbuild.kernel.level import Level
-from opbuild.pipeline.images import Wanted
 from opbuild.pipeline.setup import set_up
-from opbuild.pipeline.stores import Stores, make_builder
+from opbuild.pipeline.source import GraphSource
+from opbuild.session import Session
 from opbuild.text.plural import counted
 
 EXACT = "exact CPU"
@@ -95,10 +94,10 @@ def one_network(name: str, levels: tuple[Level, ...], cache: Path, arguments: Na
 def built(model: onnx.ModelProto, config: Config, level: Level, compiler: Compiler) -> Callable[[], np.ndarray]:
     """Build a network for a level; return what runs it."""
     setup = set_up(config, level, None, stores_networks=False, compiler=compiler)
-    stores = Stores(setup)
     graph = load_model(model).bind({}, evaluate)
-    run = bind(Wanted(None, lambda _: graph), setup, stores, lambda: make_builder(setup, stores)).executor.run
-    inputs = [data_for(*each) for each in ((graph.types[name].shape, graph.types[name].dtype) for name in graph.inputs)]
+    types = [graph.types[name] for name in graph.inputs]
+    run = Session(setup).bind(GraphSource(graph), [each.shape for each in types]).executor.run
+    inputs = [data_for(each.shape, each.dtype) for each in types]
     return lambda: run(inputs)[0]
 
 

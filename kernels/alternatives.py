@@ -7,14 +7,14 @@ asked directly. Lowering then describes these answers instead of the one for the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import product, repeat
-from typing import Any, TypeVar
+from typing import Any
 
 from opbuild.families.blocked import BLOCK
 from opbuild.families.catalogue import find
-from opbuild.families.family import for_machine
+from opbuild.families.family import Family, for_machine
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Chooser
@@ -22,10 +22,9 @@ from opbuild.lowering.pending import Made
 from opbuild.lowering.transfer import copy, from_blocked, to_blocked
 from opbuild.program import View
 
-V = TypeVar("V")
 Arguments = tuple[Any, ...]
-Question = tuple[tuple[str, ...], Callable[..., Any], int, int]
-"""The nodes that are lowered, a family's ``choose``, how often they asked it before, and with how many numbers."""
+Question = tuple[tuple[str, ...], Family, int, int]
+"""The nodes that are lowered, a family, how often they asked it before, and with how many numbers."""
 
 MOST = 4096
 """Combinations of extents that a family is asked about, at most, for one question."""
@@ -70,31 +69,30 @@ class Alternatives(Chooser):
             views = tuple(View(v.buffer, v.offset, (*v.dims, *((1, 0),) * (rank - len(v.dims)))) for v in views)
         return found, views
 
-    def choose(self, site: tuple[str, ...], function: Callable[..., V], arguments: Arguments) -> V:
+    def choose(self, site: tuple[str, ...], family: Family, arguments: Arguments) -> Any:
         """Return the variant for this size, or, in a turn, one that another size would get."""
-        time = self._times[site, function]
-        self._times[site, function] += 1
+        time = self._times[site, family]
+        self._times[site, family] += 1
         numbers = tuple(_numbers(arguments))
-        asked = self._asked.setdefault((site, function, time, len(numbers)), {})
+        asked = self._asked.setdefault((site, family, time, len(numbers)), {})
         asked[numbers] = None
-        own = function(*arguments)
+        own = family.choose(*arguments)
         if self._turn is None or own is None:  # another family serves this size: its answers count
             return own
         ranges = tuple((min(column), max(column)) for column in zip(*asked, strict=True))
-        answers = _answers(function, _with_numbers(arguments, repeat(0)), ranges)
+        answers = _answers(family, _with_numbers(arguments, repeat(0)), ranges)
         self._turns = max(self._turns, len(answers) - 1)
-        found: V = answers[self._turn] if self._turn < len(answers) else own
-        return found
+        return answers[self._turn] if self._turn < len(answers) else own
 
 
 @lru_cache(maxsize=4096)
-def _answers(function: Callable[..., Any], arguments: Arguments, ranges: tuple[tuple[int, int], ...]) -> Sequence[Any]:
+def _answers(family: Family, arguments: Arguments, ranges: tuple[tuple[int, int], ...]) -> Sequence[Any]:
     """Return all that a family answers to arguments whose numbers lie in ranges; what they are here does not count."""
     open_ = sum(low != high for low, high in ranges)
     each = int(MOST ** (1 / open_)) if open_ else 1
     answers = {}
     for numbers in product(*(_values(low, high, each) for low, high in ranges)):
-        answer = function(*_with_numbers(arguments, iter(numbers)))
+        answer = family.choose(*_with_numbers(arguments, iter(numbers)))
         answers[repr(answer)] = answer
     return [answer for answer in answers.values() if answer is not None]
 

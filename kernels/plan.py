@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import onnx
 
@@ -14,6 +14,7 @@ from kernels.alternatives import Alternatives, conversions
 from kernels.models import OpenStructure
 from opbuild.backend.evaluate import evaluate
 from opbuild.families.catalogue import find
+from opbuild.families.family import Family
 from opbuild.families.knowledge import Question
 from opbuild.files.trust import PRIVATE
 from opbuild.frontend.onnx_model import load_model
@@ -30,8 +31,6 @@ from opbuild.pipeline.tuned import BankKnowledge, family_sources, was_measured
 from opbuild.store.bank import Record, parse_bank
 from opbuild.store.pack import Pack
 from opbuild.store.shipped import shipped_banks
-
-V = TypeVar("V")
 
 SINGLE = 4
 """Nodes that a graph of a single operator has at most."""
@@ -102,18 +101,18 @@ class Questions(Alternatives):
     """Alternatives that say what families were asked about the graph that is lowered, and what they answered.
 
     Attributes:
-        questions: The answers by a family's ``choose`` and its arguments.
+        questions: The answers by a family and its arguments.
     """
 
     def begin(self) -> None:
         """Begin to lower another size, with no questions."""
         super().begin()
-        self.questions: dict[tuple[Callable[..., Any], tuple[Any, ...]], Any] = {}
+        self.questions: dict[tuple[Family, tuple[Any, ...]], Any] = {}
 
-    def choose(self, site: tuple[str, ...], function: Callable[..., V], arguments: tuple[Any, ...]) -> V:
+    def choose(self, site: tuple[str, ...], family: Family, arguments: tuple[Any, ...]) -> Any:
         """Return the variant, having noted the question."""
-        answer = super().choose(site, function, arguments)
-        self.questions.setdefault((function, arguments), answer)
+        answer = super().choose(site, family, arguments)
+        self.questions.setdefault((family, arguments), answer)
         return answer
 
 

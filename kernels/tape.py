@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 
 from opbuild.backend.evaluate import evaluate
-from opbuild.frontend.torch.builder import GraphBuilder
+from opbuild.frontend.torch.builder import ProgramBinder
 from opbuild.frontend.torch.program import Program, Step
-from opbuild.frontend.torch.registry import RULES
-from opbuild.frontend.torch.writing import Value, Writing
+from opbuild.frontend.torch.registry import rule_of
+from opbuild.frontend.torch.writing import StepBuilder, Value
 from opbuild.graph.types import Graph, TensorType
 
 Back = Callable[[Value], None]
 """Writes what flows back through a layer, given the gradient of its result."""
 
 
-class Pass(GraphBuilder):
+class Pass(ProgramBinder):
     """One graph, to which operators are written as they are called."""
 
     def __init__(self) -> None:
@@ -44,7 +44,10 @@ class Pass(GraphBuilder):
             kwargs: More of it.
         """
         target = target if target.startswith("prims.") else f"aten.{target}"
-        return RULES[target](self._writing(target, dtype), *args, **kwargs)
+        rule = rule_of(target)
+        if rule is None:
+            raise LookupError(f"there is no rule for {target}")
+        return rule(self._writing(target, dtype), *args, **kwargs)
 
     def input(self, shape: Sequence[int], dtype: str = "float32", order: Sequence[int] = ()) -> Value:
         """Return a tensor that is given; ``order`` are its dimensions from the outermost in memory to the innermost."""
@@ -63,9 +66,9 @@ class Pass(GraphBuilder):
         """Return the graph."""
         return self.segment("training", tuple(self._inputs), tuple(self._outputs))
 
-    def _writing(self, target: str, dtype: str) -> Writing:
+    def _writing(self, target: str, dtype: str) -> StepBuilder:
         self._count += 1
-        return Writing(Step(target, f"step_{self._count}", (), {}, (TensorType(dtype, ()),)), self)
+        return StepBuilder(Step(target, f"step_{self._count}", (), {}, (TensorType(dtype, ()),)), self)
 
 
 class Tape:

@@ -148,12 +148,12 @@ class VariantChoice(NamedTuple):
     """What a family was asked while a network was lowered, and what it answered for the size at hand.
 
     Attributes:
-        choose: The family's function.
+        family: The family's name.
         arguments: What it was called with, symbolic extents among it, but for the machine.
         answer: The variant; None: another family serves.
     """
 
-    choose: Callable[..., Any]
+    family: str
     arguments: tuple[Any, ...]
     answer: Any
 

@@ -26,7 +26,7 @@ from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.program import KernelCall
 from support.fuzzing import CAMPAIGN, SEED
-from support.machines import choose_here
+from support.machines import HERE
 from support.tiers import halved, thinned
 from support.without_limits import WithoutLimits
 
@@ -181,7 +181,7 @@ def test_every_variant_gives_the_same_sums(inputs: int) -> None:
     )
     wanted = np.einsum("nbyxo,nckKyxi->bocikK", dy.astype(np.float64), read.astype(np.float64))
     wanted = wanted[:, :, :, :block].reshape(channels, -1)
-    tried = choose_here(gradient.candidates, out, images, inputs, channels)
+    tried = gradient.candidates(out, images, inputs, channels, HERE)
     assert {each["held"] for each in tried} == {0, 1} or len(tried) > 2
     for variant in thinned(tried, 2):
         written = guarded(wanted.shape)
@@ -204,7 +204,7 @@ def test_every_variant_for_single_channels_gives_the_same_sums(kernel: tuple[int
     )
     wanted = np.einsum("nbyxo,nbkKyxo->bokK", dy.astype(np.float64), read.astype(np.float64))
     wanted = wanted.reshape(count * 16, -1)
-    tried = choose_here(depthwise.candidates, out, images, kernel)
+    tried = depthwise.candidates(out, images, kernel, HERE)
     assert {each["held"] for each in tried} == {0, 1, 2}
     assert {(each["across"], each["down"]) for each in tried} >= {(1, down), (1, 1)}
     for variant in thinned(tried, 2):

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opbuild.dtypes import numpy_dtype
+from opbuild.families.matmul.layouts import PANEL
+from opbuild.families.matmul.lowering import panels
 from opbuild.graph.types import Array, TensorType
-from opbuild.lowering import matrix
 from opbuild.lowering.context import Lowering
 from opbuild.program import Buffer, Program
 from opbuild.runtime import weights
@@ -43,13 +44,13 @@ def test_panels_are_what_plain_indexing_makes_of_the_matrix(
     """Element by element, zeros beyond the matrix, whole panels and rests alike."""
     values = np.random.default_rng(k * 1000 + n).standard_normal((n, k) if transposed else (k, n))
     array = values.astype(numpy_dtype(dtype))
-    found = cast("Any", matrix.panels(cast("Lowering", _Packed(array)), "w", transposed, in_pairs))
+    found = cast("Any", panels(cast("Lowering", _Packed(array)), "w", transposed, in_pairs))
     group = 2 if in_pairs else 1
-    count, groups = -(-n // matrix.PANEL), -(-k // group)
-    expected = np.zeros((count, groups, matrix.PANEL, group), array.dtype)
+    count, groups = -(-n // PANEL), -(-k // group)
+    expected = np.zeros((count, groups, PANEL, group), array.dtype)
     for row, column in np.ndindex(k, n):
         value = array[column, row] if transposed else array[row, column]
-        expected[column // matrix.PANEL, row // group, column % matrix.PANEL, row % group] = value
+        expected[column // PANEL, row // group, column % PANEL, row % group] = value
     assert found.array.shape == found.shape
     assert found.array.tobytes() == expected.tobytes()
 

@@ -98,7 +98,7 @@ NEEDLESS = {
     *("importlib.resources", "zipfile", "graphlib", "_hashlib"),
     *("opbuild.cli", "opbuild.mindspore", "opbuild.offline", "opbuild.builder.server", "opbuild.pipeline.remote"),
     *("opbuild.pipeline.tuned", "opbuild.pipeline.tuned_lowering", "opbuild.store.bank"),
-    *(f"opbuild.lowering.rules.{name}" for name in ("attention", "conv_integer", "recurrent", "resize", "scatter")),
+    *(f"opbuild.families.{name}.lowering" for name in ("attention", "conv_integer", "recurrent", "resize", "scatter")),
     *(f"opbuild.families.{name}.family" for name in ("recurrent", "roi_align", "scan", "grid_sample", "top_k")),
     *("opbuild.families.user.family", "opbuild.families.matmul_integer.family", "opbuild.lowering.rules.conv_product"),
     *("opbuild.frontend.microsoft", "opbuild.frontend.onnx_single"),

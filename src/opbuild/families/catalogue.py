@@ -1,4 +1,4 @@
-"""Which kernel families there are: every folder beside this file is one. Nothing is listed by hand."""
+"""Which kernel families there are: every folder on this package's path is one. Nothing is listed by hand."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from opbuild import families
 from opbuild.platform.paths import Path
 
 if TYPE_CHECKING:
     from opbuild.families.family import Family
 
 
-@cache
 def names() -> tuple[str, ...]:
     """Return the names of all families, sorted."""
-    return tuple(sorted(path.parent.name for path in Path(__file__).parent.glob("*/__init__.py")))
+    return _names(tuple(families.__path__))
+
+
+@cache
+def _names(folders: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted({path.parent.name for folder in folders for path in Path(folder).glob("*/__init__.py")}))
 
 
 @cache

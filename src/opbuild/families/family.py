@@ -25,12 +25,12 @@ ANY_RANK = 6
 
 
 Choose = Callable[..., Any]
-"""Calls a family's ``choose`` with the extents that follow it, and with what it must know of the machine."""
+"""Returns what a family chooses for the extents that follow it, given what it must know of the machine."""
 
 
 def for_machine(machine: Machine) -> Choose:
     """Return what chooses variants for a machine."""
-    return lambda function, *extents: function(*extents, machine)
+    return lambda family, *extents: family.choose(*extents, machine)
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,25 @@ def elements(dims: Dims) -> int:
     return prod(extent for extent, _ in dims)
 
 
+Count = Callable[[Sequence[Dims], Dims], int]
+"""Returns the multiplications of a call, given its operands and the first that it writes."""
+
+
+def products_of(first: int, last: int) -> Count:
+    """Return the count of a convolution: an output has the taps and channels that its weights' dimensions hold."""
+    return lambda dims, out: elements(out) * elements(dims[1][first:last])
+
+
+def products_of_rows(dims: Sequence[Dims], out: Dims) -> int:
+    """Return the multiplications of a product of matrices: an output has a row of the left operand."""
+    return elements(out) * dims[0][0][0]
+
+
+def products_of_images(dims: Sequence[Dims], out: Dims) -> int:
+    """Return the multiplications of a gradient of weights: an element has all positions of all images."""
+    return elements(out) * elements((*dims[0][1:3], dims[0][4]))
+
+
 def moved_bytes(desc: OpDesc, shapes: Sequence[Dims], _machine: Machine) -> float:
     """Return the nanoseconds that one core takes to read and write all operands: the work of what only moves data."""
     return (
@@ -93,7 +112,7 @@ def moved_bytes(desc: OpDesc, shapes: Sequence[Dims], _machine: Machine) -> floa
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Family:
     """A kernel family.
 
@@ -113,6 +132,11 @@ class Family:
         candidates: Takes what ``choose`` takes and returns the answers among which tuning searches, those first that
             are likely to be fast: each is legal for these extents, and None leaves them to other families. Without it
             there is nothing to tune. Only these are believed of a bank.
+        products: Counts the multiplications with additions of a call, as the direct algorithm computes it; None where
+            reports count none.
+        is_certain: Whether its kernels take no memory, so that no call can fail.
+        overwrites: Whether a call may write where it reads, if no vector (``width`` of its variant) of a row overlaps
+            another one: each element is read before it is written, and once.
     """
 
     name: str
@@ -128,6 +152,9 @@ class Family:
     opened: Callable[[OpDesc, Operand, int, Dim], Dim] = _as_it_is
     work: Callable[[OpDesc, Sequence[Dims], Machine], float] = moved_bytes
     candidates: Callable[..., Sequence[Variant | None]] | None = None
+    products: Count | None = None
+    is_certain: bool = False
+    overwrites: bool = False
 
     def desc(
         self,

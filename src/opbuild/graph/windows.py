@@ -11,6 +11,9 @@ import numpy as np
 from opbuild.graph.types import Array
 from opbuild.platform.records import NamedTuple
 
+SPATIAL = 3
+"""Spatial dimensions that kernels of plain values have; those that a node lacks have one position and one tap."""
+
 
 class Axis(NamedTuple):
     """One spatial dimension of a pool.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from opbuild.errors import ShapeError
 from opbuild.families.blocked import blocks
 from opbuild.families.catalogue import find
-from opbuild.families.family import Dims
+from opbuild.families.family import Dims, Family
 from opbuild.graph.constants import Constants
 from opbuild.graph.extents import always_equal, example_value, is_open, same_shape
 from opbuild.graph.tables import Table, numbers_of
@@ -18,6 +18,7 @@ from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.kernel.level import Level
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc
+from opbuild.lowering.implementations import CPU
 from opbuild.lowering.operands import Blocked, Gate, OperandRef, Plain, Storage, dense_strides, new_dense
 from opbuild.lowering.pending import Made, MakeCall, Pending, PendingHost
 from opbuild.lowering.repetition import Repetitions
@@ -27,8 +28,6 @@ from opbuild.lowering.updates import update_in_place
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.records import dataclass
 from opbuild.program import Buffer, BufferKind, Call, HostCall, KernelCall, Port, Program, Repeated, View
-
-V = TypeVar("V")
 
 
 class Chooser(Protocol):
@@ -40,15 +39,15 @@ class Chooser(Protocol):
 
     is_elsewhere: bool = False
 
-    def choose(self, site: tuple[str, ...], function: Callable[..., V], arguments: tuple[Any, ...]) -> V:
-        """Return the variant that lowering is to ask for: that of ``function``, a family's, or another of its own.
+    def choose(self, site: tuple[str, ...], family: Family, arguments: tuple[Any, ...]) -> Any:
+        """Return the variant that lowering is to ask for: the one that a family chooses, or another of its own.
 
         Args:
             site: The nodes that are lowered.
-            function: A family's ``choose``.
-            arguments: What it is called with.
+            family: The family.
+            arguments: What its ``choose`` is called with.
         """
-        return function(*arguments)
+        return family.choose(*arguments)
 
     def serve(self, desc: OpDesc, views: tuple[View, ...]) -> Made:
         """Return a call that computes what ``desc`` on ``views`` would; by default that very one."""
@@ -70,10 +69,6 @@ class Options:
     chooser: Chooser | None = None
 
 
-class NotServedError(Exception):
-    """Raised by a rule before it emits anything: no kernel serves this node, and why. The host backend takes it."""
-
-
 @dataclass(eq=False)
 class Lowering:
     """The state of one lowering: where values lie, and the calls emitted so far.
@@ -83,7 +78,10 @@ class Lowering:
         level: The level that it is for.
         options: The user's decisions.
         machine: What all machines of the level have.
+        target: The kind of machine that runs the calls.
     """
+
+    target = CPU
 
     graph: Graph
     level: Level
@@ -264,14 +262,14 @@ class Lowering:
             self._constants[known] = Plain(storage, shape, dense_strides(shape))
         return self._constants[known]
 
-    def choose(self, function: Callable[..., V], *extents: Any) -> V:
-        """Return what a family's ``choose`` returns for these extents on machines of the level."""
+    def choose(self, family: Family, *extents: Any) -> Any:
+        """Return the variant that a family chooses for these extents on machines of the level, or None."""
         chooser, arguments = self.options.chooser, (*extents, self.machine)
         if chooser is None:
-            return function(*arguments)
+            return family.choose(*arguments)
         if chooser.is_elsewhere != self._repetitions.is_elsewhere:
             chooser.is_elsewhere = self._repetitions.is_elsewhere
-        return chooser.choose(self.site, function, arguments)
+        return chooser.choose(self.site, family, arguments)
 
     # -- calls --------------------------------------------------------------------------------------------------------
 
@@ -283,12 +281,15 @@ class Lowering:
         names = (nodes.name,) if isinstance(nodes, Node) else tuple(nodes)
         self._calls.append(Pending(make, tuple(operands), names))
 
-    def either(self, ways: Iterable[tuple[int, Callable[[], object]]]) -> None:
+    def either(self, ways: Iterable[tuple[int, Callable[[], object]]]) -> bool:
         """Emit what computes something in one of several ways: at each size in the first one that may be taken there.
 
         Args:
             ways: Flags, 1 where a way may be taken, which may be open; and what emits its calls, or returns False if no
                 kernel serves.
+
+        Returns:
+            Whether it is computed at every size.
         """
         others = 1
         for flag, emit in ways:
@@ -296,6 +297,7 @@ class Lowering:
                 with self._only_where(others * flag):
                     is_served = emit() is not False
                 others = others - others * flag if is_served else others
+        return always_equal(others, 0)
 
     def copy(self, source: Plain, target: Plain, name: str) -> None:
         """Emit the copy of a plain value, with any strides, to a place of the same shape; ``name`` is for reports."""
@@ -454,19 +456,3 @@ class Lowering:
         make = partial(chosen, dtype=value.storage.dtype)
         for n in self.images(value.shape[0]):
             self.emit(make, (source.window(n), value.image(n)), (name,))
-
-
-Rule = Callable[[Lowering, Node], None]
-RULES: dict[tuple[str, str], Rule] = {}
-"""The rule of each operator, by domain and operator type; the modules of ``lowering.rules`` fill it."""
-
-
-def rule(*op_types: str, domain: str = "") -> Callable[[Rule], Rule]:
-    """Register a function as the lowering rule of operator types."""
-
-    def register(function: Rule) -> Rule:
-        for op_type in op_types:
-            RULES[domain, op_type] = function
-        return function
-
-    return register

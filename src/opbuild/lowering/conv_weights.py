@@ -11,7 +11,7 @@ import numpy as np
 
 from opbuild.dtypes import numpy_dtype
 from opbuild.families.blocked import BLOCK, blocks
-from opbuild.families.weight_blocks.transforms import TRANSFORMS
+from opbuild.families.transforms import TRANSFORMS
 from opbuild.files.pages import new_pages
 from opbuild.graph.constants import scaled
 from opbuild.graph.types import Array

@@ -16,7 +16,8 @@ from opbuild.families.blocked import BLOCK, blocks
 from opbuild.families.epilogue import Epilogue, Kind
 from opbuild.graph.types import Array, Node
 from opbuild.lowering import run_time_weights
-from opbuild.lowering.context import Lowering, NotServedError
+from opbuild.lowering.context import Lowering
+from opbuild.lowering.implementations import NotServedError
 from opbuild.lowering.operands import Blocked, OperandRef, Plain
 from opbuild.lowering.strided import dense_as
 from opbuild.operations.evaluation import evaluate_scalar

@@ -15,7 +15,8 @@ from opbuild.graph.extents import example_value, is_open
 from opbuild.graph.factors import magnitudes
 from opbuild.graph.types import Node
 from opbuild.kernel.opdesc import HIGH_PRECISION
-from opbuild.lowering.context import Lowering, NotServedError
+from opbuild.lowering.context import Lowering
+from opbuild.lowering.implementations import NotServedError
 from opbuild.lowering.operands import Gate
 from opbuild.lowering.windows import window_of
 from opbuild.operations.expression import Expression, arg, canonical, from_json

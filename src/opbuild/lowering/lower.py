@@ -8,8 +8,8 @@ from opbuild.graph.elementwise import split_epilogue
 from opbuild.graph.types import Graph, Node
 from opbuild.graph.user_operators import find
 from opbuild.kernel.level import Level
-from opbuild.lowering.context import Lowering, NotServedError, Options
-from opbuild.lowering.rules import find_rule
+from opbuild.lowering.context import Lowering, Options
+from opbuild.lowering.implementations import ASKED, NotServedError, ask
 from opbuild.program import Program
 
 
@@ -42,18 +42,12 @@ def _check_sizes(graph: Graph) -> None:
 
 
 def _lower_node(lowering: Lowering, node: Node) -> None:
-    serve = find_rule(node.domain, node.op_type)
-    user = find(node.domain, node.op_type)
-    if user is not None:
-        from opbuild.lowering.rules.user import lower_user
-
-        lower_user(lowering, node, user)
+    if find(node.domain, node.op_type) is not None:
+        ask(lowering, (ASKED, "UserOperator"), node)
         return
     try:
-        if serve is None:
-            raise NotServedError(f"no kernel for {node.op_type}")
         lowering.site = (node.name,)
-        serve(lowering, node)
+        ask(lowering, (node.domain, node.op_type), node)
     except NotServedError as reason:
         parts: tuple[Node, ...] | None = split_attention(node)
         if parts is None:

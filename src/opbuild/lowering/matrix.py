@@ -1,38 +1,26 @@
-"""Calls that multiply matrices: from operands that lie anywhere to one of the layouts that kernels read.
+"""Products of matrices, as those that compute them are asked, and their batches.
 
-A product is ``out[..., m, n] = epilogue(sum of lhs[..., m, k] * rhs[..., k, n])``. Constant right operands are packed
-into panels when the network is built. Others are read where they lie, transposed or not; where neither columns nor rows
-are adjacent, or fewer than a vector, they are copied into panels first. Batches that share the right operand become
-rows.
+A product is ``out[..., m, n] = epilogue(sum of lhs[..., m, k] * rhs[..., k, n])``; its operands lie anywhere. Batches
+that share the right operand become rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from opbuild.families.dims import VECTOR
 from opbuild.families.family import Family, Variant
-from opbuild.families.gemv import family as gemv
-from opbuild.families.matmul import family as matmul
-from opbuild.families.matmul.layouts import PANEL
-from opbuild.files.pages import new_pages
-from opbuild.graph.extents import always_equal, example_value, is_at_least, is_one, same_shape
-from opbuild.graph.types import Array, TensorType
-from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, HIGH_PRECISION, Dim, Operand
+from opbuild.graph.extents import always_equal, example_value, is_one, same_shape
+from opbuild.graph.types import TensorType
+from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, Dim, Operand
 from opbuild.lowering.context import Lowering
+from opbuild.lowering.implementations import ASKED, ask
 from opbuild.lowering.operands import Plain
-from opbuild.lowering.strided import broadcast, constant_step, merge, padded, viewed_as, with_inner_stride
+from opbuild.lowering.strided import broadcast, merge, padded, viewed_as, with_inner_stride
 from opbuild.operations.expression import Expression, canonical, operations
-from opbuild.platform.arrange import arrange
 from opbuild.platform.records import dataclass, replace
-
-MOST_SUMMED = 32
-"""Products of a sum from which on a constant column is better multiplied by itself than as one of a panel."""
 
 BATCH_RANK = 2
 """Batch dimensions of kernels whose right operand is no constant."""
@@ -40,9 +28,6 @@ BATCH_RANK = 2
 LEAST_SUMMED, LEAST_COLUMNS = 1024, 128
 """Products of a sum, and columns, from which on a left operand that lies transposed is copied: a tile reads a line of
 each of its rows, which leave the near caches before the next tile reads the rest of them."""
-
-_ADJACENT = 64
-"""Numbers of a row that are moved at once: those of a panel's rows are 8 KiB."""
 
 
 @dataclass(frozen=True)
@@ -70,85 +55,13 @@ class Product:
     impl_mode: str = HIGH_PERFORMANCE
 
 
-def panels(lowering: Lowering, name: str, transposed: bool, in_pairs: bool = False) -> Plain:
-    """Return a constant matrix packed as ``(N/32, K, 32)``, zero beyond N.
-
-    Args:
-        lowering: The state of lowering.
-        name: The constant; its last two dimensions are the matrix, others have extent 1, or are rows if transposed.
-        transposed: Whether it is stored as ``(N, K)``.
-        in_pairs: Whether neighbours along K are to be adjacent: ``(N/32, K/2, 32, 2)``, zero beyond K too.
-    """
-    *outer, k, n = lowering.type(name).shape
-    k, n = (n, k * prod(outer)) if transposed else (k, n)
-    count, group = -(-n // PANEL), 2 if in_pairs else 1
-    groups = -(-k // group)
-    shape = (count, groups, PANEL, *(group,) * in_pairs)
-
-    def pack() -> Array:
-        matrix = np.asarray(lowering.constant(name)).reshape((n, k) if transposed else (k, n))
-        if transposed and not in_pairs and matrix.dtype == np.float32:
-            return _panels_of_rows(matrix, count)
-        filled = (count * PANEL, groups * group) if transposed else (groups * group, count * PANEL)
-        if matrix.shape != filled:  # filled up in its own order; else its elements are moved once
-            filled_up = np.zeros(filled, matrix.dtype)
-            filled_up[: matrix.shape[0], : matrix.shape[1]] = matrix
-            matrix = filled_up
-        full = matrix.T if transposed else matrix
-        grouped = full.reshape(groups, group, count, PANEL).transpose(2, 0, 3, 1)
-        packed = new_pages(grouped.shape, grouped.dtype)
-        packed[...] = grouped
-        return packed.reshape(shape)
-
-    recipe = f"panels of {PANEL}{' in pairs' if in_pairs else ''}{', transposed' if transposed else ''}"
-    return lowering.packed((name,), recipe, shape, lowering.type(name).dtype, pack)
-
-
-def _panels_of_rows(rows: Array, count: int) -> Array:
-    """Return ``(N, K)`` as ``(N/32, K, 32)``, zero beyond N; it is read once, as it lies."""
-    n, k = rows.shape
-    packed = new_pages((count, k, PANEL), np.float32)
-    places, whole = packed.transpose(0, 2, 1), n // PANEL
-    if whole:
-        _move(rows[: whole * PANEL].reshape(whole, PANEL, k), places[:whole])
-    if whole < count:
-        packed[whole:] = 0
-        _move(rows[np.newaxis, whole * PANEL :], places[whole:, : n - whole * PANEL])
-    return packed
-
-
-def _move(rows: Array, places: Array) -> None:
-    """Write the rows of panels to their places, a few numbers of each at a time: these stay in the first cache."""
-    end = rows.shape[-1] - rows.shape[-1] % _ADJACENT
-    split = (*rows.shape[:2], end // _ADJACENT, _ADJACENT)
-    source, out = (each[..., :end].reshape(split).swapaxes(1, 2) for each in (rows, places))
-    arrange(source, out)
-    arrange(rows[..., end:], places[..., end:])
-
-
 def emit_product(lowering: Lowering, product: Product) -> None:
     """Emit the calls of a product; none if the output has no elements."""
     if 0 in product.out.shape:
         return
     expression, order = canonical(product.expression)
     product = replace(product, expression=expression, operands=tuple(product.operands[index] for index in order))
-    k, n = product.rhs.shape[-2], product.out.shape[-1]
-    adjacent = is_one(k) or is_one(product.rhs.strides[-2])
-    is_packed = product.constant is not None and 1 < k < MOST_SUMMED  # twelve rows at once, not one after the other
-    if is_one(n) and adjacent and not is_packed:
-        _vector_right(lowering, product)
-    elif product.constant is not None:
-        _constant_right(lowering, product, product.constant)
-    else:
-        _any_right(lowering, product)
-
-
-def _constant_right(lowering: Lowering, product: Product, constant: tuple[str, bool]) -> None:
-    in_pairs = lowering.machine.pairs and lowering.type(constant[0]).dtype == "bfloat16"
-    in_pairs = in_pairs and product.impl_mode != HIGH_PRECISION
-    weights = panels(lowering, *constant, in_pairs)
-    rows = _turned_once(lowering, as_rows(lowering, product))
-    _emit(lowering, replace(rows, rhs=weights), "pairs" if in_pairs else "panels", 1)
+    ask(lowering, (ASKED, "Product"), product)
 
 
 def as_rows(lowering: Lowering, product: Product) -> Product:
@@ -177,46 +90,6 @@ def rows_of(lowering: Lowering, product: Product) -> Plain:
         return viewed_as(_copied_once(lowering, product), (prod(extents), k), (k, 1))
     rows = (extents[0], strides[0][0]) if extents else (1, 0)
     return viewed_as(lhs, (rows[0], k), (rows[1], lhs.strides[-1]))
-
-
-def _any_right(lowering: Lowering, product: Product) -> None:
-    for part in batches_of(product):
-        turned = _turned_once(lowering, part)
-        lowering.either((flag, partial(emit, lowering, turned)) for flag, emit in _ways(part))
-
-
-def _ways(product: Product) -> Iterator[tuple[int, Callable[[Lowering, Product], None]]]:
-    """Yield how a product may be computed, the best first, and flags that say at which sizes it may."""
-    m, n = product.out.shape[-2:]
-    k, _ = product.rhs.shape[-2:]
-    row, column = product.rhs.strides[-2:]
-    is_wide = is_at_least(n, VECTOR)
-    if is_one(k) or is_one(row):
-        yield 1 - is_at_least(m, 2), _vector_left
-    if is_one(column):
-        yield is_wide, _rows
-    elif is_one(row):
-        yield is_wide * is_at_least(k, VECTOR), _columns
-    yield is_wide, _copied_rows
-    yield 1, _panel
-
-
-def _rows(lowering: Lowering, part: Product) -> None:
-    _emit(lowering, part, "rows", prod(part.out.shape[:-2]))
-
-
-def _columns(lowering: Lowering, part: Product) -> None:
-    _emit(lowering, part, "columns", prod(part.out.shape[:-2]))
-
-
-def _copied_rows(lowering: Lowering, part: Product) -> None:
-    _rows(lowering, replace(part, rhs=_copied(lowering, part, part.out.shape[-1])))
-
-
-def _panel(lowering: Lowering, part: Product) -> None:
-    rhs, k = _copied(lowering, part, PANEL), part.rhs.shape[-2]
-    panel = viewed_as(rhs, (*rhs.shape[:-2], 1, k, PANEL), (*rhs.strides[:-2], k * PANEL, PANEL, 1))
-    _emit(lowering, replace(part, rhs=panel), "panels", prod(part.out.shape[:-2]))
 
 
 def batches_of(product: Product) -> list[Product]:
@@ -256,32 +129,6 @@ def _shared_right(product: Product) -> Product:
     return replace(product, lhs=views[0], rhs=rhs, out=views[1], operands=tuple(views[2:]))
 
 
-def _copied(lowering: Lowering, product: Product, width: int) -> Plain:
-    """Copy the right operand into rows of ``width``, batch by batch; what is beyond N is never looked at."""
-    *batch, k, n = product.rhs.shape
-    # A batch that shares one matrix is copied once.
-    once = [1 if always_equal(step, 0) else extent for extent, step in zip(batch, product.rhs.strides, strict=False)]
-    target = lowering.temporary(TensorType(product.rhs.storage.dtype, (*once, k, width)))
-    source = viewed_as(product.rhs, (*once, k, n), product.rhs.strides)
-    lowering.copy(source, viewed_as(target, source.shape, target.strides), product.node)
-    repeated = [0 if is_one(have) else step for have, step in zip(once, target.strides, strict=False)]
-    return viewed_as(target, (*batch, k, n), (*repeated, *target.strides[-2:]))
-
-
-def _emit(lowering: Lowering, product: Product, layout: str, batches: int) -> None:
-    """Emit one call of the ``matmul`` family."""
-    m, n = product.out.shape[-2:]
-    k = product.lhs.shape[-1]
-    rank = len(product.out.shape)
-    lhs, rhs = with_inner_stride(product.lhs, 1), product.rhs
-    dtype = rhs.storage.dtype
-    variant = lowering.choose(matmul.choose, layout, batches, m, n, k, dtype)
-    own = matmul.operands(layout, rank, len(rhs.shape), constant_step(lhs.strides[-1]), variant, dtype)
-    out = Operand("out", own[0].dtype, (Dim(stride=1), *(Dim(),) * (rank - 1)))
-    inputs = (*own, *epilogue_inputs(product))
-    _call(lowering, product, matmul.FAMILY, (lhs, rhs), inputs, out, {"rhs": layout}, variant)
-
-
 def _is_far_apart(product: Product) -> bool:
     """Return whether the left operand's numbers of a sum lie so far apart, and are so many, that it is to be copied."""
     *batch, m, k = map(example_value, product.lhs.shape)
@@ -291,7 +138,7 @@ def _is_far_apart(product: Product) -> bool:
     return is_turned and k >= LEAST_SUMMED and example_value(product.out.shape[-1]) >= LEAST_COLUMNS
 
 
-def _turned_once(lowering: Lowering, product: Product) -> Product:
+def turned_once(lowering: Lowering, product: Product) -> Product:
     """Return a product whose left operand does not lie far apart: else it is a copy."""
     return replace(product, lhs=_copied_once(lowering, product)) if _is_far_apart(product) else product
 
@@ -307,39 +154,7 @@ def _copied_once(lowering: Lowering, product: Product) -> Plain:
     return copies[-1][1]
 
 
-def _vector_right(lowering: Lowering, product: Product) -> None:
-    """Emit products with a single column: a dot product a row."""
-    for part in batches_of(product):
-        lhs = _adjacent(lowering, part)
-        vector = viewed_as(part.rhs, part.rhs.shape[:-1], part.rhs.strides[:-1])
-        out, *operands = (viewed_as(v, v.shape[:-1], v.strides[:-1]) for v in (part.out, *part.operands))
-        _dot(lowering, replace(part, out=out, operands=tuple(operands)), lhs, vector)
-
-
-def _vector_left(lowering: Lowering, part: Product) -> None:
-    """Emit products with a single row and a transposed right operand: a dot product a column."""
-    lhs = _adjacent(lowering, part)
-    *batch, k, n = part.rhs.shape
-    *outer, row, column = part.rhs.strides
-    matrix = viewed_as(part.rhs, (*batch, n, k), (*outer, column, row))
-    vector = viewed_as(lhs, (*batch, k), (*lhs.strides[:-2], lhs.strides[-1]))
-    out, *operands = (
-        viewed_as(v, (*v.shape[:-2], n), (*v.strides[:-2], v.strides[-1])) for v in (part.out, *part.operands)
-    )
-    _dot(lowering, replace(part, out=out, operands=tuple(operands)), matrix, vector)
-
-
-def _dot(lowering: Lowering, product: Product, matrix: Plain, vector: Plain) -> None:
-    """Emit one call of the ``gemv`` family: ``matrix`` is ``(b, b, rows, K)``, ``vector`` ``(b, b, K)``."""
-    variant = lowering.choose(gemv.choose)
-    dtype = matrix.storage.dtype
-    inputs = (*gemv.operands(dtype), *epilogue_inputs(product, inner=False))
-    out = Operand("out", dtype, (Dim(), Dim(), Dim()))
-    references = (with_inner_stride(matrix, 1), with_inner_stride(vector, 1))
-    _call(lowering, product, gemv.FAMILY, references, inputs, out, {}, variant)
-
-
-def _call(
+def emit_call(
     lowering: Lowering,
     product: Product,
     family: Family,
@@ -349,6 +164,7 @@ def _call(
     attrs: dict[str, Any],
     variant: Variant,
 ) -> None:
+    """Emit the call of a family that computes a product of two references."""
     desc = family.desc(
         ("MatMul", *operations(product.expression)),
         inputs,
@@ -368,12 +184,6 @@ def epilogue_inputs(product: Product, inner: bool = True) -> tuple[Operand, ...]
         Operand(f"e{index}", o.storage.dtype, (Dim(stride=step), *(Dim(),) * (len(o.shape) - 1)))
         for index, (o, step) in enumerate(zip(product.operands, steps, strict=True))
     )
-
-
-def _adjacent(lowering: Lowering, product: Product) -> Plain:
-    """Return the left operand, copied if the elements of its rows are not adjacent."""
-    lhs = product.lhs
-    return lhs if is_one(lhs.shape[-1]) or is_one(lhs.strides[-1]) else dense_copy(lowering, lhs, product.node)
 
 
 def dense_copy(lowering: Lowering, value: Plain, node: str) -> Plain:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
-from typing import Any, TypeVar
+from typing import Any
 
+from opbuild.families.family import Family
 from opbuild.graph.extents import Extent, example_value, typical_value
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.lowering.context import Chooser
 from opbuild.lowering.pending import Made
 from opbuild.platform.records import replace
 from opbuild.program import VariantChoice, View
-
-V = TypeVar("V")
 
 
 class Recording(Chooser):
@@ -35,14 +34,14 @@ class Recording(Chooser):
         inputs, outputs = (tuple(map(_fixed_operand, side)) for side in (desc.inputs, desc.outputs))
         return replace(desc, inputs=inputs, outputs=outputs, attrs=_fixed(desc.attrs)), views
 
-    def choose(self, site: tuple[str, ...], function: Callable[..., V], arguments: tuple[Any, ...]) -> V:
+    def choose(self, site: tuple[str, ...], family: Family, arguments: tuple[Any, ...]) -> Any:
         """Return the variant for the size at hand, or for another one where it is not for that; it decides nothing."""
         if self.is_elsewhere:
-            found = function(*_filled(arguments, typical_value))
+            found = family.choose(*_filled(arguments, typical_value))
         else:
-            found = self._chosen.choose(site, function, _filled(arguments, example_value))
-        answer: V = copy(found)  # by which the question is known of what it answers
-        self.choices.append(VariantChoice(function, arguments[:-1], answer))
+            found = self._chosen.choose(site, family, _filled(arguments, example_value))
+        answer = copy(found)  # by which the question is known of what it answers
+        self.choices.append(VariantChoice(family.name, arguments[:-1], answer))
         return answer
 
 

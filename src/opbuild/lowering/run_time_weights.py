@@ -9,11 +9,11 @@ from math import prod
 import numpy as np
 
 from opbuild.families.blocked import BLOCK, blocks
-from opbuild.families.weight_blocks import family as weight_blocks
 from opbuild.graph.types import TensorType
 from opbuild.lowering.context import Lowering
+from opbuild.lowering.implementations import call_of
 from opbuild.lowering.operands import Plain
-from opbuild.lowering.strided import broadcast, dense_as, narrowed, viewed_as
+from opbuild.lowering.strided import broadcast, narrowed, viewed_as
 
 Place = tuple[str, int]
 """A dimension of a layout: ``block``, ``lane`` or ``all`` of an axis of the weights."""
@@ -65,32 +65,11 @@ def in_blocks(lowering: Lowering, name: str, node: str, *, turned: bool = False,
             without ``tile``, they lie in no blocks.
         tile: Winograd's tile, for which they are transformed; 0 for none.
     """
-    outer, inner, *kernel = lowering.type(name).shape
-    taps, own = prod(kernel), lowering.weight_blocks.get(name)
-    if own is None and not _is_whole(lowering.plain(name)):
-        return None
-    if own is not None and not tile:
-        return own
-    if turned and taps == 1 and not tile:
-        return None  # rows of 16 elements that are copied as they lie
-    desc = weight_blocks.describe(taps, turned, tile, blocked=own is not None)
-    first, second = (inner, outer) if turned else (outer, inner)
-    if tile:
-        shape: tuple[int, ...] = ((tile + 2) ** 2, first // BLOCK, second, BLOCK)
-        target = written = lowering.temporary(TensorType("float32", shape))
-    else:
-        target = lowering.temporary(
-            TensorType("float32", (first // BLOCK, second // BLOCK, *_two(kernel), BLOCK, BLOCK))
-        )
-        written = dense_as(target, (*target.shape[:2], taps, BLOCK, BLOCK))
-    source = dense_as(lowering.plain(name), (outer, inner * taps)) if own is None else own
-    lowering.emit(desc, (source, written), (node,))
-    return target
+    found: Plain | None = call_of("WeightBlocks")(lowering, name, node, turned=turned, tile=tile)
+    return found
 
 
-def turned_blocks(
-    lowering: Lowering, blocks_: Plain, node: str, down: Sequence[int], across: Sequence[int]
-) -> Plain | None:
+def turned_blocks(lowering: Lowering, blocks_: Plain, node: str, down: Sequence[int], across: Sequence[int]) -> Plain:
     """Emit the kernel that changes inputs and outputs of blocks over and takes some of their taps, in any order.
 
     Args:
@@ -100,29 +79,8 @@ def turned_blocks(
         down: The taps of a column, at one distance from each other.
         across: Those of a row.
     """
-    desc = weight_blocks.describe(0, True, blocked=True)
-    outer, inner = blocks_.shape[:2]
-    target = lowering.temporary(TensorType("float32", (inner, outer, len(down), len(across), BLOCK, BLOCK)))
-    source, written = blocks_, target
-    for axis, taps in ((2, down), (3, across)):
-        step = taps[1] - taps[0] if len(taps) > 1 else 1
-        if step < 0:  # written in reverse: memory is read ahead where addresses go up
-            written = narrowed(written, axis, len(taps) - 1, len(taps), -1)
-        source = narrowed(source, axis, min(taps), len(taps), abs(step))
-    lowering.emit(desc, (source, written), (node,))
-    return target
-
-
-def _is_whole(value: Plain) -> bool:
-    """Return whether weights are dense, and their channels whole blocks."""
-    outer, inner = value.shape[:2]
-    whole = not (outer % BLOCK or inner % BLOCK) and prod(value.shape) > 0
-    return whole and value.dense and value.storage.dtype == "float32"
-
-
-def _two(kernel: Sequence[int]) -> tuple[int, int]:
-    """Return the taps of one or two dimensions as height and width."""
-    return (1, kernel[0]) if len(kernel) == 1 else (kernel[0], kernel[1])
+    found: Plain = call_of("TurnedBlocks")(lowering, blocks_, node, down, across)
+    return found
 
 
 def _extent(extent: int, kind: str) -> int:

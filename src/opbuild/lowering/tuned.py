@@ -7,10 +7,8 @@ legal; what it can not do is make a network wrong. The variant that was taken is
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
-from opbuild.families.catalogue import find, names
 from opbuild.families.family import Family, Variant
 from opbuild.families.knowledge import Answer, Knowledge, Question
 from opbuild.kernel.answers import Answered
@@ -20,8 +18,6 @@ from opbuild.platform.lazily import lazily
 from opbuild.platform.records import dataclass, field
 from opbuild.program import Program
 from opbuild.text.canonical import canonical_json
-
-V = TypeVar("V")
 
 
 @dataclass
@@ -74,17 +70,16 @@ class Tuned(Chooser):
     withheld: Collection[tuple[Question, Variant | None]] = ()
     asked: dict[Question, Asked] = field(default_factory=dict)
 
-    def choose(self, site: tuple[str, ...], function: Callable[..., V], arguments: tuple[Any, ...]) -> V:
+    def choose(self, site: tuple[str, ...], family: Family, arguments: tuple[Any, ...]) -> Variant | None:
         """Return the bank's answer if it has one that the family names a candidate, else the family's own."""
-        family = _family(function)
-        if family is None or family.candidates is None:
-            return function(*arguments)
+        if family.candidates is None:
+            return family.choose(*arguments)
         question = Question(family.name, canonical_json(arguments[:-1]))
         if question not in self.asked:
-            self.asked[question] = self._ask(question, function, partial(family.candidates, *arguments), arguments)
+            self.asked[question] = self._ask(question, family, arguments)
         found = self.asked[question]
         found.sites.update(site)
-        return found.answer  # type: ignore[return-value]  # V is what this family answers
+        return found.answer
 
     def answers(self) -> tuple[Answered, ...]:
         """Return all questions with what was answered."""
@@ -101,15 +96,9 @@ class Tuned(Chooser):
             for site in sorted(found.sites)
         }
 
-    def _ask(
-        self,
-        question: Question,
-        function: Callable[..., Any],
-        candidates: Callable[[], Iterable[Variant | None]],
-        arguments: tuple[Any, ...],
-    ) -> Asked:
-        default = function(*arguments)
-        asked = Asked(set(), default, default, candidates)
+    def _ask(self, question: Question, family: Family, arguments: tuple[Any, ...]) -> Asked:
+        default = family.choose(*arguments)
+        asked = Asked(set(), default, default, lambda: family.candidates(*arguments) if family.candidates else ())
         for variant, said, is_shipped in self.knowledge.answers(question, default):
             legal = asked.candidates
             if variant in legal and not (is_shipped and (question, variant) in self.withheld):
@@ -136,10 +125,3 @@ def kernels_of(program: Program, asked: Mapping[Question, Asked], question: Ques
     sites = asked[question].sites if question in asked else set[str]()
     kernels = program.descriptors().items()
     return [desc for desc, nodes in kernels if desc.family == question.family and not sites.isdisjoint(nodes)]
-
-
-def _family(function: Callable[..., Any]) -> Family | None:
-    """Return the family whose ``choose`` a function is; None if it is none's."""
-    name = function.__module__.removeprefix("opbuild.families.").removesuffix(".family")
-    family = find(name) if name in names() else None
-    return family if family is not None and family.choose is function else None

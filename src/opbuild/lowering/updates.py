@@ -12,14 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from opbuild.families.catalogue import find
 from opbuild.platform.records import replace
 from opbuild.program import Buffer, Call, KernelCall, Program, View
 
 Copy = Callable[[View, View, str], KernelCall]
 """Makes the call that copies one dense view to another, of a value that is named."""
-
-CERTAIN = ("elementwise", "copy")
-"""Families whose kernels take no memory."""
 
 
 def update_in_place(program: Program, updates: Sequence[tuple[int, int]], copy: Copy) -> Program:
@@ -62,7 +60,7 @@ def update_in_place(program: Program, updates: Sequence[tuple[int, int]], copy: 
 
 def _may_write(writers: Sequence[Call], target: int) -> bool:
     """Return whether what computes an output, its writers, may write it where an input lies that it may read."""
-    if len(writers) != 1 or not isinstance(writers[0], KernelCall) or writers[0].desc.family != "elementwise":
+    if len(writers) != 1 or not isinstance(writers[0], KernelCall) or not find(writers[0].desc.family).overwrites:
         return False
     *read, written = writers[0].views
     own = [view for view in read if view.buffer == target]
@@ -83,7 +81,7 @@ def _last_changes(calls: Sequence[Call], direct: Mapping[int, int]) -> tuple[Seq
         if changed.isdisjoint(read) and touched.isdisjoint(wrote) and direct.keys().isdisjoint(wrote):
             first.append(call)
             continue
-        if not isinstance(call, KernelCall) or call.desc.family not in CERTAIN or not gone.isdisjoint(read):
+        if not isinstance(call, KernelCall) or not find(call.desc.family).is_certain or not gone.isdisjoint(read):
             return None
         last.append(call)
         changed |= wrote

@@ -11,7 +11,10 @@ from opbuild.graph.shape_rules import Call
 from opbuild.graph.shape_rules_window import window_pads
 from opbuild.graph.types import Node
 from opbuild.graph.undecided import is_equal
-from opbuild.lowering.context import Lowering, NotServedError
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.lowering.context import Lowering
+from opbuild.lowering.implementations import NotServedError
+from opbuild.lowering.operands import Blocked
 from opbuild.platform.records import dataclass, replace
 
 Pair = tuple[int, int]
@@ -171,3 +174,20 @@ def _misses(kernel: int, stride: int, dilation: int, before: int, size: int, out
         if first >= kernel or start + first * dilation >= size:
             return True
     return False
+
+
+def each_image(lowering: Lowering, node: Node, desc: OpDesc, source: Blocked, target: Blocked) -> None:
+    """Emit one call for each image, from a blocked value to another."""
+    for image in lowering.images(source.shape[0]):
+        lowering.emit(desc, [source.window(image), target.window(image)], node)
+
+
+def require_float(lowering: Lowering, node: Node) -> None:
+    """Require that a node's first input is float32.
+
+    Raises:
+        NotServedError: If it is not.
+    """
+    dtype = lowering.type(node.inputs[0]).dtype
+    if dtype != "float32":
+        raise NotServedError(f"{node.op_type} of {dtype}")

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from opbuild.errors import BuildError
-from opbuild.families.catalogue import find
 from opbuild.graph.extents import Extent
 from opbuild.graph.formulas import Numbers
 from opbuild.graph.repetition import parts
@@ -120,11 +119,8 @@ class _Numbering:
                 yield Padding(index, name, tuple(map(self._numbers.place, (*shape, *halo))))
 
     def _choice(self, choice: VariantChoice) -> int:
-        family = choice.choose.__module__.split(".")[2]
-        if find(family).choose is not choice.choose:
-            raise ValueError(f"{choice.choose} is no family's")
         arguments = tuple(map(self._argument, choice.arguments))
-        found = SymbolicChoice(family, arguments, choice.answer is not None)
+        found = SymbolicChoice(choice.family, arguments, choice.answer is not None)
         return self._choices.setdefault(found, len(self._choices))
 
     def _argument(self, value: Any) -> Argument:

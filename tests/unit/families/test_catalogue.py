@@ -1,4 +1,4 @@
-"""Kernel families: a folder is a family, and has all three parts; a record says what its descriptors may hold."""
+"""Kernel families: a folder is a family, and has all four parts; a record says what its descriptors may hold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opbuild.graph.passes import fuse
 
 FOLDER = Path(opbuild.families.__file__).parent
 
-PARTS = {"family.py": "FAMILY", "definition.py": "define", "schedule.py": "schedule"}
+PARTS = {"family.py": "FAMILY", "definition.py": "define", "schedule.py": "schedule", "lowering.py": "serves"}
 """The files of a family, and the name that each must have."""
 
 
@@ -41,7 +41,7 @@ def names_of(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("name", catalogue.names())
-def test_a_familys_folder_has_a_record_a_definition_and_a_schedule(name: str) -> None:
+def test_a_familys_folder_has_a_record_a_definition_a_schedule_and_its_lowering(name: str) -> None:
     """What one folder lacks is said at once, not when the first network needs it; its record has its name."""
     assert not missing(FOLDER / name)
     assert catalogue.find(name).name == name
@@ -49,7 +49,7 @@ def test_a_familys_folder_has_a_record_a_definition_and_a_schedule(name: str) ->
 
 @pytest.mark.parametrize("part", PARTS)
 def test_a_part_that_is_left_out_is_named(tmp_path: Path, part: str) -> None:
-    """A family without one of its three files, or with an empty one, is told by the name of both."""
+    """A family without one of its four files, or with an empty one, is told by the name of both."""
     folder = tmp_path / "softmin"
     shutil.copytree(FOLDER / "softmax", folder, ignore=shutil.ignore_patterns("__pycache__"))
     assert not missing(folder)

@@ -60,6 +60,8 @@ VIOLATIONS = [
     ("opbuild.kernel.level", "opbuild.graph.types", LAYERS),
     ("opbuild.api", "opbuild.cli", LAYERS),
     ("opbuild.lowering", "opbuild.graph.passes.fold", PASSES),
+    ("opbuild.lowering", "opbuild.families.conv.family", "Lowering names no family"),
+    ("opbuild.families.family", "opbuild.lowering.rows", "A family's record knows no compiler"),
     ("opbuild.backend.host", "opbuild.backend.halide", "Backends do not import each other"),
     ("opbuild.builder", "halide", "Only the Halide backend imports halide"),
     ("opbuild.api", "halide", "Only the Halide backend imports halide"),

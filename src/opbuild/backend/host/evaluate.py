@@ -6,8 +6,6 @@ It serves operators that have no kernel, folds constants, and is what compiled k
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -20,37 +18,6 @@ from opbuild.operations.evaluation import apply
 from opbuild.operations.table import BY_TYPE
 
 __all__ = ["evaluate", "evaluate_native", "is_native"]
-
-_OTHERS = (
-    *("arithmetic", "coupling", "hashes", "images", "maps", "microsoft", "ml", "normalization", "pooling"),
-    *(
-        "quantization",
-        "random",
-        "recurrent",
-        "reduction",
-        "sampling",
-        "search",
-        "selection",
-        "sequences",
-        "strings",
-        "terms",
-    ),
-    *("tokenizer", "trees"),
-)
-"""Modules that register implementations when they are loaded, which happens when ``movement`` does not have one: what
-most networks have folded moves elements only."""
-
-
-@cache
-def _load_others() -> None:
-    for name in _OTHERS:
-        import_module(f"{__package__}.{name}")
-
-
-def _is_known(domain: str, op_type: str) -> bool:
-    if (domain, op_type) not in IMPLEMENTATIONS:
-        _load_others()
-    return (domain, op_type) in IMPLEMENTATIONS
 
 
 def _is_operation(node: Node) -> bool:
@@ -69,7 +36,7 @@ def is_native(node: Node) -> bool:
 
         if not is_plain(node):
             return False
-    return _is_known(node.domain, node.op_type)
+    return (node.domain, node.op_type) in IMPLEMENTATIONS
 
 
 def evaluate_native(node: Node, inputs: Sequence[Array | None], opset: int) -> list[Array]:
@@ -129,9 +96,8 @@ def evaluate(node: Node, inputs: Sequence[Any], opset: int) -> list[Any]:
 
 def _implementation(node: Node, inputs: Sequence[Any]) -> Implementation:
     known = node.domain, node.op_type
-    if _makes_text(node) or any(map(_is_text, inputs)):
-        _load_others()
-        return ON_TEXT.get(known, IMPLEMENTATIONS[known])
+    if (_makes_text(node) or any(map(_is_text, inputs))) and known in ON_TEXT:
+        return ON_TEXT[known]
     return IMPLEMENTATIONS[known]
 
 

@@ -12,14 +12,21 @@ from opbuild.graph.indices import out_of_range, outside
 from opbuild.graph.shape_rules import ONNX_DTYPES
 from opbuild.graph.shape_rules_movement import sliced
 from opbuild.graph.types import Array, Node
+from opbuild.platform.registry import Registry
 
 Inputs = Sequence[Array | None]
 Implementation = Callable[[Node, Any], Sequence[Array]]
 
-IMPLEMENTATIONS: dict[tuple[str, str], Implementation] = {}
-"""Implementations by domain and operator type."""
+_OTHERS = (
+    *("arithmetic", "coupling", "hashes", "images", "maps", "microsoft", "ml", "normalization", "pooling"),
+    *("quantization", "random", "recurrent", "reduction", "sampling", "search", "selection", "sequences"),
+    *("strings", "terms", "tokenizer", "trees"),
+)
+"""Modules that are loaded when this one does not serve: what most networks have folded moves elements only."""
 
-ON_TEXT: dict[tuple[str, str], Implementation] = {}
+IMPLEMENTATIONS: Registry[Implementation] = Registry("implementation", __package__, others=_OTHERS)
+
+ON_TEXT: Registry[Implementation] = Registry("implementation on text", __package__, others=_OTHERS)
 """Those of operators that are computed otherwise if tensors of text are among their inputs or outputs."""
 
 TEXT = 8
@@ -28,13 +35,7 @@ TEXT = 8
 
 def implements(*op_types: str, domain: str = "", on_text: bool = False) -> Callable[[Implementation], Implementation]:
     """Register the decorated function for operator types."""
-    table = ON_TEXT if on_text else IMPLEMENTATIONS
-
-    def register(function: Implementation) -> Implementation:
-        table.update({(domain, op_type): function for op_type in op_types})
-        return function
-
-    return register
+    return (ON_TEXT if on_text else IMPLEMENTATIONS).register(*op_types, domain=domain)
 
 
 def _ints(value: Array) -> list[int]:

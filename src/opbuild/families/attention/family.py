@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import inf, prod
 from typing import Any
 
-from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes, rounded, zeroed
+from opbuild.families.family import Dims, Family, Part, Variant, elements, moved_bytes, rounded, zeroed
 from opbuild.families.matmul.family import RATE
 from opbuild.families.softmax.family import VECTOR_TIME
 from opbuild.families.tiles import round_up
@@ -119,6 +119,11 @@ def _opened(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
     return replace(dim, multiple=1)
 
 
+def _products(dims: Sequence[Dims], _out: Dims) -> int:
+    (size, _stride), (rows, _stride), *batch = dims[0]
+    return rows * dims[1][0][0] * elements(batch) * (size + dims[2][0][0])
+
+
 FAMILY = Family(
     "attention",
     choose,
@@ -130,4 +135,5 @@ FAMILY = Family(
     opened=_opened,
     work=work,
     candidates=candidates,
+    products=_products,
 )

@@ -8,7 +8,7 @@ from math import prod
 
 from opbuild.families.blocked import BIAS, BLOCK, LANE, blocks, result
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import Dims, Family, Part, Variant
+from opbuild.families.family import Dims, Family, Part, Variant, products_of
 from opbuild.families.tiles import (
     SPLIT_TILES,
     Pair,
@@ -209,4 +209,5 @@ FAMILY = Family(
     opened=_opened,
     work=work,
     candidates=candidates,
+    products=products_of(1, 5),
 )

@@ -7,7 +7,7 @@ from math import prod
 
 from opbuild.families.blocked import BIAS, BLOCK, IMAGE, LANE, result
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import Dims, Family, Part, Variant
+from opbuild.families.family import Dims, Family, Part, Variant, products_of
 from opbuild.families.tiles import Pair, Tiles, accumulating, cheapest, fitting, op_type, ranked
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
@@ -62,4 +62,5 @@ FAMILY = Family(
     milliseconds=160,
     work=work,
     candidates=candidates,
+    products=products_of(1, 3),
 )

@@ -7,7 +7,7 @@ from math import prod
 
 from opbuild.families.blocked import BIAS, BLOCK, LANE, blocks, result
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import Dims, Family, Part, Variant
+from opbuild.families.family import Dims, Family, Part, Variant, products_of
 from opbuild.families.tiles import SPLIT_TILES, Pair, Tiles, accumulating, cheapest, fitting, ranked
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
@@ -76,4 +76,5 @@ FAMILY = Family(
     milliseconds=120,
     work=work,
     candidates=candidates,
+    products=products_of(1, 4),
 )

@@ -7,7 +7,7 @@ from math import prod
 
 from opbuild.families.blocked import BIAS, BLOCK, CHANNEL_DIMS, IMAGE, LANE, result
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import Dims, Family, Part, Variant
+from opbuild.families.family import Dims, Family, Part, Variant, products_of
 from opbuild.families.tiles import Pair, Tiles, accumulating, cheapest, fitting, op_type, ranked
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
@@ -79,4 +79,5 @@ FAMILY = Family(
     milliseconds=105,
     work=work,
     candidates=candidates,
+    products=products_of(1, 4),
 )

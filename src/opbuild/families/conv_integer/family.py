@@ -8,7 +8,7 @@ from math import prod
 from opbuild.families.blocked import BLOCK, CHANNEL_DIMS, LANE, blocks, result
 from opbuild.families.conv_integer.layouts import PAIR, is_flat
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import Dims, Family, Part, Variant
+from opbuild.families.family import Dims, Family, Part, Variant, elements
 from opbuild.families.tiles import Pair, Tiles, accumulating, fitting, ranked
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
@@ -177,4 +177,5 @@ FAMILY = Family(
     opened=_opened,
     work=work,
     candidates=candidates,
+    products=lambda dims, out: elements(out) * dims[1][0][0] * elements(dims[1][2:6]),
 )

@@ -8,7 +8,7 @@ from math import prod
 from opbuild.families.blocked import BLOCK, BLOCKED_DIMS, CHANNEL_DIMS, LANE, result
 from opbuild.families.conv_depthwise import family as depthwise
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import Dims, Family, Part, Variant
+from opbuild.families.family import Dims, Family, Part, Variant, products_of
 from opbuild.families.tiles import Pair, accumulating, cheapest
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
@@ -51,4 +51,5 @@ FAMILY = Family(
     milliseconds=180,
     work=work,
     candidates=depthwise.candidates,
+    products=products_of(1, 3),
 )

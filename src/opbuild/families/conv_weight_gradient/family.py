@@ -8,7 +8,7 @@ from typing import Any
 
 from opbuild.families.blocked import BLOCK, LANE, blocks
 from opbuild.families.conv_weight_gradient.few import FEW, channels
-from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes
+from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes, products_of_images
 from opbuild.families.tiles import RATE, Pair
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
@@ -122,4 +122,5 @@ FAMILY = Family(
     opened=_opened,
     work=work,
     candidates=candidates,
+    products=products_of_images,
 )

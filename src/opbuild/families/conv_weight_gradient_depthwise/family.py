@@ -7,7 +7,7 @@ from math import prod
 
 from opbuild.families.blocked import BLOCK, LANE
 from opbuild.families.conv_weight_gradient.family import sums
-from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes
+from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes, products_of_images
 from opbuild.families.tiles import RATE, Pair
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
@@ -66,4 +66,5 @@ FAMILY = Family(
     milliseconds=80,
     work=work,
     candidates=candidates,
+    products=products_of_images,
 )

@@ -72,4 +72,5 @@ FAMILY = Family(
     any_stride=True,
     any_rank=True,
     work=work,
+    is_certain=True,
 )

@@ -62,4 +62,6 @@ FAMILY = Family(
     any_rank=True,
     work=work,
     candidates=candidates,
+    is_certain=True,
+    overwrites=True,
 )

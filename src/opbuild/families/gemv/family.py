@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from opbuild.families.family import FLOATS, Dims, Family, Variant, moved_bytes
+from opbuild.families.family import FLOATS, Dims, Family, Variant, moved_bytes, products_of_rows
 from opbuild.families.matmul.family import epilogue_work
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
@@ -38,4 +38,5 @@ FAMILY = Family(
     types=FLOATS,
     milliseconds=90,
     work=work,
+    products=products_of_rows,
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 from opbuild.dtypes import NARROW_FLOATS
 from opbuild.families.dims import VECTOR
-from opbuild.families.family import FLOATS, Dims, Family, Part, Variant, moved_bytes
+from opbuild.families.family import FLOATS, Dims, Family, Part, Variant, moved_bytes, products_of_rows
 from opbuild.families.matmul.layouts import PACKED, PANEL, registers, words
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
@@ -185,4 +185,5 @@ FAMILY = Family(
     opened=_opened,
     work=work,
     candidates=candidates,
+    products=products_of_rows,
 )

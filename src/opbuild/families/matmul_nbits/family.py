@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import prod
 
-from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes
+from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes, products_of_rows
 from opbuild.families.matmul.family import epilogue_work
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
@@ -85,4 +85,5 @@ FAMILY = Family(
     opened=_opened,
     work=work,
     candidates=candidates,
+    products=products_of_rows,
 )

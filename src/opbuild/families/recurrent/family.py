@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from opbuild.families.dims import free_dims
-from opbuild.families.family import Dims, Family, Part, Variant
+from opbuild.families.family import Dims, Family, Part, Variant, elements
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.operations.expression import Expression
@@ -14,6 +14,9 @@ from opbuild.platform.records import dataclass
 
 PANEL = 16
 """Hidden units in a panel of packed weights: all gates of these units lie side by side."""
+
+INPUTS = 3
+"""Rank of the inputs; products of them, where the kernel does not make these, have a rank of 5."""
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 """Rows of weights that a hidden unit has: of ONNX's gates, in its order."""
@@ -192,6 +195,14 @@ def _opened(_desc: OpDesc, _operand: Operand, _number: int, dim: Dim) -> Dim:
     return Dim(dim.extent, dim.stride)
 
 
+def _products(dims: Sequence[Dims], out: Dims) -> int:
+    """Count the products with the state, and those with the inputs where the kernel makes them, too."""
+    hidden, gates = out[0][0], dims[0][1][0]
+    if len(dims[0]) == INPUTS:
+        hidden, gates = hidden + dims[0][0][0], dims[1][1][0]
+    return elements(out) * gates * hidden
+
+
 FAMILY = Family(
     "recurrent",
     choose,
@@ -202,4 +213,5 @@ FAMILY = Family(
     opened=_opened,
     work=work,
     candidates=candidates,
+    products=_products,
 )

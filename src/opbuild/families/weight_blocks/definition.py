@@ -20,7 +20,7 @@ import halide as hl
 
 from opbuild.backend.halide.definition import Definition, constrain_output, parameter, variables
 from opbuild.families.blocked import BLOCK
-from opbuild.families.weight_blocks.transforms import TRANSFORMS
+from opbuild.families.transforms import TRANSFORMS
 from opbuild.kernel.opdesc import OpDesc
 
 

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from math import prod
 
 from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Part, Variant, elements
+from opbuild.graph.windows import SPATIAL
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 from opbuild.platform.records import replace
-
-SPATIAL = 3
-"""Spatial dimensions that all kernels have; those that a pool lacks have one position and one tap."""
 
 TYPES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("max", "place"), (*FLOATS, *INTEGERS, "int8", "uint8")),

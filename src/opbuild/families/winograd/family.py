@@ -8,7 +8,7 @@ from math import prod
 
 from opbuild.families.blocked import BIAS, BLOCK, IMAGE, LANE, blocks
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import BYTES, Dims, Family, Part, Variant
+from opbuild.families.family import BYTES, Dims, Family, Part, Variant, elements
 from opbuild.families.tiles import Pair, Tiles, cheapest, fitting, ranked, round_up
 from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
@@ -158,4 +158,5 @@ FAMILY = Family(
     opened=_opened,
     work=work,
     candidates=candidates,
+    products=lambda dims, out: elements(out) * 9 * dims[1][1][0],
 )

@@ -12,7 +12,7 @@ from math import prod
 from opbuild.families.blocked import BLOCK, BLOCKED_DIMS, CHANNEL_DIMS, LANE, blocks
 from opbuild.families.conv_integer.family import MOST_PRODUCTS
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import BYTES, Dims, Family, Variant
+from opbuild.families.family import BYTES, Dims, Family, Variant, elements
 from opbuild.families.tiles import Pair, ranked, round_up
 from opbuild.families.winograd import family as winograd
 from opbuild.kernel.machine import Machine
@@ -110,4 +110,5 @@ FAMILY = Family(
     opened=winograd.FAMILY.opened,
     work=work,
     candidates=candidates,
+    products=lambda dims, out: elements(out) * 9 * 16 * dims[1][3][0],
 )

@@ -1,4 +1,4 @@
-"""ConvInteger: convolutions of 8-bit numbers, with what is fused into them, as calls of the integer families."""
+"""ConvInteger: a convolution of 8-bit numbers with what is fused into it, as the families that compute it are asked."""
 
 from __future__ import annotations
 
@@ -8,20 +8,15 @@ from functools import partial
 import numpy as np
 
 from opbuild.families.blocked import BLOCK, blocks
-from opbuild.families.conv_integer import family as dense
-from opbuild.families.conv_integer_depthwise import family as depthwise
 from opbuild.families.epilogue import Epilogue
-from opbuild.families.family import Variant
-from opbuild.families.winograd import family as winograd_family
-from opbuild.families.winograd_integer import family as winograd
 from opbuild.graph.types import Array, Node
 from opbuild.lowering import integer_weights as packing
-from opbuild.lowering.context import Lowering, NotServedError, rule
+from opbuild.lowering.context import Lowering
 from opbuild.lowering.epilogue import CHANNEL_FILL, epilogue_of, pack_channels, pack_scalar
 from opbuild.lowering.halo import with_halo
-from opbuild.lowering.integer_weights import Part
-from opbuild.lowering.operands import Blocked, BlockedTaps, OperandRef, Plain
-from opbuild.lowering.windows import Pair, Window, image_shape, window_of
+from opbuild.lowering.implementations import ASKED, NotServedError, ask, serves
+from opbuild.lowering.operands import Blocked, OperandRef, Plain
+from opbuild.lowering.windows import Window, image_shape, window_of
 from opbuild.operations.evaluation import evaluate_scalar
 from opbuild.operations.expression import ACC, Expression, arg, canonical, substitute, walk
 from opbuild.platform.records import dataclass, replace
@@ -37,13 +32,14 @@ RESULTS = ("float32", "int32", "uint8", "int8")
 
 
 @dataclass(frozen=True, eq=False)
-class _Convolution:
+class IntegerConvolution:
     """A convolution, ready to be given to a family.
 
     Attributes:
         node: The node.
         inputs: Input channels.
         outputs: Output channels.
+        groups: Groups of channels.
         window: The geometry.
         weights: The weights less their zero points.
         made_of: Names of the constants that the weights are made of.
@@ -56,6 +52,7 @@ class _Convolution:
     node: Node
     inputs: int
     outputs: int
+    groups: int
     window: Window
     weights: Array
     made_of: tuple[str, ...]
@@ -65,22 +62,19 @@ class _Convolution:
     epilogue: Epilogue
 
 
-@rule("ConvInteger")
+@serves("ConvInteger")
 def lower_conv_integer(lowering: Lowering, node: Node) -> None:
     """Lower a ConvInteger of one or two spatial dimensions, and its epilogue."""
-    conv = _conv(lowering, node)
-    groups, padding = int(node.attrs.get("group", 1)), _padding(lowering, conv)
-    source = _in_zero_points(lowering, conv)
-    taps = conv.window.kernel[0] * conv.window.kernel[1]
-    if groups == conv.inputs == conv.outputs and groups > 1 and taps <= depthwise.MOST_TAPS:
-        _depthwise(lowering, conv, source, padding)
-    elif (variant := _winograd_variant(lowering, conv, groups)) is not None:
-        _winograd(lowering, conv, source, padding, variant)
-    else:
-        _dense(lowering, conv, source, padding)
+    ask(lowering, (ASKED, "IntegerConvolution"), _conv(lowering, node))
 
 
-def _in_zero_points(lowering: Lowering, conv: _Convolution) -> Blocked:
+def begin(lowering: Lowering, conv: IntegerConvolution) -> tuple[Blocked, float]:
+    """Return the input in a halo of its zero point, and what lanes beyond the output's channels hold."""
+    padding = padding_of(lowering, conv)
+    return in_zero_points(lowering, conv), padding
+
+
+def in_zero_points(lowering: Lowering, conv: IntegerConvolution) -> Blocked:
     """Return the input in a halo of its zero point."""
     name, number = conv.node.inputs[0], conv.zero
     if conv.computed_zero:
@@ -99,9 +93,9 @@ def _number(lowering: Lowering, name: str) -> Plain:
     return Plain(value.storage, (1,), (1,), value.offset)
 
 
-def _conv(lowering: Lowering, node: Node) -> _Convolution:
+def _conv(lowering: Lowering, node: Node) -> IntegerConvolution:
     data, weights, x_zero, w_zero = (*node.inputs[:4], "", "")[:4]
-    if lowering.type(data).dtype not in dense.FAMILY.types:
+    if lowering.type(data).dtype != "uint8":
         raise NotServedError(f"{node.op_type} of {lowering.type(data).dtype}")
     if lowering.type(node.outputs[0]).dtype not in RESULTS:
         raise NotServedError(f"{node.op_type} with a result of {lowering.type(node.outputs[0]).dtype}")
@@ -110,14 +104,15 @@ def _conv(lowering: Lowering, node: Node) -> _Convolution:
     window = window_of(lowering, node, lowering.type(weights).shape[2:])
     _, inputs, _, _ = image_shape(lowering.type(data).shape)
     array = packing.shifted(np.asarray(lowering.constant(weights)), lowering.constant(w_zero))
-    if math.prod(array.shape[1:]) > dense.MOST_PRODUCTS:
-        raise NotServedError(f"{node.op_type} whose sums of {math.prod(array.shape[1:])} products may leave int32")
     zero = lowering.constant(x_zero)
     bias, epilogue = _without_bias(epilogue_of(lowering, node, OPERANDS))
     number, computed = (0, x_zero) if zero is None else (int(zero.reshape(-1)[0]), "")
     epilogue = _less_zero(epilogue, computed) if computed else epilogue
     made_of = (weights, w_zero) if w_zero else (weights,)
-    return _Convolution(node, inputs, array.shape[0], window, array, made_of, number, computed, bias, epilogue)
+    groups = int(node.attrs.get("group", 1))
+    return IntegerConvolution(
+        node, inputs, array.shape[0], groups, window, array, made_of, number, computed, bias, epilogue
+    )
 
 
 def _less_zero(epilogue: Epilogue, zero: str) -> Epilogue:
@@ -154,90 +149,13 @@ def _with_sums_for(epilogue: Epilogue, part: Expression) -> Epilogue:
     return replace(epilogue, expression=expression, operands=operands, dtypes=tuple(epilogue.dtypes[i] for i in order))
 
 
-def _dense(lowering: Lowering, conv: _Convolution, source: Blocked, padding: float) -> None:
-    """Emit one call for each image and each part of a grouped convolution."""
-    window, out = conv.window, _result(lowering, conv)
-    dtype = packing.element_type(conv.weights)
-    halves = dense.in_halves(packing.largest(conv.weights), lowering.machine)
-    adjacent = dense.adjacent(dtype, halves, lowering.machine)
-    parts = tuple(packing.parts(conv.inputs, conv.outputs, int(conv.node.attrs.get("group", 1))))
-    extra, target, bias = _operands(lowering, conv, padding)
-    for part in parts:
-        steps = -(-part.inputs[1] // adjacent) if part.inputs[1] <= BLOCK else BLOCK // adjacent
-        added = math.prod(window.kernel) * -(-part.inputs[1] // (adjacent * steps)) * steps
-        variant = lowering.choose(dense.choose, window.out, part.outputs[1], added)
-        desc = dense.describe(
-            window.kernel, window.stride, window.dilation, (dtype, adjacent, steps), halves, conv.epilogue, out, variant
-        )
-        weights = _packed_weights(lowering, conv, part, (dtype, adjacent, steps))
-        begin, count = part.inputs[0] // BLOCK, blocks(part.inputs[1])
-        data = source if len(parts) == 1 else source.part(begin, count)
-        place = _Place(part.outputs[0] // BLOCK, blocks(part.outputs[1]), len(parts) == 1)
-        for image in lowering.images(source.shape[0]):
-            left, top = window.before
-            taps = BlockedTaps(data, image, (-left, -top), window.out, window.stride, window.kernel, window.dilation)
-            operands = (place.of(each, image) for each in (bias, *extra, target))
-            lowering.emit(desc, [taps, weights, *operands], conv.node)
-
-
-def _winograd_variant(lowering: Lowering, conv: _Convolution, groups: int) -> Variant | None:
-    """Return Winograd's variant, or None where the direct convolution is faster."""
-    window = conv.window
-    geometry = (window.kernel, window.stride, window.dilation, groups)
-    if geometry != (winograd_family.KERNEL, (1, 1), (1, 1), 1):
-        return None
-    return lowering.choose(winograd.choose, window.out, conv.inputs, conv.outputs)
-
-
-def _winograd(lowering: Lowering, conv: _Convolution, source: Blocked, padding: float, variant: Variant) -> None:
-    """Emit one call for each image; the output is rounded up to whole chunks, and what it reads with it."""
-    window, (width, height) = conv.window, winograd_family.rounded(variant, conv.window.out)
-    desc = winograd.describe(conv.epilogue, _result(lowering, conv), variant)
-    left, top = window.before
-    over = (max(0, width + 2 - left - window.size[0]), max(0, height + 2 - top - window.size[1]))
-    source.storage.grow_halo(left, top, *over)
-    shape = (winograd.POINTS, blocks(conv.outputs), blocks(conv.inputs), BLOCK // 2, BLOCK, 2)
-    weights = lowering.packed(
-        conv.made_of, "integer winograd", shape, "int16", lambda: packing.pack_winograd(conv.weights)
-    )
-    extra, target, bias = _operands(lowering, conv, padding)
-    for image in lowering.images(source.shape[0]):
-        data = source.window(image, left, top, window.out[0] + 2, window.out[1] + 2)
-        others = (_rounded(each, image, window.out, (width, height)) for each in (bias, *extra, target))
-        lowering.emit(desc, [data, weights, *others], conv.node)
-
-
-def _rounded(operand: Plain | Blocked, image: int, out: Pair, whole: Pair) -> OperandRef:
-    """Return an operand of an image, a blocked one with extents rounded up to ``whole``."""
-    if isinstance(operand, Plain):
-        return operand
-    operand.storage.grow_halo(0, 0, whole[0] - out[0], whole[1] - out[1])
-    return operand.window(image, 0, 0, *whole)
-
-
-def _result(lowering: Lowering, conv: _Convolution) -> str:
+def result_of(lowering: Lowering, conv: IntegerConvolution) -> str:
     """Return the element type of the result."""
     return lowering.type(conv.node.outputs[0]).dtype
 
 
-def _depthwise(lowering: Lowering, conv: _Convolution, source: Blocked, padding: float) -> None:
-    window, out = conv.window, _result(lowering, conv)
-    variant = lowering.choose(depthwise.choose, window.out[0])
-    desc = depthwise.describe(window.kernel, window.stride, window.dilation, conv.epilogue, out, variant)
-    shape = (blocks(conv.outputs), window.kernel[1], window.kernel[0], BLOCK)
-    weights = lowering.packed(
-        conv.made_of, "integer depthwise", shape, "int16", lambda: packing.pack_depthwise(conv.weights)
-    )
-    extra, target, bias = _operands(lowering, conv, padding)
-    place = _Place(0, 0, True)
-    left, top = window.before
-    for image in lowering.images(source.shape[0]):
-        operands = (place.of(each, image) for each in (bias, *extra, target))
-        lowering.emit(desc, [source.window(image, left, top, *window.span), weights, *operands], conv.node)
-
-
 @dataclass(frozen=True)
-class _Place:
+class Place:
     """Some of the channel blocks of an output, or all of them."""
 
     first: int
@@ -253,7 +171,9 @@ class _Place:
         return Plain(operand.storage, (self.count, BLOCK), (BLOCK, 1), self.first * BLOCK)
 
 
-def _operands(lowering: Lowering, conv: _Convolution, padding: float) -> tuple[list[Plain | Blocked], Blocked, Plain]:
+def operands_of(
+    lowering: Lowering, conv: IntegerConvolution, padding: float
+) -> tuple[list[Plain | Blocked], Blocked, Plain]:
     """Return the operands of the epilogue, the place of the result, and the packed bias."""
     extra: list[Plain | Blocked] = []
     for kind, name in conv.epilogue.operands:
@@ -273,24 +193,13 @@ def _operands(lowering: Lowering, conv: _Convolution, padding: float) -> tuple[l
     return extra, target, bias
 
 
-def _channel_sums(lowering: Lowering, conv: _Convolution) -> Plain:
+def _channel_sums(lowering: Lowering, conv: IntegerConvolution) -> Plain:
     """Return the sum of the weights of each channel."""
     shape, recipe = (blocks(conv.outputs), BLOCK), f"integer sums {len(conv.made_of)}"
     return lowering.packed(conv.made_of, recipe, shape, "int32", lambda: -packing.pack_bias(conv.weights, None, 1))
 
 
-def _packed_weights(lowering: Lowering, conv: _Convolution, part: Part, form: tuple[str, int, int]) -> Plain:
-    dtype, adjacent, steps = form
-    shape = (
-        blocks(part.outputs[1]), -(-part.inputs[1] // (adjacent * steps)), *conv.window.kernel[::-1],
-        steps, BLOCK, adjacent,
-    )  # fmt: skip
-    recipe = f"integer {adjacent} {steps} groups {part.first} {part.count}"
-    pack = partial(packing.pack_dense, conv.weights, part, adjacent, steps, dtype)
-    return lowering.packed(conv.made_of, recipe, shape, dtype, pack)
-
-
-def _padding(lowering: Lowering, conv: _Convolution) -> float:
+def padding_of(lowering: Lowering, conv: IntegerConvolution) -> float:
     """Return what lanes beyond the channels hold.
 
     Raises:

@@ -7,11 +7,12 @@ from math import prod
 from opbuild.graph.extents import always_equal, same_shape
 from opbuild.graph.types import Node, TensorType
 from opbuild.graph.windows import Axis
-from opbuild.lowering.context import Lowering, NotServedError
+from opbuild.lowering.context import Lowering
+from opbuild.lowering.implementations import NotServedError
 from opbuild.lowering.matrix import Product, emit_product
 from opbuild.lowering.operands import Plain, dense_strides
-from opbuild.lowering.rules.matmul import epilogue_of
-from opbuild.lowering.rules.window import axes_of, what_is_read
+from opbuild.lowering.rows import fused_with
+from opbuild.lowering.sliding import axes_of, what_is_read
 from opbuild.lowering.strided import broadcast, dense_as, viewed_as
 from opbuild.operations.expression import ACC, arg, substitute
 
@@ -35,7 +36,7 @@ def conv_by_product(lowering: Lowering, node: Node) -> None:
     shape = (images, groups, outputs // groups, positions)
     columns = dense_as(_columns(lowering, node, axes), (images, groups, sums, positions))
     rows = viewed_as(lowering.dense(weights), (*shape[:3], sums), (0, shape[2] * sums, sums, 1))
-    expression, names = epilogue_of(node)
+    expression, names = fused_with(node)
     operands = [_operand(lowering, lowering.plain(name), node, shape) for name in names]
     if bias:
         index = len(operands)

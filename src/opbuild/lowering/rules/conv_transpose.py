@@ -13,10 +13,6 @@ from math import gcd
 
 import numpy as np
 
-from opbuild.families.blocked import BLOCK, blocks
-from opbuild.families.conv import family as direct
-from opbuild.families.conv_depthwise import family as depthwise
-from opbuild.families.conv_grouped import family as grouped
 from opbuild.families.epilogue import Epilogue
 from opbuild.graph.shape_rules import Call
 from opbuild.graph.shape_rules_window import transposed_range
@@ -24,10 +20,11 @@ from opbuild.graph.types import Array, Node
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering import conv_weights as packing
 from opbuild.lowering import run_time_weights
-from opbuild.lowering.context import Lowering, NotServedError, rule
+from opbuild.lowering.context import Lowering
 from opbuild.lowering.epilogue import epilogue_of, pack_channels, padding, references
+from opbuild.lowering.implementations import ASKED, NotServedError, ask, serves
 from opbuild.lowering.operands import Blocked, BlockedPhase, BlockedTaps, OperandRef, Plain
-from opbuild.lowering.rules.conv import Convolution, by_tiles, group_tables, operands_of
+from opbuild.lowering.rules.conv import Convolution, operands_of
 from opbuild.lowering.strided import narrowed, viewed_as
 from opbuild.lowering.windows import Pair, Window, image_shape, spatial_pair
 from opbuild.platform.records import dataclass
@@ -79,7 +76,56 @@ class Transposed:
         return 1 < self.groups == self.inputs == self.outputs
 
 
-@rule("ConvTranspose")
+@dataclass(frozen=True)
+class Phase:
+    """A phase to emit: a convolution of stride 1 that writes every s-th position.
+
+    Attributes:
+        conv: What it is a phase of.
+        source: What it reads.
+        x: The phase along rows.
+        y: The phase along columns.
+        bias: The packed bias.
+        others: The operands of each image behind the bias.
+    """
+
+    conv: Transposed
+    source: Blocked
+    x: Axis
+    y: Axis
+    bias: Plain
+    others: Sequence[tuple[OperandRef, ...]]
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether any tap reaches it; without one the bias and the epilogue are left."""
+        return bool(self.x.taps and self.y.taps)
+
+    @property
+    def kernel(self) -> Pair:
+        """Its taps."""
+        return len(self.x.taps), len(self.y.taps)
+
+    @property
+    def dilation(self) -> Pair:
+        """Input positions between two taps."""
+        return self.x.dilation, self.y.dilation
+
+    def weights(self, lowering: Lowering, shape: tuple[int, ...]) -> Plain:
+        """Return its weights, packed in a shape."""
+        return _weights(lowering, self.conv, self.x.taps, self.y.taps, shape)
+
+    def emit(self, lowering: Lowering, desc: OpDesc, weights: Plain, *tables: Plain, taps: bool = False) -> None:
+        """Emit its calls, of a kernel that reads a window or its taps; ``tables`` are operands behind the bias."""
+        for image, more in zip(lowering.images(self.conv.images), self.others, strict=True):
+            if self.is_reached:
+                data = _source(self.source, image, self.x, self.y, taps=taps)
+            else:
+                data = BlockedTaps(self.source.part(0, 0), image, (0, 0), (self.x.count, self.y.count))
+            lowering.emit(desc, [data, weights, self.bias, *tables, *more], self.conv.node)
+
+
+@serves("ConvTranspose")
 def lower_conv_transpose(lowering: Lowering, node: Node) -> None:
     """Lower a ConvTranspose of one or two spatial dimensions, phase by phase."""
     *_, bias = operands_of(lowering, node)
@@ -107,30 +153,7 @@ def lower_conv_transpose(lowering: Lowering, node: Node) -> None:
     result = lowering.new_blocked(node.outputs[0], beyond)
     for (x, y), own, extra in zip(phases, places, residuals, strict=True):
         others = [(*more, place(result)) for place, more in zip(own, extra, strict=True)]
-        _emit_phase(lowering, conv, source, (x, y), packed_bias, others)
-
-
-def _emit_phase(
-    lowering: Lowering,
-    conv: Transposed,
-    source: Blocked,
-    phase: tuple[Axis, Axis],
-    bias: Plain,
-    others: Sequence[tuple[OperandRef, ...]],
-) -> None:
-    """Emit the calls of a phase; ``others`` are the operands of each image behind the bias.
-
-    One that no tap reaches is a convolution over no channels, which leaves the bias and the epilogue.
-    """
-    x, y = phase
-    is_reached = bool(x.taps and y.taps)
-    desc, constants = (_kernel if is_reached else _without_taps)(lowering, conv, x, y, bias)
-    for image, more in zip(lowering.images(conv.images), others, strict=True):
-        if is_reached:
-            data = _source(source, image, x, y, taps=conv.groups == 1)
-        else:
-            data = BlockedTaps(source.part(0, 0), image, (0, 0), (x.count, y.count))
-        lowering.emit(desc, [data, *constants, *more], conv.node)
+        ask(lowering, (ASKED, "ConvPhase"), Phase(conv, source, x, y, packed_bias, others))
 
 
 def _by_tiles(lowering: Lowering, conv: Transposed, x: Axis, y: Axis) -> bool:
@@ -144,7 +167,11 @@ def _by_tiles(lowering: Lowering, conv: Transposed, x: Axis, y: Axis) -> bool:
     after = x.reach(width)[1], y.reach(height)[1]
     window = Window(kernel, (1, 1), dilation, before, after, (width, height), out)
     same = Convolution(conv.node, conv.images, conv.inputs, conv.outputs, 1, window, weights, bias, conv.epilogue)
-    return by_tiles(lowering, same, turned=True)
+    try:
+        ask(lowering, (ASKED, "TurnedConvolution"), same)
+    except NotServedError:
+        return False
+    return True
 
 
 def _transposed(lowering: Lowering, node: Node) -> Transposed:
@@ -191,40 +218,6 @@ def _source(value: Blocked, image: int, x: Axis, y: Axis, taps: bool) -> Operand
 
 def _place(value: Blocked, image: int, x: Axis, y: Axis, stride: Pair) -> BlockedPhase:
     return BlockedPhase(value, image, (x.start, y.start), (x.count, y.count), stride)
-
-
-def _kernel(lowering: Lowering, conv: Transposed, x: Axis, y: Axis, bias: Plain) -> tuple[OpDesc, list[OperandRef]]:
-    """Return a phase's descriptor and its constant operands."""
-    kernel, dilation = (len(x.taps), len(y.taps)), (x.dilation, y.dilation)
-    step = conv.stride[0]
-    count = blocks(conv.outputs)
-    if conv.groups == 1:
-        taps = kernel[0] * kernel[1]
-        variant = lowering.choose(direct.choose, (x.count, y.count), conv.inputs, conv.outputs, taps, False)
-        desc = direct.describe(kernel, (1, 1), dilation, conv.epilogue, variant, step)
-        shape = (count, blocks(conv.inputs), kernel[1], kernel[0], BLOCK, BLOCK)
-        return desc, [_weights(lowering, conv, x.taps, y.taps, shape), bias]
-    if conv.is_depthwise:
-        variant = lowering.choose(depthwise.choose, x.count)
-        desc = depthwise.describe(kernel, (1, 1), dilation, conv.epilogue, variant, step)
-        return desc, [_weights(lowering, conv, x.taps, y.taps, (count, kernel[1], kernel[0], BLOCK)), bias]
-    variant = lowering.choose(grouped.choose, x.count)
-    masked = conv.outputs // conv.groups % BLOCK != 0
-    desc = grouped.describe(kernel, (1, 1), dilation, conv.epilogue, variant, masked, step)
-    packed = (count, kernel[1], kernel[0], conv.inputs // conv.groups, BLOCK)
-    tables = group_tables(lowering, conv.inputs, conv.outputs, conv.groups)
-    return desc, [_weights(lowering, conv, x.taps, y.taps, packed), bias, *tables]
-
-
-def _without_taps(
-    lowering: Lowering, conv: Transposed, x: Axis, y: Axis, bias: Plain
-) -> tuple[OpDesc, list[OperandRef]]:
-    """Return the descriptor of a phase that no tap reaches and its constant operands: weights of no channels."""
-    variant = lowering.choose(direct.choose, (x.count, y.count), 0, conv.outputs, 1, False)
-    desc = direct.describe((1, 1), (1, 1), (1, 1), conv.epilogue, variant, conv.stride[0])
-    area = BLOCK * BLOCK
-    shape, strides = (blocks(conv.outputs), 0, 1, 1, BLOCK, BLOCK), (0, area, area, area, BLOCK, 1)
-    return desc, [viewed_as(bias, shape, strides), bias]
 
 
 def _weights(

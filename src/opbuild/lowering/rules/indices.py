@@ -10,12 +10,13 @@ from opbuild.errors import InvalidModelError
 from opbuild.graph.extents import is_open
 from opbuild.graph.indices import HINT, outside
 from opbuild.graph.types import Node
-from opbuild.lowering.context import Lowering, rule
+from opbuild.lowering.context import Lowering
+from opbuild.lowering.implementations import serves
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.strided import broadcast, dense_as, viewed_as
 
 
-@rule("InRange", domain="opbuild")
+@serves("opbuild.InRange")
 def in_range(lowering: Lowering, node: Node) -> None:
     """Lower InRange, whose result is what it reads, as it lies.
 

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from opbuild.dtypes import NARROW_FLOATS
-from opbuild.families.matmul.family import FAMILY
+from opbuild.families.family import FLOATS
 from opbuild.graph.extents import is_one, is_step
 from opbuild.graph.types import Node
-from opbuild.lowering.context import Lowering, NotServedError, rule
+from opbuild.lowering.context import Lowering
+from opbuild.lowering.implementations import ASKED, NotServedError, ask, serves
 from opbuild.lowering.matrix import Product, emit_product
 from opbuild.lowering.operands import Plain
+from opbuild.lowering.rows import fused_with
 from opbuild.lowering.strided import broadcast, transposed, viewed_as
-from opbuild.operations.expression import ACC, Expression, arg, const, from_json, substitute
+from opbuild.operations.expression import ACC, Expression, arg, const, substitute
 
 
-@rule("MatMul")
+@serves("MatMul")
 def matmul(lowering: Lowering, node: Node) -> None:
     """Lower ``MatMul``; inputs beyond two are the epilogue's operands."""
     _check_types(lowering, node)
     emit_product(lowering, _product(lowering, node))
 
 
-@rule("IntegerMatMul", domain="opbuild")
+@serves("opbuild.IntegerMatMul")
 def integer_matmul(lowering: Lowering, node: Node) -> None:
     """Lower a product of uint8 by int8 with its sums in int32; inputs beyond two are the epilogue's operands."""
-    from opbuild.lowering.integer_matrix import emit_integer_product  # few networks are quantised
-
-    emit_integer_product(lowering, _product(lowering, node))
+    ask(lowering, (ASKED, "IntegerProduct"), _product(lowering, node))
 
 
 def _product(lowering: Lowering, node: Node) -> Product:
@@ -37,7 +37,7 @@ def _product(lowering: Lowering, node: Node) -> Product:
         lhs = viewed_as(lhs, (1, *lhs.shape), (0, *lhs.strides))
     if rhs_rank == 1:
         rhs = viewed_as(rhs, (*rhs.shape, 1), (*rhs.strides, 0))
-    expression, names = epilogue_of(node)
+    expression, names = fused_with(node)
     found = [_operand(lowering, name, node) for name in names]
     out = lowering.new_plain(node.outputs[0])
     operands = [broadcast(value, out.shape) for value in found]
@@ -48,7 +48,7 @@ def _product(lowering: Lowering, node: Node) -> Product:
     return Product(lhs, rhs, out, expression, tuple(operands), node.name, constant, lowering.impl_mode(node))
 
 
-@rule("Gemm")
+@serves("Gemm")
 def gemm(lowering: Lowering, node: Node) -> None:
     """Lower ``Gemm``; alpha, beta and C become part of the epilogue."""
     _check_types(lowering, node)
@@ -59,7 +59,7 @@ def gemm(lowering: Lowering, node: Node) -> None:
     lhs, rhs = lowering.plain(left), lowering.plain(right)
     lhs = transposed(lhs, (1, 0)) if node.attrs.get("transA", 0) else lhs
     rhs = transposed(rhs, (1, 0)) if is_turned else rhs
-    expression, names = epilogue_of(node)
+    expression, names = fused_with(node)
     dtype = lowering.type(node.outputs[0]).dtype
     value: Expression = ACC if alpha == 1.0 else ("mul", ACC, const(alpha, dtype))
     if addend and beta != 0.0:
@@ -77,20 +77,12 @@ def gemm(lowering: Lowering, node: Node) -> None:
 
 def _check_types(lowering: Lowering, node: Node) -> None:
     result = lowering.type(node.outputs[0]).dtype
-    if result not in FAMILY.types:
+    if result not in FLOATS:
         raise NotServedError(f"{node.op_type} with a result of {result} has no kernel")
     for place, name in enumerate(node.inputs[: node.attrs.get("own_inputs")]):
         is_narrow = place == 1 and lowering.is_constant(name) and lowering.type(name).dtype in NARROW_FLOATS
         if name and lowering.type(name).dtype != result and not (is_narrow and result == "float32"):
             raise NotServedError(f"{node.op_type} of {lowering.type(name).dtype} has no kernel")
-
-
-def epilogue_of(node: Node) -> tuple[Expression, tuple[str, ...]]:
-    """Return the expression that is fused with a node, and the names of its operands."""
-    stored = node.attrs.get("epilogue")
-    if stored is None:
-        return ACC, ()
-    return from_json(stored), tuple(node.inputs[int(node.attrs["own_inputs"]) :])
 
 
 def _operand(lowering: Lowering, name: str, node: Node) -> Plain:

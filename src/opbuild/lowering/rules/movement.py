@@ -13,7 +13,8 @@ from opbuild.graph.extents import as_extent, is_one, is_open
 from opbuild.graph.shape_rules_movement import sliced
 from opbuild.graph.types import Array, Node
 from opbuild.graph.undecided import greater
-from opbuild.lowering.context import Lowering, NotServedError, rule
+from opbuild.lowering.context import Lowering
+from opbuild.lowering.implementations import NotServedError, serves
 from opbuild.lowering.operands import Plain, dense_strides
 from opbuild.lowering.strided import broadcast, dense_as, narrowed, reshaped, transposed
 
@@ -54,7 +55,7 @@ def in_shape(lowering: Lowering, value: Plain, shape: Sequence[int], name: str) 
     return dense_as(target, shape)
 
 
-@rule("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+@serves("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 def reshape(lowering: Lowering, node: Node) -> None:
     """Lower the operators that keep the elements and their order."""
     source, output = node.inputs[0], node.outputs[0]
@@ -62,7 +63,7 @@ def reshape(lowering: Lowering, node: Node) -> None:
     lowering.bind(output, reshaped(lowering.plain(source), shape) or dense_as(lowering.dense(source), shape))
 
 
-@rule("ChannelShuffle", domain="opbuild")
+@serves("opbuild.ChannelShuffle")
 def channel_shuffle(lowering: Lowering, node: Node) -> None:
     """Lower a shuffle of channels: of a blocked value to an order, which grouped convolutions read as it is."""
     source, output, groups = node.inputs[0], node.outputs[0], int(node.attrs["group"])
@@ -77,7 +78,13 @@ def channel_shuffle(lowering: Lowering, node: Node) -> None:
     lowering.bind(output, in_shape(lowering, swapped, type_.shape, output))
 
 
-@rule("Identity", "Dropout")
+@serves("opbuild.PlainWeights")
+def lower_plain_weights(lowering: Lowering, node: Node) -> None:
+    """Weights that lie in blocks are read there by convolutions, and become plain if something else reads them."""
+    lowering.weight_blocks[node.outputs[0]] = lowering.dense(node.inputs[0])
+
+
+@serves("Identity", "Dropout")
 def identity(lowering: Lowering, node: Node) -> None:
     """Lower the operators that do nothing at inference: the output is the input."""
     if any(name and (lowering.consumers.get(name) or name in lowering.graph.outputs) for name in node.outputs[1:]):
@@ -90,7 +97,7 @@ def identity(lowering: Lowering, node: Node) -> None:
     lowering.bind(output, lowering.blocked(source) if lowering.is_blocked(source) else lowering.plain(source))
 
 
-@rule("BitCast")
+@serves("BitCast")
 def bit_cast(lowering: Lowering, node: Node) -> None:
     """Lower BitCast to a copy, which moves bytes whatever they are."""
     if lowering.type(node.outputs[0]).dtype == "bool" != lowering.type(node.inputs[0]).dtype:
@@ -98,7 +105,7 @@ def bit_cast(lowering: Lowering, node: Node) -> None:
     move(lowering, lowering.plain(node.inputs[0]), lowering.new_plain(node.outputs[0]), node.name)
 
 
-@rule("Transpose")
+@serves("Transpose")
 def transpose(lowering: Lowering, node: Node) -> None:
     """Lower Transpose to strides; whoever needs the elements adjacent copies them."""
     value = lowering.plain(node.inputs[0])
@@ -106,13 +113,13 @@ def transpose(lowering: Lowering, node: Node) -> None:
     lowering.bind(node.outputs[0], transposed(value, [int(axis) for axis in order]))
 
 
-@rule("Expand")
+@serves("Expand")
 def expand(lowering: Lowering, node: Node) -> None:
     """Lower Expand to strides of 0."""
     lowering.bind(node.outputs[0], broadcast(lowering.plain(node.inputs[0]), lowering.type(node.outputs[0]).shape))
 
 
-@rule("Slice")
+@serves("Slice")
 def slice_(lowering: Lowering, node: Node) -> None:
     """Lower Slice to an offset and strides, negative steps too."""
     starts, ends = integers(lowering, node, 1), integers(lowering, node, 2)
@@ -127,7 +134,7 @@ def slice_(lowering: Lowering, node: Node) -> None:
     lowering.bind(node.outputs[0], value)
 
 
-@rule("Split")
+@serves("Split")
 def split(lowering: Lowering, node: Node) -> None:
     """Lower Split to offsets."""
     value, start = lowering.plain(node.inputs[0]), 0
@@ -142,7 +149,7 @@ def split(lowering: Lowering, node: Node) -> None:
         start += count
 
 
-@rule("Concat")
+@serves("Concat")
 def concat(lowering: Lowering, node: Node) -> None:
     """Lower Concat: channel blocks, and parts along the outermost axis, lie in the output; others are copied."""
     names, output = [name for name in node.inputs if name], node.outputs[0]
@@ -195,7 +202,7 @@ def _concat_blocked(lowering: Lowering, node: Node) -> bool:
     return True
 
 
-@rule("Tile")
+@serves("Tile")
 def tile(lowering: Lowering, node: Node) -> None:
     """Lower Tile to one copy in which every repeated dimension is read with stride 0."""
     repeats = integers(lowering, node, 1)
@@ -209,7 +216,7 @@ def tile(lowering: Lowering, node: Node) -> None:
     move(lowering, Plain(value.storage, tuple(shape), tuple(strides), value.offset), target, output)
 
 
-@rule("DepthToSpace")
+@serves("DepthToSpace")
 def depth_to_space(lowering: Lowering, node: Node) -> None:
     """Lower DepthToSpace to a transposition between two shapes."""
     n, c, h, w = lowering.type(node.inputs[0]).shape
@@ -219,7 +226,7 @@ def depth_to_space(lowering: Lowering, node: Node) -> None:
     _rearranged(lowering, node, split_shape, (0, 3, 4, 1, 5, 2) if depth_first else (0, 1, 4, 2, 5, 3))
 
 
-@rule("SpaceToDepth")
+@serves("SpaceToDepth")
 def space_to_depth(lowering: Lowering, node: Node) -> None:
     """Lower SpaceToDepth to a transposition between two shapes."""
     n, c, h, w = lowering.type(node.inputs[0]).shape
@@ -234,7 +241,7 @@ def _rearranged(lowering: Lowering, node: Node, shape: Sequence[int], order: Seq
     lowering.bind(output, in_shape(lowering, transposed(value, order), lowering.type(output).shape, output))
 
 
-@rule("Pad")
+@serves("Pad")
 def pad(lowering: Lowering, node: Node) -> None:
     """Lower Pad to copies: the inside first, then each axis' two margins from what the output holds by then."""
     source, output = node.inputs[0], node.outputs[0]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from opbuild.graph.types import Node
-from opbuild.lowering.context import Lowering, rule
+from opbuild.lowering.context import Lowering
+from opbuild.lowering.implementations import serves
 from opbuild.lowering.tables import table
 
 
-@rule("Table", domain="opbuild")
+@serves("opbuild.Table")
 def numbers(lowering: Lowering, node: Node) -> None:
     """Lower Table, which is known when a size is bound."""
     kind = lowering.type(node.outputs[0])

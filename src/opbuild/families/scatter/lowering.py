@@ -14,13 +14,14 @@ from opbuild.families.scatter import family as scatters
 from opbuild.graph.extents import always_equal, is_one, same_shape
 from opbuild.graph.types import Node
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.lowering.context import Lowering, NotServedError, rule
+from opbuild.lowering.context import Lowering
+from opbuild.lowering.implementations import NotServedError, serves
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.strided import broadcast, dense_as, viewed_as
 from opbuild.program import View
 
 
-@rule("ScatterElements")
+@serves("ScatterElements")
 def scatter_elements(lowering: Lowering, node: Node) -> None:
     """Lower ScatterElements: rows if one index counts for a whole row, else single elements."""
     reduction = _reduction(lowering, node)
@@ -58,7 +59,7 @@ def scatter_elements(lowering: Lowering, node: Node) -> None:
     _emit(lowering, node, operands, attrs)
 
 
-@rule("ScatterND")
+@serves("ScatterND")
 def scatter_nd(lowering: Lowering, node: Node) -> None:
     """Lower ScatterND, which writes rows of what its indices leave."""
     reduction = _reduction(lowering, node)
@@ -130,7 +131,7 @@ def _merged(data: tuple[int, ...], index: tuple[int, ...], axis: int) -> tuple[t
 def _emit(lowering: Lowering, node: Node, operands: tuple[Plain, ...], attrs: dict[str, object]) -> None:
     dtype, kind = (lowering.type(name).dtype for name in node.inputs[:2])
     row = operands[-1].shape[-1]
-    variant = lowering.choose(scatters.choose, row, np.dtype(dtype).itemsize)
+    variant = lowering.choose(scatters.FAMILY, row, np.dtype(dtype).itemsize)
 
     def make(views: tuple[View, ...]) -> tuple[OpDesc, tuple[View, ...]]:
         dims = [view.dims for view in views]

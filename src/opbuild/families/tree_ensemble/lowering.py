@@ -5,11 +5,12 @@ from __future__ import annotations
 from opbuild.families.tree_ensemble import family
 from opbuild.graph.extents import is_at_least
 from opbuild.graph.types import Node
-from opbuild.lowering.context import Lowering, NotServedError, rule
+from opbuild.lowering.context import Lowering
+from opbuild.lowering.implementations import NotServedError, serves
 from opbuild.lowering.strided import dense_as
 
 
-@rule("TreeEnsemble", domain="opbuild")
+@serves("opbuild.TreeEnsemble")
 def tree_ensemble(lowering: Lowering, node: Node) -> None:
     """Lower decision trees, whose operands are packed already: a node has both forms if both may be the faster one."""
     x, base, *forms = node.inputs
@@ -28,7 +29,7 @@ def tree_ensemble(lowering: Lowering, node: Node) -> None:
             sides=bool(node.attrs.get("sides", 0)),
             targets=groups > 1,
             types=(type_, lowering.type(base).dtype),
-            variant=lowering.choose(family.choose, rows, kind),
+            variant=lowering.choose(family.FAMILY, rows, kind),
         )
         own = forms[: family.PATHS] if kind == "paths" else forms[family.PATHS :]
         operands = [lowering.dense(x), *(lowering.plain(name) for name in own), lowering.plain(base)]

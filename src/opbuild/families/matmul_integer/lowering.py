@@ -13,6 +13,7 @@ from opbuild.graph.extents import always_equal, is_one
 from opbuild.graph.types import Array, TensorType
 from opbuild.kernel.opdesc import Dim, Operand
 from opbuild.lowering.context import Lowering
+from opbuild.lowering.implementations import serves
 from opbuild.lowering.integer_weights import largest
 from opbuild.lowering.matrix import Product, as_rows, batches_of, dense_copy, epilogue_inputs
 from opbuild.lowering.operands import Plain
@@ -21,6 +22,7 @@ from opbuild.operations.expression import canonical, operations
 from opbuild.platform.records import replace
 
 
+@serves("lowering.IntegerProduct")
 def emit_integer_product(lowering: Lowering, product: Product) -> None:
     """Emit the calls of a product of uint8 by int8; none if the output has no elements."""
     if 0 in product.out.shape:
@@ -82,7 +84,7 @@ def _emit(lowering: Lowering, product: Product, halves: bool) -> None:
     lhs = with_inner_stride(product.lhs, 1)
     if constant_step(lhs.strides[-1]) != 1:
         lhs = dense_copy(lowering, lhs, product.node)
-    variant = lowering.choose(family.choose, m, n)
+    variant = lowering.choose(family.FAMILY, m, n)
     rank = len(product.out.shape)
     group = family.group(halves, lowering.machine)
     own = family.operands(rank, len(product.rhs.shape), group, variant, lowering.machine)

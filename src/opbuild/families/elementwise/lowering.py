@@ -16,9 +16,10 @@ from opbuild.graph.elementwise import ONNX_OPERATORS, Elementwise, elementwise_o
 from opbuild.graph.extents import always_equal, is_one, is_open, is_step, same_shape
 from opbuild.graph.types import Node
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, Dim, OpDesc, Operand
-from opbuild.lowering.context import Lowering, NotServedError, rule
+from opbuild.lowering.context import Lowering
 from opbuild.lowering.epilogue import CHANNEL_FILL, is_per_channel, pack_channels, pack_scalar
 from opbuild.lowering.gates import left_to_weights
+from opbuild.lowering.implementations import NotServedError, serves
 from opbuild.lowering.loops import Loops, collapse
 from opbuild.lowering.operands import OperandRef, Plain
 from opbuild.lowering.pending import MakeCall
@@ -35,8 +36,8 @@ GATHER_ELEMENTS = 256
 """From here on reading an operand with a stride is slower than copying it first."""
 
 
-@rule(*ONNX_OPERATORS)
-@rule("Elementwise", *BY_TYPE, domain="opbuild")
+@serves(*ONNX_OPERATORS)
+@serves("opbuild.Elementwise", *(f"opbuild.{op_type}" for op_type in BY_TYPE))
 def elementwise(lowering: Lowering, node: Node) -> None:
     """Lower an ONNX operator that fusion did not see, a fused chain, or an operation under its own name."""
     found = elementwise_of(node, lowering.graph.types, lowering.graph.constants)
@@ -46,6 +47,7 @@ def elementwise(lowering: Lowering, node: Node) -> None:
         lower_elementwise(lowering, node, found)
 
 
+@serves("lowering.Elementwise")
 def lower_elementwise(lowering: Lowering, node: Node, chain: Elementwise) -> None:
     """Emit the call of an elementwise chain."""
     expression, order = canonical(chain.expression)
@@ -153,6 +155,7 @@ def _make(lowering: Lowering, node: Node, expression: Expression, names: Sequenc
     return partial(describe, expression=expression, dtypes=dtypes, choose=lowering.choose, impl_mode=mode)
 
 
+@serves("lowering.Expression")
 def describe(
     views: Sequence[View],
     expression: Expression,
@@ -173,7 +176,7 @@ def describe(
     loops = loops.filled() if len(loops.extents) > 1 else loops
     size = max(itemsize(dtype) for dtype in dtypes)
     users = [part[1] for part in walk(expression) if part[0] == "user"]
-    variant = choose(family.choose, loops.extents[0], size, is_one(loops.strides[-1][0]))
+    variant = choose(family.FAMILY, loops.extents[0], size, is_one(loops.strides[-1][0]))
     operands = tuple(
         Operand("out" if index == len(dtypes) - 1 else f"x{index}", dtype, _dims(loops, index, variant["width"]))
         for index, dtype in enumerate(dtypes)

@@ -11,26 +11,30 @@ from opbuild.families.user.family import FAMILY
 from opbuild.graph.elementwise import elementwise_of
 from opbuild.graph.extents import is_one
 from opbuild.graph.types import Node
-from opbuild.graph.user_operators import UserOperator
+from opbuild.graph.user_operators import find
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.lowering.context import Lowering
-from opbuild.lowering.rules.elementwise import lower_elementwise
+from opbuild.lowering.implementations import serves
+from opbuild.lowering.services import emit_elementwise
 from opbuild.program import View
 
 
-def lower_user(lowering: Lowering, node: Node, operator: UserOperator) -> None:
+@serves("lowering.UserOperator")
+def lower_user(lowering: Lowering, node: Node) -> None:
     """Emit the call of an operator that a user defined.
 
     Raises:
         UnsupportedOperatorError: If the node has absent inputs, several outputs or attributes that are no plain values.
     """
+    operator = find(node.domain, node.op_type)
+    assert operator is not None  # noqa: S101 - lowering asks for those alone
     if not all(node.inputs) or len(node.outputs) != 1:
         raise UnsupportedOperatorError(
             f"{node.op_type} node {node.name!r}: a user-defined operator has all its inputs and one output"
         )
     chain = elementwise_of(node, lowering.graph.types, lowering.graph.constants)
     if chain is not None:
-        lower_elementwise(lowering, node, chain)
+        emit_elementwise(lowering, node, chain)
         return
     operands = [lowering.dense(name) for name in node.inputs]
     target = lowering.new_plain(node.outputs[0])

@@ -6,11 +6,12 @@ import numpy as np
 
 from opbuild.families.roi_align import family as roi_aligns
 from opbuild.graph.types import Node
-from opbuild.lowering.context import Lowering, NotServedError, rule
+from opbuild.lowering.context import Lowering
+from opbuild.lowering.implementations import NotServedError, serves
 from opbuild.lowering.strided import broadcast
 
 
-@rule("RoiAlign")
+@serves("RoiAlign")
 def roi_align(lowering: Lowering, node: Node) -> None:
     """Lower RoiAlign whose bins have a known number of samples."""
     x, rois, batch = (lowering.type(name) for name in node.inputs)

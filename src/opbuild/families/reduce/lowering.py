@@ -1,4 +1,4 @@
-"""Lowering of reductions, ArgMax and ArgMin."""
+"""Lowering of reductions."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ from math import prod
 
 import numpy as np
 
-from opbuild.families.arg_reduce import family as arg_reduces
 from opbuild.families.blocked import BLOCK
 from opbuild.families.reduce import family as reduces
-from opbuild.families.top_k import family as top_ks
 from opbuild.graph.extents import always_equal, is_one
-from opbuild.graph.types import Node, TensorType
+from opbuild.graph.types import Node
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.lowering.context import Lowering, NotServedError, rule
+from opbuild.lowering.context import Lowering
+from opbuild.lowering.implementations import NotServedError, serves
 from opbuild.lowering.operands import Plain
-from opbuild.lowering.rules.gather import emit_gather
 from opbuild.lowering.rules.movement import integers
-from opbuild.lowering.rules.pool import pool_planes
-from opbuild.lowering.strided import broadcast, dense_as, is_short, transposed, viewed_as
+from opbuild.lowering.services import pool_planes
+from opbuild.lowering.strided import dense_as, is_short, viewed_as
 from opbuild.platform.records import dataclass
 
 _NAMES = {
@@ -38,7 +36,8 @@ _POOLS = {"mean": "average", "max": "max"}
 """Reductions that are global pools of images."""
 
 
-@rule(*_NAMES)
+@serves("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2")
+@serves("ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare")
 def reduce(lowering: Lowering, node: Node) -> None:
     """Lower a reduction over any axes: neighbouring axes that are reduced, or kept, are one."""
     type_ = lowering.type(node.inputs[0])
@@ -139,42 +138,10 @@ def _groups(x: Plain, reduced: set[int]) -> list[tuple[int, int, bool]]:
 
 def _reduction(lowering: Lowering, node: Node, name: str, plan: _Plan) -> OpDesc:
     x, dtype = plan.x, plan.x.storage.dtype
-    variant = lowering.choose(reduces.choose, plan.layout, x.shape[-1])
+    variant = lowering.choose(reduces.FAMILY, plan.layout, x.shape[-1])
     mode = lowering.impl_mode(node, differs=dtype == "float32" and name not in ("max", "min"))
     ranks = len(x.shape), len(plan.kept)
     return reduces.describe(node.op_type, name, plan.layout, dtype, ranks, variant, mode, is_turned=plan.is_turned)
-
-
-@rule("ArgMax", "ArgMin")
-def arg_reduce(lowering: Lowering, node: Node) -> None:
-    """Lower ArgMax and ArgMin over one axis."""
-    type_ = lowering.type(node.inputs[0])
-    if type_.dtype not in arg_reduces.FAMILY.types:
-        raise NotServedError(f"{node.op_type} of {type_.dtype} has no kernel")
-    axis = int(node.attrs.get("axis", 0)) % max(1, len(type_.shape))
-    if type_.size == 0 or not type_.shape:
-        raise NotServedError(f"{node.op_type} of nothing or of a scalar has no kernel")
-    inner = prod(type_.shape[axis + 1 :])
-    shape: tuple[int, ...] = (prod(type_.shape[:axis]), type_.shape[axis], inner)
-    layout, kept = "outer", (shape[0], inner)
-    if is_one(inner):
-        layout, shape, kept = "inner", (1, shape[0], shape[1]), (1, shape[0])
-    x = dense_as(lowering.dense(node.inputs[0]), shape)
-    out = dense_as(lowering.new_plain(node.outputs[0]), kept)
-
-    def emit_turned() -> None:
-        turned = transposed(x, (0, 2, 1))
-        lowering.emit(_position(lowering, node, "outer", turned, is_turned=True), (turned, out), node)
-
-    short = is_short(shape[-1]) if is_one(inner) else 0
-    rows = lambda: lowering.emit(_position(lowering, node, layout, x), (x, out), node)  # noqa: E731
-    lowering.either([(short, emit_turned), (1, rows)])
-
-
-def _position(lowering: Lowering, node: Node, layout: str, x: Plain, *, is_turned: bool = False) -> OpDesc:
-    variant = lowering.choose(arg_reduces.choose, layout, x.shape[-1])
-    last, dtype = bool(node.attrs.get("select_last_index", 0)), x.storage.dtype
-    return arg_reduces.describe(node.op_type, layout, last, dtype, variant, is_turned=is_turned)
 
 
 def _axes(lowering: Lowering, node: Node, rank: int) -> tuple[int, ...]:
@@ -184,33 +151,3 @@ def _axes(lowering: Lowering, node: Node, rank: int) -> tuple[int, ...]:
         return ()  # known without its contents
     given = (integers(lowering, node, 1) or ()) if listed is None else np.atleast_1d(np.asarray(listed)).tolist()
     return tuple(sorted({int(axis) % max(1, rank) for axis in given}))
-
-
-@rule("TopK")
-def top_k(lowering: Lowering, node: Node) -> None:
-    """Lower TopK: where the elements stand, then the elements that stand there."""
-    type_ = lowering.type(node.inputs[0])
-    if type_.dtype not in top_ks.FAMILY.types:
-        raise NotServedError(f"TopK of {type_.dtype} has no kernel")
-    axis = int(node.attrs.get("axis", -1)) % max(1, len(type_.shape))
-    values, indices = (*node.outputs, "")[:2]
-    kind = lowering.type(values or indices)
-    x, shape = lowering.dense(node.inputs[0]), (*type_.shape[:axis], kind.shape[axis], *type_.shape[axis + 1 :])
-    places = lowering.new_plain(indices) if indices else lowering.temporary(TensorType("int64", shape))
-    target = lowering.new_plain(values) if values else None
-    if not prod(shape):
-        return
-    outer, extent, inner = prod(type_.shape[:axis]), type_.shape[axis], prod(type_.shape[axis + 1 :])
-    variant = lowering.choose(top_ks.choose, extent, shape[axis])
-    desc = top_ks.describe(not node.attrs.get("largest", 1), type_.dtype, is_one(inner), variant)
-    # The axis comes last here, innermost in the kernel.
-    turned = [
-        transposed(dense_as(value, (outer, count, inner)), (0, 2, 1))
-        for value, count in ((x, extent), (places, shape[axis]))
-    ]
-    wanted = broadcast(lowering.packed((), "zero int32", (), "int32", lambda: np.zeros((), np.int32)), (shape[axis],))
-    lowering.emit(desc, (turned[0], wanted, turned[1]), node)
-    if target is not None:
-        emit_gather(
-            lowering, node, (x, places, target), {"kind": "elements", "axis": len(shape) - 1 - axis}, "GatherElements"
-        )

@@ -9,13 +9,14 @@ import numpy as np
 from opbuild.families.matmul_nbits import family
 from opbuild.graph.types import Array, Node
 from opbuild.kernel.opdesc import Dim, Operand
-from opbuild.lowering.context import Lowering, NotServedError, rule
+from opbuild.lowering.context import Lowering
+from opbuild.lowering.implementations import NotServedError, serves
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.strided import viewed_as, with_inner_stride
 from opbuild.operations.expression import ACC, Expression, arg, operations
 
 
-@rule("MatMulNBits", domain="com.microsoft")
+@serves("com.microsoft.MatMulNBits")
 def matmul_nbits(lowering: Lowering, node: Node) -> None:
     """Lower a product with weights of few bits, which are packed when the network is built; they stay few bits."""
     x, weights, scale, zeros, order, bias = (*node.inputs, "", "", "")[:6]
@@ -28,7 +29,7 @@ def matmul_nbits(lowering: Lowering, node: Node) -> None:
     if 0 in out.shape:
         return
     m, blocks = prod(out.shape[:-1]), -(-k // block)
-    variant = lowering.choose(family.choose, m, n)
+    variant = lowering.choose(family.FAMILY, m, n)
     unpacked = "" if not zeros else lowering.type(zeros).dtype
     expression: Expression = ("add", ACC, arg(0)) if bias else ACC
     own = family.operands(variant, unpacked, lowering.machine)

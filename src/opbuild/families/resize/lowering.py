@@ -12,15 +12,16 @@ from opbuild.families.resize import family as resizes
 from opbuild.graph.extents import example_value, is_one, is_open
 from opbuild.graph.resampling import TAPS, Axis, axes_of, coordinates, is_plain, mode_of, way_of
 from opbuild.graph.types import Node, TensorType
-from opbuild.lowering.context import Lowering, NotServedError, rule
+from opbuild.lowering.context import Lowering
+from opbuild.lowering.implementations import NotServedError, serves
 from opbuild.lowering.operands import Plain
-from opbuild.lowering.rules.gather import emit_gather
 from opbuild.lowering.rules.movement import integers, known
+from opbuild.lowering.services import emit_gather
 from opbuild.lowering.strided import dense_as, viewed_as
 from opbuild.lowering.tables import table
 
 
-@rule("Resize", "Upsample")
+@serves("Resize", "Upsample")
 def resize(lowering: Lowering, node: Node) -> None:
     """Lower Resize with scales or sizes known when the network is built."""
     source, output = node.inputs[0], node.outputs[0]
@@ -59,7 +60,7 @@ def _resample(lowering: Lowering, node: Node, value: Plain, axis: Axis, last: bo
     factors = table(lowering, "resize weights", arguments, (axis.wanted, taps), "float32")
     if is_one(inner):
         x, out = dense_as(value, (outer, axis.extent)), dense_as(target, (outer, axis.wanted))
-    variant = lowering.choose(resizes.choose, out.shape[-1])
+    variant = lowering.choose(resizes.FAMILY, out.shape[-1])
     desc = resizes.describe(taps, len(out.shape), variant)
     lowering.emit(desc, (x, index, factors, out), node)
     return target

@@ -14,13 +14,14 @@ from opbuild.families.gather import family as gathers
 from opbuild.graph.extents import is_one, is_step
 from opbuild.graph.types import Node
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.lowering.context import Lowering, NotServedError, rule
+from opbuild.lowering.context import Lowering
+from opbuild.lowering.implementations import NotServedError, serves
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.strided import dense_as, narrowed, without
 from opbuild.program import View
 
 
-@rule("Gather")
+@serves("Gather")
 def gather(lowering: Lowering, node: Node) -> None:
     """Lower Gather; a single known index is a view, and so is an even sequence of them."""
     source, indices, output = node.inputs[0], node.inputs[1], node.outputs[0]
@@ -36,7 +37,7 @@ def gather(lowering: Lowering, node: Node) -> None:
     emit_gather(lowering, node, (x, index, target), {"kind": "rows"}, "Gather")
 
 
-@rule("GatherElements")
+@serves("GatherElements")
 def gather_elements(lowering: Lowering, node: Node) -> None:
     """Lower GatherElements."""
     x, index = lowering.plain(node.inputs[0]), lowering.plain(node.inputs[1])
@@ -47,7 +48,7 @@ def gather_elements(lowering: Lowering, node: Node) -> None:
     )
 
 
-@rule("GatherND")
+@serves("GatherND")
 def gather_nd(lowering: Lowering, node: Node) -> None:
     """Lower GatherND with its batch dimensions as one."""
     batch = int(node.attrs.get("batch_dims", 0))
@@ -82,6 +83,7 @@ def _with_unit_stride(view: View) -> View:
     return view._replace(dims=((1, 1), *others)) if is_one(extent) and not is_step(stride) else view
 
 
+@serves("lowering.Gather")
 def emit_gather(
     lowering: Lowering, node: Node, operands: tuple[Plain, Plain, Plain], attrs: dict[str, object], op_type: str
 ) -> None:
@@ -92,7 +94,7 @@ def emit_gather(
     if not prod(x.shape):
         raise NotServedError(f"{node.op_type} of an empty tensor")
     types = (x.storage.dtype, index.storage.dtype)
-    variant = lowering.choose(gathers.choose, out.shape[-1], itemsize(types[0]), str(attrs["kind"]))
+    variant = lowering.choose(gathers.FAMILY, out.shape[-1], itemsize(types[0]), str(attrs["kind"]))
 
     def make(views: tuple[View, ...]) -> tuple[OpDesc, tuple[View, ...]]:
         views = tuple(map(_with_unit_stride, views))

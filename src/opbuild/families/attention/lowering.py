@@ -10,9 +10,9 @@ from opbuild.graph.attention import Hiding, split_attention
 from opbuild.graph.extents import always_equal, example_value, is_at_least, is_one, is_open, same_shape
 from opbuild.graph.types import Node, TensorType
 from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, Dim, Operand
-from opbuild.lowering.context import Lowering, NotServedError, rule
+from opbuild.lowering.context import Lowering
+from opbuild.lowering.implementations import NotServedError, ask, serves
 from opbuild.lowering.operands import Plain
-from opbuild.lowering.rules import find_rule
 from opbuild.lowering.strided import broadcast, merge, padded, transposed, viewed_as, with_inner_stride
 from opbuild.operations.expression import from_json
 from opbuild.platform.records import dataclass, replace
@@ -53,7 +53,7 @@ class _Attention:
         return replace(self, key=key, value=_gathered(lowering, self.value, copies))
 
 
-@rule("Attention", domain="opbuild")
+@serves("opbuild.Attention")
 def attention(lowering: Lowering, node: Node) -> None:
     """Lower an attention: at each size in the way that is faster."""
     if lowering.impl_mode(node) != HIGH_PERFORMANCE:
@@ -82,9 +82,7 @@ def attention(lowering: Lowering, node: Node) -> None:
 
 def _emit_parts(lowering: Lowering, node: Node) -> None:
     for part in split_attention(node) or ():
-        found = find_rule(part.domain, part.op_type)
-        assert found is not None  # noqa: S101 - products, softmax and elementwise operators have rules
-        found(lowering, part)
+        ask(lowering, (part.domain, part.op_type), part)
 
 
 def _emit(lowering: Lowering, node: Node, whole: _Attention, *, is_gathered: bool) -> bool:
@@ -97,7 +95,7 @@ def _emit(lowering: Lowering, node: Node, whole: _Attention, *, is_gathered: boo
         return False
     hiding: Hiding | None = node.attrs["hiding"] if is_one(whole.key.strides[-2]) else None
     (rows, columns), (size, keys) = whole.out.shape[-2:], whole.key.shape[-2:]
-    variant = lowering.choose(attentions.choose, rows, keys, columns, size if hiding else 0)
+    variant = lowering.choose(attentions.FAMILY, rows, keys, columns, size if hiding else 0)
     if variant is None:
         return False
     *views, out = (_with_batch(each, extents, steps) for each, steps in zip(everything, strides, strict=True))

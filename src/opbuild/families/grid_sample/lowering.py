@@ -7,14 +7,15 @@ from math import prod
 from opbuild.families.grid_sample import family as grid_samples
 from opbuild.families.grid_sample.taps import TAPS
 from opbuild.graph.types import Node
-from opbuild.lowering.context import Lowering, NotServedError, rule
+from opbuild.lowering.context import Lowering
+from opbuild.lowering.implementations import NotServedError, serves
 from opbuild.lowering.strided import dense_as
 
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}
 """Names of modes before operator set 20."""
 
 
-@rule("GridSample")
+@serves("GridSample")
 def grid_sample(lowering: Lowering, node: Node) -> None:
     """Lower GridSample of images of two or three dimensions."""
     x, grid = (lowering.type(name) for name in node.inputs)
@@ -29,7 +30,7 @@ def grid_sample(lowering: Lowering, node: Node) -> None:
     if not x.size or not grid.size:
         raise NotServedError("GridSample of nothing")
     images, channels, places = x.shape[0], x.shape[1], prod(grid.shape[1:-1])
-    variant = lowering.choose(grid_samples.choose, places)
+    variant = lowering.choose(grid_samples.FAMILY, places)
     aligned = bool(node.attrs.get("align_corners", 0))
     desc = grid_samples.describe(rank, mode, padding, aligned, x.dtype, variant)
     operands = (

@@ -12,10 +12,11 @@ from opbuild.families.recurrent.family import GATES, PANEL, Form
 from opbuild.graph.recurrent import Activation, cell_of
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.lowering.context import Lowering, NotServedError, rule
+from opbuild.lowering.context import Lowering
+from opbuild.lowering.implementations import NotServedError, serves
 from opbuild.lowering.matrix import Product, emit_product
 from opbuild.lowering.operands import Plain
-from opbuild.lowering.rules.elementwise import describe
+from opbuild.lowering.services import elementwise
 from opbuild.lowering.strided import broadcast, dense_as, narrowed, transposed, viewed_as, with_inner_stride
 from opbuild.operations.expression import ACC, Expression, arg, const
 from opbuild.operations.table import of_onnx
@@ -24,7 +25,7 @@ ENDLESS = np.iinfo(np.int32).max
 """The length of sequences of which none is given."""
 
 
-@rule("RNN", "GRU", "LSTM")
+@serves("RNN", "GRU", "LSTM")
 def recurrent(lowering: Lowering, node: Node) -> None:
     """Lower a recurrent layer."""
     dtype = lowering.type(node.inputs[0]).dtype
@@ -97,7 +98,7 @@ class _Layer:
         if fused and not lowering.is_constant(self.w):
             return []
         extents = (self.batch, self.size, -(-self.hidden // PANEL))
-        variant = lowering.choose(recurrences.choose, self.node.op_type, self.linear, fused, *extents)
+        variant = lowering.choose(recurrences.FAMILY, self.node.op_type, self.linear, fused, *extents)
         if variant is None:
             return []
         return [
@@ -242,7 +243,7 @@ class _Layer:
         both = lowering.dense(self.b)
         total = lowering.temporary(TensorType("float32", (self.directions, rows)))
         parts = [narrowed(value, 1, start, rows - last) for value, start in ((both, 0), (both, rows), (total, 0))]
-        make = partial(describe, expression=("add", arg(0), arg(1)), dtypes=("float32",) * 3, choose=lowering.choose)
+        make = partial(elementwise, expression=("add", arg(0), arg(1)), dtypes=("float32",) * 3, choose=lowering.choose)
         lowering.emit(make, parts, self.node)
         if last:
             source, target = (narrowed(value, 1, rows - last, last) for value in (both, total))

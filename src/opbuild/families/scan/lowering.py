@@ -8,11 +8,12 @@ import numpy as np
 
 from opbuild.families.scan import family as scans
 from opbuild.graph.types import Node
-from opbuild.lowering.context import Lowering, NotServedError, rule
+from opbuild.lowering.context import Lowering
+from opbuild.lowering.implementations import NotServedError, serves
 from opbuild.lowering.strided import dense_as
 
 
-@rule("CumSum", "CumProd")
+@serves("CumSum", "CumProd")
 def scan(lowering: Lowering, node: Node) -> None:
     """Lower CumSum and CumProd along an axis that is known when the network is built."""
     type_, axis = lowering.type(node.inputs[0]), lowering.constant(node.inputs[1])
@@ -26,7 +27,7 @@ def scan(lowering: Lowering, node: Node) -> None:
     number = int(np.asarray(axis).reshape(-1)[0]) % len(type_.shape)
     count, columns = type_.shape[number], prod(type_.shape[number + 1 :])
     shape = (type_.size // (count * columns), count, columns)
-    variant = lowering.choose(scans.choose, columns)
+    variant = lowering.choose(scans.FAMILY, columns)
     exclusive, reverse = (bool(node.attrs.get(name, 0)) for name in ("exclusive", "reverse"))
     mode = lowering.impl_mode(node, differs=type_.dtype == "float32")
     desc = scans.describe(node.op_type, exclusive, reverse, type_.dtype, variant, mode)

@@ -1,0 +1,208 @@
+"""Implementations: what computes an operator, asked of all families; lowering names none of them.
+
+A family's ``lowering.py`` says with ``serves`` what it computes, at what cost and where: operators of graphs, and what
+others ask for while they lower (``ASKED``). What only another target than CPUs runs stands beside it, in a file of the
+target's own (``lowering_cuda.py``). A new family, or another implementation of an operator, is a folder of
+``opbuild.families``, wherever on that package's path; nothing lists it. Its decorators are read as text, once a
+process and only by who lowers, so that a module is loaded when one of its operators is first met.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from opbuild import families
+from opbuild.lowering import rules
+from opbuild.platform.records import dataclass
+from opbuild.platform.registry import Operator, Registry
+
+ASKED = "lowering"
+"""The domain of what is no operator of graphs: products, convolutions, copies."""
+
+CPU = "cpu"
+
+
+class NotServedError(Exception):
+    """Raised by an implementation before it emits anything: it does not serve this node, and why.
+
+    The host backend takes what none serves.
+    """
+
+
+class Asking(Protocol):
+    """What asks: the state of lowering."""
+
+    target: str
+
+    def either(self, ways: Iterable[tuple[int, Callable[[], object]]]) -> bool:
+        """Emit what computes something in one of several ways, as ``Lowering.either`` does."""
+
+
+Cost = float | Callable[..., float]
+
+Where = Callable[..., Any]
+"""Given what its function is given, returns 1 where that serves, else 0: a number that may be open."""
+
+_DECORATOR = "\n@serves("
+_OPERATORS = re.compile(r'\s*((?:"[\w.]+",?\s*)*)(\*?)')
+"""What follows the decorator: operators in quotes, and a star before what is not known from the text."""
+
+
+@dataclass(frozen=True, eq=False)
+class Implementation:
+    """One way to compute something.
+
+    Attributes:
+        emit: Emits its calls. It returns False, or raises ``NotServedError``, where it does not serve after all; what
+            has operands that are known later, as copies, returns a call that is made of views.
+        cost: The time that it takes, 1 for the usual one, or what returns it, given what ``emit`` is given; the
+            cheapest that serves is taken.
+        where: Where it serves; None: everywhere.
+        target: The kind of machine that runs it.
+    """
+
+    emit: Callable[..., Any]
+    cost: Cost = 1.0
+    where: Where | None = None
+    target: str = CPU
+
+
+Implementations = tuple[Implementation, ...]
+
+
+def _joined(one: Implementations, other: Implementations) -> Implementations:
+    both = (*one, *other)
+    if len({(each.emit.__module__, each.emit.__qualname__) for each in both}) < len(both):
+        raise ValueError(f"{other[0].emit.__qualname__} is registered twice for one operator")
+    return both
+
+
+IMPLEMENTATIONS: Registry[Implementations] = Registry("implementation", join=_joined)
+"""All that may compute an operator, by the operator."""
+
+_known: set[tuple[str, str]] = set()
+"""Folders, and which of their modules are declared."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def serves(*operators: str, cost: Cost = 1.0, where: Where | None = None, target: str = CPU) -> Callable[[F], F]:
+    """Register a function that emits what computes some operators.
+
+    Args:
+        operators: Their types, each after its domain and a dot if it is not ONNX's: text as it stands here, or none
+            of it, for then the module is loaded to see what it serves.
+        cost: As in ``Implementation``.
+        where: As there.
+        target: As there.
+    """
+
+    def register(function: F) -> F:
+        for name in operators:
+            domain, _, op_type = name.rpartition(".")
+            IMPLEMENTATIONS.register(op_type, domain=domain)((Implementation(function, cost, where, target),))
+        return function
+
+    return register
+
+
+def implementations(operator: Operator, target: str = CPU) -> Implementations:
+    """Return all that may compute an operator on a target."""
+    _look_round(target)
+    found = IMPLEMENTATIONS.get(operator, ())
+    return found if all(each.target == target for each in found) else tuple(e for e in found if e.target == target)
+
+
+def operators() -> set[Operator]:
+    """Return the operators of graphs that have implementations; loads all."""
+    _look_round()
+    return {(domain, op_type) for domain, op_type in IMPLEMENTATIONS if domain != ASKED}
+
+
+def call_of(op_type: str) -> Callable[..., Any]:
+    """Return what makes the call, once its views are known, of something that lowering asks for."""
+    return implementations((ASKED, op_type))[0].emit
+
+
+def ask(lowering: Asking, operator: Operator, *what: Any) -> None:
+    """Emit what computes an operator: at each size by the cheapest implementation that serves there.
+
+    Args:
+        lowering: The state of lowering.
+        operator: The operator.
+        what: What implementations are given: the node, or what is asked for.
+
+    Raises:
+        NotServedError: If none serves.
+    """
+    found = implementations(operator, lowering.target)
+    if len(found) == 1 and found[0].where is None:
+        found[0].emit(lowering, *what)
+        return
+    refused = [NotServedError(f"no kernel for {operator[1]}")]
+    found = tuple(sorted(found, key=lambda each: _cost(each, lowering, what)))
+    ways = ((_flag(each, lowering, what), partial(_emitted, each, lowering, what, refused)) for each in found)
+    if not lowering.either(ways):
+        raise refused[-1]
+
+
+def _cost(implementation: Implementation, lowering: Asking, what: Sequence[Any]) -> float:
+    cost = implementation.cost
+    return cost(lowering, *what) if callable(cost) else cost
+
+
+def _flag(implementation: Implementation, lowering: Asking, what: Sequence[Any]) -> Any:
+    return 1 if implementation.where is None else implementation.where(lowering, *what)
+
+
+def _emitted(
+    implementation: Implementation, lowering: Asking, what: Sequence[Any], refused: list[NotServedError]
+) -> bool:
+    try:
+        return implementation.emit(lowering, *what) is not False
+    except NotServedError as reason:
+        refused.append(reason)
+        return False
+
+
+def _look_round(target: str = CPU) -> None:
+    """Declare the rules, and a target's modules in all folders on the families' path, that were not seen before."""
+    inside = ("/lowering",) if target == CPU else ("/lowering", f"/lowering_{target}")
+    for package, files in ((rules, ("",)), (families, inside)):
+        for path in package.__path__:
+            for file in files:
+                if (path, file) not in _known:
+                    for module, text in _texts(path, file):
+                        _declare(f"{package.__name__}.{module.replace('/', '.')}", text)
+                    _known.add((path, file))  # now: another thread that comes meanwhile looks itself
+
+
+def _declare(module: str, text: str) -> None:
+    """Tell the registry what the decorators of a module say that it serves."""
+    said, is_all = _said(text)
+    for domain, op_type in said:
+        IMPLEMENTATIONS.declare(module, {domain: (op_type,)})
+    if not is_all:
+        IMPLEMENTATIONS.declare(module)
+
+
+def _said(text: str) -> tuple[dict[Operator, None], bool]:
+    """Return the operators in a module's decorators, and whether these are all that it serves."""
+    found = [_OPERATORS.match(each) for each in text.split(_DECORATOR)[1:]]
+    names = (name for each in found if each for name in each[1].split('"')[1::2])
+    parts = (name.rpartition(".") for name in names)
+    return {(domain, op_type): None for domain, _, op_type in parts}, not any(each and each[2] for each in found)
+
+
+def _texts(path: str, inside: str) -> Iterator[tuple[str, str]]:
+    """Yield the names and texts of a folder's modules, or of one in each of its folders."""
+    for name in sorted(os.listdir(path)):  # noqa: PTH208
+        folder, dot, _ = name.partition(".")
+        if bool(dot) != bool(inside):
+            with suppress(OSError), open(f"{path}/{folder}{inside}.py", "rb", buffering=0) as source:  # noqa: PTH123
+                yield f"{folder}{inside}", source.read().decode()
