@@ -15,7 +15,7 @@ from opbuild.mindspore.ops.linear import *
 from opbuild.mindspore.ops.loss import *
 from opbuild.mindspore.ops.mapping import *
 from opbuild.mindspore.ops.matrices import *
-from opbuild.mindspore.ops.namesakes import namesakes
+from opbuild.mindspore.ops.namesakes import called_alike
 from opbuild.mindspore.ops.normalization import *
 from opbuild.mindspore.ops.pooling import *
 from opbuild.mindspore.ops.primitive import *
@@ -28,8 +28,8 @@ from opbuild.mindspore.ops.special import *
 from opbuild.mindspore.ops.structure_primitives import *
 from opbuild.mindspore.tensor import is_tensor as is_tensor
 
-globals().update(namesakes(globals()))
-del namesakes
+globals().update(called_alike(globals()))
+del called_alike
 __getattr__ = names.getter(__name__)
 
 composite = function = functional = operations = sys.modules[__name__]

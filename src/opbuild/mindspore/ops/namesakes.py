@@ -48,7 +48,7 @@ _WITH_ATTRIBUTES = dict(  # noqa: C408 - a row reads as the call
 _ALSO = {"FastGelu": "FastGeLU", "GatherV2": "Gather", "Inv": "Reciprocal", "Pack": "Stack", "TensorAdd": "Add"}
 
 
-def namesakes(functions: Mapping[str, Any]) -> dict[str, Callable[..., Primitive]]:
+def called_alike(functions: Mapping[str, Any]) -> dict[str, Callable[..., Primitive]]:
     """Return the classes, of functions by name."""
     known = {name.replace("_", ""): function for name, function in functions.items()}
     listed = {**dict.fromkeys(_PLAIN.split(), ""), **_WITH_ATTRIBUTES}
