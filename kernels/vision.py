@@ -55,8 +55,12 @@ class ImageWriter(Writer):
             kernel: Its size.
             stride: The same.
             groups: How many.
-            same: "": it does not; ``pads``: by its attribute; ``node``: by a Pad before it, which each one has.
+            same: "": it does not; ``pads``: by its attribute; ``node``: by a Pad before it, which each one has;
+                ``auto``: as much as the extents, which may be open, ask for.
         """
+        if same == "auto":
+            weights = self.weight(outputs, inputs // groups, kernel, kernel)
+            return self.add("Conv", x, weights, strides=[stride] * 2, group=groups, auto_pad="SAME_UPPER")
         low, more = kernel // 2 - stride + 1, kernel // 2
         around = (low, low, more, more) if same else (more,) * 4
         if same == "node":
