@@ -132,33 +132,33 @@ def _tensor(*values: float) -> Any:
     return lambda dtype: numpy_helper.from_array(np.array(values, dtype))
 
 
-def _one_form(*inputs: Operand, outputs: int = 1, **attrs: Any) -> tuple[Form, ...]:
+def _one(*inputs: Operand, outputs: int = 1, **attrs: Any) -> tuple[Form, ...]:
     return (Form("", inputs, attrs, outputs),)
 
 
 LEARNED_FORMS: Mapping[str, tuple[Form, ...]] = {
-    "ArrayFeatureExtractor": _one_form(_FEW_ROWS, known(2, dtype="int64")),
-    **dict.fromkeys(("Binarizer", "Normalizer"), _one_form(_FEW_ROWS)),
-    "ZipMap": _one_form(_FEW_ROWS, classlabels_int64s=[0, 1, 2]),
-    "CategoryMapper": _one_form(_FEW_ROWS, cats_strings=["a", "b"], cats_int64s=[0, 1]),
-    "FeatureVectorizer": _one_form(_FEW_ROWS, _FEW_ROWS, inputdimensions=[3, 3]),
-    "Imputer": _one_form(_FEW_ROWS, imputed_value_floats=[1.0], imputed_value_int64s=[1]),
-    "LabelEncoder": _one_form(_FEW_ROWS, keys_tensor=_tensor(0, 1), values_tensor=_tensor(1, 0)),
-    "LinearClassifier": _one_form(_FEW_ROWS, outputs=2, coefficients=[0.5] * 6, intercepts=[0.0, 1.0], **_LABELS),
-    "LinearRegressor": _one_form(_FEW_ROWS, coefficients=[0.5] * 3),
-    "OneHotEncoder": _one_form(_FEW_ROWS, cats_int64s=[0, 1, 2]),
-    "SVMClassifier": _one_form(_FEW_ROWS, outputs=2, coefficients=[0.5, -0.5], support_vectors=[0.5] * 6, rho=[0.0],
+    "ArrayFeatureExtractor": _one(_FEW_ROWS, known(2, dtype="int64")),
+    **dict.fromkeys(("Binarizer", "Normalizer"), _one(_FEW_ROWS)),
+    "ZipMap": _one(_FEW_ROWS, classlabels_int64s=[0, 1, 2]),
+    "CategoryMapper": _one(_FEW_ROWS, cats_strings=["a", "b"], cats_int64s=[0, 1]),
+    "FeatureVectorizer": _one(_FEW_ROWS, _FEW_ROWS, inputdimensions=[3, 3]),
+    "Imputer": _one(_FEW_ROWS, imputed_value_floats=[1.0], imputed_value_int64s=[1]),
+    "LabelEncoder": _one(_FEW_ROWS, keys_tensor=_tensor(0, 1), values_tensor=_tensor(1, 0)),
+    "LinearClassifier": _one(_FEW_ROWS, outputs=2, coefficients=[0.5] * 6, intercepts=[0.0, 1.0], **_LABELS),
+    "LinearRegressor": _one(_FEW_ROWS, coefficients=[0.5] * 3),
+    "OneHotEncoder": _one(_FEW_ROWS, cats_int64s=[0, 1, 2]),
+    "SVMClassifier": _one(_FEW_ROWS, outputs=2, coefficients=[0.5, -0.5], support_vectors=[0.5] * 6, rho=[0.0],
                           vectors_per_class=[1, 1], kernel_type="RBF", kernel_params=[0.5, 0.0, 3.0], **_LABELS),
-    "SVMRegressor": _one_form(_FEW_ROWS, coefficients=[0.5, -0.5], support_vectors=[0.5] * 6, rho=[0.0], n_supports=2,
+    "SVMRegressor": _one(_FEW_ROWS, coefficients=[0.5, -0.5], support_vectors=[0.5] * 6, rho=[0.0], n_supports=2,
                          kernel_type="RBF", kernel_params=[0.5, 0.0, 3.0]),
-    "Scaler": _one_form(_FEW_ROWS, offset=[0.5], scale=[2.0]),
-    "TreeEnsemble": _one_form(
+    "Scaler": _one(_FEW_ROWS, offset=[0.5], scale=[2.0]),
+    "TreeEnsemble": _one(
         _FEW_ROWS, tree_roots=[0], nodes_featureids=[0], nodes_truenodeids=[0], nodes_falsenodeids=[1],
         nodes_trueleafs=[1], nodes_falseleafs=[1], nodes_splits=_tensor(0.5), leaf_targetids=[0, 0],
         leaf_weights=_tensor(0.25, 0.75), nodes_modes=numpy_helper.from_array(np.zeros(1, np.uint8)),
     ),
-    "TreeEnsembleClassifier": _one_form(_FEW_ROWS, outputs=2, classlabels_int64s=[0, 1], **_votes("class")),
-    "TreeEnsembleRegressor": _one_form(_FEW_ROWS, **_votes("target")),
+    "TreeEnsembleClassifier": _one(_FEW_ROWS, outputs=2, classlabels_int64s=[0, 1], **_votes("class")),
+    "TreeEnsembleRegressor": _one(_FEW_ROWS, **_votes("target")),
 }  # fmt: skip
 """By an operator's type, without its domain."""
 

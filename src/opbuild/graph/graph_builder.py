@@ -31,7 +31,7 @@ class Value(str):
 
     def __new__(cls, name: str, type_: TensorType | Callable[[str], TensorType]) -> Value:
         """Return a name that knows its type."""
-        value = super().__new__(cls, name)
+        value = str.__new__(cls, name)
         value._type = type_
         return value
 
@@ -118,13 +118,11 @@ class GraphBuilder:
         """Write an operator whose outputs have these names; None: one that is to be made."""
         label, made = self._labels(op_type)
         self._count += 1
-        names = list[str]()
-        for name in outputs:
-            fresh = f"{made}.{len(names)}" if len(outputs) > 1 else made
-            names.append(self.scope.fresh(fresh) if name is None else str(name))
-        read = tuple(str(each or "") for each in inputs)
+        fresh = [made] if len(outputs) == 1 else [f"{made}.{index}" for index in range(len(outputs))]
+        names = [self.scope.fresh(new) if name is None else str(name) for name, new in zip(outputs, fresh, strict=True)]
+        read = tuple([str(each) if each else "" for each in inputs])
         self.append(Node(op_type, read, tuple(names), self._attributes(inputs, attrs), label, domain))
-        return tuple(self.value(name) for name in names if name)
+        return tuple([self.value(name) for name in names if name])
 
     def _labels(self, op_type: str) -> tuple[str, str]:
         """Return the name of the next operator, and what the names of its outputs begin with."""

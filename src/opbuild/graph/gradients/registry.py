@@ -6,33 +6,38 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from opbuild.errors import UnsupportedOperatorError
-from opbuild.graph import shape_rules
 from opbuild.graph.gradients.broadcasting import filled
-from opbuild.graph.graph_builder import GraphBuilder, Value
+from opbuild.graph.graph_builder import GraphBuilder, NodeBuilder, Scope, Value
+from opbuild.graph.shape_rules import Call
 from opbuild.graph.types import Array, Node
-from opbuild.platform.records import dataclass
 from opbuild.platform.registry import Registry
 
 
-@dataclass(frozen=True)
-class Call:
-    """What a rule is given.
+class Backward(NodeBuilder):
+    """Writes the gradients of a node's inputs.
 
-    Attributes:
-        of: Writes the operators.
+    Args:
+        name: What is written is named after it.
+        scope: Where to write.
         node: The node that is differentiated.
-        inputs: The values that it read, None for an absent one.
-        outputs: The values that it assigned, None for one that nobody asked for.
         gradients: The gradient of each output, None where nothing flows back.
         wanted: Whether each input's gradient is asked for.
+
+    Attributes:
+        inputs: The values that it read, None for an absent one.
+        outputs: The values that it assigned, None for one that nobody asked for.
     """
 
-    of: GraphBuilder
-    node: Node
-    inputs: tuple[Value | None, ...]
-    outputs: tuple[Value | None, ...]
-    gradients: tuple[Value | None, ...]
-    wanted: tuple[bool, ...]
+    _labels = GraphBuilder._labels
+
+    def __init__(
+        self, name: str, scope: Scope, node: Node, gradients: Sequence[Value | None], wanted: Sequence[bool]
+    ) -> None:
+        super().__init__(node, scope)
+        self.name, self.gradients, self.wanted = name, gradients, wanted
+        self.inputs, self.outputs = (
+            tuple(self.value(each) if each else None for each in names) for names in (node.inputs, node.outputs)
+        )
 
     def input(self, index: int) -> Value:
         """Return an input that must be there."""
@@ -61,10 +66,10 @@ class Call:
         found = self.gradients[index]
         if found is None:
             result = self.output(index)
-            return filled(self.of, 0.0, result.dtype, result.shape)
+            return filled(self, 0.0, result.dtype, result.shape)
         return found
 
-    def ints(self, name: str, default: Sequence[int]) -> tuple[int, ...]:
+    def listed(self, name: str, default: Sequence[int]) -> tuple[int, ...]:
         """Return an attribute that is a list of integers."""
         return tuple(int(each) for each in self.node.attrs.get(name, ()) or default)
 
@@ -80,19 +85,17 @@ class Call:
         """Return the attribute ``axis``, counted from the front."""
         return int(self.node.attrs.get("axis", default)) % max(rank, 1)
 
-    def known(self, index: int) -> Array:
+    def known_input(self, index: int) -> Array:
         """Return the value of an input that must be known when the network is built."""
-        found = self.of.known(self.input(index))
+        found = self.known(self.input(index))
         if found is None:
             self.refuse(f"input {self.node.inputs[index]!r} is known only at run time")
         return found
 
-    def shapes(self) -> shape_rules.Call:
+    def shapes(self) -> Call:
         """Return the node as rules of shapes are given it."""
         types = [None if each is None else each.type for each in self.inputs]
-        return shape_rules.Call(
-            self.node, types, [None if each is None else self.of.known(each) for each in self.inputs]
-        )
+        return Call(self.node, types, [None if each is None else self.known(each) for each in self.inputs])
 
     def refuse(self, why: str) -> NoReturn:
         """Say that this form of the operator has no gradient.
@@ -106,7 +109,7 @@ class Call:
         ).at(self.node.name)
 
 
-Gradient = Callable[[Call], Sequence[Value | None]]
+Gradient = Callable[[Backward], Sequence[Value | None]]
 """Returns the gradient of each input, None where nothing flows back; absent ones at the end may be left out."""
 
 RULES: Registry[Gradient] = Registry(

@@ -7,14 +7,14 @@ read are added up in the order of the nodes, from the last to the first.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 
 from opbuild.dtypes import is_float
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.graph.constants import Deferred
 from opbuild.graph.gradients.broadcasting import filled
-from opbuild.graph.gradients.registry import CONSTANT, RULES, Call
+from opbuild.graph.gradients.registry import CONSTANT, RULES, Backward
 from opbuild.graph.graph_builder import GraphBuilder, Scope, Value
 from opbuild.graph.passes.cleanup import eliminate_dead
 from opbuild.graph.passes.decompose import decompose
@@ -160,21 +160,13 @@ def _step(
     own: OwnGradient | None,
 ) -> None:  # fmt: skip
     """Add what flows back through one node to the gradients of what it read; ``again`` has its values now."""
-    of = GraphBuilder(f"{node.name}/gradient", scope)
     wanted = tuple(name in reached for name in node.inputs)
-    if own is not None and outputs[0] is not None:
-        found = own(outputs[0])
-    else:
-        inputs, results = _values(scope, again.inputs), _values(scope, again.outputs)
-        found = _rule(Call(of, again, inputs, results, tuple(outputs), wanted))
+    of = Backward(f"{node.name}/gradient", scope, again, outputs, wanted)
+    found = own(outputs[0]) if own is not None and outputs[0] is not None else _rule(of)
     for name, wants, part in zip_longest(node.inputs, wanted, found):
         if wants and part is not None:
             cast = of.cast(part, scope.type_of(name).dtype)
             known[name] = of("Add", known[name], cast) if name in known else cast
-
-
-def _values(scope: Scope, names: Iterable[str]) -> tuple[Value | None, ...]:
-    return tuple(Value(name, scope.type_of(name)) if name else None for name in names)
 
 
 def _zeros(of: GraphBuilder, scope: Scope, name: str) -> Value:
@@ -182,15 +174,15 @@ def _zeros(of: GraphBuilder, scope: Scope, name: str) -> Value:
     return filled(of, 0.0, kind.dtype, kind.shape)
 
 
-def _rule(call: Call) -> Sequence[Value | None]:
-    node = call.node
+def _rule(of: Backward) -> Sequence[Value | None]:
+    node = of.node
     rule = RULES.get((node.domain, node.op_type))
     if rule is None:
         raise UnsupportedOperatorError(
             f"{node.op_type} node {node.name!r} has no gradient",
             "stop the gradient before it (stop_gradient), or write it with other operators",
         ).at(node.name)
-    return rule(call)
+    return rule(of)
 
 
 def _depending(nodes: Sequence[Node], scope: Scope, wanted: Sequence[str]) -> set[str]:

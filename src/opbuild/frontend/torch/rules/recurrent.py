@@ -76,7 +76,7 @@ def lstm_layer_backward(
     workspace: Value,
 ) -> tuple[Value | None, ...]:
     """The gradients of that layer's inputs, weights, biases, which get the same, and first states."""
-    from opbuild.graph.gradients.registry import Call
+    from opbuild.graph.gradients.registry import Backward
     from opbuild.graph.gradients.rules.recurrent import recurrent
 
     _require(of, mode, batch_sizes, layers, bidirectional, batch_first, train)
@@ -87,11 +87,11 @@ def lstm_layer_backward(
         None if each is None else of.reshape(each, shape)
         for each, shape in ((flow, (steps, *state)), (hidden_flow, state), (cell_flow, state))
     )
-    outputs = of.reshape(every, (steps, *state)), None, None
-    node = Node("LSTM", tuple("" if each is None else each.name for each in inputs), ("every", "hidden", "cell"),
-                _attributes(size, reverse), of.name)  # fmt: skip
-    wanted = tuple(each is not None for each in inputs)
-    of_x, of_w, of_r, of_b, _, *of_states = recurrent(Call(of, node, inputs, outputs, flows, wanted), apart=True)
+    outputs = of.reshape(every, (steps, *state)).name, "", ""
+    names = tuple("" if each is None else each.name for each in inputs)
+    node = Node("LSTM", names, outputs, _attributes(size, reverse), of.name)
+    layer = Backward(f"{of.name}/gradient", of.scope, node, flows, [each is not None for each in inputs])
+    of_x, of_w, of_r, of_b, _, *of_states = recurrent(layer, apart=True)
     of_bias = of("Slice", _needed(of_b), of.ints(0), of.ints(4 * size), of.ints(1), of.ints(1))
     back = [_reordered(of, of.reshape(_needed(each), model.shape), size, _BACK, model.shape)
             for each, model in ((of_w, weight), (of_r, recurrence), (of_bias, bias))]  # fmt: skip

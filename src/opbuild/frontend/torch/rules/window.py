@@ -93,14 +93,13 @@ def grid_sampler_backward(
     of: StepBuilder, dy: Value, x: Value, grid: Value, mode: int, padding: int, corners: bool, wanted: Sequence[bool]
 ) -> tuple[Value | None, ...]:
     """The gradients of the elements, and of the grid."""
-    from opbuild.graph.gradients.registry import Call
+    from opbuild.graph.gradients.registry import Backward
     from opbuild.graph.gradients.rules.sampling import grid_sample
 
     if is_open((*x.shape, *grid.shape)):
         of.refuse("sizes that are open")
     node = Node("GridSample", (x.name, grid.name), ("",), _grid_attributes(mode, padding, corners), of.name)
-    found = grid_sample(Call(of, node, (x, grid), (None,), (dy,), tuple(wanted)))
-    return (*found, None)[:2]
+    return (*grid_sample(Backward(f"{of.name}/gradient", of.scope, node, (dy,), wanted)), None)[:2]
 
 
 @rule("reflection_pad1d.default", "reflection_pad2d.default", "reflection_pad3d.default")
@@ -135,7 +134,7 @@ def _repetition(of: StepBuilder) -> str:
 @rule("replication_pad1d_backward.default", "replication_pad2d_backward.default", "replication_pad3d_backward.default")
 def pad_backward(of: StepBuilder, dy: Value, x: Value, pads: Sequence[Any]) -> Value | None:
     """What elements and those that repeat them get."""
-    from opbuild.graph.gradients.registry import Call
+    from opbuild.graph.gradients.registry import Backward
     from opbuild.graph.gradients.rules.movement import pad
 
     if is_open((*x.shape, *pads)):
@@ -143,9 +142,9 @@ def pad_backward(of: StepBuilder, dy: Value, x: Value, pads: Sequence[Any]) -> V
     begins, ends = _sides(x, pads)
     cut = [max(-each, 0) for each in (*begins, *ends)]
     dy = of("Pad", dy, of.ints(*cut)) if any(cut) else dy  # what was taken away behind the padding got nothing
-    inputs = x, of.ints(*(max(each, 0) for each in (*begins, *ends)))
-    node = Node("Pad", tuple(each.name for each in inputs), ("",), {"mode": _repetition(of)}, of.name)
-    return pad(Call(of, node, inputs, (None,), (dy,), (True, False)))[0]
+    pads = of.ints(*(max(each, 0) for each in (*begins, *ends)))
+    node = Node("Pad", (x.name, pads.name), ("",), {"mode": _repetition(of)}, of.name)
+    return pad(Backward(f"{of.name}/gradient", of.scope, node, (dy,), (True, False)))[0]
 
 
 def pooled(of: StepBuilder, op_type: str, x: Value, sizes: Sequence[Any]) -> Value:

@@ -9,7 +9,7 @@ import numpy as np
 
 from opbuild.dtypes import is_float, numpy_dtype
 from opbuild.graph.gradients.broadcasting import filled, is_empty, summed_to, total
-from opbuild.graph.gradients.registry import CONSTANT, RULES, Call, gradient
+from opbuild.graph.gradients.registry import CONSTANT, RULES, Backward, gradient
 from opbuild.graph.gradients.terms import FORMULAS, Term
 from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.operations.derivatives import CONSTANT as STEPS
@@ -19,38 +19,38 @@ from opbuild.operations.table import OPERATIONS, of_onnx
 Parts = Sequence[Value | None]
 
 
-def _parts(call: Call, name: str, operands: Sequence[Value]) -> Parts:
+def _parts(of: Backward, name: str, operands: Sequence[Value]) -> Parts:
     """Return the gradient of each operand of an operation that is asked for."""
     if name in STEPS:
         return [None] * len(operands)
     if name not in DERIVATIVES:
-        call.refuse(f"the operation {name} has no derivative")
-    dy = Term(call.of, call.gradient())
-    y, terms = Term(call.of, call.output()), [Term(call.of, each) for each in operands]
+        of.refuse(f"the operation {name} has no derivative")
+    dy = Term(of, of.gradient())
+    y, terms = Term(of, of.output()), [Term(of, each) for each in operands]
     found: list[Value | None] = []
     for index, (operand, derivative) in enumerate(zip(operands, DERIVATIVES[name], strict=True)):
-        if derivative is None or not call.wants(index):
+        if derivative is None or not of.wants(index):
             found.append(None)
             continue
         part = derivative(FORMULAS, dy, y, *terms).value
-        found.append(summed_to(call.of, part, operand.shape))
+        found.append(summed_to(of, part, operand.shape))
     return found
 
 
-def _own(call: Call, name: str) -> Parts:
+def _own(of: Backward, name: str) -> Parts:
     """Differentiate an operator of opbuild's own, named after its operation."""
-    return _parts(call, name, [call.input(index) for index in range(OPERATIONS[name].arity)])
+    return _parts(of, name, [of.input(index) for index in range(OPERATIONS[name].arity)])
 
 
-def _onnx(call: Call) -> Parts:
+def _onnx(of: Backward) -> Parts:
     """Differentiate an operator of ONNX that is an operation, with its attributes as further operands."""
-    found = of_onnx(call.node.op_type, call.node.attrs)
+    found = of_onnx(of.node.op_type, of.node.attrs)
     if found is None:
-        call.refuse("no operation is it with these attributes")
+        of.refuse("no operation is it with these attributes")
     onnx, operation = found
-    x = call.input(0)
-    numbers = [call.of.constant(call.number(name, default), x.dtype) for name, default in onnx.parameters]
-    return _parts(call, operation.name, [*(call.input(i) for i in range(len(call.inputs))), *numbers])
+    x = of.input(0)
+    numbers = [of.constant(of.number(name, default), x.dtype) for name, default in onnx.parameters]
+    return _parts(of, operation.name, [*(of.input(i) for i in range(len(of.inputs))), *numbers])
 
 
 for _operation in OPERATIONS.values():
@@ -65,47 +65,47 @@ for _operation in OPERATIONS.values():
 
 
 @gradient("Pow")
-def power(call: Call) -> Parts:
+def power(of: Backward) -> Parts:
     """Differentiate a power; an exponent of another type has no gradient."""
-    x, exponent = call.input(0), call.input(1)
+    x, exponent = of.input(0), of.input(1)
     if not is_float(x.dtype):
         return ()
-    return _parts(call, "pow", (x, call.of.cast(exponent, x.dtype)))
+    return _parts(of, "pow", (x, of.cast(exponent, x.dtype)))
 
 
 @gradient("Clip")
-def clip(call: Call) -> Parts:
+def clip(of: Backward) -> Parts:
     """Differentiate a number between bounds, which are in it, as in torch's clamp."""
-    x = call.input(0)
+    x = of.input(0)
     limits = np.finfo(numpy_dtype(x.dtype))
     bounds = [
-        call.optional(index) or call.of.constant(bound, x.dtype)
+        of.optional(index) or of.constant(bound, x.dtype)
         for index, bound in ((1, float(limits.min)), (2, float(limits.max)))
     ]
-    return _parts(call, "clip", (x, *bounds))
+    return _parts(of, "clip", (x, *bounds))
 
 
 @gradient("Swish")
-def swish(call: Call) -> Parts:
+def swish(of: Backward) -> Parts:
     """Differentiate ``x * sigmoid(alpha * x)``."""
-    x, alpha = Term(call.of, call.input(0)), call.number("alpha", 1.0)
+    x, alpha = Term(of, of.input(0)), of.number("alpha", 1.0)
     gate = FORMULAS.sigmoid(x * alpha)
-    return ((Term(call.of, call.gradient()) * (gate * (1.0 + (x * alpha) * (1.0 - gate)))).value,)
+    return ((Term(of, of.gradient()) * (gate * (1.0 + (x * alpha) * (1.0 - gate)))).value,)
 
 
 @gradient("CumProd")
-def running_product(call: Call) -> Parts:
+def running_product(of: Backward) -> Parts:
     """Give each element what the products behind it get, by the product of all before it.
 
     Elements may be 0, so nothing is divided: ``s = dy + next x * next s`` is added up from the end, by distances that
     double.
     """
-    of, x, axis = call.of, call.input(0), int(call.known(1).reshape(-1)[0]) % len(call.input(0).shape)
+    x, axis = of.input(0), int(of.known_input(1).reshape(-1)[0]) % len(of.input(0).shape)
     if is_empty(x):
-        return (call.gradient(),)
-    exclusive, reverse, count = int(call.flag("exclusive")), call.flag("reverse"), x.shape[axis]
-    before = of("CumProd", x, call.input(1), exclusive=1, reverse=int(reverse))
-    flow = _moved(of, call.gradient(), axis, 1, reverse) if exclusive else call.gradient()
+        return (of.gradient(),)
+    exclusive, reverse, count = int(of.flag("exclusive")), of.flag("reverse"), x.shape[axis]
+    before = of("CumProd", x, of.input(1), exclusive=1, reverse=int(reverse))
+    flow = _moved(of, of.gradient(), axis, 1, reverse) if exclusive else of.gradient()
     factor, distance = _moved(of, x, axis, 1, reverse), 1
     while distance < count:
         flow = of("Add", flow, of("Mul", factor, _moved(of, flow, axis, distance, reverse)))
@@ -122,45 +122,45 @@ def _moved(of: GraphBuilder, x: Value, axis: int, distance: int, back: bool) -> 
 
 
 @gradient("DequantizeLinear")
-def dequantized(call: Call) -> Parts:
+def dequantized(of: Backward) -> Parts:
     """Give the scale what the numbers without it make of the gradient; nothing flows through the integers."""
-    of, scale = call.of, call.input(1)
-    if not call.wants(1):
+    scale = of.input(1)
+    if not of.wants(1):
         return ()
     ones = filled(of, 1.0, scale.dtype, scale.shape)
-    plain = of("DequantizeLinear", call.input(0), ones, call.optional(2), **call.node.attrs)
-    part, axis = of("Mul", call.gradient(), of.cast(plain, scale.dtype)), call.axis(1, len(call.input(0).shape))
+    plain = of("DequantizeLinear", of.input(0), ones, of.optional(2), **of.node.attrs)
+    part, axis = of("Mul", of.gradient(), of.cast(plain, scale.dtype)), of.axis(1, len(of.input(0).shape))
     if len(scale.shape) <= 1 and scale.shape != part.shape:  # one scale, or one for each position of the axis
         kept = axis if scale.shape not in ((), (1,)) else None
         axes = [each for each in range(len(part.shape)) if each != kept]
         return None, of.reshape(total(of, part, axes), scale.shape)
     blocks, extent = scale.shape[axis], part.shape[axis]
     if extent % blocks:
-        call.refuse("its last block is smaller than the others")
+        of.refuse("its last block is smaller than the others")
     shape = (*part.shape[:axis], blocks, extent // blocks, *part.shape[axis + 1 :])
     return None, total(of, of.reshape(part, shape), (axis + 1,))
 
 
-def _in_type_of(call: Call, x: Value) -> Parts:
+def _in_type_of(of: Backward, x: Value) -> Parts:
     """Take a gradient back to the type of what was converted; nothing flows through other types than floats."""
-    return (call.of.cast(call.gradient(), x.dtype),) if is_float(x.dtype) else ()
+    return (of.cast(of.gradient(), x.dtype),) if is_float(x.dtype) else ()
 
 
 RULES.register_all(
     {
-        "Cast CastLike": lambda call: _in_type_of(call, call.input(0)),
-        "Identity": lambda call: () if call.flag("stop_gradient") else (call.gradient(),),
-        "Dropout": lambda call: (call.gradient(),),  # nothing is dropped, or the network could not have been typed
-        "Trilu": lambda call: (call.of("Trilu", call.gradient(), call.optional(1), **call.node.attrs),),
-        "CumSum": lambda call: (  # from the other end
-            call.of(
+        "Cast CastLike": lambda of: _in_type_of(of, of.input(0)),
+        "Identity": lambda of: () if of.flag("stop_gradient") else (of.gradient(),),
+        "Dropout": lambda of: (of.gradient(),),  # nothing is dropped, or the network could not have been typed
+        "Trilu": lambda of: (of("Trilu", of.gradient(), of.optional(1), **of.node.attrs),),
+        "CumSum": lambda of: (  # from the other end
+            of(
                 "CumSum",
-                call.gradient(),
-                call.input(1),
-                exclusive=int(call.flag("exclusive")),
-                reverse=int(not call.flag("reverse")),
+                of.gradient(),
+                of.input(1),
+                exclusive=int(of.flag("exclusive")),
+                reverse=int(not of.flag("reverse")),
             ),
         ),
-        "Expand": lambda call: (summed_to(call.of, call.gradient(), call.input(0).shape),),
+        "Expand": lambda of: (summed_to(of, of.gradient(), of.input(0).shape),),
     }
 )

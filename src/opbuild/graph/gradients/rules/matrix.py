@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from opbuild.graph.gradients.broadcasting import filled, is_empty, summed_to
-from opbuild.graph.gradients.registry import Call, gradient
+from opbuild.graph.gradients.registry import Backward, gradient
 from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.types import COLLECTIVES
 
@@ -18,19 +18,19 @@ def turned(of: GraphBuilder, x: Value) -> Value:
 
 
 @gradient("MatMul")
-def product(call: Call) -> Sequence[Value | None]:
+def product(of: Backward) -> Sequence[Value | None]:
     """Differentiate products of matrices or vectors, which may be broadcast."""
-    of, a, b = call.of, call.input(0), call.input(1)
+    a, b = of.input(0), of.input(1)
     if is_empty(a, b):
         return tuple(filled(of, 0.0, each.dtype, each.shape) for each in (a, b))
     left = a if len(a.shape) > 1 else of.reshape(a, (1, *a.shape))
     right = b if len(b.shape) > 1 else of.reshape(b, (*b.shape, 1))
-    batch = _batch(call, a, b)
-    dy = of.reshape(call.gradient(), (*batch, left.shape[-2], right.shape[-1]))
+    batch = _batch(of, a, b)
+    dy = of.reshape(of.gradient(), (*batch, left.shape[-2], right.shape[-1]))
     first = second = None
-    if call.wants(0):
+    if of.wants(0):
         first = of.reshape(summed_to(of, of("MatMul", dy, turned(of, right)), left.shape), a.shape)
-    if call.wants(1):
+    if of.wants(1):
         if len(right.shape) == 2 and len(left.shape) > 2:  # one product instead of a sum of many
             left = of.reshape(left, (prod(left.shape[:-1]), left.shape[-1]))
             dy = of.reshape(dy, (left.shape[0], right.shape[-1]))
@@ -38,32 +38,32 @@ def product(call: Call) -> Sequence[Value | None]:
     return first, second
 
 
-def _batch(call: Call, a: Value, b: Value) -> tuple[int, ...]:
+def _batch(of: Backward, a: Value, b: Value) -> tuple[int, ...]:
     """Return the extents of the output that matrices are counted by."""
-    shape = call.gradient().shape
+    shape = of.gradient().shape
     return shape[: len(shape) - (len(a.shape) > 1) - (len(b.shape) > 1)]
 
 
 @gradient("Gemm")
-def gemm(call: Call) -> Sequence[Value | None]:
+def gemm(of: Backward) -> Sequence[Value | None]:
     """Differentiate ``alpha * a @ b + beta * c``."""
-    of, a, b, c = call.of, call.input(0), call.input(1), call.optional(2)
-    dy = call.gradient()
+    a, b, c = of.input(0), of.input(1), of.optional(2)
+    dy = of.gradient()
     if is_empty(a, b):
         parts: list[Value | None] = [filled(of, 0.0, each.dtype, each.shape) for each in (a, b)]
     else:
-        turns = call.flag("transA"), call.flag("transB")
-        scaled = _times(of, dy, call.number("alpha", 1.0))
+        turns = of.flag("transA"), of.flag("transB")
+        scaled = _times(of, dy, of.number("alpha", 1.0))
         left, right = (turned(of, each) if turn else each for each, turn in zip((a, b), turns, strict=True))
         parts = [None, None]
-        if call.wants(0):
+        if of.wants(0):
             first = of("MatMul", scaled, turned(of, right))
             parts[0] = turned(of, first) if turns[0] else first
-        if call.wants(1):
+        if of.wants(1):
             second = of("MatMul", turned(of, left), scaled)
             parts[1] = turned(of, second) if turns[1] else second
-    if c is not None and call.wants(2):
-        parts.append(summed_to(of, _times(of, dy, call.number("beta", 1.0)), c.shape))
+    if c is not None and of.wants(2):
+        parts.append(summed_to(of, _times(of, dy, of.number("beta", 1.0)), c.shape))
     return parts
 
 
@@ -72,12 +72,12 @@ def _times(of: GraphBuilder, x: Value, factor: float) -> Value:
 
 
 @gradient("AllReduce", "AllGather", "ReduceScatter", domain=COLLECTIVES)
-def together(call: Call) -> Sequence[Value | None]:
+def together(of: Backward) -> Sequence[Value | None]:
     """Give each rank what all ranks' results get for its elements: the same operator, gathered and scattered turned."""
-    op_type, attrs = call.node.op_type, {**call.node.attrs, "reduction": "sum"}
-    if op_type != "AllGather" and call.node.attrs.get("reduction") != "sum":
-        call.refuse(f"its reduction is {call.node.attrs.get('reduction')}, not sum")
+    op_type, attrs = of.node.op_type, {**of.node.attrs, "reduction": "sum"}
+    if op_type != "AllGather" and of.node.attrs.get("reduction") != "sum":
+        of.refuse(f"its reduction is {of.node.attrs.get('reduction')}, not sum")
     if op_type == "ReduceScatter":
         del attrs["reduction"]
     back = {"AllGather": "ReduceScatter", "ReduceScatter": "AllGather"}.get(op_type, op_type)
-    return (call.of(back, call.gradient(), domain=COLLECTIVES, **attrs),)
+    return (of(back, of.gradient(), domain=COLLECTIVES, **attrs),)

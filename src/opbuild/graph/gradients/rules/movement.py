@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from opbuild.graph.gradients.broadcasting import cut, filled, is_empty, summed_to, total
-from opbuild.graph.gradients.registry import RULES, Call, gradient
+from opbuild.graph.gradients.registry import RULES, Backward, gradient
 from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.types import Array
 
@@ -16,43 +16,43 @@ Parts = Sequence[Value | None]
 
 
 @gradient("Transpose")
-def transpose(call: Call) -> Parts:
+def transpose(of: Backward) -> Parts:
     """Take the order back."""
-    rank = len(call.input(0).shape)
-    order = call.ints("perm", tuple(reversed(range(rank))))
-    return (call.of.transpose(call.gradient(), [order.index(axis) for axis in range(rank)]),)
+    rank = len(of.input(0).shape)
+    order = of.listed("perm", tuple(reversed(range(rank))))
+    return (of.transpose(of.gradient(), [order.index(axis) for axis in range(rank)]),)
 
 
 @gradient("Concat")
-def concat(call: Call) -> Parts:
+def concat(of: Backward) -> Parts:
     """Cut the gradient into the parts that were joined."""
-    axis = call.axis(0, len(call.output().shape))
+    axis = of.axis(0, len(of.output().shape))
     found: list[Value | None] = []
     start = 0
-    for index, wants in enumerate(call.wanted):
-        extent = call.input(index).shape[axis]
-        found.append(cut(call.of, call.gradient(), axis, start, start + extent) if wants else None)
+    for index, wants in enumerate(of.wanted):
+        extent = of.input(index).shape[axis]
+        found.append(cut(of, of.gradient(), axis, start, start + extent) if wants else None)
         start += extent
     return found
 
 
 @gradient("Split")
-def split(call: Call) -> Parts:
+def split(of: Backward) -> Parts:
     """Join the parts again."""
-    parts = [call.gradient(index) for index in range(len(call.outputs))]
-    axis = call.axis(0, len(call.input(0).shape))
-    return (call.of("Concat", *parts, axis=axis) if len(parts) > 1 else parts[0],)
+    parts = [of.gradient(index) for index in range(len(of.outputs))]
+    axis = of.axis(0, len(of.input(0).shape))
+    return (of("Concat", *parts, axis=axis) if len(parts) > 1 else parts[0],)
 
 
 @gradient("Slice")
-def cut_out(call: Call) -> Parts:
+def cut_out(of: Backward) -> Parts:
     """Put the piece where it was, zeros around it and between its elements."""
-    of, x, part = call.of, call.input(0), call.gradient()
+    x, part = of.input(0), of.gradient()
     if is_empty(part):
         return (filled(of, 0.0, x.dtype, x.shape),)
     rank = len(x.shape)
     before, after, gaps, turned = [0] * rank, [0] * rank, [1] * rank, []
-    for axis, start, step in _cuts(call):
+    for axis, start, step in _cuts(of):
         last = start + (part.shape[axis] - 1) * step
         if step < 0:
             turned.append(axis)
@@ -65,14 +65,14 @@ def cut_out(call: Call) -> Parts:
     return (of("Pad", part, of.ints(*before, *after)) if any((*before, *after)) else part,)
 
 
-def _cuts(call: Call) -> list[tuple[int, int, int]]:
+def _cuts(of: Backward) -> list[tuple[int, int, int]]:
     """Return axis, first position and step of each axis that is cut."""
-    rank, starts = len(call.input(0).shape), [int(each) for each in call.known(1).reshape(-1)]
-    axes = call.known(3).reshape(-1) if call.optional(3) is not None else range(len(starts))
-    steps = call.known(4).reshape(-1) if call.optional(4) is not None else [1] * len(starts)
+    rank, starts = len(of.input(0).shape), [int(each) for each in of.known_input(1).reshape(-1)]
+    axes = of.known_input(3).reshape(-1) if of.optional(3) is not None else range(len(starts))
+    steps = of.known_input(4).reshape(-1) if of.optional(4) is not None else [1] * len(starts)
     found = []
     for axis, start, step in zip(axes, starts, steps, strict=True):
-        extent = call.input(0).shape[int(axis) % rank]
+        extent = of.input(0).shape[int(axis) % rank]
         first = start + extent if start < 0 else start
         most = extent - 1 if step < 0 else extent
         found.append((int(axis) % rank, min(max(first, 0), most), int(step)))
@@ -97,16 +97,16 @@ def spaced(of: GraphBuilder, x: Value, gaps: Sequence[int]) -> Value:
 
 
 @gradient("Pad")
-def pad(call: Call) -> Parts:
+def pad(of: Backward) -> Parts:
     """Cut the padding off, and add it to what it repeats, or to the number that it is."""
-    of, x, dy = call.of, call.input(0), call.gradient()
-    rank, amounts = len(x.shape), [int(each) for each in call.known(1).reshape(-1)]
-    axes = [int(each) % rank for each in call.known(3).reshape(-1)] if call.optional(3) is not None else range(rank)
+    x, dy = of.input(0), of.gradient()
+    rank, amounts = len(x.shape), [int(each) for each in of.known_input(1).reshape(-1)]
+    axes = [int(each) % rank for each in of.known_input(3).reshape(-1)] if of.optional(3) is not None else range(rank)
     before, after = [0] * rank, [0] * rank
     for place, axis in enumerate(axes):
         before[axis], after[axis] = amounts[place], amounts[len(axes) + place]
-    mode = call.node.text("mode", "constant")
-    number = _of_number(call, [*before, *after]) if mode == "constant" and call.wants(2) else None
+    mode = of.node.text("mode", "constant")
+    number = _of_number(of, [*before, *after]) if mode == "constant" and of.wants(2) else None
     for axis in range(rank):
         start, end = max(before[axis], 0), dy.shape[axis] - max(after[axis], 0)
         dy = cut(of, dy, axis, start, end) if mode == "constant" else _folded(of, dy, axis, start, end, mode)
@@ -115,11 +115,11 @@ def pad(call: Call) -> Parts:
     return dy, None, number
 
 
-def _of_number(call: Call, amounts: Sequence[int]) -> Value:
+def _of_number(of: Backward, amounts: Sequence[int]) -> Value:
     """Return the sum over the padding."""
-    of, x, number = call.of, call.input(0), call.input(2)
+    x, number = of.input(0), of.input(2)
     inside = of("Pad", filled(of, 0.0, x.dtype, x.shape), of.ints(*amounts), of.constant(1.0, x.dtype))
-    return of.reshape(total(of, of("Mul", call.gradient(), inside), range(len(x.shape))), number.shape)
+    return of.reshape(total(of, of("Mul", of.gradient(), inside), range(len(x.shape))), number.shape)
 
 
 def _folded(of: GraphBuilder, x: Value, axis: int, start: int, end: int, mode: str) -> Value:
@@ -164,31 +164,31 @@ def _pieces(source: Array, start: int, end: int) -> list[tuple[int, int]]:
 
 
 @gradient("Tile")
-def tile(call: Call) -> Parts:
+def tile(of: Backward) -> Parts:
     """Sum over the repetitions."""
-    x, repeats = call.input(0), [int(each) for each in call.known(1).reshape(-1)]
+    x, repeats = of.input(0), [int(each) for each in of.known_input(1).reshape(-1)]
     shape = [part for pair in zip(repeats, x.shape, strict=True) for part in pair]
-    folded = call.of.reshape(call.gradient(), shape)
+    folded = of.reshape(of.gradient(), shape)
     kept = [part for extent in x.shape for part in (1, extent)]
-    return (call.of.reshape(summed_to(call.of, folded, kept), x.shape),)
+    return (of.reshape(summed_to(of, folded, kept), x.shape),)
 
 
 @gradient("DepthToSpace")
-def to_space(call: Call) -> Parts:
+def to_space(of: Backward) -> Parts:
     """Move blocks of positions back into channels."""
-    x, size = call.input(0), int(call.node.attrs["blocksize"])
+    x, size = of.input(0), int(of.node.attrs["blocksize"])
     images, channels, height, width = x.shape
-    folded = call.of.reshape(call.gradient(), (images, channels // size**2, height, size, width, size))
-    order = (0, 3, 5, 1, 2, 4) if call.node.text("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
-    return (call.of.reshape(call.of.transpose(folded, order), x.shape),)
+    folded = of.reshape(of.gradient(), (images, channels // size**2, height, size, width, size))
+    order = (0, 3, 5, 1, 2, 4) if of.node.text("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+    return (of.reshape(of.transpose(folded, order), x.shape),)
 
 
 RULES.register_all(
     {
-        "Reshape Flatten Squeeze Unsqueeze": lambda call: (call.of.reshape(call.gradient(), call.input(0).shape),),
-        "BitCast": lambda call: (call.gradient(),) if call.output().dtype == call.input(0).dtype else (),
-        "SpaceToDepth": lambda call: (
-            call.of("DepthToSpace", call.gradient(), blocksize=int(call.node.attrs["blocksize"]), mode="DCR"),
+        "Reshape Flatten Squeeze Unsqueeze": lambda of: (of.reshape(of.gradient(), of.input(0).shape),),
+        "BitCast": lambda of: (of.gradient(),) if of.output().dtype == of.input(0).dtype else (),
+        "SpaceToDepth": lambda of: (
+            of("DepthToSpace", of.gradient(), blocksize=int(of.node.attrs["blocksize"]), mode="DCR"),
         ),
     }
 )

@@ -7,7 +7,7 @@ from math import prod
 
 from opbuild.graph.extents import is_open
 from opbuild.graph.gradients.broadcasting import channel_means, mean, per_channel, summed_to, total
-from opbuild.graph.gradients.registry import RULES, Call, gradient
+from opbuild.graph.gradients.registry import RULES, Backward, gradient
 from opbuild.graph.graph_builder import GraphBuilder, Value
 
 Three = tuple[Value, Value, Value]
@@ -123,40 +123,40 @@ def reciprocal_deviation(of: GraphBuilder, variance: Value, epsilon: float) -> V
 
 
 @gradient("LayerNormalization")
-def layer_normalization(call: Call) -> Parts:
+def layer_normalization(of: Backward) -> Parts:
     """Differentiate a normalization over the last axes; scale and bias may be broadcast."""
-    of, x, scale, bias = call.of, call.input(0), call.input(1), call.optional(2)
-    if any(call.gradients[1:]):
-        call.refuse("its mean or deviation is differentiated")
-    axes = range(call.axis(-1, len(x.shape)), len(x.shape))
-    middle, rstd = moments(of, x, axes, call.number("epsilon", 1e-5))
-    dy, normal = call.gradient(), of("Mul", of("Sub", x, middle), rstd)
-    data = centred_data(of, of("Mul", dy, scale), normal, rstd, axes) if call.wants(0) else None
-    scales = summed_to(of, of("Mul", dy, normal), scale.shape) if call.wants(1) else None
+    x, scale, bias = of.input(0), of.input(1), of.optional(2)
+    if any(of.gradients[1:]):
+        of.refuse("its mean or deviation is differentiated")
+    axes = range(of.axis(-1, len(x.shape)), len(x.shape))
+    middle, rstd = moments(of, x, axes, of.number("epsilon", 1e-5))
+    dy, normal = of.gradient(), of("Mul", of("Sub", x, middle), rstd)
+    data = centred_data(of, of("Mul", dy, scale), normal, rstd, axes) if of.wants(0) else None
+    scales = summed_to(of, of("Mul", dy, normal), scale.shape) if of.wants(1) else None
     return data, scales, None if bias is None else summed_to(of, dy, bias.shape)
 
 
 @gradient("RMSNormalization")
-def root_mean_square(call: Call) -> Parts:
+def root_mean_square(of: Backward) -> Parts:
     """Differentiate a division by the root of the mean square."""
-    of, x, scale = call.of, call.input(0), call.input(1)
-    axes = range(call.axis(-1, len(x.shape)), len(x.shape))
-    rstd = reciprocal_deviation(of, mean(of, of("Square", x, domain="opbuild"), axes), call.number("epsilon", 1e-5))
-    dy, normal = call.gradient(), of("Mul", x, rstd)
+    x, scale = of.input(0), of.input(1)
+    axes = range(of.axis(-1, len(x.shape)), len(x.shape))
+    rstd = reciprocal_deviation(of, mean(of, of("Square", x, domain="opbuild"), axes), of.number("epsilon", 1e-5))
+    dy, normal = of.gradient(), of("Mul", x, rstd)
     slope = of("Mul", dy, scale)
     data = of("Mul", rstd, of("Sub", slope, of("Mul", normal, mean(of, of("Mul", slope, normal), axes))))
     return data, summed_to(of, of("Mul", dy, normal), scale.shape)
 
 
 @gradient("BatchNormalization")
-def batch_normalization(call: Call) -> Parts:
+def batch_normalization(of: Backward) -> Parts:
     """Differentiate a normalization by given statistics, or by those of the batch (``training_mode``)."""
-    of, x, scale = call.of, call.input(0), call.input(1)
-    if any(call.gradients[1:]):
-        call.refuse("its running statistics are differentiated")
-    epsilon, training = call.number("epsilon", 1e-5), call.flag("training_mode")
-    if training and call.number("momentum", 0.9) == 0 and len(call.outputs) == 3:
-        middle, rstd = call.output(1), reciprocal_deviation(of, call.output(2), epsilon)
+    x, scale = of.input(0), of.input(1)
+    if any(of.gradients[1:]):
+        of.refuse("its running statistics are differentiated")
+    epsilon, training = of.number("epsilon", 1e-5), of.flag("training_mode")
+    if training and of.number("momentum", 0.9) == 0 and len(of.outputs) == 3:
+        middle, rstd = of.output(1), reciprocal_deviation(of, of.output(2), epsilon)
     elif training:
         middle = channel_means(of, x)
         variance = channel_means(of, of("Square", of("Sub", x, middle), domain="opbuild"))
@@ -164,12 +164,12 @@ def batch_normalization(call: Call) -> Parts:
             of.reshape(each, x.shape[1:2]) for each in (middle, reciprocal_deviation(of, variance, epsilon))
         )
     else:
-        middle = of.cast(call.input(3), x.dtype)
-        rstd = reciprocal_deviation(of, of.cast(call.input(4), x.dtype), epsilon)
+        middle = of.cast(of.input(3), x.dtype)
+        rstd = reciprocal_deviation(of, of.cast(of.input(4), x.dtype), epsilon)
     scale = of.cast(scale, x.dtype)
     number = 0 if is_open(x.shape) else prod((*x.shape[:1], *x.shape[2:]))
     count = of.constant(number, x.dtype) if number else None
-    found = batch_norm_gradients(of, call.gradient(), x, scale, middle, rstd, training, count)
+    found = batch_norm_gradients(of, of.gradient(), x, scale, middle, rstd, training, count)
     return found if training else (*found, *_of_statistics(of, scale, rstd, *found[1:]))
 
 
@@ -180,31 +180,31 @@ def _of_statistics(of: GraphBuilder, scale: Value, rstd: Value, scales: Value, s
     return of("Neg", of("Mul", slope, shifts)), of("Mul", half, scales)
 
 
-def _by_groups(call: Call, groups: int) -> Parts:
-    of, x = call.of, call.input(0)
+def _by_groups(of: Backward, groups: int) -> Parts:
+    x = of.input(0)
     rows = of.reshape(x, (x.shape[0], groups, prod(x.shape[1:]) // groups))
-    used = moments(of, rows, (2,), call.number("epsilon", 1e-5))
+    used = moments(of, rows, (2,), of.number("epsilon", 1e-5))
     middle, rstd = (of.reshape(each, (x.shape[0], groups)) for each in used)
-    return group_norm_gradients(of, call.gradient(), x, call.input(1), middle, rstd, groups)
+    return group_norm_gradients(of, of.gradient(), x, of.input(1), middle, rstd, groups)
 
 
 @gradient("LpNormalization")
-def norm_division(call: Call) -> Parts:
+def norm_division(of: Backward) -> Parts:
     """Differentiate a division by the Euclidean norm."""
-    of, x, y = call.of, call.input(0), call.output()
-    if int(call.node.attrs.get("p", 2)) != 2:
-        call.refuse("only the norm of squares has one")
-    axis = call.axis(-1, len(x.shape))
+    x, y = of.input(0), of.output()
+    if int(of.node.attrs.get("p", 2)) != 2:
+        of.refuse("only the norm of squares has one")
+    axis = of.axis(-1, len(x.shape))
     norm = of("ReduceL2", x, of.ints(axis), keepdims=1)
     none = of("Equal", norm, of.constant(0.0, x.dtype))
-    along = of("Mul", y, total(of, of("Mul", call.gradient(), y), (axis,), keepdims=True))
-    back = of("Div", of("Sub", call.gradient(), along), of("Where", none, of.constant(1.0, x.dtype), norm))
+    along = of("Mul", y, total(of, of("Mul", of.gradient(), y), (axis,), keepdims=True))
+    back = of("Div", of("Sub", of.gradient(), along), of("Where", none, of.constant(1.0, x.dtype), norm))
     return (of("Where", none, of.constant(0.0, x.dtype), back),)
 
 
 RULES.register_all(
     {
-        "InstanceNormalization": lambda call: _by_groups(call, call.input(0).shape[1]),
-        "GroupNormalization": lambda call: _by_groups(call, int(call.node.attrs["num_groups"])),
+        "InstanceNormalization": lambda of: _by_groups(of, of.input(0).shape[1]),
+        "GroupNormalization": lambda of: _by_groups(of, int(of.node.attrs["num_groups"])),
     }
 )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.graph.gradients.broadcasting import expanded, filled, is_empty
-from opbuild.graph.gradients.registry import RULES, Call, gradient
+from opbuild.graph.gradients.registry import RULES, Backward, gradient
 from opbuild.graph.graph_builder import GraphBuilder, Value
 
 
@@ -56,12 +56,12 @@ def embedding_weight(of: GraphBuilder, dy: Value, indices: Value, rows: int, pad
 Parts = Sequence[Value | None]
 
 
-def _taken_along(back: Callable[..., Value]) -> Callable[[Call], Parts]:
+def _taken_along(back: Callable[..., Value]) -> Callable[[Backward], Parts]:
     """Return the rule that adds each part to where it was taken from along an axis."""
 
-    def rule(call: Call) -> Parts:
-        shape = call.input(0).shape
-        return (back(call.of, call.gradient(), call.input(1), shape, call.axis(0, len(shape))),)
+    def rule(of: Backward) -> Parts:
+        shape = of.input(0).shape
+        return (back(of, of.gradient(), of.input(1), shape, of.axis(0, len(shape))),)
 
     return rule
 
@@ -70,13 +70,13 @@ RULES.register_all({"Gather": _taken_along(index_sum), "GatherElements": _taken_
 
 
 @gradient("GatherND")
-def gather_vectors(call: Call) -> Parts:
+def gather_vectors(of: Backward) -> Parts:
     """Add each slice's part to where its vector of indices points."""
-    of, x, places, dy = call.of, call.input(0), call.input(1), call.gradient()
+    x, places, dy = of.input(0), of.input(1), of.gradient()
     zeros = filled(of, 0.0, x.dtype, x.shape)
     if is_empty(dy):
         return (zeros,)
-    batches = places.shape[: int(call.node.attrs.get("batch_dims", 0))]
+    batches = places.shape[: int(of.node.attrs.get("batch_dims", 0))]
     for axis, extent in reversed(list(enumerate(batches))):  # their places are those of the indices
         own = np.arange(extent).reshape(*(extent if each == axis else 1 for each in range(len(places.shape))))
         places = of("Concat", expanded(of, of.constant(own, "int64"), (*places.shape[:-1], 1)), places, axis=-1)
@@ -84,85 +84,85 @@ def gather_vectors(call: Call) -> Parts:
 
 
 @gradient("TopK")
-def greatest_elements(call: Call) -> Parts:
+def greatest_elements(of: Backward) -> Parts:
     """Add each element's part to where it stood."""
-    shape = call.input(0).shape
-    places = call.outputs[1]
+    shape = of.input(0).shape
+    places = of.outputs[1]
     if places is None:
-        places = call.of.several("TopK", 2, call.input(0), call.input(1), **call.node.attrs)[1]
-    return (elements_sum(call.of, call.gradient(), places, shape, call.axis(-1, len(shape))),)
+        places = of.several("TopK", 2, of.input(0), of.input(1), **of.node.attrs)[1]
+    return (elements_sum(of, of.gradient(), places, shape, of.axis(-1, len(shape))),)
 
 
 @gradient("ScatterElements", "ScatterND")
-def scatter(call: Call) -> Parts:
+def scatter(of: Backward) -> Parts:
     """Take back what was written, added or multiplied, or was the greatest; what was written over gets nothing."""
-    of, x, places, updates, dy = call.of, call.input(0), call.input(1), call.input(2), call.gradient()
+    x, places, updates, dy = of.input(0), of.input(1), of.input(2), of.gradient()
     if is_empty(updates):
         return dy, None, filled(of, 0.0, x.dtype, updates.shape)
-    how = call.node.text("reduction", "none")
+    how = of.node.text("reduction", "none")
     if how == "add":
-        return dy, None, _taken(call, dy)
+        return dy, None, _taken(of, dy)
     if how == "mul":
-        return _of_product(call)
+        return _of_product(of)
     if how in ("max", "min"):
-        own, other = (of("Equal", *each) for each in ((x, call.output()), (updates, _taken(call, call.output()))))
+        own, other = (of("Equal", *each) for each in ((x, of.output()), (updates, _taken(of, of.output()))))
         own, other = (of.cast(each, x.dtype) for each in (own, other))
-        share = of("Div", dy, of("Max", _scattered(call, own, other, "add"), of.constant(1.0, x.dtype)))
-        return of("Mul", own, share), None, of("Mul", other, _taken(call, share))
-    data = _scattered(call, dy, filled(of, 0.0, x.dtype, updates.shape)) if call.wants(0) else None
-    back = _taken(call, dy)
-    if call.wants(2) and not _is_distinct(call, call.axis(0, len(x.shape))):
-        back = of("Where", _is_last(call, places, updates), back, of.constant(0.0, x.dtype))
+        share = of("Div", dy, of("Max", _scattered(of, own, other, "add"), of.constant(1.0, x.dtype)))
+        return of("Mul", own, share), None, of("Mul", other, _taken(of, share))
+    data = _scattered(of, dy, filled(of, 0.0, x.dtype, updates.shape)) if of.wants(0) else None
+    back = _taken(of, dy)
+    if of.wants(2) and not _is_distinct(of, of.axis(0, len(x.shape))):
+        back = of("Where", _is_last(of, places, updates), back, of.constant(0.0, x.dtype))
     return data, None, back
 
 
-def _scattered(call: Call, data: Value, updates: Value, how: str = "none") -> Value:
+def _scattered(of: Backward, data: Value, updates: Value, how: str = "none") -> Value:
     """Return other data with other updates at the same places."""
-    attrs: dict[str, Any] = {"axis": call.axis(0, len(data.shape))} if call.node.op_type == "ScatterElements" else {}
-    return call.of(call.node.op_type, data, call.input(1), updates, reduction=how, **attrs)
+    attrs: dict[str, Any] = {"axis": of.axis(0, len(data.shape))} if of.node.op_type == "ScatterElements" else {}
+    return of(of.node.op_type, data, of.input(1), updates, reduction=how, **attrs)
 
 
-def _taken(call: Call, data: Value) -> Value:
+def _taken(of: Backward, data: Value) -> Value:
     """Return what stands where updates go."""
-    if call.node.op_type == "ScatterElements":
-        return call.of("GatherElements", data, call.input(1), axis=call.axis(0, len(data.shape)))
-    return call.of("GatherND", data, call.input(1))
+    if of.node.op_type == "ScatterElements":
+        return of("GatherElements", data, of.input(1), axis=of.axis(0, len(data.shape)))
+    return of("GatherND", data, of.input(1))
 
 
-def _is_last(call: Call, places: Value, updates: Value) -> Value:
+def _is_last(of: Backward, places: Value, updates: Value) -> Value:
     """Return which updates nothing was written over: their numbers are written the same way, and read again."""
-    of, shape = call.of, updates.shape
-    if call.node.op_type == "ScatterND":  # a row has one number
+    shape = updates.shape
+    if of.node.op_type == "ScatterND":  # a row has one number
         rows = len(places.shape) - 1
         shape = (*shape[:rows], *(1 for _ in shape[rows:]))
     numbers = np.arange(prod(shape)).reshape(shape)
     own = expanded(of, of.constant(numbers, "int64"), updates.shape)
-    return of("Equal", _taken(call, _scattered(call, filled(of, 0, "int64", call.input(0).shape), own)), own)
+    return of("Equal", _taken(of, _scattered(of, filled(of, 0, "int64", of.input(0).shape), own)), own)
 
 
-def _of_product(call: Call) -> Parts:
+def _of_product(of: Backward) -> Parts:
     """Return the gradients of data that is multiplied by updates: each factor gets the product of the others.
 
     Of factors that are 0 one alone gets something: it is left out of a product of its own.
     """
-    of, x, updates, dy = call.of, call.input(0), call.input(2), call.gradient()
+    x, updates, dy = of.input(0), of.input(2), of.gradient()
     zero, one = (of.constant(each, x.dtype) for each in (0.0, 1.0))
     no_x, no_update = of("Equal", x, zero), of("Equal", updates, zero)
     factor = of("Where", no_x, one, x)
-    data = of("Div", of("Mul", dy, _scattered(call, factor, updates, "mul")), factor)
-    counts = _scattered(call, filled(of, 0.0, x.dtype, x.shape), of.cast(no_update, x.dtype), "add")
-    alone = of("And", no_update, of("Equal", _taken(call, counts), one))
-    rest = of("Mul", dy, _scattered(call, x, of("Where", alone, one, updates), "mul"))
-    shared = of("Div", _taken(call, of("Mul", dy, call.output())), of("Where", no_update, one, updates))
-    return data, None, of("Where", alone, _taken(call, rest), shared)
+    data = of("Div", of("Mul", dy, _scattered(of, factor, updates, "mul")), factor)
+    counts = _scattered(of, filled(of, 0.0, x.dtype, x.shape), of.cast(no_update, x.dtype), "add")
+    alone = of("And", no_update, of("Equal", _taken(of, counts), one))
+    rest = of("Mul", dy, _scattered(of, x, of("Where", alone, one, updates), "mul"))
+    shared = of("Div", _taken(of, of("Mul", dy, of.output())), of("Where", no_update, one, updates))
+    return data, None, of("Where", alone, _taken(of, rest), shared)
 
 
-def _is_distinct(call: Call, axis: int) -> bool:
+def _is_distinct(of: Backward, axis: int) -> bool:
     """Return whether indices are known, and no two the same."""
-    known, shape = call.of.known(call.input(1)), call.input(0).shape
+    known, shape = of.known(of.input(1)), of.input(0).shape
     if known is None:
         return False
-    if call.node.op_type == "ScatterElements":
+    if of.node.op_type == "ScatterElements":
         return all(len(set(row)) == len(row) for row in _rows((known % shape[axis]).swapaxes(axis, -1).tolist()))
     rows = (known % shape[: known.shape[-1]]).reshape(-1, known.shape[-1]).tolist()
     return len(set(map(tuple, rows))) == len(rows)

@@ -18,7 +18,7 @@ from math import isfinite
 import numpy as np
 
 from opbuild.graph.gradients.broadcasting import cut, filled, is_empty, total
-from opbuild.graph.gradients.registry import Call, gradient
+from opbuild.graph.gradients.registry import Backward, gradient
 from opbuild.graph.gradients.rules.matrix import turned
 from opbuild.graph.gradients.terms import FORMULAS, Term
 from opbuild.graph.graph_builder import Value
@@ -33,28 +33,28 @@ class Layout:
     """Some directions of a layer.
 
     Args:
-        call: The layer.
+        of: The layer.
         cell: Its attributes.
         start: The first direction.
         count: How many.
     """
 
-    def __init__(self, call: Call, cell: Cell, start: int, count: int) -> None:
-        self.call, self.of, self.cell = call, call.of, cell
+    def __init__(self, of: Backward, cell: Cell, start: int, count: int) -> None:
+        self.of, self.cell = of, cell
         self.start, self.directions = start, count
         self.reverse = cell.reverse[start : start + count]
-        self.gates, self.hidden = GATES[cell.kind], call.input(2).shape[-1]
-        x = call.input(0)
+        self.gates, self.hidden = GATES[cell.kind], of.input(2).shape[-1]
+        x = of.input(0)
         self.dtype = x.dtype
         self.steps, self.batch, self.size = [x.shape[axis] for axis in ((1, 0, 2) if cell.batch_first else (0, 1, 2))]
-        given = call.optional(4)
+        given = of.optional(4)
         self.lengths = None if given is None else self.of.cast(given, "int64")
 
     # -- what is read -------------------------------------------------------------------------------------------------
 
     def inputs(self) -> Term:
         """Return each step's inputs ``(T, D, B, I)``; zeros behind a sequence's end, where anything may stand."""
-        x = self.call.input(0)
+        x = self.of.input(0)
         x = self.of.transpose(x, (1, 0, 2)) if self.cell.batch_first else x
         one = self.of.reshape(x, (self.steps, 1, self.batch, self.size))
         wide = one if self.directions == 1 else self.of("Concat", *(one,) * self.directions, axis=1)
@@ -62,11 +62,11 @@ class Layout:
 
     def weights(self, index: int) -> Value:
         """Return these directions of an input ``(D, ...)``."""
-        return cut(self.of, self.call.input(index), 0, self.start, self.start + self.directions)
+        return cut(self.of, self.of.input(index), 0, self.start, self.start + self.directions)
 
     def parts(self, index: int, count: int) -> list[Term]:
         """Return vectors of an input ``(D, count * H)``, each as ``(D, 1, 1, H)``; zeros if it is absent."""
-        if self.call.optional(index) is None:
+        if self.of.optional(index) is None:
             return [Term(self.of, self.of.constant(0.0, self.dtype))] * count
         given, shape = self.weights(index), (self.directions, 1, 1, self.hidden)
         ends = [(each * self.hidden, (each + 1) * self.hidden) for each in range(count)]
@@ -93,10 +93,10 @@ class Layout:
 
     def hidden_states(self) -> Term:
         """Return the hidden state before each step."""
-        found = self.call.outputs[0]
+        found = self.of.outputs[0]
         if found is None:
-            found = self._asked_again(len(self.call.outputs))[0]
-        return self.shifted(self.state(self.call.optional(5)), self.every(found))
+            found = self._asked_again(len(self.of.outputs))[0]
+        return self.shifted(self.state(self.of.optional(5)), self.every(found))
 
     def kept(self) -> list[Term]:
         """Return what goes into the activation of each gate, and the cell, or what a linear GRU resets.
@@ -108,14 +108,14 @@ class Layout:
 
     def _asked_again(self, count: int) -> tuple[Value, ...]:
         """Return more outputs of the layer; a pass makes one layer of both."""
-        return self.of.several(self.call.node.op_type, count, *self.call.inputs, **self.call.node.attrs)
+        return self.of.several(self.of.node.op_type, count, *self.of.inputs, **self.of.node.attrs)
 
     def flows(self) -> tuple[Term, Term, Term, Term]:
         """Return what flows into each step's hidden state and cell, and into the last ones from behind.
 
         Where sequences have lengths, that is among what flows into each one's last step.
         """
-        given = (*self.call.gradients, None, None)
+        given = (*self.of.gradients, None, None)
         hidden, cell = (self.state(each) for each in given[1:3])
         none = self.state(None)
         every = none if given[0] is None else self.every(given[0])
@@ -152,7 +152,7 @@ class Layout:
         """Return whether each step's number, from ``first`` on, compares to a sequence's length ``(T, 1, B, 1)``."""
         of = self.of
         if self.lengths is None:
-            self.call.refuse("sequences have no lengths")
+            self.of.refuse("sequences have no lengths")
         numbers = of.reshape(of.ints(*range(first, self.steps + first)), (self.steps, 1, 1, 1))
         return of(how, numbers, of.reshape(self.lengths, (1, 1, self.batch, 1)))
 
@@ -252,37 +252,37 @@ FIRST_STATE, FIRST_CELL = 5, 6
 """The inputs that are states; the others are x, W, R, B, lengths and, last, an LSTM's peepholes."""
 
 
-def recurrent(call: Call, *, apart: bool = False) -> Sequence[Value | None]:
+def recurrent(of: Backward, *, apart: bool = False) -> Sequence[Value | None]:
     """Differentiate a layer; directions of other activations are differentiated one after the other.
 
     Args:
-        call: The layer.
+        of: The layer.
         apart: Whether it is an LSTM in another network, which can not be asked for what it has computed besides; such
             a one has no peepholes, and does not couple its gates.
     """
-    cell = cell_of(call.node)
-    if is_empty(call.input(0), call.input(2)):
-        return [None if each is None else filled(call.of, 0.0, each.dtype, each.shape) for each in call.inputs]
+    cell = cell_of(of.node)
+    if is_empty(of.input(0), of.input(2)):
+        return [None if each is None else filled(of, 0.0, each.dtype, each.shape) for each in of.inputs]
     count = len(cell.reverse)
     if len(set(cell.activations)) == 1:
-        return _differentiated(call, Layout(call, cell, 0, count), apart)
-    parts = [_differentiated(call, Layout(call, cell, number, 1), apart) for number in range(count)]
+        return _differentiated(of, Layout(of, cell, 0, count), apart)
+    parts = [_differentiated(of, Layout(of, cell, number, 1), apart) for number in range(count)]
     axes = {FIRST_STATE: int(cell.batch_first), FIRST_CELL: int(cell.batch_first)}
     found: list[Value | None] = []
     for index, (first, second) in enumerate(zip(*parts, strict=True)):
         if first is None or second is None:
             found.append(None)
         elif index == 0:
-            found.append(call.of("Add", first, second))
+            found.append(of("Add", first, second))
         else:
-            found.append(call.of("Concat", first, second, axis=axes.get(index, 0)))
+            found.append(of("Concat", first, second, axis=axes.get(index, 0)))
     return found
 
 
 gradient("RNN", "GRU", "LSTM")(recurrent)
 
 
-def _differentiated(call: Call, layout: Layout, apart: bool) -> Parts:
+def _differentiated(of: Backward, layout: Layout, apart: bool) -> Parts:
     """Return the gradient of each input, as far as these directions go."""
     cell = layout.cell
     # The cell goes into LSTM's last activation as it is, as in the layer.
@@ -350,8 +350,8 @@ def _all(layout: Layout, x: Term, of_inputs: Term, of_states: Term, recurrence: 
         recurrence: The gradient of the recurrence weights.
         first: What flows into the first hidden state.
     """
-    of, wants = layout.of, layout.call.wants
-    found: Parts = [None] * len(layout.call.inputs)
+    of, wants = layout.of, layout.of.wants
+    found: Parts = [None] * len(layout.of.inputs)
     if wants(0):
         found[0] = layout.of_inputs(layout.times(of_inputs, layout.weights(1)))
     if wants(1):
@@ -468,13 +468,13 @@ def _lstm(layout: Layout, activations: Sequence[_Activated], apart: bool) -> Par
     """Differentiate ``c = f c + i g``, ``h = o act(c)``; gates may see the cell."""
     gate, new, last = activations
     x, states = layout.inputs(), layout.hidden_states()
-    sees = layout.parts(7, 3) if layout.call.optional(7) is not None else None
+    sees = layout.parts(7, 3) if layout.of.optional(7) is not None else None
     if apart:
         sums = _lstm_sums(layout, x, states)
         cells = _cells(layout, activations, sums)
     else:
         *sums, cells = layout.kept()
-    before = layout.tall(layout.shifted(layout.state(layout.call.optional(FIRST_CELL)), layout.flat(cells)))
+    before = layout.tall(layout.shifted(layout.state(layout.of.optional(FIRST_CELL)), layout.flat(cells)))
     if sees is not None:
         of_input, of_output, of_forget = sees
         sums = [sums[0] + of_input * before, sums[1] + of_output * cells, sums[2] + of_forget * before, sums[3]]
@@ -497,9 +497,9 @@ def _lstm(layout: Layout, activations: Sequence[_Activated], apart: bool) -> Par
     slopes, first, first_cell = _cell_walk(layout, by_cell, by_output, of_state, forget)
     flat = layout.flat(slopes)
     found = _all(layout, x, flat, flat, layout.outer(flat, states), first)
-    if layout.call.wants(FIRST_CELL):
+    if layout.of.wants(FIRST_CELL):
         found[FIRST_CELL] = layout.of_state(first_cell)
-    if sees is not None and layout.call.wants(7):
+    if sees is not None and layout.of.wants(7):
         seen = layout.rows(before, cells, before) * layout.row(slopes, 0, 3)
         found[7] = layout.summed(layout.flat(seen))
     return found
@@ -515,7 +515,7 @@ def _lstm_sums(layout: Layout, x: Term, states: Term) -> list[Term]:
 def _cells(layout: Layout, activations: Sequence[_Activated], sums: Sequence[Term]) -> Term:
     """Return the cell behind each step, computed again."""
     gate, new, _ = activations
-    found = [layout.tall(layout.state(layout.call.optional(FIRST_CELL)))]
+    found = [layout.tall(layout.state(layout.of.optional(FIRST_CELL)))]
     taken = gate.value(sums[0]) * new.value(sums[3])
     for kept, more in zip(layout.each(gate.value(sums[2])), layout.each(taken), strict=True):
         found.append(kept * found[-1] + more)

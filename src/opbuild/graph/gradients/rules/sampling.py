@@ -10,7 +10,7 @@ from math import prod
 import numpy as np
 
 from opbuild.graph.gradients.broadcasting import cut, expanded, filled, is_empty, total
-from opbuild.graph.gradients.registry import Call, gradient
+from opbuild.graph.gradients.registry import Backward, gradient
 from opbuild.graph.gradients.terms import FORMULAS, Term
 from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.resampling import axes_of, is_plain, neighbours, way_of
@@ -38,9 +38,9 @@ class Tap(NamedTuple):
 
 
 @gradient("GridSample")
-def grid_sample(call: Call) -> Parts:
+def grid_sample(of: Backward) -> Parts:
     """Differentiate an image read at a grid's places: by the image, and by the places."""
-    of, x, grid, dy = call.of, call.input(0), call.input(1), call.gradient()
+    x, grid, dy = of.input(0), of.input(1), of.gradient()
     if is_empty(x, grid):
         return tuple(filled(of, 0.0, each.dtype, each.shape) for each in (x, grid))
     (images, channels), size, places = x.shape[:2], x.shape[2:], prod(grid.shape[1:-1])
@@ -50,7 +50,7 @@ def grid_sample(call: Call) -> Parts:
     for number, extent in enumerate(size):
         last = rank - 1 - number  # the innermost dimension comes first
         along = of.reshape(cut(of, points, 2, last, last + 1), (images, places))
-        own, scale = _grid_taps(call, Term(of, along), extent)
+        own, scale = _grid_taps(of, Term(of, along), extent)
         taps.append(own)
         scales.append(scale)
     rows = of.transpose(of.reshape(dy, (images, channels, places)), (0, 2, 1))
@@ -60,38 +60,38 @@ def grid_sample(call: Call) -> Parts:
     for chosen in product(*taps):
         index = _flat_index(of, [tap.place for tap in chosen], size, starts)
         weights = [tap.weight for tap in chosen]
-        if call.wants(0):
+        if of.wants(0):
             updates.append(_weighted(of, rows, reduce(Term.__mul__, weights)))
             indices.append(index)
-        if call.wants(1):
+        if of.wants(1):
             seen = total(of, of("Mul", rows, of("Gather", found, index, axis=0, unchecked=1)), (2,))
             for axis, tap in enumerate(chosen):
                 if tap.slope is not None:
                     factors = [*weights[:axis], tap.slope, *weights[axis + 1 :]]
                     slopes[axis] = of("Add", slopes[axis], (Term(of, seen) * reduce(Term.__mul__, factors)).value)
-    image = _image_of_rows(of, updates, indices, x.shape) if call.wants(0) else None
-    if not call.wants(1):
+    image = _image_of_rows(of, updates, indices, x.shape) if of.wants(0) else None
+    if not of.wants(1):
         return (image,)
     scaled = [of("Mul", slope, scale) for slope, scale in zip(slopes, scales, strict=True)][::-1]
     joined = of("Concat", *(of.reshape(each, (images, places, 1)) for each in scaled), axis=2)
     return image, of.cast(of.reshape(joined, grid.shape), grid.dtype)
 
 
-def _grid_taps(call: Call, point: Term, extent: int) -> tuple[list[Tap], Value]:
+def _grid_taps(of: Backward, point: Term, extent: int) -> tuple[list[Tap], Value]:
     """Return the neighbours of points from -1 to 1 along an axis, and how a pixel's place grows with a point."""
-    aligned, padding = call.flag("align_corners"), call.node.text("padding_mode", "zeros")
-    mode = call.node.text("mode", "linear").removeprefix("bi")
+    aligned, padding = of.flag("align_corners"), of.node.text("padding_mode", "zeros")
+    mode = of.node.text("mode", "linear").removeprefix("bi")
     factor = (extent - 1) / 2 if aligned else extent / 2
     place = (point + 1.0) * factor if aligned else (point + 1.0) * factor - 0.5
-    one, scale = Term(call.of, filled(call.of, 1.0, place.value.dtype, place.value.shape)), point.operand(factor)
+    one, scale = Term(of, filled(of, 1.0, place.value.dtype, place.value.shape)), point.operand(factor)
     if padding != "zeros" and mode != "cubic":  # nothing flows into places that are moved, as torch has it
-        seen = place if padding == "border" else _mirrored(call, place, extent)
+        seen = place if padding == "border" else _mirrored(of, place, extent)
         below = FORMULAS.where(FORMULAS.less(seen, float(extent - 1)), one * factor, 0.0)
         scale = FORMULAS.where(FORMULAS.greater(seen, 0.0), below, 0.0).value
         if padding == "border" or mode == "nearest":
             place = FORMULAS.clip(seen, 0.0, float(extent - 1))
     if mode == "nearest":
-        return [_placed(call, FORMULAS.round(place), one, None, extent)], scale
+        return [_placed(of, FORMULAS.round(place), one, None, extent)], scale
     low = FORMULAS.floor(place)
     part = place - low
     if mode == "linear":
@@ -99,8 +99,8 @@ def _grid_taps(call: Call, point: Term, extent: int) -> tuple[list[Tap], Value]:
     elif mode == "cubic":
         parts = [(low + float(step), *_cubic(part - float(step))) for step in (-1, 0, 1, 2)]
     else:
-        call.refuse(f"its mode is {mode}")
-    return [_placed(call, *each, extent) for each in parts], scale
+        of.refuse(f"its mode is {mode}")
+    return [_placed(of, *each, extent) for each in parts], scale
 
 
 def _cubic(offset: Term) -> tuple[Term, Term]:
@@ -114,11 +114,11 @@ def _cubic(offset: Term) -> tuple[Term, Term]:
     return FORMULAS.where(is_near, near, far), FORMULAS.where(is_near, near_slope, far_slope) * FORMULAS.sign(offset)
 
 
-def _placed(call: Call, place: Term, weight: Term, slope: Term | None, extent: int) -> Tap:
+def _placed(of: Backward, place: Term, weight: Term, slope: Term | None, extent: int) -> Tap:
     """Return a neighbour inside the image; one outside counts nothing, or is that of the border or its mirror."""
-    padding = call.node.text("padding_mode", "zeros")
+    padding = of.node.text("padding_mode", "zeros")
     if padding == "reflection":
-        place = _mirrored(call, place, extent)
+        place = _mirrored(of, place, extent)
     elif padding == "zeros":
 
         def inside(value: Term) -> Term:
@@ -129,9 +129,9 @@ def _placed(call: Call, place: Term, weight: Term, slope: Term | None, extent: i
     return Tap(_position(place, extent), weight, slope)
 
 
-def _mirrored(call: Call, place: Term, extent: int) -> Term:
+def _mirrored(of: Backward, place: Term, extent: int) -> Term:
     """Return places mirrored at the outermost pixels' centres, or at their outer edges where corners do not align."""
-    low, span = (0.0, max(extent - 1, 1)) if call.flag("align_corners") else (-0.5, extent)
+    low, span = (0.0, max(extent - 1, 1)) if of.flag("align_corners") else (-0.5, extent)
     along = FORMULAS.abs(place - low)
     turns = FORMULAS.floor(along / float(span))
     rest = along - turns * float(span)
@@ -178,20 +178,20 @@ def _image_of_rows(of: GraphBuilder, updates: Sequence[Value], indices: Sequence
 
 
 @gradient("RoiAlign")
-def regions(call: Call) -> Parts:
+def regions(of: Backward) -> Parts:
     """Differentiate bins of regions by the image; into the regions' corners nothing flows, as in torchvision."""
-    of, x, rois, dy = call.of, call.input(0), call.input(1), call.gradient()
-    if not call.wants(0):
+    x, rois, dy = of.input(0), of.input(1), of.gradient()
+    if not of.wants(0):
         return ()
-    samples = int(call.node.attrs.get("sampling_ratio", 0))
+    samples = int(of.node.attrs.get("sampling_ratio", 0))
     if samples < 1:
-        call.refuse("how many samples a bin has is known only at run time")
+        of.refuse("how many samples a bin has is known only at run time")
     if is_empty(x, dy):
         return (filled(of, 0.0, x.dtype, x.shape),)
     (count, channels, *bins), size = dy.shape, x.shape[2:]
-    taps = [_region_taps(call, rois, axis, size[1 - axis], bins[1 - axis], samples) for axis in (1, 0)]
+    taps = [_region_taps(of, rois, axis, size[1 - axis], bins[1 - axis], samples) for axis in (1, 0)]
     grid = (count, bins[0], samples, bins[1], samples)
-    image = of.reshape(of.in_range(of.cast(call.input(2), "int64"), x.shape[0]), (count, 1, 1))
+    image = of.reshape(of.in_range(of.cast(of.input(2), "int64"), x.shape[0]), (count, 1, 1))
     starts = of("Mul", image, of.constant(prod(size), "int64"))
     shapes = [(count, bins[0] * samples, 1), (count, 1, bins[1] * samples)]
     indices, weights = [], []
@@ -202,18 +202,18 @@ def regions(call: Call) -> Parts:
         indices.append(_flat_index(of, places, size, starts))
         weights.append(Term(of, of.reshape((factors[0] * factors[1]).value, grid)))
     rows = of.reshape(of.transpose(dy, (0, 2, 3, 1)), (count, bins[0], 1, bins[1], 1, channels))
-    if call.node.text("mode", "avg") == "avg":
+    if of.node.text("mode", "avg") == "avg":
         shared = of("Div", rows, of.constant(samples**2, x.dtype))
         updates = [_weighted(of, shared, weight) for weight in weights]
     else:
-        updates = _greatest(call, rows, indices, weights, (*grid, channels))
+        updates = _greatest(of, rows, indices, weights, (*grid, channels))
     return (_image_of_rows(of, [expanded(of, each, (*grid, channels)) for each in updates], indices, x.shape),)
 
 
-def _region_taps(call: Call, rois: Value, axis: int, extent: int, bins: int, samples: int) -> list[Tap]:
+def _region_taps(of: Backward, rois: Value, axis: int, extent: int, bins: int, samples: int) -> list[Tap]:
     """Return the two neighbours of each sample along an axis ``(regions, bins * samples)``."""
-    of, half = call.of, call.node.text("coordinate_transformation_mode", "half_pixel") == "half_pixel"
-    scale = call.number("spatial_scale", 1.0)
+    half = of.node.text("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    scale = of.number("spatial_scale", 1.0)
     start, end = (Term(of, cut(of, rois, 1, at, at + 1)) * scale for at in (axis, axis + 2))
     if half:
         start, end = start - 0.5, end - 0.5
@@ -233,10 +233,10 @@ def _region_taps(call: Call, rois: Value, axis: int, extent: int, bins: int, sam
 
 
 def _greatest(
-    call: Call, rows: Value, indices: Sequence[Value], weights: Sequence[Term], shape: Sequence[int]
+    of: Backward, rows: Value, indices: Sequence[Value], weights: Sequence[Term], shape: Sequence[int]
 ) -> list[Value]:
     """Return each pixel's part where a bin is the greatest of all pixels times their weights; equal ones share."""
-    of, x = call.of, call.input(0)
+    x = of.input(0)
     image = _rows_of_image(of, x)
     seen = [of.reshape(of("Gather", image, index, axis=0, unchecked=1), shape) for index in indices]
     products = [_weighted(of, value, weight) for value, weight in zip(seen, weights, strict=True)]
@@ -248,31 +248,31 @@ def _greatest(
 
 
 @gradient("Resize", "Upsample")
-def resampled(call: Call) -> Sequence[Value | None]:
+def resampled(of: Backward) -> Sequence[Value | None]:
     """Give each element its shares of what it counted in, axis by axis: a product with the turned table of weights."""
-    x, found = call.input(0), call.gradient()
-    if not is_plain(call.node):
-        call.refuse("it takes regions of its data")
+    x, found = of.input(0), of.gradient()
+    if not is_plain(of.node):
+        of.refuse("it takes regions of its data")
     if is_empty(found):
-        return (filled(call.of, 0.0, x.dtype, x.shape),)
-    place = 1 if call.node.op_type == "Upsample" else 2
-    scales, sizes = (_numbers(call, place), _numbers(call, place + 1))
-    for axis in axes_of(call.node, x.shape, found.shape, scales, sizes):
-        places, weights = neighbours(way_of(call.node), axis)
+        return (filled(of, 0.0, x.dtype, x.shape),)
+    place = 1 if of.node.op_type == "Upsample" else 2
+    scales, sizes = (_numbers(of, place), _numbers(of, place + 1))
+    for axis in axes_of(of.node, x.shape, found.shape, scales, sizes):
+        places, weights = neighbours(way_of(of.node), axis)
         table = np.zeros((axis.wanted, axis.extent))
         np.add.at(table, (np.arange(axis.wanted)[:, None], places), weights)
-        found = _along(call.of, found, table, axis.index)
+        found = _along(of, found, table, axis.index)
     return (found,)
 
 
 @gradient("LRN")
-def local_response(call: Call) -> Sequence[Value | None]:
+def local_response(of: Backward) -> Sequence[Value | None]:
     """Differentiate ``x / s ** beta``, where ``s`` has the mean of the squares of the neighbouring channels."""
-    of, x, dy = call.of, call.input(0), call.gradient()
+    x, dy = of.input(0), of.gradient()
     if is_empty(x):
         return (dy,)
-    size, alpha = int(call.node.attrs["size"]), call.number("alpha", 1e-4)
-    beta, bias = call.number("beta", 0.75), call.number("bias", 1.0)
+    size, alpha = int(of.node.attrs["size"]), of.number("alpha", 1e-4)
+    beta, bias = of.number("beta", 0.75), of.number("bias", 1.0)
     distance = np.arange(x.shape[1])[:, None] - np.arange(x.shape[1])
     table = ((distance <= size // 2) & (-distance <= (size - 1) // 2)).astype(np.float32)
 
@@ -286,11 +286,11 @@ def local_response(call: Call) -> Sequence[Value | None]:
     return (of("Sub", own, scaled(of("Mul", x, shares), 2 * alpha * beta / size)),)
 
 
-def _numbers(call: Call, index: int) -> list[float] | None:
+def _numbers(of: Backward, index: int) -> list[float] | None:
     """Return an input of numbers; None if it is absent or empty."""
-    if call.optional(index) is None:
+    if of.optional(index) is None:
         return None
-    return [float(each) for each in call.known(index).reshape(-1)] or None
+    return [float(each) for each in of.known_input(index).reshape(-1)] or None
 
 
 def _along(of: GraphBuilder, value: Value, table: Array, axis: int) -> Value:

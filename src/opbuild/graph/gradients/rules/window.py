@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from opbuild.graph.gradients.broadcasting import channel_sums, expanded, filled, is_empty
-from opbuild.graph.gradients.registry import Call, gradient
+from opbuild.graph.gradients.registry import Backward, gradient
 from opbuild.graph.gradients.rules.reduction import reduced_extreme
 from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.shape_rules_window import transposed_range, window_pads
@@ -289,98 +289,93 @@ Parts = Sequence[Value | None]
 
 
 @gradient("Conv")
-def convolution(call: Call) -> Parts:
+def convolution(of: Backward) -> Parts:
     """Differentiate a convolution: data, weights and bias."""
-    of, x, w, dy = call.of, call.input(0), call.input(1), call.gradient()
-    window = _attributes(call, window_pads(call.shapes(), x.shape[2:], w.shape[2:]))
-    return convolution_gradients(of, x, w, dy, window, [call.wants(index) for index in range(3)])
+    x, w, dy = of.input(0), of.input(1), of.gradient()
+    window = _attributes(of, window_pads(of.shapes(), x.shape[2:], w.shape[2:]))
+    return convolution_gradients(of, x, w, dy, window, [of.wants(index) for index in range(3)])
 
 
 @gradient("ConvTranspose")
-def transposed_convolution(call: Call) -> Parts:
+def transposed_convolution(of: Backward) -> Parts:
     """Differentiate a transposed convolution: data, weights and bias."""
-    of, x, w, dy = call.of, call.input(0), call.input(1), call.gradient()
-    begins, _ = transposed_range(call.shapes())
-    spatial = zip(x.shape[2:], w.shape[2:], dy.shape[2:], _per_axis(call, "strides"), _per_axis(call, "dilations"),
+    x, w, dy = of.input(0), of.input(1), of.gradient()
+    begins, _ = transposed_range(of.shapes())
+    spatial = zip(x.shape[2:], w.shape[2:], dy.shape[2:], _per_axis(of, "strides"), _per_axis(of, "dilations"),
                   begins, strict=True)  # fmt: skip
     reach = [
         (size - 1) * stride + (taps - 1) * step + 1 - out - begin for size, taps, out, stride, step, begin in spatial
     ]
-    window = _attributes(call, (*begins, *(max(0, each) for each in reach)))
-    return convolution_gradients(of, x, w, dy, window, [call.wants(index) for index in range(3)], transposed=True)
+    window = _attributes(of, (*begins, *(max(0, each) for each in reach)))
+    return convolution_gradients(of, x, w, dy, window, [of.wants(index) for index in range(3)], transposed=True)
 
 
 @gradient("ConvWeightGradient", domain="opbuild")
-def weight_gradient(call: Call) -> Parts:
+def weight_gradient(of: Backward) -> Parts:
     """Differentiate the gradient of a convolution's weights, which is linear in its data and in that of its output."""
-    of, x, dy, dw = call.of, call.input(0), call.input(1), call.gradient()
-    window = _attributes(call, call.ints("pads", (0,) * (2 * len(x.shape) - 4)))
+    x, dy, dw = of.input(0), of.input(1), of.gradient()
+    window = _attributes(of, of.listed("pads", (0,) * (2 * len(x.shape) - 4)))
     return (
-        convolution_data(of, dy, dw, x.shape, window) if call.wants(0) else None,
-        transposed_data(of, x, dw, dy.shape, window) if call.wants(1) else None,
+        convolution_data(of, dy, dw, x.shape, window) if of.wants(0) else None,
+        transposed_data(of, x, dw, dy.shape, window) if of.wants(1) else None,
     )
 
 
 @gradient("MaxPool")
-def greatest(call: Call) -> Parts:
+def greatest(of: Backward) -> Parts:
     """Give each window's part to the first of its greatest elements; where they stand is asked of the pool again."""
-    x = call.input(0)
-    by_columns = int(call.node.attrs.get("storage_order", 0))
-    places = call.outputs[1] if len(call.outputs) > 1 and not by_columns else None
+    x = of.input(0)
+    by_columns = int(of.node.attrs.get("storage_order", 0))
+    places = of.outputs[1] if len(of.outputs) > 1 and not by_columns else None
     if places is None:
-        places = call.of.several("MaxPool", 2, x, **{**call.node.attrs, "storage_order": 0})[1]
-    return (max_pool_data(call.of, call.gradient(), places, x.shape),)
+        places = of.several("MaxPool", 2, x, **{**of.node.attrs, "storage_order": 0})[1]
+    return (max_pool_data(of, of.gradient(), places, x.shape),)
 
 
 @gradient("AveragePool")
-def average(call: Call) -> Parts:
+def average(of: Backward) -> Parts:
     """Divide each window's part among its elements."""
-    x, kernel = call.input(0), call.ints("kernel_shape", ())
-    strides, pads, dilations, _ = _attributes(call, window_pads(call.shapes(), x.shape[2:], kernel))
+    x, kernel = of.input(0), of.listed("kernel_shape", ())
+    strides, pads, dilations, _ = _attributes(of, window_pads(of.shapes(), x.shape[2:], kernel))
     attrs: dict[str, Any] = {"strides": strides, "pads": pads, "dilations": dilations}
-    counted = call.flag("count_include_pad")
-    return (
-        average_pool_data(call.of, call.gradient(), x.shape, kernel_shape=kernel, count_include_pad=counted, **attrs),
-    )
+    counted = of.flag("count_include_pad")
+    return (average_pool_data(of, of.gradient(), x.shape, kernel_shape=kernel, count_include_pad=counted, **attrs),)
 
 
 @gradient("LpPool")
-def norm_of_window(call: Call) -> Parts:
+def norm_of_window(of: Backward) -> Parts:
     """Differentiate the norms of windows of the first or second order; others are made of powers."""
-    of, x, dy, kernel = call.of, call.input(0), call.gradient(), call.ints("kernel_shape", ())
-    order, zero = int(call.node.attrs.get("p", 2)), of.constant(0.0, x.dtype)
-    strides, pads, dilations, _ = _attributes(call, window_pads(call.shapes(), x.shape[2:], kernel))
+    x, dy, kernel = of.input(0), of.gradient(), of.listed("kernel_shape", ())
+    order, zero = int(of.node.attrs.get("p", 2)), of.constant(0.0, x.dtype)
+    strides, pads, dilations, _ = _attributes(of, window_pads(of.shapes(), x.shape[2:], kernel))
     attrs: dict[str, Any] = {"strides": strides, "pads": pads, "dilations": dilations}
     if order == 2:  # a norm of 0 gives nothing
-        none = of("Equal", call.output(), zero)
-        dy = of("Where", none, zero, of("Div", dy, of("Where", none, of.constant(1.0, x.dtype), call.output())))
+        none = of("Equal", of.output(), zero)
+        dy = of("Where", none, zero, of("Div", dy, of("Where", none, of.constant(1.0, x.dtype), of.output())))
     elif order != 1:
-        call.refuse(f"its order is {order}")
+        of.refuse(f"its order is {order}")
     parts = average_pool_data(of, dy, x.shape, kernel_shape=kernel, divisor=1, **attrs)
     return (of("Mul", parts, x if order == 2 else of("Sign", x)),)
 
 
 @gradient("GlobalAveragePool")
-def global_average(call: Call) -> Parts:
+def global_average(of: Backward) -> Parts:
     """Divide each channel's part among its elements."""
-    return (global_average_data(call.of, call.gradient(), call.input(0).shape),)
+    return (global_average_data(of, of.gradient(), of.input(0).shape),)
 
 
 @gradient("GlobalMaxPool")
-def global_greatest(call: Call) -> Parts:
+def global_greatest(of: Backward) -> Parts:
     """Divide each channel's part among its greatest elements."""
-    axes = call.of.ints(*range(2, len(call.input(0).shape)))
-    inputs = (call.input(0), axes)
-    return reduced_extreme(
-        Call(call.of, call.node.with_(op_type="ReduceMax", attrs={"keepdims": 1}), inputs, call.outputs, call.gradients,
-             call.wanted)
-    )  # fmt: skip
+    inputs = (of.node.inputs[0], of.ints(*range(2, len(of.input(0).shape))))
+    node = of.node.with_(op_type="ReduceMax", inputs=inputs, attrs={"keepdims": 1})
+    return reduced_extreme(Backward(of.name, of.scope, node, of.gradients, of.wanted))
 
 
-def _attributes(call: Call, pads: Sequence[int]) -> Window:
-    group = int(call.node.attrs.get("group", 1))
-    return Window(_per_axis(call, "strides"), tuple(pads), _per_axis(call, "dilations"), group)
+def _attributes(of: Backward, pads: Sequence[int]) -> Window:
+    group = int(of.node.attrs.get("group", 1))
+    return Window(_per_axis(of, "strides"), tuple(pads), _per_axis(of, "dilations"), group)
 
 
-def _per_axis(call: Call, name: str) -> tuple[int, ...]:
-    return call.ints(name, (1,) * (len(call.input(0).shape) - 2))
+def _per_axis(of: Backward, name: str) -> tuple[int, ...]:
+    return of.listed(name, (1,) * (len(of.input(0).shape) - 2))
