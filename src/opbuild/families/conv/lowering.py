@@ -16,10 +16,9 @@ from opbuild.lowering import conv_weights as packing
 from opbuild.lowering import run_time_weights
 from opbuild.lowering.context import Lowering
 from opbuild.lowering.gates import PRODUCT
-from opbuild.lowering.implementations import serves
+from opbuild.lowering.implementations import call_of, serves
 from opbuild.lowering.operands import Gate, Plain
 from opbuild.lowering.rules.conv import Convolution, emit_images, packed_weights
-from opbuild.lowering.services import elementwise
 from opbuild.lowering.strided import dense_as, viewed_as
 from opbuild.platform.records import replace
 
@@ -59,7 +58,7 @@ def _multiplied(lowering: Lowering, weights: Plain, gate: Gate) -> Plain:
     """Emit the product of weights of 1 x 1 and the factors of input channels, and return it."""
     target = lowering.temporary(TensorType("float32", weights.shape))
     shape = (*weights.shape[:2], BLOCK, BLOCK)
-    make = partial(elementwise, expression=PRODUCT, dtypes=("float32",) * 3, choose=lowering.choose)
+    make = partial(call_of("Expression"), expression=PRODUCT, dtypes=("float32",) * 3, choose=lowering.choose)
     operands = (dense_as(weights, shape), replace(gate, outputs=shape[0]), dense_as(target, shape))
     lowering.emit(make, operands, (gate.node,))
     return target

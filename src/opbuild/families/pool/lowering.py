@@ -8,8 +8,7 @@ from opbuild.families.pool import family as pool
 from opbuild.graph.extents import same_shape
 from opbuild.graph.types import Node
 from opbuild.lowering.context import Lowering
-from opbuild.lowering.implementations import NotServedError, serves
-from opbuild.lowering.services import pool_planes
+from opbuild.lowering.implementations import ASKED, NotServedError, ask, serves
 from opbuild.lowering.windows import Window, each_image, each_padding, window_of
 
 
@@ -25,7 +24,7 @@ def lower_pool(lowering: Lowering, node: Node) -> None:
     window = window_of(lowering, node, tuple(int(k) for k in node.attrs["kernel_shape"]))
     covers = same_shape(window.kernel, window.size) and same_shape(window.out, (1, 1)) and not window.padded
     if covers and window.dilation == (1, 1) and dtype == "float32":
-        pool_planes(lowering, node, kind)
+        ask(lowering, (ASKED, "PlanePool"), node, kind)
         return
     if window.kernel[0] * window.kernel[1] > pool.MOST_TAPS:
         raise NotServedError(f"{node.op_type} over {window.kernel[1]} by {window.kernel[0]} taps")

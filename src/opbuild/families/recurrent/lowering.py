@@ -13,10 +13,9 @@ from opbuild.graph.recurrent import Activation, cell_of
 from opbuild.graph.types import Array, Node, TensorType
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Lowering
-from opbuild.lowering.implementations import NotServedError, serves
+from opbuild.lowering.implementations import NotServedError, call_of, serves
 from opbuild.lowering.matrix import Product, emit_product
 from opbuild.lowering.operands import Plain
-from opbuild.lowering.services import elementwise
 from opbuild.lowering.strided import broadcast, dense_as, narrowed, transposed, viewed_as, with_inner_stride
 from opbuild.operations.expression import ACC, Expression, arg, const
 from opbuild.operations.table import of_onnx
@@ -243,8 +242,8 @@ class _Layer:
         both = lowering.dense(self.b)
         total = lowering.temporary(TensorType("float32", (self.directions, rows)))
         parts = [narrowed(value, 1, start, rows - last) for value, start in ((both, 0), (both, rows), (total, 0))]
-        make = partial(elementwise, expression=("add", arg(0), arg(1)), dtypes=("float32",) * 3, choose=lowering.choose)
-        lowering.emit(make, parts, self.node)
+        make = partial(call_of("Expression"), dtypes=("float32",) * 3, choose=lowering.choose)
+        lowering.emit(partial(make, expression=("add", arg(0), arg(1))), parts, self.node)
         if last:
             source, target = (narrowed(value, 1, rows - last, last) for value in (both, total))
             lowering.copy(source, target, self.node.name)

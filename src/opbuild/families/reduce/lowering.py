@@ -12,10 +12,9 @@ from opbuild.graph.extents import always_equal, is_one
 from opbuild.graph.types import Node
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Lowering
-from opbuild.lowering.implementations import NotServedError, serves
+from opbuild.lowering.implementations import ASKED, NotServedError, ask, serves
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.rules.movement import integers
-from opbuild.lowering.services import pool_planes
 from opbuild.lowering.strided import dense_as, is_short, viewed_as
 from opbuild.platform.records import dataclass
 
@@ -51,7 +50,7 @@ def reduce(lowering: Lowering, node: Node) -> None:
         raise NotServedError(f"{node.op_type} over no axes computes element by element")
     reduced = set(axes) or set(range(len(type_.shape)))
     if _is_pool(lowering, node, name, reduced):
-        pool_planes(lowering, node, _POOLS[name])
+        ask(lowering, (ASKED, "PlanePool"), node, _POOLS[name])
         return
     plan = _plan(lowering.plain(node.inputs[0]), reduced) or _plan(lowering.dense(node.inputs[0]), reduced)
     if plan is None:

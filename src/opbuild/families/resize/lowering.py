@@ -13,10 +13,9 @@ from opbuild.graph.extents import example_value, is_one, is_open
 from opbuild.graph.resampling import TAPS, Axis, axes_of, coordinates, is_plain, mode_of, way_of
 from opbuild.graph.types import Node, TensorType
 from opbuild.lowering.context import Lowering
-from opbuild.lowering.implementations import NotServedError, serves
+from opbuild.lowering.implementations import ASKED, NotServedError, ask, serves
 from opbuild.lowering.operands import Plain
 from opbuild.lowering.rules.movement import integers, known
-from opbuild.lowering.services import emit_gather
 from opbuild.lowering.strided import dense_as, viewed_as
 from opbuild.lowering.tables import table
 
@@ -55,7 +54,7 @@ def _resample(lowering: Lowering, node: Node, value: Plain, axis: Axis, last: bo
     index = table(lowering, "resize places", arguments, (axis.wanted, taps), "int32")
     if taps == 1:
         rows = viewed_as(index, (axis.wanted,), (1,))
-        emit_gather(lowering, node, (x, rows, out), {"kind": "rows"}, "Resize")
+        ask(lowering, (ASKED, "Gather"), node, (x, rows, out), {"kind": "rows"}, "Resize")
         return target
     factors = table(lowering, "resize weights", arguments, (axis.wanted, taps), "float32")
     if is_one(inner):

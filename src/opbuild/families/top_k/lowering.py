@@ -10,8 +10,7 @@ from opbuild.families.top_k import family as top_ks
 from opbuild.graph.extents import is_one
 from opbuild.graph.types import Node, TensorType
 from opbuild.lowering.context import Lowering
-from opbuild.lowering.implementations import NotServedError, serves
-from opbuild.lowering.services import emit_gather
+from opbuild.lowering.implementations import ASKED, NotServedError, ask, serves
 from opbuild.lowering.strided import broadcast, dense_as, transposed
 
 
@@ -40,6 +39,5 @@ def top_k(lowering: Lowering, node: Node) -> None:
     wanted = broadcast(lowering.packed((), "zero int32", (), "int32", lambda: np.zeros((), np.int32)), (shape[axis],))
     lowering.emit(desc, (turned[0], wanted, turned[1]), node)
     if target is not None:
-        emit_gather(
-            lowering, node, (x, places, target), {"kind": "elements", "axis": len(shape) - 1 - axis}, "GatherElements"
-        )
+        attrs = {"kind": "elements", "axis": len(shape) - 1 - axis}
+        ask(lowering, (ASKED, "Gather"), node, (x, places, target), attrs, "GatherElements")

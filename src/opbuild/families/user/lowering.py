@@ -14,8 +14,7 @@ from opbuild.graph.types import Node
 from opbuild.graph.user_operators import find
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.lowering.context import Lowering
-from opbuild.lowering.implementations import serves
-from opbuild.lowering.services import emit_elementwise
+from opbuild.lowering.implementations import ASKED, ask, serves
 from opbuild.program import View
 
 
@@ -34,7 +33,7 @@ def lower_user(lowering: Lowering, node: Node) -> None:
         )
     chain = elementwise_of(node, lowering.graph.types, lowering.graph.constants)
     if chain is not None:
-        emit_elementwise(lowering, node, chain)
+        ask(lowering, (ASKED, "Elementwise"), node, chain)
         return
     operands = [lowering.dense(name) for name in node.inputs]
     target = lowering.new_plain(node.outputs[0])
