@@ -40,7 +40,7 @@ import opbuild
 from opbuild.bench.runtimes import LIMITED
 from opbuild.config import Config
 from opbuild.dtypes import itemsize
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.pipeline.setup import set_up
 from opbuild.runtime.calls import Call
 from opbuild.tuning.machine import measure_machine

@@ -21,7 +21,7 @@ import field_networks
 
 from opbuild.config import TUNE_BANK, Config
 from opbuild.files.trust import PRIVATE
-from opbuild.kernel.host import host_level
+from opbuild.target.host import host_level
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.tuned import is_current
 from opbuild.store.bank import line_of, parse_bank, read_bank

@@ -28,7 +28,7 @@ from rich.table import Table
 
 from opbuild.backend.fake import fake_object
 from opbuild.kernel.entry import make_entry
-from opbuild.kernel.host import host_level
+from opbuild.target.host import host_level
 from opbuild.kernel.key import CompilerIdentity, make_key
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.store.disk import DiskStore

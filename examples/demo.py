@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from opbuild.frontend.example_models import EXAMPLES, example_model
-from opbuild.kernel.host import host_level
+from opbuild.target.host import host_level
 from opbuild.store.pack import Pack
 
 HERE = Path(__file__).resolve().parent

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from opbuild.families.blocked import BLOCK
 from opbuild.families.catalogue import find
 from opbuild.families.family import for_machine
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Chooser
 from opbuild.lowering.pending import Made

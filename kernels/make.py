@@ -34,7 +34,7 @@ from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import identify
 from opbuild.kernel.interfaces import Compiler
 from opbuild.kernel.key import make_key
-from opbuild.kernel.level import BY_NAME, Level
+from opbuild.target.level import BY_NAME, Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.store.disk import DiskStore
 from opbuild.store.pack import PACKS, Pack

@@ -17,8 +17,8 @@ from opbuild.families.knowledge import Question
 from opbuild.files.trust import PRIVATE
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.types import Graph
-from opbuild.kernel.level import Level
-from opbuild.kernel.machine import Machine
+from opbuild.target.level import Level
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower

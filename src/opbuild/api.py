@@ -14,7 +14,7 @@ from opbuild.errors import BuildError
 from opbuild.events import READING, Observer, working
 from opbuild.graph.types import Graph, TensorType
 from opbuild.kernel.free import FREE
-from opbuild.kernel.level import Level
+from opbuild.target.level import Level
 from opbuild.models.endpoints import inputs_of, outputs_of
 from opbuild.models.source import Model, ModelSource
 from opbuild.pipeline.setup import set_up

@@ -291,7 +291,7 @@ class Programs:
 
     @lazily
     def _kernels(self) -> LoadedKernels:
-        from opbuild.kernel.machine import Machine
+        from opbuild.target.machine import Machine
         from opbuild.pipeline.loaded import LoadedKernels
 
         return LoadedKernels(Machine.of(self._session.setup.level))

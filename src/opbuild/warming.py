@@ -18,10 +18,10 @@ from opbuild.config import Config, options_in
 from opbuild.errors import BuildError, CompileError, OpbuildError, OptionError, ShapeError, TargetError
 from opbuild.events import Observer
 from opbuild.graph.breaks import is_tensor
-from opbuild.kernel.host import runs_here
-from opbuild.kernel.level import Level
+from opbuild.target.host import runs_here
+from opbuild.target.level import Level
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.soc_version import parse_level
+from opbuild.target.soc_version import parse_level
 from opbuild.models.endpoints import inputs_of
 from opbuild.models.source import Model, open_model
 from opbuild.pipeline.segments import FirstSegment

@@ -15,7 +15,7 @@ from opbuild.frontend.onnx_model import OnnxModel, load_model
 from opbuild.graph.extents import at_hand
 from opbuild.graph.repetition import parts
 from opbuild.graph.types import Graph
-from opbuild.kernel.level import LEVELS
+from opbuild.target.level import LEVELS
 from opbuild.kernel.opdesc import FREE
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower

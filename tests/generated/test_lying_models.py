@@ -27,7 +27,7 @@ from opbuild.config import Config
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import OpbuildError, RunError
 from opbuild.graph.types import Array, TensorType
-from opbuild.kernel.host import host_level
+from opbuild.target.host import host_level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.offline.build import build_offline
 from opbuild.offline.file import PackedWeights, read_offline, write_offline

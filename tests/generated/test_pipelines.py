@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from opbuild.backend.halide.driver import HalideCompiler
+from opbuild.backend.halide.target import spelled
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.key import make_key
-from opbuild.kernel.level import BY_NAME
+from opbuild.target.level import BY_NAME
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import sha256
 from opbuild.store.pack import PACKS, Pack
@@ -181,7 +182,7 @@ def test_what_is_beside_the_pipeline_is_in_the_digest(part: str) -> None:
         pipeline = HalideCompiler.define(desc, level)
         definition, made = pipeline._made._definition, pipeline._made
         if part == "dots":
-            made._targets[0] = emission.halide_target(level, (*emission.NO_CHECKS, *level.dots))
+            made._targets[0] = emission.halide_target(spelled(level), (*emission.NO_CHECKS, *spelled(level).dots))
         elif part == "order":
             definition.inputs.reverse()
         elif part == "range":

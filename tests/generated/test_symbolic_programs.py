@@ -17,7 +17,7 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.errors import ModelError
 from opbuild.frontend.onnx_model import OnnxModel, load_model
 from opbuild.graph.types import Array, Graph
-from opbuild.kernel.level import LEVELS
+from opbuild.target.level import LEVELS
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Options
 from opbuild.pipeline.loaded import meaning, with_rank

@@ -15,7 +15,7 @@ from opbuild.errors import OpbuildError
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Array, Graph
-from opbuild.kernel.soc_version import parse_level
+from opbuild.target.soc_version import parse_level
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.mindspore import context, execution, nn, ops

@@ -17,8 +17,8 @@ from opbuild.dtypes import NARROW_FLOATS, numpy_dtype
 from opbuild.families import catalogue
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.host import host_level
-from opbuild.kernel.level import LEVELS, Level
+from opbuild.target.host import host_level
+from opbuild.target.level import LEVELS, Level
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.program import KernelCall, Program

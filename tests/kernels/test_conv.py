@@ -22,8 +22,8 @@ from opbuild.families.conv_first import family as first_layer
 from opbuild.families.epilogue import Epilogue
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.level import LEVELS, Level
-from opbuild.kernel.machine import Machine
+from opbuild.target.level import LEVELS, Level
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering import conv_weights as packing
 from opbuild.lowering.context import Options

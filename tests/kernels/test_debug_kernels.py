@@ -22,7 +22,7 @@ from opbuild.config import Config
 from opbuild.errors import RunError
 from opbuild.graph import user_operators
 from opbuild.kernel.debug import LEVELS
-from opbuild.kernel.host import host_level
+from opbuild.target.host import host_level
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.kernel.runtime_desc import runtime_desc
 from opbuild.report import Report

@@ -13,7 +13,7 @@ from kernels.lowered import program_of, random
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.host import host_level
+from opbuild.target.host import host_level
 from opbuild.kernel.opdesc import FREE
 from opbuild.lowering.lower import lower
 from opbuild.lowering.rules.elementwise import describe

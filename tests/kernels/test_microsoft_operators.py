@@ -18,7 +18,7 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.errors import InvalidModelError, UnsupportedOperatorError
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.types import Graph
-from opbuild.kernel.level import LEVELS
+from opbuild.target.level import LEVELS
 from opbuild.lowering.context import Options
 from opbuild.pipeline.segmented import Segments
 from opbuild.pipeline.steps import optimize_graph

@@ -16,8 +16,8 @@ from kernels.one_operator import Array, assert_same, on_kernels, program_of
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
-from opbuild.kernel.host import host_level
-from opbuild.kernel.level import LEVELS
+from opbuild.target.host import host_level
+from opbuild.target.level import LEVELS
 from opbuild.lowering.lower import lower
 from opbuild.program import KernelCall, Program
 from support.tiers import halved

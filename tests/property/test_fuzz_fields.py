@@ -35,7 +35,7 @@ from opbuild.files.mapping import digest_of, map_file
 from opbuild.files.sealed import seal, seal_text, unseal
 from opbuild.files.trust import PRIVATE
 from opbuild.frontend.wire import delimited, varint
-from opbuild.kernel.host import host_level
+from opbuild.target.host import host_level
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.key import key_digest

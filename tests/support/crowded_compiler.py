@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from opbuild.backend.fake import FakeCompiler
-from opbuild.kernel.level import Level
+from opbuild.target.level import Level
 from opbuild.kernel.opdesc import OpDesc
 
 

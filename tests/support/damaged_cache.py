@@ -29,7 +29,7 @@ from opbuild.cache import bundling
 from opbuild.cache.folder import Cache
 from opbuild.config import Config
 from opbuild.errors import OpbuildError
-from opbuild.kernel.host import host_level
+from opbuild.target.host import host_level
 from opbuild.offline.build import build_offline
 from opbuild.offline.load import load
 from support.forked import forked

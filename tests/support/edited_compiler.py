@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from opbuild.backend.fake import FakeCompiler, FakePipeline
-from opbuild.kernel.level import Level
+from opbuild.target.level import Level
 from opbuild.kernel.opdesc import OpDesc
 
 SOURCES = "edited_sources.txt"

@@ -24,7 +24,7 @@ from typing import Any
 
 import opbuild
 from opbuild.backend.halide.driver import HalideCompiler
-from opbuild.kernel.level import BY_NAME
+from opbuild.target.level import BY_NAME
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import sha256
 

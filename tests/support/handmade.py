@@ -13,9 +13,9 @@ import numpy as np
 
 from opbuild.files.trust import PRIVATE, Trust
 from opbuild.graph.types import Array, TensorType
-from opbuild.kernel.host import host_level
-from opbuild.kernel.level import Level
-from opbuild.kernel.machine import WAKING
+from opbuild.target.host import host_level
+from opbuild.target.level import Level
+from opbuild.target.machine import WAKING
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.offline.file import PackedWeights, write_offline
 from opbuild.program import Buffer, KernelCall, Port, Program, View

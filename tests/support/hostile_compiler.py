@@ -10,7 +10,7 @@ from pathlib import Path
 
 from opbuild.backend.fake import FakeCompiler
 from opbuild.builder.wire import pack
-from opbuild.kernel.level import Level
+from opbuild.target.level import Level
 from opbuild.kernel.opdesc import OpDesc
 from support.fuzzing import HOSTILE, changed, changed_json
 

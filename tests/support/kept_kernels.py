@@ -23,7 +23,7 @@ from opbuild.families import catalogue
 from opbuild.files.private import publish
 from opbuild.kernel.identity import identify
 from opbuild.kernel.key import CompilerIdentity, key_digest, make_key
-from opbuild.kernel.level import Level
+from opbuild.target.level import Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.imports import Modules

@@ -12,9 +12,9 @@ from opbuild.config import Config
 from opbuild.events import Event
 from opbuild.kernel.entry import Entry, make_entry
 from opbuild.kernel.key import CompilerIdentity, Key, make_key
-from opbuild.kernel.level import Level
+from opbuild.target.level import Level
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
-from opbuild.kernel.soc_version import parse_level
+from opbuild.target.soc_version import parse_level
 from opbuild.store.disk import DiskStore
 
 LEVEL = parse_level("x86-64-v3")

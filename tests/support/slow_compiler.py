@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from opbuild.kernel.level import Level
+from opbuild.target.level import Level
 from opbuild.kernel.opdesc import OpDesc
 from support.kept_kernels import KeptCompiler
 

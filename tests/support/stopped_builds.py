@@ -36,7 +36,7 @@ import opbuild
 from opbuild.cache import bundling
 from opbuild.cache.folder import Cache
 from opbuild.config import Config
-from opbuild.kernel.host import host_level
+from opbuild.target.host import host_level
 from opbuild.offline.build import build_offline
 from opbuild.offline.load import load
 from opbuild.platform.digest import blake3_of

@@ -8,7 +8,7 @@ from typing import Any
 from opbuild.config import Config
 from opbuild.families.knowledge import Question
 from opbuild.files.trust import PRIVATE
-from opbuild.kernel.host import host_level
+from opbuild.target.host import host_level
 from opbuild.pipeline.tuned import family_sources
 from opbuild.store.bank import Record, append_records
 from opbuild.store.machine_class import system_class

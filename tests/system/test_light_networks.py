@@ -11,7 +11,7 @@ import opbuild
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
-from opbuild.kernel.host import host_level
+from opbuild.target.host import host_level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower

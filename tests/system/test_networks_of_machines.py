@@ -16,8 +16,8 @@ from opbuild.cli.main import main
 from opbuild.config import Config
 from opbuild.families.matmul import family as matmul
 from opbuild.files.trust import PRIVATE
-from opbuild.kernel.host import host_level
-from opbuild.kernel.machine import Machine
+from opbuild.target.host import host_level
+from opbuild.target.machine import Machine
 from opbuild.pipeline.remote import _uploads, service_at
 from opbuild.report import Report
 from opbuild.store.bank import Record

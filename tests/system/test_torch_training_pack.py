@@ -18,8 +18,8 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from opbuild.graph.types import Graph  # noqa: E402
-from opbuild.kernel.host import host_level  # noqa: E402
-from opbuild.kernel.level import BY_NAME  # noqa: E402
+from opbuild.target.host import host_level  # noqa: E402
+from opbuild.target.level import BY_NAME  # noqa: E402
 from opbuild.kernel.opdesc import OpDesc  # noqa: E402
 from opbuild.lowering.lower import lower  # noqa: E402
 from opbuild.pipeline import steps  # noqa: E402

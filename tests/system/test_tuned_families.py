@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import opbuild
 from opbuild.config import Config
-from opbuild.kernel.host import host_level
+from opbuild.target.host import host_level
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.lowering.tuned import Tuned

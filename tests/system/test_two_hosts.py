@@ -33,7 +33,7 @@ from opbuild.builder.build import Builder
 from opbuild.config import Config
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
-from opbuild.kernel import host
+from opbuild.target import host
 from opbuild.lowering.lower import lower
 from opbuild.pipeline.images import Images
 from opbuild.pipeline.setup import set_up

@@ -13,7 +13,7 @@ import struct
 import time
 from collections.abc import Collection, Mapping
 
-from opbuild.kernel.level import Level
+from opbuild.target.level import Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import sha256
 from opbuild.platform.paths import Path

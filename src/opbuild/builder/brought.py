@@ -9,7 +9,7 @@ from opbuild.builder.job import Job
 from opbuild.config import Config
 from opbuild.kernel.interfaces import Compiler, Missing, Release, Store
 from opbuild.kernel.key import make_key
-from opbuild.kernel.level import Level
+from opbuild.target.level import Level
 from opbuild.kernel.opdesc import OpDesc
 
 _LOOKED_AT = 2000

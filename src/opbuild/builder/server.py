@@ -42,7 +42,7 @@ from opbuild.builder.wire import Unpacker, check_answer, pack, write_all
 from opbuild.errors import OpbuildError
 from opbuild.kernel.identity import FilesState, files_state
 from opbuild.kernel.interfaces import Compiler
-from opbuild.kernel.level import BY_NAME
+from opbuild.target.level import BY_NAME
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.libc import libc
 from opbuild.platform.limits import hint_for, hint_for_signal, suspected

@@ -21,12 +21,12 @@ from opbuild.kernel.entry import SUFFIXES, Entry
 from opbuild.kernel.identity import identify, remember, remembered
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.key import CompilerIdentity, file_op_type
-from opbuild.kernel.level import Level
+from opbuild.target.level import Level
 from opbuild.kernel.networks import ImageKey, StoredNetwork
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
 from opbuild.kernel.runtime_desc import runtime_desc
-from opbuild.kernel.soc_version import parse_level
+from opbuild.target.soc_version import parse_level
 from opbuild.models.endpoints import signature_of
 from opbuild.models.source import ModelSource, open_model
 from opbuild.pipeline.setup import set_up

@@ -12,7 +12,7 @@ from opbuild.cli.tables import output_console, plain_table
 from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.files.trust import make_trust
-from opbuild.kernel.host import compared
+from opbuild.target.host import compared
 from opbuild.offline.file import OfflineModel, read_offline
 from opbuild.offline.format import GRAPH, LIBRARY, PLAN, PROGRAM, WEIGHTS
 from opbuild.platform.paths import Path

@@ -11,7 +11,7 @@ from math import log2, prod
 from typing import Any
 
 from opbuild.dtypes import itemsize
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, Dim, OpDesc, Operand
 from opbuild.platform.records import dataclass, field, replace
 

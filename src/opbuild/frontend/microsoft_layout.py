@@ -16,7 +16,7 @@ from opbuild.frontend.microsoft import CONV, activated
 from opbuild.frontend.rewriting import Rewriting, writes
 from opbuild.frontend.rewritten import NCHWC
 from opbuild.graph.types import Node
-from opbuild.kernel.host import host_flags
+from opbuild.target.host import host_flags
 from opbuild.text.plural import counted
 
 POOL = ("auto_pad", "ceil_mode", "count_include_pad", "dilations", "kernel_shape", "pads", "strides")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.key import CompilerIdentity, Key
-from opbuild.kernel.level import Level
+from opbuild.target.level import Level
 from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork, Weight
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason

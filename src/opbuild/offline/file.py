@@ -14,9 +14,9 @@ from opbuild.events import Watch, unwatched
 from opbuild.files.trust import PRIVATE, Trust, parse_json
 from opbuild.frontend.input_shape import format_input_shape
 from opbuild.graph.types import DTYPES, Array, TensorType
-from opbuild.kernel.host import needed_of_machine
-from opbuild.kernel.level import Level
-from opbuild.kernel.soc_version import parse_level
+from opbuild.target.host import needed_of_machine
+from opbuild.target.level import Level
+from opbuild.target.soc_version import parse_level
 from opbuild.offline.format import (
     ABOUT,
     GRAPH,

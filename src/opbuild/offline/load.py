@@ -9,7 +9,7 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.config import Config
 from opbuild.errors import BuildError, InvalidModelError, ShapeError, TargetError
 from opbuild.files.trust import make_trust
-from opbuild.kernel.host import compared, runs_here
+from opbuild.target.host import compared, runs_here
 from opbuild.offline.file import UNSOUND, OfflineModel, read_offline
 from opbuild.offline.format import GRAPH
 from opbuild.offline.range_binder import RangeBinder

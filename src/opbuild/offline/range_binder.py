@@ -10,8 +10,8 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.errors import BuildError, InvalidModelError, ModelError, ShapeError
 from opbuild.files.trust import parse_json
 from opbuild.graph.types import TensorType
-from opbuild.kernel.host import compared
-from opbuild.kernel.machine import Machine
+from opbuild.target.host import compared
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import FREE
 from opbuild.kernel.stored_desc import desc_from_json
 from opbuild.models.declaration import Declaration, Declared

@@ -8,7 +8,7 @@ from typing import Any
 
 from opbuild.families.catalogue import find
 from opbuild.graph.types import Array
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.records import replace
 from opbuild.runtime.dynamic import Chosen, Decision, Kernel

@@ -12,8 +12,8 @@ from opbuild.errors import OptionError, TargetError
 from opbuild.events import Observer, Warned, log_warnings
 from opbuild.files.trust import PRIVATE, Trust, trusted
 from opbuild.kernel.debug import NO_DEBUG, Debug, make_debug
-from opbuild.kernel.host import compared, host_level, runs_here
-from opbuild.kernel.level import Level
+from opbuild.target.host import compared, host_level, runs_here
+from opbuild.target.level import Level
 from opbuild.platform.lazily import lazily
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, replace
@@ -182,7 +182,7 @@ def _level(target: str | Level | None, *, runs_elsewhere: bool) -> Level:
 
 
 def _named(target: str) -> Level:
-    from opbuild.kernel.soc_version import parse_level  # most builds are for this machine
+    from opbuild.target.soc_version import parse_level  # most builds are for this machine
 
     return parse_level(target)
 

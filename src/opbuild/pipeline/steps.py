@@ -11,7 +11,7 @@ from opbuild.events import Watch, unwatched
 from opbuild.graph.passes.float32 import force_float32
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph
-from opbuild.kernel.level import Level
+from opbuild.target.level import Level
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.lowering.tuned import Nothing, Tuned

@@ -10,7 +10,7 @@ from typing import Any
 from opbuild.families.catalogue import find
 from opbuild.graph.extents import Extents, at_hand
 from opbuild.graph.types import Graph
-from opbuild.kernel.level import Level
+from opbuild.target.level import Level
 from opbuild.kernel.opdesc import FREE, OpDesc
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower

@@ -23,7 +23,7 @@ from opbuild.store.pack import Pack
 
 if TYPE_CHECKING:
     from opbuild.graph.types import Graph
-    from opbuild.kernel.level import Level
+    from opbuild.target.level import Level
     from opbuild.lowering.context import Options
     from opbuild.lowering.tuned import Asked
     from opbuild.pipeline.symbolic_lowering import SymbolicShapes

@@ -19,7 +19,7 @@ from opbuild.families.family import ANY_RANK
 from opbuild.graph.tables import TABLES, Table
 from opbuild.graph.types import Array
 from opbuild.kernel.free import FREE
-from opbuild.kernel.host import here
+from opbuild.target.host import here
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.lazily import lazily
 from opbuild.platform.records import NamedTuple, replace

@@ -15,7 +15,7 @@ import numpy as np
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import LinkError, RunError
 from opbuild.graph.types import Array
-from opbuild.kernel.host import here
+from opbuild.target.host import here
 from opbuild.platform.lazily import lazily
 from opbuild.runtime.arena import Arena, Calls, Evaluate
 from opbuild.runtime.blocks import Block, Blocks

@@ -17,7 +17,7 @@ from opbuild.kernel.elf import NotAnObjectError
 from opbuild.kernel.entry import make_entry
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import CompilerIdentity, Key, make_key
-from opbuild.kernel.level import BY_NAME
+from opbuild.target.level import BY_NAME
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
 from opbuild.platform.paths import Path

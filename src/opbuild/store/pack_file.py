@@ -20,7 +20,7 @@ from typing import Any
 
 from opbuild.files.trust import OBJECT, Trust, parse_json
 from opbuild.kernel.key import CompilerIdentity, Key, key_digest
-from opbuild.kernel.level import BY_NAME
+from opbuild.target.level import BY_NAME
 from opbuild.platform.digest import sha256
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple

@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from opbuild.config import Config
 from opbuild.files.trust import Trust
-from opbuild.kernel.host import here
-from opbuild.kernel.machine import KIB
+from opbuild.target.host import here
+from opbuild.target.machine import KIB
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.paths import Path
 

@@ -9,8 +9,8 @@ from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.files.private import publish
 from opbuild.files.trust import make_trust
-from opbuild.kernel.host import host_level, runs_here
-from opbuild.kernel.level import BY_NAME
+from opbuild.target.host import host_level, runs_here
+from opbuild.target.level import BY_NAME
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.tuned import applying, is_current
 from opbuild.platform.paths import Path

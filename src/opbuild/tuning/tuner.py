@@ -12,7 +12,7 @@ from opbuild.errors import OptionError, ShapeError
 from opbuild.families.knowledge import Question, Variant
 from opbuild.files.writing import unwritable_folder
 from opbuild.graph.types import Graph
-from opbuild.kernel.level import Level
+from opbuild.target.level import Level
 from opbuild.lowering.tuned import Asked
 from opbuild.models.endpoints import inputs_of
 from opbuild.models.source import Model, open_model

@@ -20,7 +20,7 @@ from opbuild.builder.tasks import compile_batch
 from opbuild.config import Config
 from opbuild.errors import CompileError
 from opbuild.events import Warned
-from opbuild.kernel.level import BY_NAME
+from opbuild.target.level import BY_NAME
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import sha256
 from opbuild.store.memory import MemoryStore

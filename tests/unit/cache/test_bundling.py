@@ -17,7 +17,7 @@ from opbuild.files.sealed import seal, unseal
 from opbuild.kernel.entry import make_entry
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.networks import StoredNetwork
-from opbuild.kernel.soc_version import parse_level
+from opbuild.target.soc_version import parse_level
 from opbuild.platform.digest import blake3_of
 from opbuild.store.bundle import read_bundle, write_bundle
 from opbuild.store.disk import DiskStore

@@ -17,9 +17,9 @@ from opbuild.cli.main import main
 from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.kernel.entry import make_entry
-from opbuild.kernel.host import host_level
+from opbuild.target.host import host_level
 from opbuild.kernel.key import KEY_FORMAT, Key, key_digest
-from opbuild.kernel.soc_version import parse_level
+from opbuild.target.soc_version import parse_level
 from opbuild.pipeline.setup import set_up
 from opbuild.store.disk import DiskStore
 from opbuild.text.plural import size

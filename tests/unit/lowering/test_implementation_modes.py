@@ -17,7 +17,7 @@ from opbuild.graph.operator_types import check_types, known_types
 from opbuild.graph.passes.infer import infer_node
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Array, Graph, Node, TensorType
-from opbuild.kernel.host import host_level
+from opbuild.target.host import host_level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower

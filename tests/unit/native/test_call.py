@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from opbuild.kernel.host import host_level
+from opbuild.target.host import host_level
 from opbuild.runtime.library import MOST_OPERANDS, Library
 from opbuild.runtime.link import find_linker, link, support_parts
 

@@ -72,6 +72,7 @@ REACHES_CODE = (
     "lowering",
     "operations",
     "program.py",
+    "target",
     "user_operators",
 )
 """What stands between a model and an object's bytes."""
@@ -114,9 +115,9 @@ REVIEWED = {
     ("files/private.py", "time.time"): "whether a temporary file is old",
     ("frontend/microsoft_layout.py", "platform"): "the blocks in which ONNX Runtime writes weights on such a machine",
     ("frontend/microsoft_layout.py", "platform.machine"): "the same; kernels are the same ones",
-    ("kernel/host.py", "platform"): "the level, which is in the key",
-    ("kernel/host.py", "platform.machine"): "the level, which is in the key",
-    ("kernel/host.py", "platform.system"): "the level, which is in the key",
+    ("target/host.py", "platform"): "the level, which is in the key",
+    ("target/host.py", "platform.machine"): "the level, which is in the key",
+    ("target/host.py", "platform.system"): "the level, which is in the key",
 }
 """What the code between model and object asks of its surroundings, each with why no object's bytes depend on it, or
 where the key has it. Whoever adds a line here has asked which of the two it is.

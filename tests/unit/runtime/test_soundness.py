@@ -20,7 +20,7 @@ import pytest
 
 from opbuild.errors import OpbuildError
 from opbuild.files.sealed import seal_text, unseal
-from opbuild.kernel.host import host_level
+from opbuild.target.host import host_level
 from opbuild.kernel.networks import ImageKey
 from opbuild.offline.file import PackedWeights, write_offline
 from opbuild.offline.format import PLAN, Section, open_container, write_container

@@ -24,10 +24,10 @@ from opbuild.families.catalogue import find, names
 from opbuild.families.knowledge import Question
 from opbuild.files.trust import PRIVATE, Trust
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.host import host_level
+from opbuild.target.host import host_level
 from opbuild.kernel.key import make_key
-from opbuild.kernel.level import LEVELS
-from opbuild.kernel.machine import Machine
+from opbuild.target.level import LEVELS
+from opbuild.target.machine import Machine
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.lowering.tuned import Chosen, Tuned

@@ -13,7 +13,7 @@ from opbuild.cache.folder import Cache
 from opbuild.config import Config
 from opbuild.errors import InvalidModelError, OpbuildError
 from opbuild.files import trust as limits
-from opbuild.kernel.host import host_level
+from opbuild.target.host import host_level
 from opbuild.offline.build import build_offline
 from opbuild.offline.load import load
 from opbuild.store.disk import DiskStore

@@ -12,7 +12,7 @@ from opbuild.config import Config
 from opbuild.families.knowledge import Question
 from opbuild.files.private import publish
 from opbuild.files.trust import PRIVATE
-from opbuild.kernel.host import host_level
+from opbuild.target.host import host_level
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.tuned import applying
 from opbuild.store.bank import Bank, line_of, parse_bank

@@ -18,7 +18,7 @@ from opbuild.kernel.entry import make_entry
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import CompilerIdentity, Key
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.soc_version import parse_level
+from opbuild.target.soc_version import parse_level
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import Stores
 from opbuild.store.disk import DiskStore

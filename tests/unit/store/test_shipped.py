@@ -14,7 +14,7 @@ from opbuild.config import Config
 from opbuild.families.knowledge import Question, Variant
 from opbuild.files.trust import PRIVATE
 from opbuild.graph.types import Graph
-from opbuild.kernel.level import BY_NAME, Level
+from opbuild.target.level import BY_NAME, Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower

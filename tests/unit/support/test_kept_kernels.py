@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from opbuild.backend.halide.driver import HalideCompiler
-from opbuild.kernel.level import LEVELS, Level
+from opbuild.target.level import LEVELS, Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.sources import Sources
 from support import kept_kernels

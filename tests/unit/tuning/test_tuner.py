@@ -14,7 +14,7 @@ from opbuild.config import Config
 from opbuild.errors import CompileError, OptionError, ShapeError, TargetError
 from opbuild.families.knowledge import Question, Variant
 from opbuild.graph.types import Array, Graph
-from opbuild.kernel.host import host_level
+from opbuild.target.host import host_level
 from opbuild.lowering.lower import lower
 from opbuild.lowering.tuned import Asked, Chosen, Tuned
 from opbuild.pipeline.setup import Setup, set_up

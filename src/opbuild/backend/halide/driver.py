@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from opbuild.errors import CompileError, OpbuildError
-from opbuild.kernel.level import Level
+from opbuild.target.level import Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.paths import Path
 
@@ -124,9 +124,11 @@ class HalideCompiler:
         import tempfile
 
         from opbuild.backend.halide.debug import compile_debug
+        from opbuild.backend.halide.target import spelled
 
         with _compiling(desc), tempfile.TemporaryDirectory(prefix="opbuild-") as folder:
-            return compile_debug(desc, symbol, level, options, modules=_modules(desc), folder=Path(folder))
+            modules, own = _modules(desc), spelled(level)
+            return compile_debug(desc, symbol, own, options, modules=modules, folder=Path(folder))
 
 
 class HalidePipeline:
@@ -146,11 +148,12 @@ class HalidePipeline:
 
     def __init__(self, desc: OpDesc, level: Level) -> None:
         from opbuild.backend.halide.emission import OperatorPipeline, RuntimePipeline
+        from opbuild.backend.halide.target import spelled
 
-        self._desc = desc
+        self._desc, own = desc, spelled(level)
         with _compiling(desc):
             is_runtime = desc.family == "runtime"
-            self._made = RuntimePipeline(level) if is_runtime else OperatorPipeline(desc, level, _modules(desc))
+            self._made = RuntimePipeline(own) if is_runtime else OperatorPipeline(desc, own, _modules(desc))
             self.digest = self._made.digest()
         self.symbol = ""
 

@@ -114,12 +114,12 @@ class RuntimePipeline:
 
 def dot_features(definition: Definition, level: Level) -> tuple[str, ...]:
     """Return the features beyond the level's own with which a kernel is compiled."""
-    return level.dots if definition.dots else ()
+    return level.dots if definition.dots else ()  # type: ignore[attr-defined]  # it is ``target.HalideLevel``
 
 
 def halide_target(level: Level, features: Iterable[str] = ()) -> hl.Target:
     """Return a level as Halide knows it, and more of Halide's features."""
-    return hl.Target("-".join((level.triple, *level.features, *features)))
+    return hl.Target("-".join((level.triple, *level.features, *features)))  # type: ignore[attr-defined]  # as above
 
 
 def _described(parameter: Any) -> list[str]:

@@ -9,7 +9,7 @@ import halide as hl
 
 from opbuild.families.blocked import BLOCK
 from opbuild.families.matmul.layouts import registers
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 

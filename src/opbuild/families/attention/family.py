@@ -11,7 +11,7 @@ from opbuild.families.matmul.family import RATE
 from opbuild.families.softmax.family import VECTOR_TIME
 from opbuild.families.tiles import round_up
 from opbuild.graph.extents import is_at_least
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.operations.expression import Expression, arg, operations, substitute
 from opbuild.platform.records import replace

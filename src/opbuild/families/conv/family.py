@@ -21,7 +21,7 @@ from opbuild.families.tiles import (
     op_type,
     ranked,
 )
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 from opbuild.platform.records import replace
 

@@ -25,7 +25,7 @@ from opbuild.backend.halide.division import divide_two
 from opbuild.backend.halide.tiles import accumulate
 from opbuild.families.blocked import BLOCK
 from opbuild.families.conv.definition import task_lengths
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 ROWS = 8

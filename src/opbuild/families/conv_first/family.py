@@ -9,7 +9,7 @@ from opbuild.families.blocked import BIAS, BLOCK, LANE, blocks, result
 from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import Dims, Family, Part, Variant
 from opbuild.families.tiles import SPLIT_TILES, Pair, Tiles, accumulating, cheapest, fitting, ranked
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
 MOST_CHANNELS = 8

@@ -12,7 +12,7 @@ import halide as hl
 
 from opbuild.backend.halide.definition import Definition
 from opbuild.backend.halide.division import divide
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 UNROLLED_TAPS = 3

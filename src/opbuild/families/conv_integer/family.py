@@ -10,7 +10,7 @@ from opbuild.families.conv_integer.layouts import PAIR, is_flat
 from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import Dims, Family, Part, Variant
 from opbuild.families.tiles import Pair, Tiles, accumulating, fitting, ranked
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 from opbuild.platform.records import replace
 

@@ -21,7 +21,7 @@ from opbuild.backend.halide.definition import Definition
 from opbuild.families.blocked import BLOCK
 from opbuild.families.conv.schedule import divide_outer
 from opbuild.families.conv_integer.layouts import PAIR
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 POSITIONS, COPIED = 448, 512 * 1024

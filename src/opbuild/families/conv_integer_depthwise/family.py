@@ -10,7 +10,7 @@ from opbuild.families.conv_depthwise import family as depthwise
 from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import Dims, Family, Part, Variant
 from opbuild.families.tiles import Pair, accumulating, cheapest
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
 MOST_TAPS = 2**24 // (255 * 255) - 1

@@ -10,7 +10,7 @@ from opbuild.families.blocked import BLOCK, LANE, blocks
 from opbuild.families.conv_weight_gradient.few import FEW, channels
 from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes
 from opbuild.families.tiles import RATE, Pair
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.platform.records import replace
 

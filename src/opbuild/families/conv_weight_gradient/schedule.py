@@ -18,7 +18,7 @@ from opbuild.backend.halide.definition import Definition, variables
 from opbuild.backend.halide.division import divide
 from opbuild.families.blocked import BLOCK
 from opbuild.families.conv_weight_gradient.few import FEW, channels
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 EDGE = 8

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from opbuild.families.dims import inner_dim, storage_type, vector_width
 from opbuild.families.family import Dims, Family, Part, Variant, elements, moved_bytes
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
 BLOCKS = 2.0

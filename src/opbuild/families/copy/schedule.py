@@ -6,7 +6,7 @@ import halide as hl
 
 from opbuild.backend.halide import rows
 from opbuild.backend.halide.definition import Definition
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 

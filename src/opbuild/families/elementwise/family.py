@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from opbuild.dtypes import itemsize
 from opbuild.families.dims import vector_width
 from opbuild.families.family import Dims, Family, Part, Variant, elements, moved_bytes
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.operations.expression import cost, from_json, walk
 from opbuild.operations.record import Cost

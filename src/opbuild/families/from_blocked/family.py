@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opbuild.families.blocked import BLOCKED_DIMS
 from opbuild.families.family import Family, Part, Variant
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
 WIDTHS = (16, 8, 4, 1)

@@ -7,7 +7,7 @@ from math import prod
 
 from opbuild.families.family import FLOATS, Dims, Family, Variant, moved_bytes
 from opbuild.families.matmul.family import epilogue_work
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
 ROW = 3

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from opbuild.families.blocked import CHANNEL_DIMS, IMAGE
 from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc, Operand
 
 PARTIALS = (4, 2, 8)

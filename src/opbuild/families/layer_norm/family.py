@@ -7,7 +7,7 @@ from math import prod
 
 from opbuild.families.dims import free_dims
 from opbuild.families.family import Dims, Family, Variant, rounded
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
 ROW, VECTOR_TIME = 10, 2

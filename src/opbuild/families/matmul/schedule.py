@@ -23,7 +23,7 @@ import halide as hl
 from opbuild.backend.halide.definition import Definition, variables
 from opbuild.backend.halide.division import share
 from opbuild.families.matmul.layouts import LEAST_FETCHED, PACKED, registers, words
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 UNITS = 16

@@ -17,7 +17,7 @@ import halide as hl
 from opbuild.backend.halide.definition import Definition, variables
 from opbuild.backend.halide.division import share
 from opbuild.families.matmul.schedule import divide_tiles
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 LEAST_WIDENED = 32

@@ -7,7 +7,7 @@ from typing import Any
 
 from opbuild.families.blocked import IMAGE
 from opbuild.families.family import Dims, Family, elements
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc
 from opbuild.platform.records import replace
 

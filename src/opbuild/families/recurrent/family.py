@@ -7,7 +7,7 @@ from typing import Any
 
 from opbuild.families.dims import free_dims
 from opbuild.families.family import Dims, Family, Part, Variant
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.operations.expression import Expression
 from opbuild.platform.records import dataclass

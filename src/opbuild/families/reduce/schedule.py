@@ -11,7 +11,7 @@ import halide as hl
 from opbuild.backend.halide.definition import Definition, variables
 from opbuild.backend.halide.lanes import parallel_rows, schedule_lanes
 from opbuild.backend.halide.rows import alone
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 TREES = ("sum", "mean", "prod", "l1", "l2", "sum_square")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from opbuild.families.blocked import BLOCKED_DIMS
 from opbuild.families.family import Dims, Family, moved_bytes
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from opbuild.families.dims import VECTOR, free_dims
 from opbuild.families.family import Dims, Family, Part, Variant, rounded, zeroed
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 
 STACK_ROW = 4096

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opbuild.backend.halide.definition import Definition
 from opbuild.backend.halide.division import divide_plane
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from opbuild.families.family import FLOATS, Dims, Family, Part, Variant
 from opbuild.families.tree_ensemble.layout import BITS
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
 FEW = {"paths": 16, "bits": 3}

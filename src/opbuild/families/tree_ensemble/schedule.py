@@ -15,7 +15,7 @@ from opbuild.backend.halide.definition import Definition, variables
 from opbuild.backend.halide.division import share
 from opbuild.backend.halide.rows import RANGES
 from opbuild.families.tree_ensemble.layout import GROUP
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 MOST_ROWS = 512

@@ -7,7 +7,7 @@ import halide as hl
 from opbuild.backend.halide.definition import Definition
 from opbuild.backend.halide.rows import divide_loops
 from opbuild.errors import CompileError
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 VECTOR = 8

@@ -14,7 +14,7 @@ import halide as hl
 from opbuild.backend.halide.definition import Definition, variables
 from opbuild.backend.halide.division import divide
 from opbuild.families.blocked import BLOCK
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 EDGE = 8

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Part, Variant, elements
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 from opbuild.platform.records import replace
 

@@ -10,7 +10,7 @@ import halide as hl
 from opbuild.backend.halide.definition import Definition
 from opbuild.backend.halide.lanes import parallel_rows
 from opbuild.backend.halide.rows import alone
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 

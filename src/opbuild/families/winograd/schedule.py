@@ -23,7 +23,7 @@ import halide as hl
 from opbuild.backend.halide.definition import Definition
 from opbuild.backend.halide.division import balance, share
 from opbuild.backend.halide.tiles import accumulate
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 
 CACHED = 512 * 1024

@@ -15,7 +15,7 @@ from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import BYTES, Dims, Family, Variant
 from opbuild.families.tiles import Pair, ranked, round_up
 from opbuild.families.winograd import family as winograd
-from opbuild.kernel.machine import Machine
+from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
 M = 2

@@ -14,7 +14,7 @@ from opbuild.graph.indices import outside
 from opbuild.graph.passes.indices import check_indices
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Array, Graph, Node, TensorType
-from opbuild.kernel.host import host_level
+from opbuild.target.host import host_level
 from opbuild.lowering.lower import lower
 from opbuild.program import HostCall
 from opbuild.runtime.buffers import DIMENSION, HEADER, make_headers
