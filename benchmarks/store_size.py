@@ -27,11 +27,12 @@ from rich.console import Console
 from rich.table import Table
 
 from opbuild.backend.fake import fake_object
+from opbuild.kernel.artifact import Artifact
 from opbuild.kernel.entry import make_entry
-from opbuild.target.host import host_level
 from opbuild.kernel.key import CompilerIdentity, make_key
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.store.disk import DiskStore
+from opbuild.target.host import host_level
 
 SIZES = (100, 10_000, 50_000)
 TYPES = ("Conv", "Add", "MatMul", "Gemm", "Relu", "Softmax", "MaxPool", "Mul", "Concat", "Resize")
@@ -155,7 +156,9 @@ def fill(cache: Path, count: int) -> float:
         desc = OpDesc(op_types=(TYPES[number % len(TYPES)],), family="conv", inputs=tuple(operands[:2]),
                       outputs=tuple(operands[2:]), attrs={"kernel": [3, 3]}, variant={"tile": number})  # fmt: skip
         key = make_key(desc, host_level(), CompilerIdentity("fake", "1.0", "0" * 64), "sources")
-        entry = make_entry(desc, key, 0, fake_object(numbers.randbytes(9000), (key.symbol,)), 50.0, nodes=("node",))
+        entry = make_entry(
+            desc, key, 0, Artifact(fake_object(numbers.randbytes(9000), (key.symbol,))), 50.0, nodes=("node",)
+        )
         started = time.perf_counter()
         store.publish(entry)
         seconds.append(time.perf_counter() - started)

@@ -17,8 +17,6 @@ from opbuild.families.knowledge import Question
 from opbuild.files.trust import PRIVATE
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.types import Graph
-from opbuild.target.level import Level
-from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
@@ -28,6 +26,8 @@ from opbuild.pipeline.tuned import BankKnowledge, family_sources, was_measured
 from opbuild.store.bank import Record, parse_bank
 from opbuild.store.pack import Pack
 from opbuild.store.shipped import shipped_banks
+from opbuild.target.level import Level
+from opbuild.target.machine import Machine
 
 V = TypeVar("V")
 

@@ -291,8 +291,8 @@ class Programs:
 
     @lazily
     def _kernels(self) -> LoadedKernels:
-        from opbuild.target.machine import Machine
         from opbuild.pipeline.loaded import LoadedKernels
+        from opbuild.target.machine import Machine
 
         return LoadedKernels(Machine.of(self._session.setup.level))
 

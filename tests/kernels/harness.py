@@ -27,12 +27,12 @@ import numpy.typing as npt
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.backend.halide.emission import halide_target
 from opbuild.backend.halide.target import spelled
-from opbuild.target.host import host_level
-from opbuild.target.level import Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.program import HostCall, KernelCall, Program, View
 from opbuild.runtime.link import support_parts
 from opbuild.runtime.pool import load_pool
+from opbuild.target.host import host_level
+from opbuild.target.level import Level
 from support import kept_kernels
 from support.kept_kernels import Make
 

@@ -13,12 +13,12 @@ from kernels.lowered import program_of, random
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.target.host import host_level
 from opbuild.kernel.opdesc import FREE
 from opbuild.lowering.lower import lower
 from opbuild.lowering.rules.elementwise import describe
 from opbuild.operations.expression import arg, const
 from opbuild.program import KernelCall, View
+from opbuild.target.host import host_level
 from support.machines import choose_here
 from support.tiers import halved
 

@@ -29,10 +29,10 @@ from opbuild.frontend.onnx_examples import examples
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph
-from opbuild.target.level import LEVELS, Level
-from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.lower import lower
+from opbuild.target.level import LEVELS, Level
+from opbuild.target.machine import Machine
 from support import kept_kernels
 from support.fuzzing import CAMPAIGN
 

@@ -35,7 +35,6 @@ from opbuild.files.mapping import digest_of, map_file
 from opbuild.files.sealed import seal, seal_text, unseal
 from opbuild.files.trust import PRIVATE
 from opbuild.frontend.wire import delimited, varint
-from opbuild.target.host import host_level
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.key import key_digest
@@ -73,6 +72,7 @@ from opbuild.store.remote.packing import packed
 from opbuild.store.remote.service import Service
 from opbuild.store.remote.tiered import TieredNetworks, TieredWeights
 from opbuild.store.weights import DiskWeights
+from opbuild.target.host import host_level
 from support.fields import Format, try_fields
 from support.fuzzing import CAMPAIGN, to_bytes
 from support.handmade import build, chain, image_store, write_chain

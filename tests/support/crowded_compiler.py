@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 from opbuild.backend.fake import FakeCompiler
-from opbuild.target.level import Level
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.level import Level
 
 
 class CrowdedCompiler(FakeCompiler):

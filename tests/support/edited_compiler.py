@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from opbuild.backend.fake import FakeCompiler, FakePipeline
-from opbuild.target.level import Level
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.level import Level
 
 SOURCES = "edited_sources.txt"
 """What the sources are now: a digest, and behind a comma what they define."""

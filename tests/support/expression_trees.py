@@ -20,13 +20,13 @@ import numpy as np
 
 from opbuild.backend.halide.definition import TYPES
 from opbuild.backend.halide.emission import halide_target
-from opbuild.backend.halide.target import spelled
 from opbuild.backend.halide.expression import compile_expression
+from opbuild.backend.halide.target import spelled
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.target.host import runs_here
-from opbuild.target.level import LEVELS
 from opbuild.operations.expression import Expression, arg, children, const, dtype_of, rebuild, walk
 from opbuild.operations.table import OPERATIONS
+from opbuild.target.host import runs_here
+from opbuild.target.level import LEVELS
 from support import exact_arithmetic
 from support.exact_arithmetic import FLOATS, INTEGERS, Array
 from support.forked import forked

@@ -13,9 +13,6 @@ import numpy as np
 
 from opbuild.files.trust import PRIVATE, Trust
 from opbuild.graph.types import Array, TensorType
-from opbuild.target.host import host_level
-from opbuild.target.level import Level
-from opbuild.target.machine import WAKING
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.offline.file import PackedWeights, write_offline
 from opbuild.program import Buffer, KernelCall, Port, Program, View
@@ -29,6 +26,9 @@ from opbuild.runtime.record import Record
 from opbuild.runtime.weights import Constants, Packer, pack_constants
 from opbuild.store.networks import DiskNetworks
 from opbuild.store.weights import DiskWeights
+from opbuild.target.host import host_level
+from opbuild.target.level import Level
+from opbuild.target.machine import WAKING
 
 
 def vector(name: str, dtype: str = "float32", least: int = 0) -> Operand:

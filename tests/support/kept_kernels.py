@@ -23,11 +23,11 @@ from opbuild.families import catalogue
 from opbuild.files.private import publish
 from opbuild.kernel.identity import identify
 from opbuild.kernel.key import CompilerIdentity, key_digest, make_key
-from opbuild.target.level import Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.imports import Modules
 from opbuild.platform.sources import Sources
+from opbuild.target.level import Level
 from support.fuzzing import CAMPAIGN
 
 Make = Callable[[OpDesc, str, Level], bytes]

@@ -19,15 +19,15 @@ from opbuild.builder.resting import Resting
 from opbuild.config import Config
 from opbuild.frontend.example_models import light_path
 from opbuild.frontend.onnx_schemas import TABLE
-from opbuild.target.host import host_level
 from opbuild.kernel.identity import identify
 from opbuild.kernel.key import Key
-from opbuild.target.level import BY_NAME
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.offline.build import build_offline
 from opbuild.store.memory import MemoryStore
 from opbuild.store.pack import PACKS, Pack
 from opbuild.store.pack_file import PackFile
+from opbuild.target.host import host_level
+from opbuild.target.level import BY_NAME
 from support.processes import WITHOUT, environment
 
 LEVELS = sorted(path.name for path in PACKS.iterdir() if path.is_dir())

@@ -9,8 +9,8 @@ from opbuild.builder.job import Job
 from opbuild.config import Config
 from opbuild.kernel.interfaces import Compiler, Missing, Release, Store
 from opbuild.kernel.key import make_key
-from opbuild.target.level import Level
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.level import Level
 
 _LOOKED_AT = 2000
 """Files of one's own store looked at for an operator: a millisecond."""

@@ -11,11 +11,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from opbuild.target.level import Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import sha256
 from opbuild.platform.lazily import lazily
 from opbuild.platform.records import dataclass, field
+from opbuild.target.level import Level
 from opbuild.text.canonical import canonical_json
 
 KEY_FORMAT = 3

@@ -7,10 +7,10 @@ from opbuild.graph.attention import split_attention
 from opbuild.graph.elementwise import split_epilogue
 from opbuild.graph.types import Graph, Node
 from opbuild.graph.user_operators import find
-from opbuild.target.level import Level
 from opbuild.lowering.context import Lowering, NotServedError, Options
 from opbuild.lowering.rules import find_rule
 from opbuild.program import Program
+from opbuild.target.level import Level
 
 
 def lower(graph: Graph, level: Level, options: Options | None = None) -> Program:

@@ -9,7 +9,6 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.config import Config
 from opbuild.errors import BuildError, InvalidModelError, ShapeError, TargetError
 from opbuild.files.trust import make_trust
-from opbuild.target.host import compared, runs_here
 from opbuild.offline.file import UNSOUND, OfflineModel, read_offline
 from opbuild.offline.format import GRAPH
 from opbuild.offline.range_binder import RangeBinder
@@ -23,6 +22,7 @@ from opbuild.runtime.executor import Arena, Executor
 from opbuild.runtime.library import Library
 from opbuild.runtime.network import Network
 from opbuild.runtime.reports import stored_report
+from opbuild.target.host import compared, runs_here
 
 MOST_SHOWN = 20
 """Input signatures of an offline model that a message lists."""

@@ -10,8 +10,6 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.errors import BuildError, InvalidModelError, ModelError, ShapeError
 from opbuild.files.trust import parse_json
 from opbuild.graph.types import TensorType
-from opbuild.target.host import compared
-from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import FREE
 from opbuild.kernel.stored_desc import desc_from_json
 from opbuild.models.declaration import Declaration, Declared
@@ -33,6 +31,8 @@ from opbuild.runtime.executor import Arena, Executor
 from opbuild.runtime.library import Library
 from opbuild.runtime.record_json import from_json
 from opbuild.runtime.reports import make_report
+from opbuild.target.host import compared
+from opbuild.target.machine import Machine
 
 if TYPE_CHECKING:
     from opbuild.models.source import ModelSource

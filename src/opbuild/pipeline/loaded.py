@@ -8,7 +8,6 @@ from typing import Any
 
 from opbuild.families.catalogue import find
 from opbuild.graph.types import Array
-from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.records import replace
 from opbuild.runtime.dynamic import Chosen, Decision, Kernel
@@ -16,6 +15,7 @@ from opbuild.runtime.library import Library
 from opbuild.runtime.record import CHOICES, Record
 from opbuild.runtime.symbolic import argument, dims_of, run_kinds, symbolic_of
 from opbuild.runtime.symbols import NONE, Asked, Decided
+from opbuild.target.machine import Machine
 from opbuild.text.canonical import canonical_json
 
 Dims = list[tuple[tuple[int, int], ...]]

@@ -12,12 +12,12 @@ from opbuild.errors import OptionError, TargetError
 from opbuild.events import Observer, Warned, log_warnings
 from opbuild.files.trust import PRIVATE, Trust, trusted
 from opbuild.kernel.debug import NO_DEBUG, Debug, make_debug
-from opbuild.target.host import compared, host_level, runs_here
-from opbuild.target.level import Level
 from opbuild.platform.lazily import lazily
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, replace
 from opbuild.store.shipped import shipped_bank
+from opbuild.target.host import compared, host_level, runs_here
+from opbuild.target.level import Level
 from opbuild.text.plural import counted
 
 if TYPE_CHECKING:

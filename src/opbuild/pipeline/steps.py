@@ -11,7 +11,6 @@ from opbuild.events import Watch, unwatched
 from opbuild.graph.passes.float32 import force_float32
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph
-from opbuild.target.level import Level
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.lowering.tuned import Nothing, Tuned
@@ -25,6 +24,7 @@ from opbuild.runtime.link import link_with_any, support_objects
 from opbuild.runtime.memory_plan import plan
 from opbuild.runtime.reports import record_notes
 from opbuild.runtime.weights import Packer, pack_constants
+from opbuild.target.level import Level
 
 if TYPE_CHECKING:
     from opbuild.pipeline.symbolic_lowering import SymbolicShapes

@@ -10,7 +10,6 @@ from typing import Any
 from opbuild.families.catalogue import find
 from opbuild.graph.extents import Extents, at_hand
 from opbuild.graph.types import Graph
-from opbuild.target.level import Level
 from opbuild.kernel.opdesc import FREE, OpDesc
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
@@ -20,6 +19,7 @@ from opbuild.pipeline.loaded import with_rank
 from opbuild.platform.records import NamedTuple, replace
 from opbuild.program import KernelCall, Program, Symbols
 from opbuild.runtime.binding import Shapes
+from opbuild.target.level import Level
 
 
 class SymbolicShapes(NamedTuple):

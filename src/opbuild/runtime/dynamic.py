@@ -19,7 +19,6 @@ from opbuild.families.family import ANY_RANK
 from opbuild.graph.tables import TABLES, Table
 from opbuild.graph.types import Array
 from opbuild.kernel.free import FREE
-from opbuild.target.host import here
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.lazily import lazily
 from opbuild.platform.records import NamedTuple, replace
@@ -32,6 +31,7 @@ from opbuild.runtime.memory_plan import Lives, MemoryPlan, Stack
 from opbuild.runtime.record import HOST, KERNELS, DimsTable, Kind, Places, Record, Steps
 from opbuild.runtime.soundness import Soundness
 from opbuild.runtime.symbolic import argument, host_call, numbers_of, rows_of_kinds, run_kinds, symbolic_of
+from opbuild.target.host import here
 
 Shapes = tuple[tuple[int, ...], ...]
 

@@ -15,7 +15,6 @@ import numpy as np
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import LinkError, RunError
 from opbuild.graph.types import Array
-from opbuild.target.host import here
 from opbuild.platform.lazily import lazily
 from opbuild.runtime.arena import Arena, Calls, Evaluate
 from opbuild.runtime.blocks import Block, Blocks
@@ -24,6 +23,7 @@ from opbuild.runtime.library import Callee, Library, last_error
 from opbuild.runtime.record import KERNELS, KernelStep, Ports, Record, itemsize
 from opbuild.runtime.reused import Wanted, wanted
 from opbuild.runtime.timing import TIMER
+from opbuild.target.host import here
 
 if TYPE_CHECKING:
     from opbuild.graph.breaks import GraphBreak

@@ -59,6 +59,16 @@ BY_NAME = {level.name: level for level in LEVELS}
 """All levels by the names that keys and files hold."""
 
 
+def target_named(name: str) -> Target:
+    """Return the target that has a name in keys and files: a level, or ``device:architecture``.
+
+    Raises:
+        LookupError: If it is neither.
+    """
+    device, colon, arch = name.partition(":")
+    return Target(device, arch) if colon else BY_NAME[name]
+
+
 def best_level(triple: str, flags: frozenset[str]) -> Level:
     """Return the highest level of an architecture whose flags a machine has."""
     return next(level for level in reversed(LEVELS) if level.triple == triple and level.flags <= flags)

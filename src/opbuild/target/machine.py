@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from opbuild.target.level import Level
 from opbuild.platform.records import dataclass
+from opbuild.target.level import Level
 
 WAKING = 2500
 """Nanoseconds of work on one core from which on it pays to wake a second thread, where nothing better is known."""

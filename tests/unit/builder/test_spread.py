@@ -20,10 +20,10 @@ from opbuild.builder.tasks import compile_batch
 from opbuild.config import Config
 from opbuild.errors import CompileError
 from opbuild.events import Warned
-from opbuild.target.level import BY_NAME
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import sha256
 from opbuild.store.memory import MemoryStore
+from opbuild.target.level import BY_NAME
 from support.samples import LEVEL, Recorder, conv, delivered, needed
 
 FATES = (

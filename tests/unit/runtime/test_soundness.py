@@ -20,7 +20,6 @@ import pytest
 
 from opbuild.errors import OpbuildError
 from opbuild.files.sealed import seal_text, unseal
-from opbuild.target.host import host_level
 from opbuild.kernel.networks import ImageKey
 from opbuild.offline.file import PackedWeights, write_offline
 from opbuild.offline.format import PLAN, Section, open_container, write_container
@@ -34,6 +33,7 @@ from opbuild.runtime.library import Library
 from opbuild.runtime.record import KernelStep, Ports, Record, Steps, Storages
 from opbuild.runtime.record_json import from_json, to_json
 from opbuild.runtime.soundness import problem
+from opbuild.target.host import host_level
 from support.handmade import build, chain, image_store
 
 SIZE = 64 * 1024  # elements: the weights have a file of their own

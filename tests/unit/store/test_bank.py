@@ -24,10 +24,7 @@ from opbuild.families.catalogue import find, names
 from opbuild.families.knowledge import Question
 from opbuild.files.trust import PRIVATE, Trust
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.target.host import host_level
 from opbuild.kernel.key import make_key
-from opbuild.target.level import LEVELS
-from opbuild.target.machine import Machine
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.lowering.tuned import Chosen, Tuned
@@ -48,6 +45,9 @@ from opbuild.store.machine_class import Measured, read_measured, system_class, w
 from opbuild.store.pack import Pack
 from opbuild.store.pack_file import Object, Sources, pack_bytes
 from opbuild.store.shipped import shipped_bank
+from opbuild.target.host import host_level
+from opbuild.target.level import LEVELS
+from opbuild.target.machine import Machine
 from support.edited_compiler import SOURCES, EditedCompiler
 from support.samples import IDENTITY, LEVEL, conv
 from support.tuned_records import product, record, remember

@@ -11,9 +11,10 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from opbuild.errors import CompileError, OpbuildError
-from opbuild.target.level import Level
+from opbuild.kernel.artifact import Artifact
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.paths import Path
+from opbuild.target.level import Level
 
 if TYPE_CHECKING:
     from opbuild.platform.imports import Modules
@@ -103,7 +104,7 @@ class HalideCompiler:
         Raises:
             CompileError: If Halide refuses the operator; the message is Halide's.
         """
-        return HalidePipeline(desc, level).compile(symbol)
+        return HalidePipeline(desc, level).compile(symbol).data
 
     @staticmethod
     def inspect(desc: OpDesc, symbol: str, level: Level, options: Collection[str]) -> Mapping[str, bytes]:
@@ -157,13 +158,13 @@ class HalidePipeline:
             self.digest = self._made.digest()
         self.symbol = ""
 
-    def compile(self, symbol: str) -> bytes:
-        """Return the bytes of a relocatable object whose kernel has a symbol."""
+    def compile(self, symbol: str) -> Artifact:
+        """Return a relocatable object whose kernel has a symbol."""
         from opbuild.backend.halide.object_file import object_file
 
         with _compiling(self._desc), object_file() as path:
             self._made.compile(self.symbol or symbol, path)
-            return path.read_bytes()
+            return Artifact(path.read_bytes(), symbol)
 
 
 @contextmanager

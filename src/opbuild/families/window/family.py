@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from math import prod
 
 from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Part, Variant, elements
-from opbuild.target.machine import Machine
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 from opbuild.platform.records import replace
+from opbuild.target.machine import Machine
 
 SPATIAL = 3
 """Spatial dimensions that all kernels have; those that a pool lacks have one position and one tap."""
