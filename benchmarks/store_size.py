@@ -21,18 +21,19 @@ from pathlib import Path
 from typing import Any
 
 import measure
+import models  # noqa: F401  it finds the builders of the tests
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 from rich.console import Console
 from rich.table import Table
 
-from opbuild.backend.fake import fake_object
 from opbuild.kernel.artifact import Artifact
 from opbuild.kernel.entry import make_entry
 from opbuild.kernel.key import CompilerIdentity, make_key
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.store.disk import DiskStore
 from opbuild.target.host import host_level
+from support.fake_compiler import fake_object
 
 SIZES = (100, 10_000, 50_000)
 TYPES = ("Conv", "Add", "MatMul", "Gemm", "Relu", "Softmax", "MaxPool", "Mul", "Concat", "Resize")

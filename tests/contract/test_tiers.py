@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from opbuild.backend.fake import FakeCompiler, fake_object
 from opbuild.builder.build import Builder
 from opbuild.config import Config
 from opbuild.kernel.artifact import Artifact
@@ -15,6 +14,7 @@ from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import Key
 from opbuild.store.memory import MemoryStore
 from opbuild.store.tiers import TieredStore
+from support.fake_compiler import FakeCompiler, fake_object
 from support.samples import LEVEL, conv, entry_of, key_of, needed
 
 

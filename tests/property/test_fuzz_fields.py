@@ -22,7 +22,6 @@ import pytest
 from onnx import parser
 
 import opbuild
-from opbuild.backend.fake import fake_object
 from opbuild.builder.wire import Unpacker
 from opbuild.cache.bundling import _unpack
 from opbuild.cache.folder import check_network
@@ -73,6 +72,7 @@ from opbuild.store.remote.service import Service
 from opbuild.store.remote.tiered import TieredNetworks, TieredWeights
 from opbuild.store.weights import DiskWeights
 from opbuild.target.host import host_level
+from support.fake_compiler import fake_object
 from support.fields import Format, try_fields
 from support.fuzzing import CAMPAIGN, to_bytes
 from support.handmade import build, chain, image_store, write_chain

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from opbuild.backend.fake import FakeCompiler, fake_object
 from opbuild.builder.build import Builder
 from opbuild.config import Config
 from opbuild.events import Event
@@ -17,6 +16,7 @@ from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.store.disk import DiskStore
 from opbuild.target.level import Level
 from opbuild.target.soc_version import parse_level
+from support.fake_compiler import FakeCompiler, fake_object
 
 LEVEL = parse_level("x86-64-v3")
 IDENTITY = CompilerIdentity("fake", "1.0", "0" * 64)

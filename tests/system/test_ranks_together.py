@@ -30,7 +30,7 @@ MPI = (str(MPIEXEC), "-n")
 
 SLOW = """
 import os
-from opbuild.backend.fake import FakeCompiler
+from support.fake_compiler import FakeCompiler
 from opbuild.builder.build import Builder
 from opbuild.config import Config
 from opbuild.events import ignore

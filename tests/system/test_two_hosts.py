@@ -27,7 +27,7 @@ read = Path.read_text
 Path.read_text = lambda self, *a, **b: read(Path(cpuinfo) if str(self) == "/proc/cpuinfo" else self, *a, **b)
 os.sched_getaffinity = lambda _: set(range(int(cores)))
 platform.machine = lambda: "x86_64"
-from opbuild.backend.fake import FakeCompiler
+from support.fake_compiler import FakeCompiler
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.builder.build import Builder
 from opbuild.config import Config

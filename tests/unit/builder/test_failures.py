@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from opbuild import events
-from opbuild.backend.fake import FakeCompiler
 from opbuild.builder import build
 from opbuild.builder.build import Builder
 from opbuild.builder.client import CompileServer
@@ -21,6 +20,7 @@ from opbuild.config import Config
 from opbuild.errors import BuildError, CompileError
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.store.memory import MemoryStore
+from support.fake_compiler import FakeCompiler
 from support.samples import LEVEL, Recorder, conv, disk_builder, needed
 from support.until import children_of, is_gone, until
 
@@ -84,7 +84,7 @@ def test_a_compiler_that_can_not_be_loaded_is_an_error_with_its_story(config: Co
     """What went wrong while loading the compiler is in the error, not on the terminal."""
 
     class Broken(FakeCompiler):
-        import_string = "opbuild.backend.fake:NoSuchCompiler"
+        import_string = "support.fake_compiler:NoSuchCompiler"
 
     with Builder(MemoryStore(), Broken(), LEVEL, config) as builder, pytest.raises(BuildError, match="NoSuchCompiler"):
         builder.build(needed(conv()), "net")

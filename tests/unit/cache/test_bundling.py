@@ -45,7 +45,7 @@ def bundle(config: Config, tmp_path: Path) -> Path:
 
 def entry_of_object(symbol: str) -> bytes:
     """Return an object that defines a symbol."""
-    from opbuild.backend.fake import fake_object
+    from support.fake_compiler import fake_object
 
     return fake_object(b"code", (symbol,))
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from opbuild.backend.fake import fake_object
 from opbuild.cli.cache_options import read_size, read_span, span
 from opbuild.cli.main import main
 from opbuild.config import Config
@@ -24,6 +23,7 @@ from opbuild.store.disk import DiskStore
 from opbuild.target.host import host_level
 from opbuild.target.soc_version import parse_level
 from opbuild.text.plural import size
+from support.fake_compiler import fake_object
 from support.samples import conv, key_of, stored
 from support.small_network import SmallNetwork
 

@@ -89,7 +89,6 @@ ATTRIBUTES = {
 METHODS = {"expanduser", "expandvars", "home"}
 
 REVIEWED = {
-    ("backend/fake.py", "os.getpid"): "a compile that crashes, for tests",
     ("backend/host/search_scores.py", "time.time_ns"): "what is drawn at a call by a search without a seed",
     ("builder/build.py", "time.perf_counter"): "how long a build took",
     ("builder/server.py", "sys.platform"): "whether a child can be told to end with its parent",

@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import opbuild
-from opbuild.backend.fake import fake_object
 from opbuild.builder.build import Builder
 from opbuild.config import Config
 from opbuild.errors import OptionError
@@ -49,6 +48,7 @@ from opbuild.target.host import host_level
 from opbuild.target.level import LEVELS
 from opbuild.target.machine import Machine
 from support.edited_compiler import SOURCES, EditedCompiler
+from support.fake_compiler import fake_object
 from support.samples import IDENTITY, LEVEL, conv
 from support.tuned_records import product, record, remember
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from opbuild.backend.fake import FakeCompiler, fake_object
 from opbuild.builder.build import Builder
 from opbuild.config import Config
 from opbuild.errors import BuildError
@@ -27,6 +26,7 @@ from opbuild.store.pack import Pack
 from opbuild.store.pack_file import Object, PackFile, Sources, pack_bytes, read_pack
 from opbuild.store.tiers import TieredStore
 from opbuild.target.soc_version import parse_level
+from support.fake_compiler import FakeCompiler, fake_object
 from support.samples import LEVEL, conv, key_of, needed
 
 MAKER = CompilerIdentity("fake", "0.9", "1" * 64)

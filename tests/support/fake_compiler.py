@@ -23,7 +23,7 @@ from opbuild.target.level import Level
 class FakeCompiler:
     """Compiles to objects that hold the descriptor's digest where code would be; equal descriptors give equal bytes."""
 
-    import_string = "opbuild.backend.fake:FakeCompiler"
+    import_string = "support.fake_compiler:FakeCompiler"
     name = "fake"
 
     def version(self) -> str:
