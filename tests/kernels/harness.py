@@ -29,8 +29,8 @@ from opbuild.backend.halide.emission import halide_target
 from opbuild.backend.halide.target import spelled
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.program import HostCall, KernelCall, Program, View
-from opbuild.runtime.link import support_parts
-from opbuild.runtime.pool import load_pool
+from opbuild.runtime.devices.cpu.library import load_pool
+from opbuild.runtime.devices.cpu.link import support_parts
 from opbuild.target.host import host_level
 from opbuild.target.level import Level
 from support import kept_kernels

@@ -46,9 +46,9 @@ from opbuild.offline.load import load
 from opbuild.pipeline.tuned import BankKnowledge
 from opbuild.platform.digest import blake3_of, sha256
 from opbuild.ranks.progress import FOLDER, Snapshot, read_snapshot, write_snapshot
+from opbuild.runtime.devices.cpu.library import Library
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.image import Image
-from opbuild.runtime.library import Library
 from opbuild.store import inspect, measured, pack_file
 from opbuild.store.bank import Record, line_of, parse_bank
 from opbuild.store.bundle import read_bundle, write_bundle
@@ -72,6 +72,7 @@ from opbuild.store.remote.service import Service
 from opbuild.store.remote.tiered import TieredNetworks, TieredWeights
 from opbuild.store.weights import DiskWeights
 from opbuild.target.host import host_level
+from opbuild.target.level import CPU
 from support.fake_compiler import fake_object
 from support.fields import Format, try_fields
 from support.fuzzing import CAMPAIGN, to_bytes
@@ -168,7 +169,7 @@ def networks(folder: Path) -> list[Format]:
         survey(folder, folder)
         if not isinstance(image, Image):
             return image.code
-        Executor(image.record, library, image.constants, None)
+        Executor(image.record, {CPU: library}, image.constants, None)
         return "read"
 
     def read_model() -> str:

@@ -117,7 +117,13 @@ NEEDLESS_AGAIN = NEEDLESS | {
     *("opbuild.builder", "opbuild.lowering", "opbuild.families", "opbuild.graph.passes", "opbuild.operations"),
     *("opbuild.frontend.onnx_model", "opbuild.frontend.onnx_messages", "opbuild.frontend.walk"),
     *("opbuild.graph.node_json", "opbuild.graph.resampling", "opbuild.graph.shape_rules", "opbuild.graph.windows"),
-    *("opbuild.kernel.entry", "opbuild.kernel.key", "opbuild.kernel.elf", "opbuild.runtime.link", "opbuild.store.pack"),
+    *(
+        "opbuild.kernel.entry",
+        "opbuild.kernel.key",
+        "opbuild.kernel.elf",
+        "opbuild.runtime.devices.cpu.link",
+        "opbuild.store.pack",
+    ),
 }
 """What a start from a stored network has no use for beside that: all that reads, lowers, builds and links."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opbuild.target.target import CPU
+from opbuild.target.level import CPU
 
 if TYPE_CHECKING:
     from opbuild.kernel.interfaces import Compiler

@@ -89,7 +89,7 @@ def kind_of(name: str) -> Kind:
         return _OBJECTS
     from opbuild.target.devices import load_kind
 
-    kind = load_kind(name)
+    kind: Kind | None = load_kind(name)
     if kind is None:
         raise NotAnArtifactError(f"it is of the kind {name!r:.80}, which no device here runs")
     return kind

@@ -17,7 +17,7 @@ from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, replace
 from opbuild.store.shipped import shipped_bank
 from opbuild.target.host import compared, host_level, runs_here
-from opbuild.target.level import Level
+from opbuild.target.level import Level, Target
 from opbuild.text.plural import counted
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class Setup:
         asked: The level that was asked for, where ``level`` is a lower one that serves instead.
         executor: Compiles instead of this host; None: this host alone.
         uses_bank: Whether what tuning found decides about variants.
+        device: What runs all that it has kernels for; None: the CPU runs all.
     """
 
     config: Config
@@ -54,11 +55,25 @@ class Setup:
     asked: Level | None = None
     executor: Executor | None = None
     uses_bank: bool = True
+    device: Target | None = None
 
     @lazily
     def compiler(self) -> Compiler:
         """What makes the operators; a start of what is stored does not load it."""
         return self.given_compiler or make_compiler()
+
+    @lazily
+    def device_kernels(self) -> list[str]:
+        """What is named in keys of the device's kernels: what they are for, and a digest of the compiler's bytes.
+
+        Without the compiler nothing but what is stored can be had of it.
+        """
+        if self.device is None:
+            return []
+        from opbuild.kernel.identity import files_digest
+
+        files = make_compiler(self.device.device).files()
+        return [self.device.name, files_digest(files, None) if files else ""]
 
     @property
     def starts_stored(self) -> bool:
@@ -93,7 +108,8 @@ class Setup:
     @property
     def level_text(self) -> str:
         """The level, and if it is lower than the one that was asked for, that one and why it does not serve."""
-        return compared(self.level, self.asked or self.level, self.why_not_compiled if self.asked else "")
+        said = compared(self.level, self.asked or self.level, self.why_not_compiled if self.asked else "")
+        return said if self.device is None else f"{said} with {self.device}"
 
     def level_text_with(self, borrowed: int) -> str:
         """Return the same for a network of whose operators so many are lower levels'."""
@@ -106,7 +122,7 @@ class Setup:
         Raises:
             LinkError: If there is none that works.
         """
-        from opbuild.runtime.link import find_linker  # what the pack has is linked without trying
+        from opbuild.runtime.devices.cpu.link import find_linker  # what the pack has is linked without trying
 
         find_linker(self.config.linker, self.level.triple)
 
@@ -150,11 +166,12 @@ def set_up(
     the executor if there is one.
 
     Raises:
-        TargetError: If the level is unknown, or its code can not run on this machine.
+        TargetError: If the target is unknown, or its code can not run on this machine.
         OptionError: If what is said about debugging or the signing key is wrong, or an operator type that is named
             does not exist.
     """
-    level = _level(target, runs_elsewhere=runs_elsewhere)
+    device = _device(target) if isinstance(target, str) and target else None
+    level = _level(None if device is not None else target, runs_elsewhere=runs_elsewhere)
     if config.optypelist_for_implmode:
         from opbuild.graph.operator_types import check_types
 
@@ -169,7 +186,7 @@ def set_up(
     config, observer = _joined(config, observer or log_warnings)
     for warning in config.warnings:
         observer(Warned(warning))
-    return Setup(config, level, observer, stores_networks, debug, trust, compiler, executor=executor)
+    return Setup(config, level, observer, stores_networks, debug, trust, compiler, executor=executor, device=device)
 
 
 def _level(target: str | Level | None, *, runs_elsewhere: bool) -> Level:
@@ -179,6 +196,13 @@ def _level(target: str | Level | None, *, runs_elsewhere: bool) -> Level:
         message = f"code for {level} can not run here: {problem}"
         raise TargetError(message, "leave the target out to build for this machine")
     return level
+
+
+def _device(target: str) -> Target | None:
+    """Return the target of a class of devices that is known by a name; None if it is none's."""
+    from opbuild.target.devices import device_class, is_known
+
+    return device_class(target).target() if is_known(target) else None
 
 
 def _named(target: str) -> Level:

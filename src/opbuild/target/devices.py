@@ -8,20 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from opbuild.target.target import CPU
-
-if TYPE_CHECKING:
-    from opbuild.kernel.artifact import Kind
-    from opbuild.kernel.interfaces import Compiler
-    from opbuild.kernel.opdesc import OpDesc
-    from opbuild.runtime.devices.device import Device
-    from opbuild.target.target import Target
+from opbuild.target.level import CPU, Target
 
 
 class DeviceClass(Protocol):
-    """What serves a class of devices."""
+    """What serves a class of devices; this package knows none of the types that it returns."""
 
     def target(self) -> Target:
         """Return what code is made for on this machine.
@@ -30,20 +23,20 @@ class DeviceClass(Protocol):
             TargetError: If the machine has no such device.
         """
 
-    def kinds(self) -> Mapping[str, Kind]:
-        """Return the kinds of artifacts that its devices run, by name."""
+    def kinds(self) -> Mapping[str, Any]:
+        """Return the kinds of artifacts that its devices run (``kernel.artifact.Kind``), by name."""
 
-    def compiler(self) -> Compiler:
-        """Return what makes its artifacts."""
+    def compiler(self) -> Any:
+        """Return what makes its artifacts (``kernel.interfaces.Compiler``)."""
 
-    def kernel(self, desc: OpDesc, /) -> OpDesc | None:
-        """Return the kernel with which a device computes what a CPU's does, on the same operands.
+    def kernel(self, desc: Any, /) -> Any:
+        """Return the descriptor with which a device computes what a CPU's kernel does, on the same operands.
 
         None if it has none: then the CPU computes it. The kernel is for any extents and strides that the CPU's is for.
         """
 
-    def open(self) -> Device:
-        """Return the device of this process; the same one each time."""
+    def open(self) -> Any:
+        """Return the device of this process (``runtime.devices.Device``); the same one each time."""
 
 
 _PATHS: dict[str, str] = {}
@@ -84,7 +77,7 @@ def device_class(name: str) -> DeviceClass:
     return found
 
 
-def load_kind(name: str) -> Kind | None:
+def load_kind(name: str) -> Any:
     """Return a kind of artifacts that some class of devices runs; None if none does."""
     for each in _PATHS:
         kind = device_class(each).kinds().get(name)

@@ -1,4 +1,4 @@
-"""Level: the target of a CPU, an instruction set; many machines share one.
+"""Target: what code is made for. Level: the target of a CPU, an instruction set; many machines share one.
 
 Levels of one architecture are ordered: code for a level runs on every machine of that level or of a higher one. Those
 of x86-64 up to v4 are the micro-architecture levels of its psABI (https://gitlab.com/x86-psABIs/x86-64-ABI).
@@ -7,7 +7,31 @@ of x86-64 up to v4 are the micro-architecture levels of its psABI (https://gitla
 from __future__ import annotations
 
 from opbuild.platform.records import dataclass, field
-from opbuild.target.target import CPU, Target
+
+CPU = "cpu"
+"""The class of devices that every machine has: the host's own processor."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """An architecture of a class of devices; written ``cpu:x86-64-v4``, ``cuda:sm_90a``.
+
+    Attributes:
+        device: The class of devices.
+        arch: The architecture.
+    """
+
+    device: str
+    arch: str
+
+    @property
+    def name(self) -> str:
+        """What keys hold: of CPUs, which other devices came after, the architecture alone."""
+        return self.arch if self.device == CPU else f"{self.device}:{self.arch}"
+
+    def __str__(self) -> str:
+        return self.name
+
 
 _V2 = frozenset({"pni", "ssse3", "sse4_1", "sse4_2", "popcnt", "cx16"})
 _V3 = _V2 | {"avx", "avx2", "fma", "f16c", "bmi1", "bmi2", "abm", "movbe"}

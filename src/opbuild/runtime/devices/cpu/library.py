@@ -1,9 +1,9 @@
-"""Loading a network's shared library from memory.
+"""Loading a network's shared library from memory, and the pool of threads that all networks of the process share.
 
 The library is loaded from the bytes that were checked, through an anonymous file in memory: what was verified is what
 runs, a file that another process replaces or truncates can not harm a running network, nothing has to be written
 where the store is read-only, and each network gets its own copy, so that its number of threads is its own
-(``docs/decisions``). The threads themselves are the process's (``runtime.pool``).
+(``docs/decisions``). The threads themselves are the process's (``native/opbuild_pool.c``).
 """
 
 from __future__ import annotations
@@ -13,22 +13,17 @@ import contextlib
 import ctypes
 import errno
 import os
+import platform
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from typing import Any
 
-import numpy as np
-
 from opbuild.errors import LinkError
-from opbuild.graph.types import Array
 from opbuild.platform.libc import libc
 from opbuild.platform.limits import hint_for
-from opbuild.platform.locks import local
 from opbuild.platform.paths import Path
-from opbuild.platform.records import NamedTuple
-from opbuild.runtime.buffers import HEADER
-from opbuild.runtime.pool import load_pool
+from opbuild.runtime.devices import remember_error
 from opbuild.runtime.record import CHECKS
 
 _MESSAGE_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)
@@ -38,12 +33,8 @@ _KERNEL = "__kernel0"
 MOST_OPERANDS = 13
 """What ``call.c`` passes to a kernel behind the number of its tasks."""
 
-Step = tuple[Callable[..., Any], tuple[Any, ...]]
-"""A function and its arguments; it returns 0 (or None) unless it failed."""
-
-_last_error = local()
-_latest_error = [""]
-"""What was said last in any thread: tasks of a kernel run in threads of their own."""
+_SUPPORT = Path(__file__).parents[3] / "native" / "support"
+"""Not by ``importlib.resources``, whose import takes a tenth of the start of a stored network."""
 
 
 class Library:
@@ -137,71 +128,6 @@ class Library:
             return None
 
 
-class Callee(NamedTuple):
-    """A kernel, and into how many tasks it is divided when it is called."""
-
-    function: Any
-    library: Library
-    tasks: int
-
-
-def kernel_steps(callees: Sequence[Callee], called: Array, ends: Array, headers: Array) -> list[Step]:
-    """Return what runs kernels one after the other: the kernels themselves, or what calls them.
-
-    Args:
-        callees: The kernels.
-        called: For each call the index of its kernel.
-        ends: For each where its arguments end among all headers; those of the next begin there.
-        headers: The arguments.
-    """
-    through = [callee.library.call for callee in callees]
-    arguments = references(headers, HEADER.itemsize)
-    blocks = _call_blocks(callees, called, ends, headers) if any(through) else [None] * len(called)
-    steps: list[Step] = []
-    start = 0
-    for number, end, block in zip(called.tolist(), ends.tolist(), blocks, strict=True):
-        caller = through[number]
-        if caller is not None and end - start <= MOST_OPERANDS:
-            steps.append((caller, (block,)))
-        else:
-            function, _, tasks = callees[number]
-            steps.append((function, (tasks, *arguments[start:end])))
-        start = end
-    return steps
-
-
-def _call_blocks(callees: Sequence[Callee], called: Array, ends: Array, headers: Array) -> list[Any]:
-    """Return for each call what ``Library.call`` takes; behind the arguments it has those of the next calls."""
-    addresses = [ctypes.cast(callee.function, ctypes.c_void_p).value for callee in callees]
-    words = np.empty((len(called), 2 + MOST_OPERANDS), np.uint64)
-    words[:, 0] = np.array(addresses, np.uint64)[called]
-    words[:, 1] = np.array([callee.tasks for callee in callees], np.uint64)[called]
-    own = np.concatenate(([0], ends))[:-1, np.newaxis] + np.arange(MOST_OPERANDS)
-    words[:, 2:] = headers.ctypes.data + own * HEADER.itemsize
-    return references(words, words.strides[0])
-
-
-def references(array: Array, nbytes: int) -> list[Any]:
-    """Return pointers to each so many bytes of an array, which lives as long as they do."""
-    # byref is the cheapest argument there is: 150 ns a call with two of them, c_void_p 200
-    if not array.nbytes:
-        return []
-    memory = ctypes.c_char.from_buffer(array.view(np.uint8).data)  # a type of the array's size would be a cycle
-    return [ctypes.byref(memory, place) for place in range(0, array.nbytes, nbytes)]
-
-
-def last_error() -> str:
-    """Return what a kernel's runtime said last, in this thread or else in a thread of a kernel, and forget it."""
-    message = getattr(_last_error, "text", "") or _latest_error[0]
-    _last_error.text = _latest_error[0] = ""
-    return str(message)
-
-
-def remember_error(message: str) -> None:
-    """Keep a message for ``last_error``."""
-    _last_error.text = _latest_error[0] = message
-
-
 def _handle_error(_context: int | None, message: bytes | None) -> None:
     """Keep what Halide's runtime says; its own handler would end the process."""
     remember_error((message or b"").decode(errors="replace").strip())
@@ -244,6 +170,20 @@ def _forget_parents_threads() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_parents_threads)
+
+
+@lru_cache(maxsize=1)
+def load_pool() -> ctypes.CDLL:
+    """Return the library of the pool, which is never unloaded; its threads start with the first parallel loop.
+
+    Raises:
+        LinkError: If it can not be loaded.
+    """
+    # By its path: the loader opens a file once, so that a second copy of this module has the same pool.
+    try:
+        return ctypes.CDLL(str(_SUPPORT / f"pool_{platform.machine()}.so"))
+    except OSError as error:
+        raise LinkError(f"the pool of threads can not be loaded: {error}", "install opbuild again") from error
 
 
 def _load(data: bytes) -> tuple[int, int]:
