@@ -12,10 +12,11 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.devices import register
 from opbuild.target.level import Target
 from support.fake_device import kernels
-from support.fake_device.compiler import KIND, PythonCompiler, PythonSource
+from support.fake_device.compiler import HOLD, KIND, PythonCompiler, PythonSource
 from support.fake_device.device import FakeDevice
 
 NAME = "fake"
+__all__ = ["CLASS", "HOLD", "NAME"]
 
 
 class FakeClass:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import sys
+import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,8 @@ from opbuild.target.level import Target
 from support.fake_device import kernels
 
 KIND = "python"
+HOLD = "fake_device_hold"
+"""A file in a folder of the search path: while it is there, operators of the family that it names are not done."""
 
 
 class PythonSource:
@@ -42,6 +46,9 @@ class PythonPipeline:
 
     def compile(self, symbol: str) -> Artifact:
         """Return the source of a kernel of this name."""
+        holds = [held for folder in sys.path if (held := Path(folder, HOLD)).is_file()]
+        while any(held.is_file() and held.read_text() == self._desc.family for held in holds):
+            time.sleep(0.01)
         source = kernels.source_of(self._desc, symbol).encode()
         return Artifact(source, symbol, KIND, {"operands": len(self._desc.operands)})
 

@@ -30,8 +30,10 @@ def parts_of(record: Record, whole: KernelCalls) -> list[Part]:
         kernels = np.flatnonzero(device == number)
         if len(kernels):
             rows = np.flatnonzero(np.repeat(device == number, counts))
+            kinds, called = np.unique(whole.called[kernels], return_inverse=True)
             calls = whole._replace(
-                called=whole.called[kernels],
+                callees=[whole.callees[kind] for kind in kinds.tolist()],
+                called=called,
                 ends=counts[kernels].cumsum(),
                 shape=whole.shape[rows],
                 dtype=whole.dtype[rows],
