@@ -21,8 +21,8 @@ from typing import Any
 from opbuild.backend.halide.driver import EMISSION, PACKAGE, UNDECIDING, HalideCompiler
 from opbuild.families import catalogue
 from opbuild.files.private import publish
-from opbuild.kernel.identity import identify
 from opbuild.kernel.artifact import Artifact
+from opbuild.kernel.identity import identify
 from opbuild.kernel.key import CompilerIdentity, key_digest, make_key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import blake3_of

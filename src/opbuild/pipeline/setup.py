@@ -6,7 +6,6 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from opbuild.backend.compilers import make_compiler
 from opbuild.config import Config
 from opbuild.errors import OptionError, TargetError
 from opbuild.events import Observer, Warned, log_warnings
@@ -60,6 +59,8 @@ class Setup:
     @lazily
     def compiler(self) -> Compiler:
         """What makes the operators; a start of what is stored does not load it."""
+        from opbuild.backend.compilers import make_compiler
+
         return self.given_compiler or make_compiler()
 
     @lazily
@@ -70,6 +71,7 @@ class Setup:
         """
         if self.device is None:
             return []
+        from opbuild.backend.compilers import make_compiler
         from opbuild.kernel.identity import files_digest
 
         files = make_compiler(self.device.device).files()

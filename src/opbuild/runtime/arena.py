@@ -15,12 +15,12 @@ from opbuild.platform.records import NamedTuple
 from opbuild.program import HostCall, View
 from opbuild.runtime.changes import first_change
 from opbuild.runtime.devices import Callee, KernelCalls, Memory, Prepared, Step, prepare
-from opbuild.runtime.devices.cpu.arguments import address_of
+from opbuild.runtime.devices.cpu import address_of
 from opbuild.runtime.record import CHECKED_ORDER, HOST, Record, addresses, itemsize
 from opbuild.target.level import CPU
 
 if TYPE_CHECKING:
-    from opbuild.runtime.devices.cpu.arguments import CpuCalls
+    from opbuild.runtime.devices.cpu import CpuCalls
     from opbuild.runtime.record import KernelStep
 
 Evaluate = Callable[[Node, Sequence["Array | None"], int], Sequence["Array | None"]]

@@ -11,12 +11,12 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from opbuild.errors import CompileError, OpbuildError
-from opbuild.kernel.artifact import Artifact
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.paths import Path
 from opbuild.target.level import Level
 
 if TYPE_CHECKING:
+    from opbuild.kernel.artifact import Artifact
     from opbuild.platform.imports import Modules
 
 PACKAGE = "opbuild.backend.halide"
@@ -161,6 +161,7 @@ class HalidePipeline:
     def compile(self, symbol: str) -> Artifact:
         """Return a relocatable object whose kernel has a symbol."""
         from opbuild.backend.halide.object_file import object_file
+        from opbuild.kernel.artifact import Artifact
 
         with _compiling(self._desc), object_file() as path:
             self._made.compile(self.symbol or symbol, path)

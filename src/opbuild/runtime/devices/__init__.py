@@ -221,7 +221,7 @@ def _loaded(name: str, code: bytes, num_threads: int) -> Module:
 def prepare(name: str, calls: KernelCalls) -> Prepared:
     """Return calls on a class of devices, made ready."""
     if name == CPU:
-        from opbuild.runtime.devices.cpu.arguments import CpuCalls
+        from opbuild.runtime.devices.cpu import CpuCalls
 
         return CpuCalls(calls)
     return open_device(name).prepare(calls)
