@@ -14,7 +14,7 @@ import pytest
 
 from opbuild.errors import LinkError
 from opbuild.files.private import private_stem
-from opbuild.runtime import library as library_module
+from opbuild.runtime.devices.cpu import library as library_module
 from opbuild.runtime.devices.cpu.library import Library
 from opbuild.runtime.devices.cpu.link import find_linker, link
 from support.handmade import (
