@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from opbuild.pipeline.loaded import LoadedKernels
     from opbuild.pipeline.segmented import Segments
     from opbuild.pipeline.source import Source
-    from opbuild.runtime.devices import Modules
+    from opbuild.runtime.devices.device import Modules
     from opbuild.runtime.dynamic import Decision, DynamicNetwork, Sized
     from opbuild.runtime.endpoint import Endpoint
     from opbuild.runtime.record import Record
@@ -297,7 +297,7 @@ class Programs:
         return LoadedKernels(Machine.of(self._session.setup.level))
 
     def _modules(self, code: bytes) -> Modules:
-        from opbuild.runtime.devices import load_code
+        from opbuild.runtime.executor import load_code
 
         return load_code(code, self._session.setup.config.num_threads)
 

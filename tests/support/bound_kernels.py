@@ -18,7 +18,7 @@ import pytest
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.stored_desc import desc_from_json
 from opbuild.runtime.arena import Arena
-from opbuild.runtime.devices.cpu import DIMENSION
+from opbuild.runtime.devices.cpu.library import DIMENSION
 from opbuild.runtime.executor import Executor
 
 Dims = tuple[tuple[int, int], ...]

@@ -8,22 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from opbuild.kernel.elf import read_symbols
+from opbuild.kernel.symbols import NotAnArtifactError, Symbols
 from opbuild.platform.records import dataclass, field
 
 OBJECT = "object"
 """The kind of CPUs: relocatable ELF objects."""
-
-
-class NotAnArtifactError(ValueError):
-    """The bytes are not what they are taken for."""
-
-
-@dataclass(frozen=True)
-class Symbols:
-    """The global symbols of an artifact, each sorted: those that it defines, and those that it expects from others."""
-
-    defined: tuple[str, ...]
-    undefined: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +59,6 @@ class _Objects:
     @staticmethod
     def symbols(data: bytes, launch: Mapping[str, Any], /) -> Symbols:
         """Return its global symbols; it is called, and not launched."""
-        from opbuild.kernel.elf import read_symbols
-
         if launch:
             raise NotAnArtifactError("it says how to be launched")
         return read_symbols(data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from opbuild.kernel.artifact import NotAnArtifactError, Symbols
+from opbuild.kernel.symbols import NotAnArtifactError, Symbols
 from opbuild.platform.records import dataclass
 
 _RELOCATABLE = 1

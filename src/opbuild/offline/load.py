@@ -17,9 +17,8 @@ from opbuild.platform.paths import Path
 from opbuild.report import Clock
 from opbuild.runtime.binding import Binding, Bound, Shapes
 from opbuild.runtime.blocks import Blocks
-from opbuild.runtime.devices import load_code
 from opbuild.runtime.endpoint import Endpoint
-from opbuild.runtime.executor import Arena, Executor
+from opbuild.runtime.executor import Arena, Executor, load_code
 from opbuild.runtime.network import Network
 from opbuild.runtime.reports import stored_report
 from opbuild.target.host import compared, runs_here

@@ -25,7 +25,7 @@ from opbuild.platform.sources import own_sources
 from opbuild.report import Clock, OperatorReport, Report
 from opbuild.runtime.binding import Binding, Bound, Shapes, Unserved
 from opbuild.runtime.blocks import Blocks
-from opbuild.runtime.devices import Modules
+from opbuild.runtime.devices.device import Modules
 from opbuild.runtime.dynamic import DynamicNetwork, Sized
 from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.executor import Arena, Executor

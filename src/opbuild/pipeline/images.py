@@ -22,8 +22,7 @@ from opbuild.platform.sources import own_sources, own_sources_edited
 from opbuild.report import Clock, Report
 from opbuild.runtime.binding import Binding
 from opbuild.runtime.blocks import Blocks
-from opbuild.runtime.devices import load_code
-from opbuild.runtime.executor import Arena, Executor
+from opbuild.runtime.executor import Arena, Executor, load_code
 from opbuild.runtime.image import Image, ImageStore
 from opbuild.runtime.record import Record
 from opbuild.runtime.reports import stored_report

@@ -10,7 +10,7 @@ from opbuild.families.catalogue import find
 from opbuild.graph.types import Array
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.records import replace
-from opbuild.runtime.devices import Modules
+from opbuild.runtime.devices.device import Modules
 from opbuild.runtime.dynamic import Chosen, Decision, Kernel
 from opbuild.runtime.record import CHOICES, Record
 from opbuild.runtime.symbolic import argument, dims_of, run_kinds, symbolic_of

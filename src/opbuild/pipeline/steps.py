@@ -20,8 +20,8 @@ from opbuild.platform.records import replace
 from opbuild.program import Program
 from opbuild.report import Clock, OperatorReport
 from opbuild.runtime.assembly import make_record
-from opbuild.runtime.devices import joined, open_device
 from opbuild.runtime.devices.cpu.link import link_with_any, support_objects
+from opbuild.runtime.devices.device import joined, open_device
 from opbuild.runtime.memory_plan import plan
 from opbuild.runtime.reports import record_notes
 from opbuild.runtime.weights import Packer, pack_constants

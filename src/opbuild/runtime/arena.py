@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
@@ -11,42 +10,18 @@ import numpy as np
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import OpbuildError, RunError
 from opbuild.graph.types import Array, Node
-from opbuild.platform.records import NamedTuple
-from opbuild.program import HostCall, View
+from opbuild.program import HostCall
 from opbuild.runtime.changes import first_change
-from opbuild.runtime.devices import Callee, KernelCalls, Memory, Prepared, Step, prepare
-from opbuild.runtime.devices.cpu import address_of
-from opbuild.runtime.record import CHECKED_ORDER, HOST, Record, addresses, itemsize
+from opbuild.runtime.devices.cpu.library import CpuCalls, address_of
+from opbuild.runtime.devices.device import NO_MEMORIES, Callee, KernelCalls, Memories, Part, Prepared, Step, open_device
+from opbuild.runtime.record import CHECKED_ORDER, HOST, Record, addresses, itemsize, window
 from opbuild.target.level import CPU
 
 if TYPE_CHECKING:
-    from opbuild.runtime.devices.cpu import CpuCalls
     from opbuild.runtime.record import KernelStep
 
 Evaluate = Callable[[Node, Sequence["Array | None"], int], Sequence["Array | None"]]
 """Evaluates one node on dense arrays, for a version of the operator set; the host backend's face."""
-
-Memories = Mapping[str, Memory]
-"""Memory of devices other than the CPU, by their class."""
-
-NO_MEMORIES: Memories = MappingProxyType({})
-
-
-class Part(NamedTuple):
-    """The kernels that are called on one class of devices.
-
-    Attributes:
-        device: The class.
-        calls: The calls.
-        arguments: Which of all arguments are theirs.
-        kernels: Which of all calls of kernels they are.
-    """
-
-    device: str
-    calls: KernelCalls
-    arguments: Any
-    kernels: Sequence[int]
-
 
 class Calls:
     """What records have in common that make the same calls, on operands of other sizes.
@@ -158,7 +133,7 @@ class Arena:
 
     def __init__(self, owner: Owner, memory: Array, others: Memories = NO_MEMORIES) -> None:
         calls, self._host_steps = owner.calls, owner.calls.host_steps
-        self._prepared: list[Prepared] = [prepare(part.device, part.calls) for part in calls.parts]
+        self._prepared: list[Prepared] = [*map(_prepare, calls.parts)]
         on_cpu = [own for own, part in zip(self._prepared, calls.parts, strict=True) if part.device == CPU]
         self.on_cpu = cast("CpuCalls | None", on_cpu[0] if on_cpu else None)
         self._words = self.on_cpu.words if self.on_cpu is not None else memoryview(b"")
@@ -256,6 +231,11 @@ class Arena:
         return on_cpu.step_of(first, end, check, callee.module.num_threads)
 
 
+def _prepare(part: Part) -> Prepared:
+    """Return the calls on a class of devices, made ready."""
+    return CpuCalls(part.calls) if part.device == CPU else open_device(part.device).prepare(part.calls)
+
+
 def storage(index: int, owner: Owner, memory: Array) -> Array | None:
     """Return the memory of a buffer as a flat array; None for the caller's."""
     buffer = owner.record.buffers[index]
@@ -304,11 +284,3 @@ def _refuse_outside(call: HostCall, arrays: Sequence[Array | None]) -> None:
     (view, _), (type_, bounds) = call.inputs, call.input_types
     if view is not None and type_ is not None and bounds is not None:
         refuse(call.node.name, window(arrays, view, type_.size), bounds.shape, negative=call.node.attrs["negative"])
-
-
-def window(arrays: Sequence[Array | None], view: View, size: int) -> Array:
-    """Return the elements of a dense view, flat."""
-    array = arrays[view.buffer]
-    if array is None:
-        raise RunError("an array of the caller is missing", "this is an error in opbuild; please report it")
-    return array.reshape(-1)[view.offset : view.offset + size]

@@ -14,7 +14,7 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 import numpy as np
 
 from opbuild.graph.types import Array
-from opbuild.runtime.devices import Memory, open_device
+from opbuild.runtime.devices.device import Memory, open_device
 from opbuild.runtime.reused import ReusedMemory, new_memory
 
 A = TypeVar("A")

@@ -24,7 +24,7 @@ from opbuild.platform.lazily import lazily
 from opbuild.platform.records import NamedTuple, replace
 from opbuild.runtime.arena import Arena, Calls, Evaluate
 from opbuild.runtime.blocks import Blocks
-from opbuild.runtime.devices import Callee, Module
+from opbuild.runtime.devices.device import Callee, Module
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.indices import work_of
 from opbuild.runtime.memory_plan import Lives, MemoryPlan, Stack

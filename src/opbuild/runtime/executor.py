@@ -16,14 +16,25 @@ from opbuild.dtypes import numpy_dtype
 from opbuild.errors import RunError
 from opbuild.graph.types import Array
 from opbuild.platform.lazily import lazily
-from opbuild.runtime.arena import NO_MEMORIES, Arena, Calls, Evaluate, Memories
+from opbuild.runtime.arena import Arena, Calls, Evaluate
 from opbuild.runtime.blocks import Block, Blocks
 from opbuild.runtime.changes import change, writeable
-from opbuild.runtime.devices import Callee, Modules, kernels_of, last_error, open_device
+from opbuild.runtime.devices.device import (
+    NO_MEMORIES,
+    Callee,
+    Memories,
+    Module,
+    Modules,
+    kernels_of,
+    last_error,
+    open_device,
+    parted,
+)
 from opbuild.runtime.record import KERNELS, KernelStep, Ports, Record, itemsize
 from opbuild.runtime.reused import Wanted, wanted
 from opbuild.runtime.timing import TIMER
 from opbuild.target.host import here
+from opbuild.target.level import CPU
 
 if TYPE_CHECKING:
     from opbuild.graph.breaks import GraphBreak
@@ -215,3 +226,20 @@ def _callees(record: Record, modules: Modules) -> list[Callee]:
         Callee(known[name][kind.symbol], modules[name], machine.tasks(kind.work, modules[name].num_threads))
         for kind, name in kinds
     ]
+
+
+def load_code(code: bytes, num_threads: int) -> dict[str, Module]:
+    """Return a network's code, loaded on each of its devices; ``num_threads`` are the CPU's.
+
+    Raises:
+        LinkError: If it can not be loaded.
+    """
+    return {name: _loaded(name, each, num_threads) for name, each in parted(code).items()}
+
+
+def _loaded(name: str, code: bytes, num_threads: int) -> Module:
+    if name == CPU:
+        from opbuild.runtime.devices.cpu.library import Library
+
+        return Library(code, num_threads)
+    return open_device(name).load(code)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
 import numpy as np
 
 from opbuild import dtypes
+from opbuild.errors import RunError
 from opbuild.graph.breaks import GraphBreak
 from opbuild.graph.types import Array, TensorType
 from opbuild.platform.lazily import lazily
@@ -396,6 +397,14 @@ class Pieces(_Rows[Array]):
 def addresses(arrays: Sequence[Array]) -> Array:
     """Return where arrays begin in memory."""
     return arrays.addresses if isinstance(arrays, Pieces) else np.array([each.ctypes.data for each in arrays], np.int64)
+
+
+def window(arrays: Sequence[Array | None], view: View, size: int) -> Array:
+    """Return the elements of a dense view, flat."""
+    array = arrays[view.buffer]
+    if array is None:
+        raise RunError("an array of the caller is missing", "this is an error in opbuild; please report it")
+    return array.reshape(-1)[view.offset : view.offset + size]
 
 
 class Steps(_Rows["KernelStep | HostCall"]):

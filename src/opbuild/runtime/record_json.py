@@ -132,8 +132,7 @@ def _columns(parts: Mapping[str, Any], names: Sequence[str]) -> dict[str, Array]
 
 
 def _storages(parts: Mapping[str, Any]) -> Storages:
-    sorts = [Sort(*_storage(kind, dtype, 0, 0)[:2], *map(str, device)) for kind, dtype, *device in parts["sorts"]]
-    return Storages(sorts, **_columns(parts, _OF_BUFFERS))
+    return Storages([_sort(*sort) for sort in parts["sorts"]], **_columns(parts, _OF_BUFFERS))
 
 
 def _sort_to_json(sort: Sort) -> list[str]:
@@ -141,10 +140,15 @@ def _sort_to_json(sort: Sort) -> list[str]:
     return [*sort[: 2 + (sort.device != CPU)]]
 
 
-def _storage(kind: Any, dtype: Any, size: Any, place: Any) -> Storage:
+def _sort(kind: Any, dtype: Any, device: Any = CPU) -> Sort:
     if kind not in _KINDS or dtype not in _TYPES:
         raise ValueError(f"a buffer is of kind {kind!r} and type {dtype!r}")
-    return Storage(kind, dtype, int(size), int(place))
+    return Sort(kind, dtype, str(device))
+
+
+def _storage(kind: Any, dtype: Any, size: Any, place: Any, device: Any = CPU) -> Storage:
+    own = _sort(kind, dtype, device)
+    return Storage(own.kind, own.dtype, int(size), int(place), own.device)
 
 
 def _steps(parts: Mapping[str, Any], dims: DimsTable) -> Steps:

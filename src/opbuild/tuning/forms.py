@@ -25,8 +25,7 @@ from opbuild.platform.records import replace
 from opbuild.program import Program
 from opbuild.report import Clock
 from opbuild.runtime.arena import storage
-from opbuild.runtime.devices import load_code
-from opbuild.runtime.executor import Executor
+from opbuild.runtime.executor import Executor, load_code
 from opbuild.runtime.record import KernelStep
 from opbuild.session import Session
 from opbuild.tuning.search import Choices

@@ -16,7 +16,7 @@ import numpy as np
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import LinkError, RunError
 from opbuild.kernel.artifact import Artifact
-from opbuild.runtime.devices import KernelCalls, Step
+from opbuild.runtime.devices.device import KernelCalls, Step
 
 Array = Any
 FIRST = 1 << 44

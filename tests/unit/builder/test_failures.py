@@ -30,7 +30,7 @@ from support.until import children_of, is_gone, until
     ("mode", "text"),
     [
         ("crash", "step compile: the compiler crashed: signal 11 (SIGSEGV)"),
-        ("raise", "step compile: ArithmeticError: this operator can not be compiled (at fake.py:"),
+        ("raise", "step compile: ArithmeticError: this operator can not be compiled (at fake_compiler.py:"),
         ("hang", "step compile: it took more than 1 s and was ended"),
         ("empty", "step check: the compiler delivered no usable object: it is empty"),
         ("garbage", "step check: the compiler delivered no usable object: it does not begin as an ELF file"),

@@ -10,9 +10,8 @@ import numpy as np
 
 from opbuild.graph.types import Array
 from opbuild.platform.records import NamedTuple
-from opbuild.runtime.arena import Memories, Part, window
-from opbuild.runtime.devices import Device, KernelCalls, Memory, Step, open_device
-from opbuild.runtime.record import itemsize
+from opbuild.runtime.devices.device import Device, KernelCalls, Memories, Memory, Part, Step, open_device
+from opbuild.runtime.record import itemsize, window
 from opbuild.target.level import CPU
 
 if TYPE_CHECKING:

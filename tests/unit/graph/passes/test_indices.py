@@ -16,8 +16,7 @@ from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.lowering.lower import lower
 from opbuild.program import HostCall
-from opbuild.runtime.devices.cpu import DIMENSION, HEADER, make_headers
-from opbuild.runtime.devices.cpu.library import Library
+from opbuild.runtime.devices.cpu.library import DIMENSION, HEADER, Library, make_headers
 from opbuild.runtime.devices.cpu.link import find_linker, link, support_parts
 from opbuild.runtime.record import CHECKS, DimsTable
 from opbuild.target.host import host_level

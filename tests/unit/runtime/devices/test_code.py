@@ -7,7 +7,8 @@ import random
 import pytest
 
 from opbuild.errors import LinkError
-from opbuild.runtime.devices import joined, load_code, open_device, parted
+from opbuild.runtime.devices.device import joined, open_device, parted
+from opbuild.runtime.executor import load_code
 from opbuild.target.level import CPU
 from support.fuzzing import changed, check_seeds
 from support.tiers import spans

@@ -14,8 +14,8 @@ import numpy as np
 
 from opbuild.graph.types import Array
 from opbuild.program import View
-from opbuild.runtime.devices import remember_error
 from opbuild.runtime.devices.cpu.library import Library
+from opbuild.runtime.devices.device import remember_error
 
 DIFFERS = 1
 """What a call returns if the results differ."""

@@ -1,0 +1,17 @@
+"""The symbols of an artifact, whatever its kind."""
+
+from __future__ import annotations
+
+from opbuild.platform.records import dataclass
+
+
+class NotAnArtifactError(ValueError):
+    """The bytes are not what they are taken for."""
+
+
+@dataclass(frozen=True)
+class Symbols:
+    """The global symbols of an artifact, each sorted: those that it defines, and those that it expects from others."""
+
+    defined: tuple[str, ...]
+    undefined: tuple[str, ...] = ()
