@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from opbuild.kernel.elf import read_symbols
-from opbuild.kernel.symbols import NotAnArtifactError, Symbols
+from opbuild.kernel.symbols import NotAnArtifactError, Symbols, UnknownKindError
 from opbuild.platform.records import dataclass, field
 
 OBJECT = "object"
@@ -71,7 +71,7 @@ def kind_of(name: str) -> Kind:
     """Return a kind of artifacts by its name.
 
     Raises:
-        NotAnArtifactError: If no class of devices here has it.
+        UnknownKindError: If no class of devices here has it.
     """
     if name == OBJECT:
         return _OBJECTS
@@ -79,5 +79,5 @@ def kind_of(name: str) -> Kind:
 
     kind: Kind | None = load_kind(name)
     if kind is None:
-        raise NotAnArtifactError(f"it is of the kind {name!r:.80}, which no device here runs")
+        raise UnknownKindError(f"it is of the kind {name!r:.80}, which no device here runs")
     return kind

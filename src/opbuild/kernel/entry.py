@@ -22,7 +22,7 @@ from opbuild.kernel.artifact import OBJECT, Artifact, kind_of
 from opbuild.kernel.key import Key, file_op_type, kernel_symbols
 from opbuild.kernel.opdesc import FREE, OpDesc, Operand
 from opbuild.kernel.reason import Reason
-from opbuild.kernel.symbols import NotAnArtifactError
+from opbuild.kernel.symbols import NotAnArtifactError, UnknownKindError
 from opbuild.platform.digest import sha256
 from opbuild.platform.records import dataclass, replace
 from opbuild.text.canonical import canonical_json
@@ -242,6 +242,8 @@ def read_entry(key: Key, name: str, object_: bytes, info: Any, record: Any) -> E
         return Reason("damaged", f".json has no {PIPELINE}")
     try:
         expected = make_record(OpDesc.from_components(key.components), name, artifact, milliseconds, pipeline)
+    except UnknownKindError as error:
+        return Reason("other-format", f"the object can not be used: {error}")
     except ValueError as error:
         return Reason("damaged", f"the object can not be used: {error}")
     for field, value in expected.items():

@@ -28,6 +28,11 @@ class Class:
     """Has kernels for one family."""
 
     @staticmethod
+    def kinds() -> dict[str, Any]:
+        """Return nothing: none is compiled."""
+        return {}
+
+    @staticmethod
     def kernel(desc: OpDesc, /) -> OpDesc | None:
         """Return the same, for the device."""
         return replace(desc, target=f"{NAME}:1") if desc.family == "served" else None

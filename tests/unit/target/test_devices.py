@@ -14,6 +14,7 @@ from opbuild.target.level import BY_NAME, CPU, Target, target_named
 def test_a_class_is_loaded_when_it_is_first_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To register one costs nothing, and another one of its name takes its place."""
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("opbuild.target.devices._PATHS", {})
     (tmp_path / "late_device.py").write_text("ONE, OTHER = 'one', 'other'\n")
     register("late", "late_device:ONE")
     assert is_known("late")
