@@ -18,7 +18,6 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from opbuild.backend.evaluate import evaluate
 from opbuild.errors import BuildError, OpbuildError
 from opbuild.events import Warned
 from opbuild.kernel.free import FREE
@@ -198,6 +197,7 @@ class Programs:
         return bool(self._opened)
 
     def _dynamic(self, record: Record, constants: Sequence[Array]) -> DynamicNetwork:
+        from opbuild.backend.evaluate import evaluate
         from opbuild.runtime.dynamic import DynamicNetwork  # a network of one size has none
 
         return DynamicNetwork(record, constants, evaluate, self._session.stores.images.blocks)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count
 from typing import TYPE_CHECKING
 
-from opbuild.backend.evaluate import evaluate
 from opbuild.errors import BuildError, OpbuildError
 from opbuild.events import Warned
 from opbuild.graph import user_operators
@@ -119,6 +118,10 @@ class Images:
             LinkError: If the code can not be loaded or lacks a kernel.
         """
         modules = load_code(code, self._setup.config.num_threads)
+        if not record.steps.hosts:
+            return Executor(record, modules, constants, None, self.blocks)
+        from opbuild.backend.evaluate import evaluate  # most networks have no steps on the host
+
         return Executor(record, modules, constants, evaluate, self.blocks)
 
     def open_key(self, source: Source, number: int) -> ImageKey:

@@ -42,7 +42,7 @@ _KERNEL = "__kernel0"
 MOST_OPERANDS = 13
 """What ``call.c`` passes to a kernel behind the number of its tasks."""
 
-_SUPPORT = Path(__file__).parents[3] / "native" / "support"
+_SUPPORT = Path(__file__).parent.parent.parent.parent / "native" / "support"
 """Not by ``importlib.resources``, whose import takes a tenth of the start of a stored network."""
 
 

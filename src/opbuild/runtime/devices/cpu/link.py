@@ -268,7 +268,7 @@ def _linked(library: bytes, linker: Linker) -> bytes:
 _PARTS = ("tasks", "memory", "call", "indices")
 _ALWAYS = ("call", "indices")
 """Parts that no kernel calls."""
-_SUPPORT = Path(__file__).parents[3] / "native" / "support"
+_SUPPORT = Path(__file__).parent.parent.parent.parent / "native" / "support"
 _SUPPORT_FOR = {"x86-64-linux": "x86_64", "arm-64-linux": "aarch64", "riscv-64-linux": "riscv64"}
 
 
