@@ -40,9 +40,9 @@ import opbuild
 from opbuild.bench.runtimes import LIMITED
 from opbuild.config import Config
 from opbuild.dtypes import itemsize
-from opbuild.kernel.machine import Machine
 from opbuild.pipeline.setup import set_up
 from opbuild.runtime.calls import Call
+from opbuild.target.machine import Machine
 from opbuild.tuning.machine import measure_machine
 
 READ = 256 << 20

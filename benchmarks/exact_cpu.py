@@ -7,8 +7,8 @@ from dataclasses import replace
 import halide as hl
 
 from opbuild.backend.halide.driver import HalideCompiler
-from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.level import Level
 
 
 class ExactHalide(HalideCompiler):

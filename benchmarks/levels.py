@@ -28,12 +28,12 @@ from opbuild.backend.compilers import make_compiler
 from opbuild.backend.evaluate import evaluate
 from opbuild.config import Config
 from opbuild.frontend.onnx_model import load_model
-from opbuild.kernel.host import host_level
 from opbuild.kernel.interfaces import Compiler
-from opbuild.kernel.level import Level
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.source import GraphSource
 from opbuild.session import Session
+from opbuild.target.host import host_level
+from opbuild.target.level import Level
 from opbuild.text.plural import counted
 
 EXACT = "exact CPU"

@@ -21,11 +21,11 @@ import field_networks
 
 from opbuild.config import TUNE_BANK, Config
 from opbuild.files.trust import PRIVATE
-from opbuild.kernel.host import host_level
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.tuned import is_current
 from opbuild.store.bank import line_of, parse_bank, read_bank
 from opbuild.store.shipped import shipped_bank
+from opbuild.target.host import host_level
 from opbuild.tuning.machine import worth_building
 
 NETWORKS = (

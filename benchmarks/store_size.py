@@ -21,17 +21,19 @@ from pathlib import Path
 from typing import Any
 
 import measure
+import models  # noqa: F401  it finds the builders of the tests
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 from rich.console import Console
 from rich.table import Table
 
-from opbuild.backend.fake import fake_object
+from opbuild.kernel.artifact import Artifact
 from opbuild.kernel.entry import make_entry
-from opbuild.kernel.host import host_level
 from opbuild.kernel.key import CompilerIdentity, make_key
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.store.disk import DiskStore
+from opbuild.target.host import host_level
+from support.fake_compiler import fake_object
 
 SIZES = (100, 10_000, 50_000)
 TYPES = ("Conv", "Add", "MatMul", "Gemm", "Relu", "Softmax", "MaxPool", "Mul", "Concat", "Resize")
@@ -155,7 +157,9 @@ def fill(cache: Path, count: int) -> float:
         desc = OpDesc(op_types=(TYPES[number % len(TYPES)],), family="conv", inputs=tuple(operands[:2]),
                       outputs=tuple(operands[2:]), attrs={"kernel": [3, 3]}, variant={"tile": number})  # fmt: skip
         key = make_key(desc, host_level(), CompilerIdentity("fake", "1.0", "0" * 64), "sources")
-        entry = make_entry(desc, key, 0, fake_object(numbers.randbytes(9000), (key.symbol,)), 50.0, nodes=("node",))
+        entry = make_entry(
+            desc, key, 0, Artifact(fake_object(numbers.randbytes(9000), (key.symbol,))), 50.0, nodes=("node",)
+        )
         started = time.perf_counter()
         store.publish(entry)
         seconds.append(time.perf_counter() - started)

@@ -26,8 +26,8 @@ from rich.console import Console
 from rich.table import Table
 
 from opbuild.frontend.example_models import EXAMPLES, example_model
-from opbuild.kernel.host import host_level
 from opbuild.store.pack import Pack
+from opbuild.target.host import host_level
 
 HERE = Path(__file__).resolve().parent
 TOLERANCE = 1e-3

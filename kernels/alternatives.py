@@ -15,12 +15,12 @@ from typing import Any
 from opbuild.families.blocked import BLOCK
 from opbuild.families.catalogue import find
 from opbuild.families.family import Family, for_machine
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Chooser
 from opbuild.lowering.pending import Made
 from opbuild.lowering.transfer import copy, from_blocked, to_blocked
 from opbuild.program import View
+from opbuild.target.machine import Machine
 
 Arguments = tuple[Any, ...]
 Question = tuple[tuple[str, ...], Family, int, int]

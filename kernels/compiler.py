@@ -5,12 +5,12 @@ from __future__ import annotations
 from opbuild.backend.halide.driver import UNDECIDING, HalideCompiler, HalidePipeline
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.key import make_key
-from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.imports import Modules
 from opbuild.platform.release import code
 from opbuild.store.pack import Pack
 from opbuild.store.pack_file import PackFile
+from opbuild.target.level import Level
 
 
 class PackCompiler(HalideCompiler):

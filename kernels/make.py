@@ -34,12 +34,12 @@ from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import identify
 from opbuild.kernel.interfaces import Compiler
 from opbuild.kernel.key import make_key
-from opbuild.kernel.level import BY_NAME, Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.store.disk import DiskStore
 from opbuild.store.pack import PACKS, Pack
 from opbuild.store.pack_file import SUFFIX, Object, PackFile, Sources, pack_bytes, read_pack
 from opbuild.store.tiers import TieredStore
+from opbuild.target.level import BY_NAME, Level
 
 ROOT = Path(__file__).resolve().parents[1]
 LEVELS = ("x86-64-v3", "x86-64-v4", "x86-64-v4-bf16", "armv8.2-a-dotprod")

@@ -19,8 +19,6 @@ from opbuild.families.knowledge import Question
 from opbuild.files.trust import PRIVATE
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.types import Graph
-from opbuild.kernel.level import Level
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, OpDesc
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
@@ -31,6 +29,8 @@ from opbuild.pipeline.tuned import BankKnowledge, family_sources, was_measured
 from opbuild.store.bank import Record, parse_bank
 from opbuild.store.pack import Pack
 from opbuild.store.shipped import shipped_banks
+from opbuild.target.level import Level
+from opbuild.target.machine import Machine
 
 SINGLE = 4
 """Nodes that a graph of a single operator has at most."""

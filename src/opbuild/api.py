@@ -13,7 +13,6 @@ from opbuild.config import Config, options_in
 from opbuild.errors import BuildError
 from opbuild.events import READING, Observer, working
 from opbuild.graph.types import Graph, TensorType
-from opbuild.kernel.level import Level
 from opbuild.models.endpoints import inputs_of, outputs_of
 from opbuild.models.source import Model, ModelSource
 from opbuild.pipeline.setup import set_up
@@ -25,6 +24,7 @@ from opbuild.report import Report
 from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.network import Network
 from opbuild.session import Session
+from opbuild.target.level import Level
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

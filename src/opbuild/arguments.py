@@ -22,8 +22,8 @@ from opbuild.config import OPTIONS, Config
 from opbuild.errors import FileError, InvalidModelError, ModelError, OpbuildError, OptionError
 from opbuild.graph.types import Graph
 from opbuild.kernel.free import FREE
-from opbuild.kernel.level import Level
 from opbuild.platform.records import NamedTuple
+from opbuild.target.level import Level
 
 F = TypeVar("F", bound=Callable[..., Any])
 Extent = int | tuple[int, int]

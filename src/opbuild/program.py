@@ -2,6 +2,7 @@
 
 A program is a list of calls. A kernel call names a descriptor and one view for each operand; a host call names a node
 for the host backend. Views point into buffers, and buffers have no addresses yet: ``runtime`` plans memory for them.
+A buffer lies on a device, a kernel runs where its operands lie, and copies between devices are calls, too.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from opbuild.graph.types import IN_RANGE, Array, Node, TensorType
 from opbuild.platform.records import NamedTuple, dataclass, field
+from opbuild.target.level import CPU
 
 if TYPE_CHECKING:
     from opbuild.graph.extents import Extents
     from opbuild.graph.tables import Table
     from opbuild.kernel.answers import Answers
     from opbuild.kernel.opdesc import OpDesc
+
+DEVICE_COPY = "DeviceCopy"
+"""The operator type of copies between devices."""
 
 BufferKind = Literal["input", "output", "constant", "temporary"]
 
@@ -53,6 +58,8 @@ class Buffer:
         source: For a constant: returns the hashable identity of (values, packing), so that equal constants are stored
             once and none is packed twice; called late too. None if it is unknown.
         table: For a constant: what it is in another size, if that differs.
+        device: The class of devices that it lies on. The host backend reads and writes the CPU's, and the caller's
+            arrays are there.
     """
 
     kind: BufferKind
@@ -62,6 +69,7 @@ class Buffer:
     pack: Callable[[], Array] | None = None
     source: Callable[[], Hashable] | None = None
     table: Table | None = None
+    device: str = CPU
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,6 +139,16 @@ class HostCall:
     def is_check(self) -> bool:
         """Whether it only refuses indices: what is linked into networks does that, as a kernel would."""
         return self.node.op_type == IN_RANGE and self.node.domain == "opbuild"
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it copies a view to another device, or from one."""
+        return self.node.op_type == DEVICE_COPY and self.node.domain == "opbuild"
+
+    @property
+    def computes(self) -> bool:
+        """Whether it is a node of the model, and neither of the others."""
+        return not (self.is_check or self.is_copy)
 
 
 Call = KernelCall | HostCall

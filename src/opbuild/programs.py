@@ -18,7 +18,6 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from opbuild.backend.evaluate import evaluate
 from opbuild.errors import BuildError, OpbuildError
 from opbuild.events import Warned
 from opbuild.kernel.free import FREE
@@ -37,9 +36,9 @@ if TYPE_CHECKING:
     from opbuild.pipeline.loaded import LoadedKernels
     from opbuild.pipeline.segmented import Segments
     from opbuild.pipeline.source import Source
+    from opbuild.runtime.devices.device import Modules
     from opbuild.runtime.dynamic import Decision, DynamicNetwork
     from opbuild.runtime.endpoint import Endpoint
-    from opbuild.runtime.library import Library
     from opbuild.runtime.record import Record
     from opbuild.session import Session
 
@@ -171,7 +170,7 @@ class Programs:
         images, built = session.stores.images, network.built
         dynamic = self._dynamic(network.record, network.constants.arrays)
         with clock("start"), self._lock:
-            self._add(built.symbols, self._library(built.library))
+            self._add(built.symbols, self._modules(built.code))
             if dynamic.bind(shapes, self._kernels.decide, len(self._kernels)) is None:
                 raise BuildError("a network does not serve the size at which it was lowered")
         number = next((n for n, each in enumerate(self._opened) if each.is_for_sizes_of(dynamic)), len(self._opened))
@@ -191,7 +190,7 @@ class Programs:
                 found = images.load_dynamic(images.dynamic_key(self._source, number))
                 if found is None:
                     break
-                self._add(found.symbols, self._library(found.library))
+                self._add(found.symbols, self._modules(found.library))
                 self._opened.append(self._dynamic(found.record, found.constants))
         except Exception as error:  # it may be damaged in a way that no digest shows
             self._warn(f"stored programs of {self._source.declaration.name} are not used", error)
@@ -199,6 +198,7 @@ class Programs:
         return bool(self._opened)
 
     def _dynamic(self, record: Record, constants: Sequence[Array]) -> DynamicNetwork:
+        from opbuild.backend.evaluate import evaluate
         from opbuild.runtime.dynamic import DynamicNetwork  # a network of one size has none
 
         return DynamicNetwork(record, constants, evaluate, self._session.stores.images.blocks)
@@ -284,20 +284,19 @@ class Programs:
 
     @lazily
     def _kernels(self) -> LoadedKernels:
-        from opbuild.kernel.machine import Machine
         from opbuild.pipeline.loaded import LoadedKernels
+        from opbuild.target.machine import Machine
 
         return LoadedKernels(Machine.of(self._session.setup.level))
 
-    def _library(self, data: bytes) -> Library | None:
-        from opbuild.runtime.library import Library
+    def _modules(self, code: bytes) -> Modules:
+        from opbuild.runtime.executor import load_code
 
-        return Library(data, self._session.setup.config.num_threads) if data else None
+        return load_code(code, self._session.setup.config.num_threads)
 
-    def _add(self, symbols: Mapping[OpDesc, str], library: Library | None) -> None:
-        if library is not None:
-            with self._lock:
-                self._kernels.add(symbols, library)
+    def _add(self, symbols: Mapping[OpDesc, str], modules: Modules) -> None:
+        with self._lock:
+            self._kernels.add(symbols, modules)
 
     def _warn(self, message: str, error: BaseException) -> None:
         told = str(error) if isinstance(error, OpbuildError) else f"{type(error).__name__}: {error}"

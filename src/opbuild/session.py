@@ -31,7 +31,7 @@ from opbuild.runtime.reports import make_report
 if TYPE_CHECKING:
     from opbuild.builder.build import Builder
     from opbuild.builder.job import Job
-    from opbuild.builder.work import Work
+    from opbuild.builder.several import UnderWay
     from opbuild.kernel.networks import ImageKey
     from opbuild.kernel.opdesc import OpDesc
     from opbuild.pipeline.setup import Setup
@@ -134,7 +134,7 @@ class Session:
             (network,) = session.build(needed, builder, packer, clock)
         network = network.followed_by(graph.follows)
         with clock("start"):
-            executor = session.stores.images.run(network.record, network.built.library, network.constants.arrays)
+            executor = session.stores.images.run(network.record, network.built.code, network.constants.arrays)
         session.keep(key, source, network, packer, clock)
         if reopens and not session.setup.why_not_compiled:
             begin(partial(session.in_background().build_without_limits, needed.kernels, needed.name), "opbuild-further")
@@ -360,7 +360,7 @@ class Session:
 
     def _begin(
         self, builder: Builder, kernels: Mapping[OpDesc, tuple[str, ...]], name: str
-    ) -> tuple[Work, Background[Built]]:
+    ) -> tuple[UnderWay, Background[Built]]:
         """Begin to build kernels, and to link them where all are there."""
         from opbuild.pipeline.steps import link_kernels
 

@@ -18,10 +18,7 @@ from opbuild.config import Config, options_in
 from opbuild.errors import BuildError, CompileError, OpbuildError, OptionError, ShapeError, TargetError
 from opbuild.events import Observer
 from opbuild.graph.breaks import is_tensor
-from opbuild.kernel.host import runs_here
-from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.soc_version import parse_level
 from opbuild.models.endpoints import inputs_of
 from opbuild.models.source import Model, open_model
 from opbuild.pipeline.segments import FirstSegment
@@ -34,6 +31,9 @@ from opbuild.platform.records import dataclass, replace
 from opbuild.report import Clock, Report
 from opbuild.runtime.reports import make_report
 from opbuild.session import Session
+from opbuild.target.host import runs_here
+from opbuild.target.level import Level
+from opbuild.target.soc_version import parse_level
 from opbuild.text.plural import counted
 
 if TYPE_CHECKING:

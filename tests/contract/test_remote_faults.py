@@ -19,7 +19,6 @@ from pathlib import Path
 
 import pytest
 
-from opbuild.backend.fake import FakeCompiler
 from opbuild.builder.build import Builder
 from opbuild.config import Config
 from opbuild.events import Event, Warned
@@ -36,6 +35,7 @@ from opbuild.store.remote.objects import OPERATORS, Objects
 from opbuild.store.remote.operators import RemoteStore
 from opbuild.store.remote.service import Service
 from opbuild.store.tiers import TieredStore
+from support.fake_compiler import FakeCompiler
 from support.forked import in_fork
 from support.remote_servers import (
     PATIENT,

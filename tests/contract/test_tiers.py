@@ -6,14 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from opbuild.backend.fake import FakeCompiler, fake_object
 from opbuild.builder.build import Builder
 from opbuild.config import Config
+from opbuild.kernel.artifact import Artifact
 from opbuild.kernel.entry import make_entry
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import Key
 from opbuild.store.memory import MemoryStore
 from opbuild.store.tiers import TieredStore
+from support.fake_compiler import FakeCompiler, fake_object
 from support.samples import LEVEL, conv, entry_of, key_of, needed
 
 
@@ -80,7 +81,7 @@ def test_what_is_lent_becomes_ones_own_unless_it_stays(config: Config, stays: bo
     desc = conv()
     with Builder(TieredStore(near, [tier]), FakeCompiler(), LEVEL, config) as builder:
         key = builder.key(desc)
-        made = make_entry(desc, key, 0, fake_object(b"code", (key.symbol,)), 1.0)
+        made = make_entry(desc, key, 0, Artifact(fake_object(b"code", (key.symbol,))), 1.0)
         tier.store.publish(made)
         result = builder.build(needed(desc), "net")
     assert result.built == 0

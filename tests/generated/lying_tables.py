@@ -16,7 +16,7 @@ import numpy as np
 from opbuild.dtypes import CODED, itemsize
 from opbuild.graph.types import DTYPES, Array
 from opbuild.offline import program_json
-from opbuild.runtime.buffers import element_type
+from opbuild.runtime.devices.cpu.library import element_type
 
 TABLES = ("ports", "buffers", "steps", "arguments", "dims", "extents")
 ROWS: dict[str, np.dtype[Any]] = {

@@ -15,7 +15,6 @@ from opbuild.frontend.onnx_model import OnnxModel, load_model
 from opbuild.graph.extents import example_value
 from opbuild.graph.repetition import parts
 from opbuild.graph.types import Graph
-from opbuild.kernel.level import LEVELS
 from opbuild.kernel.opdesc import FREE
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
@@ -27,6 +26,7 @@ from opbuild.runtime.numbering import numbered
 from opbuild.runtime.record import Record
 from opbuild.runtime.symbolic import numbers_of
 from opbuild.runtime.weights import Packer, pack_constants
+from opbuild.target.level import LEVELS
 from support.lowered import lower_open
 from support.networks import Array
 

@@ -14,8 +14,6 @@ from generated.random_open import WIDTH, make_open_model, sizes
 from generated.test_symbolic_programs import opened
 from opbuild.errors import ModelError
 from opbuild.frontend.onnx_model import load_model
-from opbuild.kernel.level import LEVELS
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.pipeline.loaded import LoadedKernels
 from opbuild.pipeline.symbolic_lowering import kernels_for_all_sizes
@@ -25,6 +23,8 @@ from opbuild.runtime.memory_plan import views_of
 from opbuild.runtime.record import KernelStep, Record
 from opbuild.runtime.soundness import problem
 from opbuild.runtime.weights import Packer, pack_constants
+from opbuild.target.level import LEVELS
+from opbuild.target.machine import Machine
 from support.fuzzing import CAMPAIGN, check_seeds
 from support.tiers import spans
 

@@ -18,11 +18,11 @@ from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.element_types import OF_BYTES, OF_FLOATS, WITH_CODES
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import DTYPES
-from opbuild.kernel.host import host_level
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.lower import lower
 from opbuild.program import KernelCall
+from opbuild.target.host import host_level
+from opbuild.target.machine import Machine
 from support.fuzzing import CAMPAIGN, SEED
 from support.graph_runner import run_graph
 from support.operator_claims import feeds_of

@@ -15,11 +15,11 @@ import pytest
 from kernels.harness import run_program
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.graph.passes.pipeline import optimize
-from opbuild.kernel.host import host_level
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.operations.evaluation import evaluate_expression
 from opbuild.operations.expression import Expression, arg, children, rebuild, walk
+from opbuild.target.host import host_level
 from support.exact_arithmetic import Array, apply, cast, is_exact
 from support.expression_trees import (
     LENGTH,

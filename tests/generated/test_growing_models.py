@@ -10,11 +10,11 @@ from generated import growing
 from opbuild.backend.evaluate import evaluate
 from opbuild.errors import InvalidModelError, ModelError
 from opbuild.frontend.onnx_model import load_model
-from opbuild.kernel.level import LEVELS
 from opbuild.lowering.lower import lower
 from opbuild.pipeline.stages import planned
 from opbuild.pipeline.steps import optimize_graph
 from opbuild.runtime.memory_plan import plan
+from opbuild.target.level import LEVELS
 from support.fuzzing import CAMPAIGN, check_seeds
 from support.line_counter import lines_of
 from support.tiers import few, spans

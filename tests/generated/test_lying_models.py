@@ -27,7 +27,6 @@ from opbuild.config import Config
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import OpbuildError, RunError
 from opbuild.graph.types import Array, TensorType
-from opbuild.kernel.host import host_level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.offline.build import build_offline
 from opbuild.offline.file import PackedWeights, read_offline, write_offline
@@ -52,6 +51,7 @@ from opbuild.program import Port, View
 from opbuild.runtime import blocks
 from opbuild.runtime.record import KernelStep, Places, Record, Steps, Storage, Storages
 from opbuild.runtime.reused import ReusedMemory, Wanted
+from opbuild.target.host import host_level
 from support.fuzzing import CAMPAIGN, INPUTS, Change, changed_json, check_seeds, fuzz, to_bytes
 from support.tiers import spans
 

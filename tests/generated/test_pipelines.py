@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 from opbuild.backend.halide.driver import HalideCompiler
+from opbuild.backend.halide.target import spelled
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.key import make_key
-from opbuild.kernel.level import BY_NAME
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import sha256
 from opbuild.store.pack import PACKS, Pack
 from opbuild.store.pack_file import PackFile
+from opbuild.target.level import BY_NAME
 from support.edited_sources import edited, looked_at, modules_of, path_of, take
 from support.forked import in_fork
 from support.fuzzing import CAMPAIGN, SEED, check_seeds
@@ -67,7 +68,7 @@ def compiled_as_packed(level: str, desc: OpDesc) -> list[str]:
     assert isinstance(found, Found)
     pipeline = HalideCompiler.define(desc, BY_NAME[level])
     is_same = pipeline.digest == found.entry.pipeline
-    return [pipeline.digest, str(is_same and pipeline.compile(found.entry.symbol) == found.entry.object)]
+    return [pipeline.digest, str(is_same and pipeline.compile(found.entry.symbol).data == found.entry.object)]
 
 
 def compare_with_packs() -> bool:
@@ -181,7 +182,7 @@ def test_what_is_beside_the_pipeline_is_in_the_digest(part: str) -> None:
         pipeline = HalideCompiler.define(desc, level)
         definition, made = pipeline._made._definition, pipeline._made
         if part == "dots":
-            made._targets[0] = emission.halide_target(level, (*emission.NO_CHECKS, *level.dots))
+            made._targets[0] = emission.halide_target(spelled(level), (*emission.NO_CHECKS, *spelled(level).dots))
         elif part == "order":
             definition.inputs.reverse()
         elif part == "range":
@@ -207,7 +208,7 @@ def test_a_digest_is_the_same_in_each_fork_and_changes_no_object() -> None:
         from opbuild.backend.halide.emission import OperatorPipeline
 
         OperatorPipeline.digest = lambda self: ""  # type: ignore[method-assign]
-        return sha256(made(desc, BY_NAME[level]).compile("kernel"))
+        return sha256(made(desc, BY_NAME[level]).compile("kernel").data)
 
     first, second = (in_fork(lambda: looked_at(parts, level), _SECONDS) for _ in range(2))
     assert first == second

@@ -12,12 +12,12 @@ import numpy as np
 from opbuild.families.knowledge import Question
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.kernel.answers import Answers, answers_from_json, answers_to_json, digest_of
-from opbuild.kernel.level import BY_NAME
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.lowering.tuned import Asked, Nothing, Tuned
 from opbuild.pipeline.tuned import BankKnowledge
 from opbuild.store.bank import Record
+from opbuild.target.level import BY_NAME
 from support.fuzzing import INPUTS, SEED
 from support.seeds import try_seeds
 from support.tuned_records import record

@@ -16,12 +16,12 @@ from generated.opened import record_of
 from opbuild.backend.evaluate import evaluate
 from opbuild.frontend.onnx_model import OnnxModel, load_model
 from opbuild.graph.types import Graph
-from opbuild.kernel.level import LEVELS
 from opbuild.lowering.context import Options
 from opbuild.pipeline.steps import optimize_graph
 from opbuild.runtime.network import Shapes
 from opbuild.runtime.record import Record
 from opbuild.runtime.symbolic import numbers_of
+from opbuild.target.level import LEVELS
 from support.lowered import lower_open
 
 SIZES, MOST = 8, 3

@@ -17,7 +17,6 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.errors import ModelError
 from opbuild.frontend.onnx_model import OnnxModel, load_model
 from opbuild.graph.types import Array, Graph
-from opbuild.kernel.level import LEVELS
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Options
 from opbuild.pipeline.loaded import meaning, with_rank
@@ -29,6 +28,7 @@ from opbuild.runtime.binding import Shapes
 from opbuild.runtime.memory_plan import views_of
 from opbuild.runtime.record import Record
 from opbuild.runtime.symbolic import dims_of, host_call, numbers_of, run_kinds, symbolic_of
+from opbuild.target.level import LEVELS
 from support.fuzzing import CAMPAIGN, check_seeds
 from support.lowered import lower_open
 from support.tiers import spans

@@ -15,12 +15,12 @@ from opbuild.errors import OpbuildError
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Array, Graph
-from opbuild.kernel.soc_version import parse_level
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.mindspore import context, execution, nn, ops
 from opbuild.mindspore.tensor import Tensor
 from opbuild.program import Program
+from opbuild.target.soc_version import parse_level
 from support.mindspore_calls import values
 from support.networks import LIGHT, bert, light, mlp
 from support.program_text import described, in_short

@@ -26,12 +26,13 @@ import numpy.typing as npt
 
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.backend.halide.emission import halide_target
-from opbuild.kernel.host import host_level
-from opbuild.kernel.level import Level
+from opbuild.backend.halide.target import spelled
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.program import HostCall, KernelCall, Program, View
-from opbuild.runtime.link import support_parts
-from opbuild.runtime.pool import load_pool
+from opbuild.runtime.devices.cpu.library import load_pool
+from opbuild.runtime.devices.cpu.link import support_parts
+from opbuild.target.host import host_level
+from opbuild.target.level import Level
 from support import kept_kernels
 from support.kept_kernels import Make
 
@@ -282,7 +283,7 @@ def _support() -> None:
 def _runtime() -> None:
     """Load the compiler's own runtime library, which kernels with checks call."""
     path = _folder() / "runtime.o"
-    hl.compile_standalone_runtime(str(path), halide_target(host_level()))
+    hl.compile_standalone_runtime(str(path), halide_target(spelled(host_level())))
     _libraries.append(_link(path))
     _libraries[-1].halide_set_error_handler(_keep_error)
 

@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from kernels.harness import run_program
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.host import host_level
-from opbuild.kernel.level import Level
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.program import KernelCall, Program
+from opbuild.target.host import host_level
+from opbuild.target.level import Level
 
 Array = npt.NDArray[Any]
 

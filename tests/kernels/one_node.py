@@ -11,9 +11,9 @@ import numpy.typing as npt
 from kernels.harness import run_program
 from opbuild.graph.passes.fuse import PRODUCTS
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.host import host_level
 from opbuild.lowering.lower import lower
 from opbuild.program import KernelCall, Program
+from opbuild.target.host import host_level
 
 Array = npt.NDArray[Any]
 

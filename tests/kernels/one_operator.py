@@ -15,9 +15,9 @@ from kernels.lowered import random
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
-from opbuild.kernel.host import host_level
 from opbuild.lowering.lower import lower
 from opbuild.program import HostCall, Program
+from opbuild.target.host import host_level
 from support.comparison import onnxruntime_outputs
 
 Array = npt.NDArray[Any]

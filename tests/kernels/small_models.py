@@ -14,10 +14,10 @@ from kernels.harness import run_program
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
-from opbuild.kernel.host import host_level
-from opbuild.kernel.level import Level
 from opbuild.lowering.lower import lower
 from opbuild.program import KernelCall, Program
+from opbuild.target.host import host_level
+from opbuild.target.level import Level
 from support.comparison import onnxruntime_outputs
 
 Array = npt.NDArray[Any]

@@ -17,11 +17,11 @@ from opbuild.dtypes import NARROW_FLOATS, numpy_dtype
 from opbuild.families import catalogue
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.host import host_level
-from opbuild.kernel.level import LEVELS, Level
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.program import KernelCall, Program
+from opbuild.target.host import host_level
+from opbuild.target.level import LEVELS, Level
 from support.tiers import halved
 
 Array = npt.NDArray[Any]

@@ -22,13 +22,13 @@ from opbuild.families.conv_first import family as first_layer
 from opbuild.families.epilogue import Epilogue
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.level import LEVELS, Level
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering import conv_weights as packing
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.operations.expression import ACC, arg
+from opbuild.target.level import LEVELS, Level
+from opbuild.target.machine import Machine
 from support.fuzzing import CAMPAIGN, SEED
 from support.machines import RUNNABLE, TRIED
 from support.tiers import halved, thinned

@@ -17,13 +17,13 @@ from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import Variant
 from opbuild.families.tiles import Pair
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.host import host_level
-from opbuild.kernel.level import BY_NAME, LEVELS, Level
-from opbuild.kernel.machine import Machine
 from opbuild.lowering.integer_weights import Part, pack_dense
 from opbuild.lowering.lower import lower
 from opbuild.operations.expression import ACC, arg
 from opbuild.program import KernelCall, Program
+from opbuild.target.host import host_level
+from opbuild.target.level import BY_NAME, LEVELS, Level
+from opbuild.target.machine import Machine
 from support.fuzzing import CAMPAIGN, SEED
 from support.machines import TRIED
 from support.tiers import halved, thinned

@@ -20,11 +20,11 @@ from opbuild.families.conv_weight_gradient_depthwise import family as depthwise
 from opbuild.graph.types import Graph, Node, TensorType
 from opbuild.graph.weight_layout import block_shape
 from opbuild.graph.weight_layout import plain as plain_weights
-from opbuild.kernel.host import host_level
-from opbuild.kernel.level import LEVELS
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.program import KernelCall
+from opbuild.target.host import host_level
+from opbuild.target.level import LEVELS
 from support.fuzzing import CAMPAIGN, SEED
 from support.machines import HERE
 from support.tiers import halved, thinned

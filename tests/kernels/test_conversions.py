@@ -10,10 +10,10 @@ from random import Random
 import numpy as np
 import pytest
 
-from opbuild.kernel.host import host_level
 from opbuild.operations.casting import cast as host_cast
 from opbuild.operations.expression import Expression, arg, const
 from opbuild.operations.table import OPERATIONS
+from opbuild.target.host import host_level
 from support.exact_arithmetic import FLOATS, INTEGERS, Array, cast
 from support.expression_trees import (
     LENGTH,

@@ -22,12 +22,12 @@ from opbuild.config import Config
 from opbuild.errors import RunError
 from opbuild.graph import user_operators
 from opbuild.kernel.debug import LEVELS
-from opbuild.kernel.host import host_level
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.kernel.runtime_desc import runtime_desc
 from opbuild.report import Report
-from opbuild.runtime.library import Library, last_error
-from opbuild.runtime.link import find_linker, link, support_parts
+from opbuild.runtime.devices.cpu.library import Library, last_error
+from opbuild.runtime.devices.cpu.link import find_linker, link, support_parts
+from opbuild.target.host import host_level
 from support.forked import in_fork
 
 hl = pytest.importorskip("halide")

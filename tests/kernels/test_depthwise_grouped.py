@@ -16,10 +16,10 @@ from kernels.one_node import assert_close, convolve, lower_node, run_node, varia
 from opbuild.families.conv_depthwise import family as depthwise
 from opbuild.families.conv_grouped import family as grouped
 from opbuild.families.epilogue import Epilogue
-from opbuild.kernel.level import Level
-from opbuild.kernel.machine import Machine
 from opbuild.lowering import conv_weights as packing
 from opbuild.operations.expression import ACC
+from opbuild.target.level import Level
+from opbuild.target.machine import Machine
 from support.machines import TRIED
 from support.tiers import spread, thinned
 

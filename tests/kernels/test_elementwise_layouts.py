@@ -14,11 +14,11 @@ from opbuild.backend.host.evaluate import evaluate
 from opbuild.families.elementwise.lowering import describe
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.host import host_level
 from opbuild.kernel.opdesc import FREE
 from opbuild.lowering.lower import lower
 from opbuild.operations.expression import arg, const
 from opbuild.program import KernelCall, View
+from opbuild.target.host import host_level
 from support.machines import choose_here
 from support.tiers import halved
 

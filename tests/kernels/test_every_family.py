@@ -25,12 +25,12 @@ from opbuild.families import catalogue
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph
-from opbuild.kernel.host import host_level
-from opbuild.kernel.level import LEVELS, Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Chooser, Options
 from opbuild.lowering.lower import lower
 from opbuild.program import KernelCall, Program
+from opbuild.target.host import host_level
+from opbuild.target.level import LEVELS, Level
 from support.comparison import onnxruntime_output
 from support.fuzzing import CAMPAIGN, SEED
 from support.tiers import few, slow, thinned

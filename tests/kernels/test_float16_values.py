@@ -11,9 +11,9 @@ from kernels.harness import run_program
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.host import host_level
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
+from opbuild.target.host import host_level
 from support.exact_arithmetic import Array
 from support.graph_runner import run_graph
 

@@ -14,9 +14,9 @@ from kernels.harness import run_program
 from kernels.lowered import program_of, random, run_node
 from opbuild.dtypes import numpy_dtype
 from opbuild.graph.types import Node
-from opbuild.kernel.level import Level
 from opbuild.operations.expression import ACC, arg
 from opbuild.program import HostCall
+from opbuild.target.level import Level
 from support.machines import TRIED
 from support.tiers import halved
 

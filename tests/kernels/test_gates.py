@@ -13,11 +13,11 @@ from kernels.harness import run_program
 from kernels.lowered import Array, random
 from kernels.one_node import assert_close, convolve
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.host import host_level
 from opbuild.kernel.opdesc import HIGH_PRECISION
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.program import KernelCall, Program
+from opbuild.target.host import host_level
 from support.tiers import halved
 
 GATES = {

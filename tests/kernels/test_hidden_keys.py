@@ -13,9 +13,9 @@ import pytest
 from kernels.harness import run_program
 from kernels.test_attention import LOWER, Attention, expected, families
 from opbuild.dtypes import NARROW_FLOATS
-from opbuild.kernel.host import host_level
-from opbuild.kernel.level import LEVELS, Level
 from opbuild.program import KernelCall
+from opbuild.target.host import host_level
+from opbuild.target.level import LEVELS, Level
 from support.tiers import halved
 
 Array = npt.NDArray[Any]

@@ -22,16 +22,17 @@ from kernels.test_every_family import CASES, ELSEWHERE, graph_of
 from opbuild.backend.halide import emission
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.backend.halide.emission import NO_CHECKS, dot_features, halide_target
+from opbuild.backend.halide.target import spelled
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.families import catalogue
 from opbuild.frontend.onnx_examples import examples
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph
-from opbuild.kernel.level import LEVELS, Level
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.lower import lower
+from opbuild.target.level import LEVELS, Level
+from opbuild.target.machine import Machine
 from support import kept_kernels
 from support.fuzzing import CAMPAIGN
 
@@ -92,8 +93,8 @@ def text_of(desc: OpDesc, level: Level, path: Path, kind: hl.OutputFileType) -> 
     import_module(f"opbuild.families.{desc.family}.schedule").schedule(definition, desc, Machine.of(level))
     outputs = definition.outputs
     pipeline = outputs[0] if len(outputs) == 1 else hl.Pipeline(outputs)
-    features = (*NO_CHECKS, *dot_features(definition, level))
-    pipeline.compile_to({kind: str(path)}, definition.arguments, "kernel", halide_target(level, features))
+    features = (*NO_CHECKS, *dot_features(definition, spelled(level)))
+    pipeline.compile_to({kind: str(path)}, definition.arguments, "kernel", halide_target(spelled(level), features))
     return path.read_text(encoding="utf-8")
 
 

@@ -18,14 +18,14 @@ from kernels.lowered import program_of, random, run_node, variants
 from opbuild.dtypes import numpy_dtype
 from opbuild.families.matmul.family import choose, tiles
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.host import host_level, runs_here
-from opbuild.kernel.level import LEVELS, Level
-from opbuild.kernel.machine import Machine
 from opbuild.lowering.context import Lowering, Options
 from opbuild.lowering.rules.matmul import matmul
 from opbuild.lowering.strided import viewed_as
 from opbuild.operations.expression import ACC, arg, const
 from opbuild.program import HostCall, KernelCall
+from opbuild.target.host import host_level, runs_here
+from opbuild.target.level import LEVELS, Level
+from opbuild.target.machine import Machine
 from support.tiers import halved
 
 Array = npt.NDArray[Any]

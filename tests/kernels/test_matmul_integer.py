@@ -16,8 +16,8 @@ from kernels.small_models import (
     run_model,
 )
 from opbuild.families.conv_integer.family import MOST_HALF
-from opbuild.kernel.host import runs_here
-from opbuild.kernel.level import BY_NAME, LEVELS, Level
+from opbuild.target.host import runs_here
+from opbuild.target.level import BY_NAME, LEVELS, Level
 from support.tiers import halved
 
 HERE = [level for level in LEVELS if runs_here(level) is None and level.name != "x86-64"]

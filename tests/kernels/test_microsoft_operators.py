@@ -18,11 +18,11 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.errors import InvalidModelError, UnsupportedOperatorError
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.types import Graph
-from opbuild.kernel.level import LEVELS
 from opbuild.lowering.context import Options
 from opbuild.pipeline.segmented import Segments
 from opbuild.pipeline.steps import optimize_graph
 from opbuild.runtime.symbolic import numbers_of
+from opbuild.target.level import LEVELS
 from support.comparison import onnxruntime_outputs
 from support.lowered import lower_open
 from support.tiers import thinned

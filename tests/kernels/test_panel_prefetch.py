@@ -19,11 +19,11 @@ from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.families.matmul.family import choose, operands, tiles
 from opbuild.families.matmul.layouts import LEAST_FETCHED, PANEL
 from opbuild.families.matmul.schedule import fetched_element
-from opbuild.kernel.host import host_level
-from opbuild.kernel.level import Level
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.operations.expression import ACC
+from opbuild.target.host import host_level
+from opbuild.target.level import Level
+from opbuild.target.machine import Machine
 from support.tiers import halved
 
 WITH_WHOLE_PANELS = X86[2:]

@@ -23,10 +23,10 @@ from opbuild.backend.host.evaluate import evaluate
 from opbuild.graph.passes.narrow import force_float32
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.host import host_level
 from opbuild.lowering.lower import lower
 from opbuild.operations.expression import Expression, arg, const
 from opbuild.operations.table import OPERATIONS
+from opbuild.target.host import host_level
 from support.fuzzing import CAMPAIGN
 from support.tiers import halved
 

@@ -17,10 +17,10 @@ from opbuild.backend.host.evaluate import evaluate
 from opbuild.families.recurrent.family import GATES
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.host import host_level
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.program import HostCall, KernelCall, Program
+from opbuild.target.host import host_level
 from support.fuzzing import CAMPAIGN, SEED
 from support.tiers import halved
 

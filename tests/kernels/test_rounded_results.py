@@ -13,10 +13,10 @@ from opbuild.backend.host.evaluate import evaluate
 from opbuild.dtypes import NARROW_FLOATS, numpy_dtype
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.host import host_level
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.program import KernelCall, Program
+from opbuild.target.host import host_level
 from support.exact_arithmetic import Array
 from support.tiers import halved
 

@@ -9,10 +9,10 @@ from kernels.harness import run_program
 from opbuild.backend.halide.saturation import saturation
 from opbuild.graph.quantized import limits, quantized
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.host import host_level
 from opbuild.lowering.lower import lower
 from opbuild.operations.evaluation import evaluate_expression
 from opbuild.operations.expression import arg, canonical, const
+from opbuild.target.host import host_level
 
 _STEPS = np.arange(-70000, 70000, dtype=np.float32) / 2
 VALUES = np.concatenate(

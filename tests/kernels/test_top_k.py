@@ -11,8 +11,8 @@ import pytest
 from kernels.hostile import Case
 from kernels.one_operator import Array, integers, model_of, on_kernels, outputs_of, random
 from opbuild.families.top_k import family as top_ks
-from opbuild.kernel.host import host_level
-from opbuild.kernel.machine import Machine
+from opbuild.target.host import host_level
+from opbuild.target.machine import Machine
 from support.tiers import halved, spread
 
 HOSTILE = {

@@ -16,10 +16,10 @@ from kernels.one_operator import Array, assert_same, on_kernels, program_of
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
-from opbuild.kernel.host import host_level
-from opbuild.kernel.level import LEVELS
 from opbuild.lowering.lower import lower
 from opbuild.program import KernelCall, Program
+from opbuild.target.host import host_level
+from opbuild.target.level import LEVELS
 from support.tiers import halved
 
 ROWS = (0, 1, 2, 3, 15, 16, 17, 31, 32, 33, 100)

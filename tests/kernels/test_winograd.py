@@ -18,10 +18,10 @@ from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import Variant
 from opbuild.families.winograd import family as winograd
 from opbuild.families.winograd.schedule import division
-from opbuild.kernel.level import LEVELS, Level
-from opbuild.kernel.machine import Machine
 from opbuild.lowering import conv_weights
 from opbuild.operations.expression import ACC, arg
+from opbuild.target.level import LEVELS, Level
+from opbuild.target.machine import Machine
 from support.fuzzing import CAMPAIGN, SEED
 from support.machines import TRIED
 from support.tiers import halved, thinned

@@ -15,12 +15,12 @@ from opbuild.families.family import Variant
 from opbuild.families.winograd import family as winograd
 from opbuild.families.winograd_integer import family
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.level import BY_NAME, Level
-from opbuild.kernel.machine import Machine
 from opbuild.lowering import integer_weights
 from opbuild.lowering.lower import lower
 from opbuild.operations.expression import ACC, arg
 from opbuild.program import KernelCall, Program
+from opbuild.target.level import BY_NAME, Level
+from opbuild.target.machine import Machine
 from support.fuzzing import CAMPAIGN, SEED
 from support.machines import TRIED
 from support.tiers import thinned

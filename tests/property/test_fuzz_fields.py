@@ -22,7 +22,6 @@ import pytest
 from onnx import parser
 
 import opbuild
-from opbuild.backend.fake import fake_object
 from opbuild.builder.wire import Unpacker
 from opbuild.cache.bundling import _unpack
 from opbuild.cache.folder import check_network
@@ -35,7 +34,6 @@ from opbuild.files.mapping import digest_of, map_file
 from opbuild.files.sealed import seal, seal_text, unseal
 from opbuild.files.trust import PRIVATE
 from opbuild.frontend.wire import delimited, varint
-from opbuild.kernel.host import host_level
 from opbuild.kernel.identity import remember, remembered
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.key import key_digest
@@ -48,9 +46,9 @@ from opbuild.offline.load import load
 from opbuild.pipeline.tuned import BankKnowledge
 from opbuild.platform.digest import blake3_of, sha256
 from opbuild.ranks.progress import FOLDER, Snapshot, read_snapshot, write_snapshot
+from opbuild.runtime.devices.cpu.library import Library
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.image import Image
-from opbuild.runtime.library import Library
 from opbuild.store import inspect, measured, pack_file
 from opbuild.store.bank import Record, line_of, parse_bank
 from opbuild.store.bundle import read_bundle, write_bundle
@@ -73,6 +71,9 @@ from opbuild.store.remote.packing import packed
 from opbuild.store.remote.service import Service
 from opbuild.store.remote.tiered import TieredNetworks, TieredWeights
 from opbuild.store.weights import DiskWeights
+from opbuild.target.host import host_level
+from opbuild.target.level import CPU
+from support.fake_compiler import fake_object
 from support.fields import Format, try_fields
 from support.fuzzing import CAMPAIGN, to_bytes
 from support.handmade import build, chain, image_store, write_chain
@@ -168,7 +169,7 @@ def networks(folder: Path) -> list[Format]:
         survey(folder, folder)
         if not isinstance(image, Image):
             return image.code
-        Executor(image.record, library, image.constants, None)
+        Executor(image.record, {CPU: library}, image.constants, None)
         return "read"
 
     def read_model() -> str:

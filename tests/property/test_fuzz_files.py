@@ -22,9 +22,9 @@ from opbuild.kernel.networks import ImageKey, Weight
 from opbuild.offline.file import read_offline
 from opbuild.offline.format import LIBRARY, Section, open_container, write_container
 from opbuild.platform.digest import blake3_of
+from opbuild.runtime.devices.cpu.library import Library
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.image import Image
-from opbuild.runtime.library import Library
 from opbuild.store import inspect
 from opbuild.store.bundle import read_bundle, write_bundle
 from opbuild.store.counters import FILE, count_build, read_counters
@@ -33,6 +33,7 @@ from opbuild.store.inventory import survey
 from opbuild.store.networks import weights_of
 from opbuild.store.policy import read_policy
 from opbuild.store.weights import DiskWeights
+from opbuild.target.level import CPU
 from support.fuzzing import CAMPAIGN, INPUTS, Change, changed, changed_json, fuzz, to_bytes
 from support.handmade import build, chain, image_store, write_chain
 from support.samples import IDENTITY, conv, entry_of
@@ -127,7 +128,7 @@ def test_files_of_a_network(network: Path) -> None:
         if not isinstance(image, Image):
             return "refused"
         try:
-            Executor(image.record, library, image.constants, None)
+            Executor(image.record, {CPU: library}, image.constants, None)
         except OpbuildError:
             return "not started"
         return "started"
@@ -161,7 +162,7 @@ def test_offline_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
             model = read_offline(path)
             for index in range(len(model.signatures)):
                 bound = model.record(index)
-                Executor(bound, library, model.constants(bound), None)
+                Executor(bound, {CPU: library}, model.constants(bound), None)
             repr(model.endpoints)
             assert show_offline._rows(model)
             show_offline.write_json(path, None, tmp_path / "shown.json")

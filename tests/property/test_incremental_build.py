@@ -10,7 +10,6 @@ from typing import cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opbuild.backend.fake import FakeCompiler, fake_object
 from opbuild.builder import build as build_module
 from opbuild.builder.build import Builder
 from opbuild.builder.client import CompileServer
@@ -22,6 +21,7 @@ from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import sha256
 from opbuild.store.disk import DiskStore
 from opbuild.store.memory import MemoryStore
+from support.fake_compiler import FakeCompiler, fake_object
 from support.samples import LEVEL, conv, delivered, needed
 
 networks = st.lists(st.lists(st.integers(0, 9), unique=True, max_size=6), min_size=1, max_size=5)

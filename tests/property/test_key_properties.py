@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from opbuild.kernel.debug import OPTIONS, flags_of
 from opbuild.kernel.key import make_key
-from opbuild.kernel.level import LEVELS
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
+from opbuild.target.level import LEVELS
 from opbuild.text.canonical import canonical_json
 from support.fuzzing import CAMPAIGN
 from support.samples import IDENTITY, key_of

@@ -9,11 +9,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from opbuild.config import Config
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.level import LEVELS, Level
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.lowering.tuned import Tuned
 from opbuild.pipeline.setup import set_up
+from opbuild.target.level import LEVELS, Level
 from opbuild.tuning import tuner
 from opbuild.tuning.forms import FixedAnswers
 

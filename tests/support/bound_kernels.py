@@ -18,7 +18,7 @@ import pytest
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.stored_desc import desc_from_json
 from opbuild.runtime.arena import Arena
-from opbuild.runtime.buffers import DIMENSION
+from opbuild.runtime.devices.cpu.library import DIMENSION
 from opbuild.runtime.executor import Executor
 
 Dims = tuple[tuple[int, int], ...]
@@ -42,11 +42,11 @@ def watched_bindings() -> Iterator[set[Bound]]:
     found: set[Bound] = set()
     whole = Arena.fill
 
-    def fill(self: Arena, owner: Executor, memory: Any) -> None:
-        whole(self, owner, memory)
+    def fill(self: Arena, owner: Executor, memory: Any, others: Any) -> None:
+        whole(self, owner, memory, others)
         steps, start = owner.record.steps, 0
         for kind, end in zip(steps.called.tolist(), steps.ends.tolist(), strict=True):
-            operands = tuple(_dims(header) for header in self.headers[start:end])
+            operands = tuple(_dims(header) for header in self.on_cpu.headers[start:end])
             found.add(Bound(steps.kinds[kind].symbol, operands))
             start = end
 

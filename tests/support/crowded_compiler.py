@@ -6,9 +6,9 @@ import os
 import time
 from pathlib import Path
 
-from opbuild.backend.fake import FakeCompiler
-from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.level import Level
+from support.fake_compiler import FakeCompiler
 
 
 class CrowdedCompiler(FakeCompiler):

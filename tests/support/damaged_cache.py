@@ -29,9 +29,9 @@ from opbuild.cache import bundling
 from opbuild.cache.folder import Cache
 from opbuild.config import Config
 from opbuild.errors import OpbuildError
-from opbuild.kernel.host import host_level
 from opbuild.offline.build import build_offline
 from opbuild.offline.load import load
+from opbuild.target.host import host_level
 from support.forked import forked
 from support.replayed import replayed_compiles
 from support.until import settle

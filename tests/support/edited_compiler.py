@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from opbuild.backend.fake import FakeCompiler, FakePipeline
-from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.level import Level
+from support.fake_compiler import FakeCompiler, FakePipeline
 
 SOURCES = "edited_sources.txt"
 """What the sources are now: a digest, and behind a comma what they define."""

@@ -24,9 +24,9 @@ from typing import Any
 
 import opbuild
 from opbuild.backend.halide.driver import HalideCompiler
-from opbuild.kernel.level import BY_NAME
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import sha256
+from opbuild.target.level import BY_NAME
 
 SOURCE = Path(opbuild.__file__).parent
 DEFINING = ("opbuild.backend.halide.", "opbuild.families.")
@@ -232,4 +232,4 @@ def looked_at(parts: dict[str, Any], level: str, known: str = "") -> list[str]:
     except Exception:  # an edit may be wrong in any way
         return ["", ""]
     compiles = known in ("", pipeline.digest)
-    return [pipeline.digest, sha256(pipeline.compile("kernel")) if compiles else ""]
+    return [pipeline.digest, sha256(pipeline.compile("kernel").data) if compiles else ""]

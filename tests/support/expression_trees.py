@@ -21,11 +21,12 @@ import numpy as np
 from opbuild.backend.halide.definition import TYPES
 from opbuild.backend.halide.emission import halide_target
 from opbuild.backend.halide.expression import compile_expression
+from opbuild.backend.halide.target import spelled
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.host import runs_here
-from opbuild.kernel.level import LEVELS
 from opbuild.operations.expression import Expression, arg, children, const, dtype_of, rebuild, walk
 from opbuild.operations.table import OPERATIONS
+from opbuild.target.host import runs_here
+from opbuild.target.level import LEVELS
 from support import exact_arithmetic
 from support.exact_arithmetic import FLOATS, INTEGERS, Array
 from support.forked import forked
@@ -56,7 +57,7 @@ MOST_OPERATIONS, MOST_FUNCTIONS = 8, 2
 
 def levels() -> dict[str, str]:
     """Return the targets of every level of instructions that this machine runs, by name."""
-    return {level.name: str(halide_target(level)) for level in LEVELS if runs_here(level) is None}
+    return {level.name: str(halide_target(spelled(level))) for level in LEVELS if runs_here(level) is None}
 
 
 @dataclass(frozen=True)

@@ -13,22 +13,22 @@ import numpy as np
 
 from opbuild.files.trust import PRIVATE, Trust
 from opbuild.graph.types import Array, TensorType
-from opbuild.kernel.host import host_level
-from opbuild.kernel.level import Level
-from opbuild.kernel.machine import WAKING
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.offline.file import PackedWeights, write_offline
 from opbuild.program import Buffer, KernelCall, Port, Program, View
 from opbuild.runtime.assembly import make_record
+from opbuild.runtime.devices.cpu.library import Library
+from opbuild.runtime.devices.cpu.link import find_linker, link, support_parts
 from opbuild.runtime.executor import Evaluate, Executor
 from opbuild.runtime.image import ImageStore
-from opbuild.runtime.library import Library
-from opbuild.runtime.link import find_linker, link, support_parts
 from opbuild.runtime.memory_plan import plan
 from opbuild.runtime.record import Record
 from opbuild.runtime.weights import Constants, Packer, pack_constants
 from opbuild.store.networks import DiskNetworks
 from opbuild.store.weights import DiskWeights
+from opbuild.target.host import host_level
+from opbuild.target.level import CPU, Level
+from opbuild.target.machine import WAKING
 
 
 def vector(name: str, dtype: str = "float32", least: int = 0) -> Operand:
@@ -138,7 +138,7 @@ def build(
         constants=constants.places,
         notes={"operators": [], "lowering": {}},
     )
-    loaded = Library(library, threads) if objects else None
+    loaded = {CPU: Library(library, threads)} if objects else {}
     return Built(record, library, constants, Executor(record, loaded, constants.arrays, evaluate))
 
 

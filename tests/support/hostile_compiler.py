@@ -8,10 +8,10 @@ import os
 import random
 from pathlib import Path
 
-from opbuild.backend.fake import FakeCompiler
 from opbuild.builder.wire import pack
-from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.level import Level
+from support.fake_compiler import FakeCompiler
 from support.fuzzing import HOSTILE, changed, changed_json
 
 

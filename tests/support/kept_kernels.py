@@ -21,13 +21,14 @@ from typing import Any
 from opbuild.backend.halide.driver import EMISSION, PACKAGE, UNDECIDING, HalideCompiler
 from opbuild.families import catalogue
 from opbuild.files.private import publish
+from opbuild.kernel.artifact import Artifact
 from opbuild.kernel.identity import identify
 from opbuild.kernel.key import CompilerIdentity, key_digest, make_key
-from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.imports import Modules
 from opbuild.platform.sources import Sources
+from opbuild.target.level import Level
 from support.fuzzing import CAMPAIGN
 
 Make = Callable[[OpDesc, str, Level], bytes]
@@ -117,14 +118,14 @@ class KeptPipeline:
         if known is None:
             keep(path, self.digest.encode())
 
-    def compile(self, symbol: str) -> bytes:
+    def compile(self, symbol: str) -> Artifact:
         """Return a kept object, or compile and keep it: its name has the symbol, which the compiler is a part of."""
         path = FOLDER / f"{self.digest}_{symbol}.o"
         found = kept(path)
         if found is None:
-            found = self._made().compile(symbol)
+            found = self._made().compile(symbol).data
             keep(path, found)
-        return found
+        return Artifact(found, symbol)
 
 
 def search_path() -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from opbuild.graph.types import Graph
-from opbuild.kernel.level import Level
 from opbuild.lowering.context import Options
 from opbuild.pipeline import symbolic_lowering
 from opbuild.program import Program
 from opbuild.runtime.binding import Shapes
+from opbuild.target.level import Level
 
 
 def lower_open(

@@ -25,9 +25,9 @@ from opbuild.frontend.walk import walk
 from opbuild.graph.breaks import is_tensor
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.level import LEVELS
 from opbuild.lowering.lower import lower
 from opbuild.program import HostCall
+from opbuild.target.level import LEVELS
 
 
 class HostCalls(NamedTuple):

@@ -1,9 +1,9 @@
 """The machine that tests run on, as families choose for it, and the levels whose code it runs."""
 
 from opbuild.families.family import for_machine
-from opbuild.kernel.host import host_level, runs_here
-from opbuild.kernel.level import LEVELS, Level
-from opbuild.kernel.machine import Machine
+from opbuild.target.host import host_level, runs_here
+from opbuild.target.level import LEVELS, Level
+from opbuild.target.machine import Machine
 from support.fuzzing import CAMPAIGN
 
 HERE = Machine.of(host_level())

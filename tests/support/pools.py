@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from opbuild import native
-from opbuild.runtime.link import find_linker, link, support_parts
+from opbuild.runtime.devices.cpu.link import find_linker, link, support_parts
 from support.until import PATIENCE
 
 TASK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)

@@ -14,7 +14,7 @@ from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.builder import build
 from opbuild.kernel.key import Key
 from opbuild.platform.digest import blake3_of_file
-from opbuild.runtime.link import link
+from opbuild.runtime.devices.cpu.link import link
 from support.samples import delivered
 
 
@@ -90,5 +90,6 @@ def replayed_compiles(folder: Path, *, links: bool = False) -> Iterator[None]:
         stack.enter_context(mock.patch.object(build, "RESTING", ReplayServers(folder)))
         stack.enter_context(mock.patch.object(HalideCompiler, "sources_digest", lambda _, desc: sources(desc)))
         stack.enter_context(mock.patch("opbuild.kernel.identity.blake3_of_file", lru_cache(blake3_of_file)))
-        stack.enter_context(mock.patch("opbuild.runtime.link.link", lambda objects, how: linked(tuple(objects), how)))
+        name = "opbuild.runtime.devices.cpu.link.link"
+        stack.enter_context(mock.patch(name, lambda objects, how: linked(tuple(objects), how)))
         yield

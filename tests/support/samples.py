@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from opbuild.backend.fake import FakeCompiler, fake_object
 from opbuild.builder.build import Builder
 from opbuild.config import Config
 from opbuild.events import Event
+from opbuild.kernel.artifact import Artifact
 from opbuild.kernel.entry import Entry, make_entry
 from opbuild.kernel.key import CompilerIdentity, Key, make_key
-from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
-from opbuild.kernel.soc_version import parse_level
 from opbuild.store.disk import DiskStore
+from opbuild.target.level import Level
+from opbuild.target.soc_version import parse_level
+from support.fake_compiler import FakeCompiler, fake_object
 
 LEVEL = parse_level("x86-64-v3")
 IDENTITY = CompilerIdentity("fake", "1.0", "0" * 64)
@@ -50,7 +51,7 @@ def entry_of(
     """Return a key and an entry whose object holds ``code``."""
     key = key_of(desc, sources=sources)
     object_ = fake_object(code, (key.symbol,))
-    return key, make_entry(desc, key, device_id, object_, milliseconds, nodes=("node",), pipeline=pipeline)
+    return key, make_entry(desc, key, device_id, Artifact(object_), milliseconds, nodes=("node",), pipeline=pipeline)
 
 
 def needed(*descs: OpDesc) -> dict[OpDesc, tuple[str, ...]]:
@@ -81,7 +82,7 @@ def disk_builder(config: Config, observer: Any = None, **options: Any) -> Builde
 def stored(folder: Path, level: Level, tile: int = 1) -> str:
     """Store an operator for a level; return its name."""
     key = key_of(conv(tile), level=level)
-    entry = make_entry(conv(tile), key, 0, fake_object(b"code", (key.symbol,)), 12.0, nodes=("first",))
+    entry = make_entry(conv(tile), key, 0, Artifact(fake_object(b"code", (key.symbol,))), 12.0, nodes=("first",))
     DiskStore(folder).publish(entry)
     return entry.name
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.level import Level
 from support.kept_kernels import KeptCompiler
 
 SECONDS = 0.3

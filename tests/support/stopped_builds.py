@@ -36,12 +36,12 @@ import opbuild
 from opbuild.cache import bundling
 from opbuild.cache.folder import Cache
 from opbuild.config import Config
-from opbuild.kernel.host import host_level
 from opbuild.offline.build import build_offline
 from opbuild.offline.load import load
 from opbuild.platform.digest import blake3_of
 from opbuild.store.ageing import age
 from opbuild.store.policy import Policy, create_policy_file
+from opbuild.target.host import host_level
 from support.forked import forked
 from support.replayed import replayed_compiles
 from support.stop_points import Step, Stop, Watch

@@ -8,10 +8,10 @@ from typing import Any
 from opbuild.config import Config
 from opbuild.families.knowledge import Question
 from opbuild.files.trust import PRIVATE
-from opbuild.kernel.host import host_level
 from opbuild.pipeline.tuned import family_sources
 from opbuild.store.bank import Record, append_records
 from opbuild.store.machine_class import system_class
+from opbuild.target.host import host_level
 
 DATE = "2026-11-23T12:00:00Z"
 

@@ -15,7 +15,7 @@ import pytest
 import opbuild
 from opbuild.cli.main import main
 from opbuild.errors import OpbuildError
-from opbuild.runtime import link as linking
+from opbuild.runtime.devices.cpu import link as linking
 from support.replayed import ReplayServer
 from support.small_network import SHAPE, SmallNetwork
 

@@ -111,7 +111,7 @@ sys.path[:0] = {sys.path!r}
 from pathlib import Path
 from support.samples import *
 from opbuild.store.claims import FolderClaims
-from opbuild.backend.fake import FakeCompiler
+from support.fake_compiler import FakeCompiler
 from opbuild.config import Config
 builder = disk_builder(Config(cache_path=Path(sys.argv[1]), workers=1))
 claim = FolderClaims(Path(sys.argv[2]), rank=3).take(builder.key(conv(1)))

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 
 import opbuild
 from opbuild.cli.main import main
-from opbuild.kernel.host import host_level
+from opbuild.target.host import host_level
 from support import networks
 
 pytestmark = pytest.mark.usefixtures("kept_objects")

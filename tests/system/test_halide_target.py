@@ -6,9 +6,10 @@ import halide as hl
 import pytest
 
 from opbuild.backend.halide.emission import halide_target
-from opbuild.kernel.host import host_level
-from opbuild.kernel.level import LEVELS, Level
-from opbuild.kernel.soc_version import parse_level
+from opbuild.backend.halide.target import spelled
+from opbuild.target.host import host_level
+from opbuild.target.level import LEVELS, Level
+from opbuild.target.soc_version import parse_level
 
 
 def test_halide_detects_the_same_machine() -> None:
@@ -20,6 +21,6 @@ def test_halide_detects_the_same_machine() -> None:
 @pytest.mark.parametrize("level", LEVELS, ids=str)
 def test_halide_understands_a_level_and_a_user_its_spelling_of_it(level: Level) -> None:
     """Halide takes a level's features and adds none, and what it shows means no higher level."""
-    shown = str(halide_target(level))
+    shown = str(halide_target(spelled(level)))
     assert shown.split("-")[3:] == list(level.features)
     assert parse_level(shown).runs_on(level)

@@ -11,11 +11,11 @@ import opbuild
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
-from opbuild.kernel.host import host_level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.platform.behind import BEHIND
+from opbuild.target.host import host_level
 from support import networks
 from support.comparison import onnxruntime_output, relative_error
 from support.fuzzing import CAMPAIGN

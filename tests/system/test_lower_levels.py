@@ -21,10 +21,10 @@ from opbuild.errors import CompileForbiddenError, OpbuildError
 from opbuild.events import LowerServes
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
-from opbuild.kernel.host import host_level
-from opbuild.kernel.level import Level
-from opbuild.kernel.machine import Machine
 from opbuild.lowering.lower import lower
+from opbuild.target.host import host_level
+from opbuild.target.level import Level
+from opbuild.target.machine import Machine
 from support import networks
 from support.processes import WITHOUT, environment
 from support.samples import Recorder

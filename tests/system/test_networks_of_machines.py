@@ -16,13 +16,13 @@ from opbuild.cli.main import main
 from opbuild.config import Config
 from opbuild.families.matmul import family as matmul
 from opbuild.files.trust import PRIVATE
-from opbuild.kernel.host import host_level
-from opbuild.kernel.machine import Machine
 from opbuild.pipeline.remote import _uploads, service_at
 from opbuild.report import Report
 from opbuild.store.bank import Record
 from opbuild.store.machine_class import Measured, system_class, write_measured
 from opbuild.store.shipped import caches
+from opbuild.target.host import host_level
+from opbuild.target.machine import Machine
 from support.remote_servers import PATIENT
 from support.small_network import SHAPE, small_model
 from support.tuned_records import product, record, remember

@@ -21,9 +21,9 @@ from onnx import TensorProto, helper, numpy_helper
 import opbuild
 from opbuild.config import Config
 from opbuild.errors import OptionError, ShapeError, TargetError, UnsupportedOperatorError
-from opbuild.kernel.host import runs_here
-from opbuild.kernel.soc_version import resolve_soc_version
 from opbuild.offline.format import VERSION
+from opbuild.target.host import runs_here
+from opbuild.target.soc_version import resolve_soc_version
 from support import commands, networks
 from support.comparison import onnxruntime_output, relative_error
 from support.fuzzing import CAMPAIGN

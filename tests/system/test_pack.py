@@ -19,15 +19,15 @@ from opbuild.builder.resting import Resting
 from opbuild.config import Config
 from opbuild.frontend.example_models import light_path
 from opbuild.frontend.onnx_schemas import TABLE
-from opbuild.kernel.host import host_level
 from opbuild.kernel.identity import identify
 from opbuild.kernel.key import Key
-from opbuild.kernel.level import BY_NAME
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.offline.build import build_offline
 from opbuild.store.memory import MemoryStore
 from opbuild.store.pack import PACKS, Pack
 from opbuild.store.pack_file import PackFile
+from opbuild.target.host import host_level
+from opbuild.target.level import BY_NAME
 from support.processes import WITHOUT, environment
 
 LEVELS = sorted(path.name for path in PACKS.iterdir() if path.is_dir())
@@ -117,7 +117,13 @@ NEEDLESS_AGAIN = NEEDLESS | {
     *("opbuild.builder", "opbuild.lowering", "opbuild.families", "opbuild.graph.passes", "opbuild.operations"),
     *("opbuild.frontend.onnx_model", "opbuild.frontend.onnx_messages", "opbuild.frontend.walk"),
     *("opbuild.graph.node_json", "opbuild.graph.resampling", "opbuild.graph.shape_rules", "opbuild.graph.windows"),
-    *("opbuild.kernel.entry", "opbuild.kernel.key", "opbuild.kernel.elf", "opbuild.runtime.link", "opbuild.store.pack"),
+    *(
+        "opbuild.kernel.entry",
+        "opbuild.kernel.key",
+        "opbuild.kernel.elf",
+        "opbuild.runtime.devices.cpu.link",
+        "opbuild.store.pack",
+    ),
 }
 """What a start from a stored network has no use for beside that: all that reads, lowers, builds and links."""
 

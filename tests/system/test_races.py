@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from opbuild.backend.fake import fake_object
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.store.disk import DiskStore
+from support.fake_compiler import fake_object
 from support.fuzzing import CAMPAIGN
 from support.samples import conv, entry_of, key_of
 
@@ -80,7 +80,7 @@ import json, sys, threading
 sys.path[:0] = {sys.path!r}
 from pathlib import Path
 from unittest import mock
-from opbuild.backend.fake import fake_object
+from support.fake_compiler import fake_object
 from opbuild.builder import build
 from opbuild.builder.build import Builder
 from opbuild.builder.resting import Resting

@@ -14,7 +14,6 @@ from typing import Any
 import onnx
 import pytest
 
-from opbuild.backend.fake import FakeCompiler
 from opbuild.builder.build import Builder
 from opbuild.builder.result import BuildResult
 from opbuild.config import Config
@@ -24,6 +23,7 @@ from opbuild.store.claims import FolderClaims
 from opbuild.store.disk import DiskStore
 from opbuild.store.peers import Peers, announce, claims_folder
 from opbuild.store.shared import rank_stores
+from support.fake_compiler import FakeCompiler
 from support.networks import bert
 from support.processes import environment
 from support.samples import LEVEL, Recorder, conv, needed

@@ -30,12 +30,12 @@ MPI = (str(MPIEXEC), "-n")
 
 SLOW = """
 import os
-from opbuild.backend.fake import FakeCompiler
+from support.fake_compiler import FakeCompiler
 from opbuild.builder.build import Builder
 from opbuild.config import Config
 from opbuild.events import ignore
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
-from opbuild.kernel.host import host_level
+from opbuild.target.host import host_level
 from opbuild.mindspore import Tensor, ops
 from opbuild.mindspore.communication import get_rank, init
 from opbuild.ranks.progress import report_progress

@@ -15,8 +15,8 @@ import pytest
 from opbuild.cache.bundling import export_cache
 from opbuild.config import Config
 from opbuild.errors import OptionError
-from opbuild.kernel.host import host_level
 from opbuild.offline.build import build_offline
+from opbuild.target.host import host_level
 from support.refusing_storage import REFUSALS, RefusingStorage, watched
 from support.small_network import SHAPE, SmallNetwork
 

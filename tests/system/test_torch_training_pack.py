@@ -18,13 +18,13 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from opbuild.graph.types import Graph  # noqa: E402
-from opbuild.kernel.host import host_level  # noqa: E402
-from opbuild.kernel.level import BY_NAME  # noqa: E402
 from opbuild.kernel.opdesc import OpDesc  # noqa: E402
 from opbuild.lowering.lower import lower  # noqa: E402
 from opbuild.pipeline import steps  # noqa: E402
 from opbuild.store.pack import PACKS, Pack  # noqa: E402
 from opbuild.store.pack_file import PackFile  # noqa: E402
+from opbuild.target.host import host_level  # noqa: E402
+from opbuild.target.level import BY_NAME  # noqa: E402
 from opbuild.torch import opbuild as backend  # noqa: E402
 from opbuild.torch import report, reset  # noqa: E402
 from support.until import until_built_behind  # noqa: E402

@@ -16,8 +16,8 @@ import opbuild
 from opbuild.cli.main import main
 from opbuild.config import Config
 from opbuild.files.trust import make_trust
-from opbuild.kernel.host import host_level
 from opbuild.store.machine_class import read_measured
+from opbuild.target.host import host_level
 from opbuild.tuning import search, tuner
 from opbuild.tuning.machine import worth_building
 

@@ -11,11 +11,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 import opbuild
 from opbuild.config import Config
-from opbuild.kernel.host import host_level
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.lowering.tuned import Tuned
 from opbuild.pipeline.setup import set_up
+from opbuild.target.host import host_level
 from opbuild.tuning import tuner
 from opbuild.tuning.forms import FixedAnswers
 from support.tuned_records import record, remember

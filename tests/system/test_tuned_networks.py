@@ -12,9 +12,9 @@ import pytest
 import opbuild
 from opbuild.cli.main import main
 from opbuild.families.matmul import family as matmul
-from opbuild.kernel.host import host_level
-from opbuild.kernel.machine import Machine
 from opbuild.report import Report
+from opbuild.target.host import host_level
+from opbuild.target.machine import Machine
 from support.small_network import SHAPE, SmallNetwork
 from support.tuned_records import product, record, remember
 

@@ -27,13 +27,13 @@ read = Path.read_text
 Path.read_text = lambda self, *a, **b: read(Path(cpuinfo) if str(self) == "/proc/cpuinfo" else self, *a, **b)
 os.sched_getaffinity = lambda _: set(range(int(cores)))
 platform.machine = lambda: "x86_64"
-from opbuild.backend.fake import FakeCompiler
+from support.fake_compiler import FakeCompiler
 from opbuild.backend.host.evaluate import evaluate
 from opbuild.builder.build import Builder
 from opbuild.config import Config
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.pipeline import optimize
-from opbuild.kernel import host
+from opbuild.target import host
 from opbuild.lowering.lower import lower
 from opbuild.pipeline.images import Images
 from opbuild.pipeline.setup import set_up

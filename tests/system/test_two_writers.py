@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from opbuild.backend.fake import fake_object
 from opbuild.config import Config
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.store.disk import DiskStore
+from support.fake_compiler import fake_object
 from support.samples import conv, disk_builder, key_of, needed
 
 WRITER = f"""

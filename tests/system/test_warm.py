@@ -12,9 +12,9 @@ import opbuild
 from opbuild.cli.main import main
 from opbuild.errors import InvalidModelError, LinkError, OptionError, ShapeError
 from opbuild.events import CompileFinished
-from opbuild.kernel.host import host_level
-from opbuild.kernel.level import BY_NAME
-from opbuild.runtime.link import find_linker
+from opbuild.runtime.devices.cpu.link import find_linker
+from opbuild.target.host import host_level
+from opbuild.target.level import BY_NAME
 from support.samples import Recorder
 from support.small_network import SHAPE, SmallNetwork, make_small_network
 

@@ -1,27 +1,26 @@
-"""The compilers that there are: the one place that chooses among them, by name."""
+"""The compilers that there are: the one place that knows which one makes code for a target."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from opbuild.target.level import CPU
+
 if TYPE_CHECKING:
     from opbuild.kernel.interfaces import Compiler
 
-USUAL = "halide"
 
-
-def make_compiler(name: str = USUAL) -> Compiler:
-    """Return a compiler; nothing of it is loaded yet.
+def make_compiler(device: str = CPU) -> Compiler:
+    """Return what makes code for a class of devices; nothing of it is loaded yet.
 
     Raises:
-        ValueError: If there is none of this name.
+        LookupError: If there is no such class.
     """
-    if name == "halide":
+    if device == CPU:
         from opbuild.backend.halide.driver import HalideCompiler
 
         return HalideCompiler()
-    if name == "fake":
-        from opbuild.backend.fake import FakeCompiler
+    from opbuild.target.devices import device_class
 
-        return FakeCompiler()
-    raise ValueError(f"there is no compiler {name!r}")
+    compiler: Compiler = device_class(device).compiler()
+    return compiler

@@ -9,8 +9,8 @@ from opbuild.builder.job import Job
 from opbuild.config import Config
 from opbuild.kernel.interfaces import Compiler, Missing, Release, Store
 from opbuild.kernel.key import make_key
-from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.level import Target
 
 _LOOKED_AT = 2000
 """Files of one's own store looked at for an operator: a millisecond."""
@@ -21,7 +21,7 @@ class Owner(Protocol):
 
     store: Store
     compiler: Compiler
-    level: Level
+    target: Target
     config: Config
     release: Release | None
 
@@ -41,7 +41,7 @@ def brought(builder: Owner, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[J
         return ()
     jobs = []
     for desc, nodes in needed.items():
-        key = make_key(desc, builder.level, compiler, builder.compiler.sources_digest(desc))
+        key = make_key(desc, builder.target, compiler, builder.compiler.sources_digest(desc))
         found = release.lookup(key)
         if isinstance(found, Missing):
             return ()

@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from time import perf_counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from opbuild.builder.brought import brought
@@ -14,6 +15,7 @@ from opbuild.builder.explain import Explainer
 from opbuild.builder.job import FORCED, Job, remember_origins
 from opbuild.builder.resting import RESTING
 from opbuild.builder.result import BuildResult, absent_error, forbidden_error
+from opbuild.builder.several import SeveralWorks, UnderWay, of_device, without_end
 from opbuild.builder.work import Server, Work
 from opbuild.config import Config
 from opbuild.errors import BuildError
@@ -24,12 +26,12 @@ from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import FilesState, files_state, identify
 from opbuild.kernel.interfaces import Claims, Compiler, Found, Missing, Release, Store, look_up
 from opbuild.kernel.key import CompilerIdentity, Key, make_key
-from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
 from opbuild.kernel.runtime_desc import needs_runtime, runtime_desc
 from opbuild.platform.background import Background
 from opbuild.platform.records import NamedTuple
+from opbuild.target.level import Level, Target
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -59,7 +61,7 @@ class Builder:
     Args:
         store: Where operators are kept.
         compiler: What makes objects; it works in a process of its own.
-        level: The level that the code is for.
+        target: What the code is for.
         config: Workers, time-outs, whether compiling is forbidden, and which device builds.
         observer: Told what happens, from the thread that compiles; it must not raise.
         runtime_store: Where the compiler's runtime library is kept; None if objects never need it.
@@ -75,13 +77,15 @@ class Builder:
         release: What the release brings; its compiler is the one where none is installed or remembered. None: nothing.
         is_urgent: Whether anybody waits; else one operator at a time is compiled, at low priority.
         executor: Compiles instead of this host, which does what the executor does not; None: this host alone.
+        remembers: Whether the cache's file remembers the compiler's digest: it has room for one.
+        devices: What builds the operators of other classes of devices.
     """
 
     def __init__(
         self,
         store: Store,
         compiler: Compiler,
-        level: Level,
+        target: Target,
         config: Config,
         observer: Observer = ignore,
         *,
@@ -97,12 +101,14 @@ class Builder:
         release: Release | None = None,
         is_urgent: bool = True,
         executor: Executor | None = None,
+        remembers: bool = True,
+        devices: Mapping[str, Builder] = MappingProxyType({}),
     ) -> None:
         self.store = store
         self.runtime_store = runtime_store
         self.provided = provided
         self.compiler = compiler
-        self.level = level
+        self.target = target
         self.config = config
         self.observer = observer
         self.force = force
@@ -115,6 +121,8 @@ class Builder:
         self.release = release
         self.is_urgent = is_urgent
         self.executor = executor
+        self._remembers = remembers
+        self.devices = devices
         self._lock = threading.Lock()
         self._server: CompileServer | None = None
         self._adopted: set[str] = set()  # keys of operators that were found by what their sources define
@@ -145,6 +153,8 @@ class Builder:
             server, self._server = self._server, None
         if server is not None:
             RESTING.keep(server)  # which ends one that was not started there
+        for each in self.devices.values():
+            each.close()
 
     def key(self, desc: OpDesc, debug: Sequence[str] = ()) -> Key:
         """Return an operator's key; ``debug`` are the debug options that it is compiled with.
@@ -152,7 +162,7 @@ class Builder:
         Raises:
             BuildError: If the compiler is not installed.
         """
-        return make_key(desc, self.level, self.identity(), self.compiler.sources_digest(desc), flags_of(debug))
+        return make_key(desc, self.target, self.identity(), self.compiler.sources_digest(desc), flags_of(debug))
 
     def identity(self) -> CompilerIdentity:
         """Return which compiler makes the objects.
@@ -175,6 +185,13 @@ class Builder:
         Raises:
             BuildError: If the compiler is not installed.
         """
+        jobs = {job.desc: job for job in self._plan(of_device(needed, self.target.device))}
+        for name, builder in self.devices.items():
+            jobs |= {job.desc: job for job in builder.plan(of_device(needed, name))}
+        return tuple(jobs[desc] for desc in needed)
+
+    def _plan(self, needed: Mapping[OpDesc, tuple[str, ...]]) -> tuple[Job, ...]:
+        """Return the same for operators of its own target."""
         compiles_all = self.force or self.debug.active or not self.config.uses_cache
         jobs = (() if compiles_all else brought(self, needed)) or self._looked_up(needed)
         self._serve_otherwise(jobs)
@@ -206,7 +223,7 @@ class Builder:
         network: str,
         more: Mapping[OpDesc, tuple[str, ...]] = NOTHING,
         before: Callable[[], object] = lambda: None,
-    ) -> Work:
+    ) -> UnderWay:
         """Decide now, compile in the background.
 
         Args:
@@ -229,7 +246,17 @@ class Builder:
             before()
         else:
             self.close()  # a server warmed up in vain
-        return self._begin(network, jobs, self.store, self._missing_runtime(jobs), self.observer, started)
+        if not self.devices:
+            return self._begin(network, jobs, self.store, self._missing_runtime(jobs), self.observer, started)
+        return self._begin_apart(network, jobs, started)
+
+    def _begin_apart(self, network: str, jobs: Sequence[Job], started: float) -> UnderWay:
+        """Begin to compile what must be of several devices."""
+        works, observer = [], without_end(self.observer)
+        for name, each in {self.target.device: self, **self.devices}.items():
+            own = tuple(job for job in jobs if job.desc.device == name)
+            works.append(each._begin(network, own, each.store, each._missing_runtime(own), observer, started))
+        return SeveralWorks(works, [job.desc for job in jobs], network, self.observer)
 
     def adopt(self, jobs: Iterable[Job]) -> None:
         """Take for operators that must be compiled what was compiled from other sources that define the same.
@@ -357,7 +384,8 @@ class Builder:
 
     def _identify(self) -> CompilerIdentity:
         others = (lambda: None) if self.release is None else self.release.compiler
-        return identify(self.compiler, self.config.compiler_memo, make_trust(self.config), others)
+        memo = self.config.compiler_memo if self._remembers else None
+        return identify(self.compiler, memo, make_trust(self.config), others)
 
     def _asked(self, desc: OpDesc, nodes: tuple[str, ...]) -> tuple[Key, tuple[str, ...] | None]:
         """Return an operator's key, and the options that it is debugged with; None if it is not."""

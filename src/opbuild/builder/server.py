@@ -38,17 +38,17 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NoReturn
 
-from opbuild.builder.wire import Unpacker, check_answer, pack, write_all
+from opbuild.builder.wire import Unpacker, artifact_files, check_answer, pack, write_all
 from opbuild.errors import OpbuildError
 from opbuild.kernel.identity import FilesState, files_state
 from opbuild.kernel.interfaces import Compiler
-from opbuild.kernel.level import BY_NAME
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.libc import libc
 from opbuild.platform.limits import hint_for, hint_for_signal, suspected
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, field
 from opbuild.platform.slots import UNLIMITED, Slots
+from opbuild.target.level import target_named
 
 _CHUNK = 1 << 16
 _ORPHAN_CHECK_SECONDS = 1.0
@@ -368,9 +368,9 @@ def _compile(compiler: Compiler, request: dict[str, Any], begins: Callable[[], N
         last = traceback.extract_tb(sys.exc_info()[2])[-1]
         text = f"{type(error).__name__}: {error} (at {Path(last.filename).name}:{last.lineno})"
         return pack({"kind": "error", "step": "compile", "text": text})
-    object_ = files.get(".o", b"")
-    if not isinstance(object_, bytes):
-        return pack({"kind": "error", "step": "compile", "text": f"the compiler returned {type(object_).__name__}"})
+    others = next((type(each).__name__ for each in files.values() if not isinstance(each, bytes)), "")
+    if others:
+        return pack({"kind": "error", "step": "compile", "text": f"the compiler returned {others}"})
     sizes = [[suffix, len(content)] for suffix, content in files.items()]
     return pack({"kind": "object", "pipeline": pipeline, "files": sizes}, *files.values())
 
@@ -378,15 +378,15 @@ def _compile(compiler: Compiler, request: dict[str, Any], begins: Callable[[], N
 def _made(compiler: Compiler, request: dict[str, Any], begins: Callable[[], None]) -> tuple[str, dict[str, bytes]]:
     """Return the digest of what an operator is compiled from, and its files: none if that is known, or not allowed."""
     desc = OpDesc.from_components(request["desc"])
-    symbol, level = request["symbol"], BY_NAME[request["target"]]
+    symbol, target = request["symbol"], target_named(request["target"])
     if request["debug"]:
-        return "", dict(compiler.inspect(desc, symbol, level, request["debug"]))
-    pipeline = compiler.define(desc, level)
+        return "", dict(compiler.inspect(desc, symbol, target, request["debug"]))
+    pipeline = compiler.define(desc, target)
     if pipeline.digest in request["known"] or not request["compiles"]:
         return pipeline.digest, {}
     if request["known"]:
         begins()
-    return pipeline.digest, {".o": pipeline.compile(symbol)}
+    return pipeline.digest, artifact_files(pipeline.compile(symbol))
 
 
 def _end_with(server: int) -> None:

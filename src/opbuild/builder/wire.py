@@ -10,9 +10,13 @@ from __future__ import annotations
 import json
 import os
 import struct
+from collections.abc import Mapping
 from typing import Any
 
+from opbuild.errors import CompileError
 from opbuild.files.trust import NETWORK, RECORD, parse_json
+from opbuild.kernel.artifact import OBJECT, Artifact
+from opbuild.text.canonical import canonical_json
 
 _LENGTHS = struct.Struct("<II")
 
@@ -71,6 +75,40 @@ class Unpacker:
             messages.append((header, bytes(self._buffer[middle:end])))
             del self._buffer[:end]
         return messages
+
+
+def artifact_files(artifact: Artifact) -> dict[str, bytes]:
+    """Return an artifact as the files of an answer, by suffix: its bytes, and what it is if that is no object.
+
+    Raises:
+        CompileError: If it is none.
+    """
+    if not isinstance(artifact, Artifact):
+        raise CompileError(f"the compiler returned {type(artifact).__name__}")
+    files = {".o": artifact.data}
+    if artifact.kind != OBJECT:
+        files[_LAUNCHED] = canonical_json([artifact.kind, dict(artifact.launch)]).encode()
+    return files
+
+
+def artifact_of(files: Mapping[str, bytes]) -> Artifact | None:
+    """Return the artifact in the files of an answer; None if there is none.
+
+    Raises:
+        ValueError: If they are something else.
+    """
+    if ".o" not in files:
+        return None
+    if _LAUNCHED not in files:
+        return Artifact(files[".o"])
+    told = parse_json(files[_LAUNCHED])
+    if not isinstance(told, list) or [*map(type, told)] != [str, dict]:
+        raise ValueError("it is not said how it is launched")
+    return Artifact(files[".o"], "", *told)
+
+
+_LAUNCHED = ".launch"
+"""The suffix of the file with what an artifact is that is no object, and how it is launched."""
 
 
 def check_answer(header: dict[str, Any], payload: bytes) -> None:

@@ -13,15 +13,16 @@ from opbuild.builder.explain import Explainer
 from opbuild.builder.job import Failure, Job, remember_origins
 from opbuild.builder.queue import Queue
 from opbuild.builder.result import BuildResult, compile_error
+from opbuild.builder.wire import artifact_of
 from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.events import BuildFinished, CompileFinished, CompileStarted, Observer, Taken, Waiting, Warned
 from opbuild.families.catalogue import find
-from opbuild.kernel.elf import NotAnObjectError
 from opbuild.kernel.entry import Entry, make_entry
 from opbuild.kernel.interfaces import Claims, Found, Store, note_origin
 from opbuild.kernel.key import CompilerIdentity
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.symbols import NotAnArtifactError
 from opbuild.platform.background import Background, without_frames
 from opbuild.text.plural import counted, verb
 
@@ -336,7 +337,7 @@ class Work:
         job.pipeline = "" if header["changed"] else header["pipeline"]
         try:
             entry = self._entry(job, header, files)
-        except NotAnObjectError as error:
+        except ValueError as error:
             job.failure = Failure("check", f"the compiler delivered no usable object: {error}")
             return
         if entry is None:
@@ -358,19 +359,19 @@ class Work:
         """Return the entry of what was compiled, or of what need not be; None if that is not there any more.
 
         Raises:
-            NotAnObjectError: If the compiler delivered something else than an object.
+            ValueError: If the compiler delivered something else than an artifact.
         """
-        pipeline, milliseconds, object_, origin = header["pipeline"], header["milliseconds"], files.get(".o"), ""
-        if object_ is None:
+        pipeline, milliseconds, artifact, origin = header["pipeline"], header["milliseconds"], artifact_of(files), ""
+        if artifact is None:
             if not job.origins and self._compiles:  # else it would be asked for again and again
-                raise NotAnObjectError("there is none")
+                raise NotAnArtifactError("there is none")
             origin = job.origins.get(pipeline, "")
             found = job.store.lookup(job.key.of_origin(origin)) if origin else None
             if not isinstance(found, Found) or found.entry.pipeline != pipeline:
                 return None
-            object_, milliseconds = found.entry.object, found.entry.milliseconds
+            artifact, milliseconds = found.entry.artifact, found.entry.milliseconds
         return make_entry(
-            job.desc, job.key, self._config.device_id, object_, milliseconds,
+            job.desc, job.key, self._config.device_id, artifact, milliseconds,
             nodes=job.nodes, pipeline=pipeline, origin=origin,
         )  # fmt: skip
 

@@ -21,12 +21,10 @@ from opbuild.kernel.entry import SUFFIXES, Entry
 from opbuild.kernel.identity import identify, remember, remembered
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.key import CompilerIdentity, file_op_type
-from opbuild.kernel.level import Level
 from opbuild.kernel.networks import ImageKey, StoredNetwork
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
 from opbuild.kernel.runtime_desc import runtime_desc
-from opbuild.kernel.soc_version import parse_level
 from opbuild.models.endpoints import signature_of
 from opbuild.models.source import ModelSource, open_model
 from opbuild.pipeline.setup import set_up
@@ -43,6 +41,8 @@ from opbuild.store.disk import DiskStore
 from opbuild.store.measured import forget
 from opbuild.store.networks import Contents, DiskNetworks, read_network
 from opbuild.store.weights import DiskWeights, weights_file
+from opbuild.target.level import Level
+from opbuild.target.soc_version import parse_level
 from opbuild.text.plural import listed
 
 _RUNTIME = file_op_type(runtime_desc().op_types)

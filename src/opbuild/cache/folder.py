@@ -317,7 +317,7 @@ def describe(name: str, stored: Contents) -> Description | Reason:
             operators=tuple(
                 (str(operator), tuple(map(str, nodes))) for operator, nodes, _ in record.notes.get("operators", ())
             ),
-            host=Counter(call.node.op_type for call in record.steps.hosts if not call.is_check),
+            host=Counter(call.node.op_type for call in record.steps.hosts if call.computes),
             weights=weights,
             files=(*map(weights_file, weights), f"{name}.so", f"{name}.bin", f"{name}.json"),
         )

@@ -13,7 +13,6 @@ from opbuild.cache.bundling import compiler_of, entries_of, networks_of, note_co
 from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.kernel.entry import Entry
-from opbuild.kernel.level import Level
 from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.models.endpoints import signature_of
@@ -39,6 +38,7 @@ from opbuild.store.remote.objects import NETWORKS
 from opbuild.store.remote.service import described
 from opbuild.store.remote.tiered import TieredNetworks, TieredWeights
 from opbuild.store.weights import DiskWeights
+from opbuild.target.level import Level
 
 InputShapes = Mapping[str, Sequence[int]]
 

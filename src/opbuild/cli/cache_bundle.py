@@ -13,8 +13,8 @@ from opbuild.cli.options import unused_threads_option
 from opbuild.errors import OptionError
 from opbuild.files.writing import same_file, unwritable
 from opbuild.frontend.input_shape import parse_input_shape
-from opbuild.kernel.host import compared
 from opbuild.platform.paths import Path
+from opbuild.target.host import compared
 from opbuild.text.plural import counted, size
 
 

@@ -22,7 +22,7 @@ from opbuild.platform.records import replace
 
 if TYPE_CHECKING:
     from opbuild.config import Config
-    from opbuild.kernel.level import Level
+    from opbuild.target.level import Level
 
 KINDS = {"operator": "operator", "image": "network", "weight": "weights", "memo": "memo", "settings": "settings"}
 """What each kind of item is called."""
@@ -76,7 +76,7 @@ def locate(
         OptionError: If an option is at fault.
     """
     from opbuild.config import Config
-    from opbuild.kernel.soc_version import resolve_soc_version
+    from opbuild.target.soc_version import resolve_soc_version
 
     if cache_path is not None and op_compiler_cache_dir is not None:
         raise OptionError("--cache_path and --op_compiler_cache_dir name two caches", "give one of them")

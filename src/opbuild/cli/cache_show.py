@@ -11,7 +11,7 @@ import click
 from opbuild.cli.cache_options import json_option, locate_place, place_options, print_json
 from opbuild.cli.echoing import echo
 from opbuild.errors import OptionError
-from opbuild.kernel.host import host_level
+from opbuild.target.host import host_level
 from opbuild.text.plural import counted, size
 
 if TYPE_CHECKING:

@@ -26,9 +26,9 @@ from opbuild.errors import OptionError
 from opbuild.files.kinds import OFFLINE, ONNX, kind_of, require_kind
 from opbuild.files.writing import same_file
 from opbuild.frontend.input_shape import Shape, parse_open_shape
-from opbuild.kernel.soc_version import BUILDABLE, resolve_soc_version
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
+from opbuild.target.soc_version import BUILDABLE, resolve_soc_version
 
 BUILD, TO_JSON, CHECK, SHOW = 0, 1, 3, 6
 """Values of ``--mode``."""

@@ -18,10 +18,10 @@ from opbuild.errors import BuildError, OpbuildError, OptionError, TargetError
 from opbuild.files.private import private_path
 from opbuild.files.trust import make_trust, trusted
 from opbuild.files.writing import write_new
-from opbuild.kernel.host import here, host_flags, host_level
 from opbuild.platform.paths import Path
-from opbuild.runtime.link import find_linker
+from opbuild.runtime.devices.cpu.link import find_linker
 from opbuild.store.machine_class import machine_file, read_measured, system_class, write_measured
+from opbuild.target.host import here, host_flags, host_level
 from opbuild.text.plural import counted, size
 from opbuild.version import __version__
 

@@ -118,8 +118,8 @@ class Picture:
 
 def nominal_peak(threads: int) -> float | None:
     """Return the float32 GFLOP/s that so many cores of this machine have nominally."""
-    from opbuild.kernel.host import here
     from opbuild.platform.peak import nominal_gflops
+    from opbuild.target.host import here
 
     machine = here()
     return nominal_gflops(machine.lanes, min(threads, machine.cores))

@@ -17,7 +17,7 @@ from opbuild.text.plural import counted, size, verb
 
 if TYPE_CHECKING:
     from opbuild.cache.sharing import Moved
-    from opbuild.kernel.level import Level
+    from opbuild.target.level import Level
 
 
 @click.command()

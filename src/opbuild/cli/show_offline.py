@@ -12,11 +12,11 @@ from opbuild.cli.tables import output_console, plain_table
 from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.files.trust import make_trust
-from opbuild.kernel.host import compared
 from opbuild.offline.file import OfflineModel, read_offline
 from opbuild.offline.format import GRAPH, LIBRARY, PLAN, PROGRAM, WEIGHTS
 from opbuild.platform.paths import Path
 from opbuild.runtime.record_json import to_json
+from opbuild.target.host import compared
 
 SHOWN_SIGNATURES = 8
 _KINDS = ((LIBRARY, "library"), (WEIGHTS, "weights"), (PLAN, "plans"), (PROGRAM, "tables for C"), (GRAPH, "graph"))

@@ -73,7 +73,7 @@ def tune(
     beside the cache); the next build of any model takes it. Ctrl-C keeps what was found, and the next run goes on.
     """
     from opbuild.files.kinds import ONNX, require_kind
-    from opbuild.kernel.soc_version import resolve_soc_version
+    from opbuild.target.soc_version import resolve_soc_version
     from opbuild.tuning.tuner import tune_model
 
     if not paths:

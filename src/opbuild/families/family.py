@@ -11,9 +11,9 @@ from math import log2, prod
 from typing import Any
 
 from opbuild.dtypes import itemsize
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, HIGH_PERFORMANCE, Dim, OpDesc, Operand
 from opbuild.platform.records import dataclass, field, replace
+from opbuild.target.machine import Machine
 
 Variant = dict[str, Any]
 """How a kernel computes: what ``OpDesc.variant`` holds."""

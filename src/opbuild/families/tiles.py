@@ -12,8 +12,8 @@ from math import prod
 from opbuild.families.blocked import BLOCK
 from opbuild.families.family import Dims, moved_bytes
 from opbuild.families.matmul.layouts import registers
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.machine import Machine
 
 Pair = tuple[int, int]
 """Two numbers, x first."""

@@ -21,7 +21,7 @@ from opbuild.frontend.rewriting import Rewriting, writes
 from opbuild.frontend.rewritten import MICROSOFT, NCHWC, REWRITES
 from opbuild.graph.graph_builder import Value
 from opbuild.graph.types import Node
-from opbuild.kernel.host import host_flags
+from opbuild.target.host import host_flags
 from opbuild.text.plural import counted
 
 CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")

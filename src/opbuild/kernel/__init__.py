@@ -1,1 +1,1 @@
-"""What passes between the stages: operator descriptors, keys, entries, levels and programs."""
+"""What passes between the stages: operator descriptors, keys, artifacts and entries."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 
+from opbuild.kernel.symbols import NotAnArtifactError, Symbols
 from opbuild.platform.records import dataclass
 
 _RELOCATABLE = 1
@@ -11,16 +12,8 @@ _SYMBOL_TABLE = 2
 _LOCAL = 0
 
 
-class NotAnObjectError(ValueError):
+class NotAnObjectError(NotAnArtifactError):
     """The bytes are not a little-endian relocatable ELF object with a symbol table."""
-
-
-@dataclass(frozen=True)
-class Symbols:
-    """The global symbols of an object, each sorted: those that it defines, and those that it expects from others."""
-
-    defined: tuple[str, ...]
-    undefined: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """Entry: one built operator, as its three files hold it.
 
-    <name>.o     a relocatable ELF object; its kernel symbol is <optype>_<number>__kernel0
+    <name>.o     the artifact, on CPUs a relocatable ELF object; its kernel symbol is <optype>_<number>__kernel0
     <name>.info  what was asked for, MindSpore's fields and the whole key: decides whether the object may be reused
     <name>.json  what came out, MindSpore's fields, the object's SHA-256, the digest of the pipeline that it was
-                 compiled from and what the linker needs: the commit mark
+                 compiled from, what the linker needs and how another device launches it: the commit mark
 
 Both records are JSON texts that hold no paths and no times except how long compiling took. Everything in ``.json`` but
 that and the pipeline's digest follows from the key and the object, so a reader can rebuild it and compare: a record
@@ -18,10 +18,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from opbuild.files.trust import SignatureError, Trust
-from opbuild.kernel.elf import NotAnObjectError, read_symbols
+from opbuild.kernel.artifact import OBJECT, Artifact, kind_of
 from opbuild.kernel.key import Key, file_op_type, kernel_symbols
 from opbuild.kernel.opdesc import FREE, OpDesc, Operand
 from opbuild.kernel.reason import Reason
+from opbuild.kernel.symbols import NotAnArtifactError, UnknownKindError
 from opbuild.platform.digest import sha256
 from opbuild.platform.records import dataclass, replace
 from opbuild.text.canonical import canonical_json
@@ -38,6 +39,9 @@ PIPELINE = "pipeline"
 UNCHANGED = "sources changed, what they define did not"
 """What is said where an object serves that was compiled from other sources, and would be the same from these."""
 
+KIND, LAUNCH = "kind", "launch"
+"""The fields of ``.json`` of an artifact that is no object: what it is, and how it is launched."""
+
 SIGNATURE = "signature"
 """The field of ``.json`` that is there if entries are signed."""
 
@@ -48,17 +52,25 @@ class Entry:
 
     Attributes:
         name: ``<optype>_<number>_<device>``, the files' name without suffix.
-        symbol: The kernel's symbol in the object; empty in an entry that holds no kernel (the runtime library).
-        object: The object file's bytes.
+        artifact: What was compiled.
         info: What was asked for (``.info``).
         record: What came out (``.json``).
     """
 
     name: str
-    symbol: str
-    object: bytes
+    artifact: Artifact
     info: Mapping[str, Any]
     record: Mapping[str, Any]
+
+    @property
+    def symbol(self) -> str:
+        """The kernel's symbol; empty in an entry that holds no kernel (the runtime library)."""
+        return self.artifact.symbol
+
+    @property
+    def object(self) -> bytes:
+        """The artifact's bytes, as the file ``.o`` holds them."""
+        return self.artifact.data
 
     @property
     def sha256(self) -> str:
@@ -95,7 +107,7 @@ def make_entry(
     desc: OpDesc,
     key: Key,
     device_id: int,
-    object_: bytes,
+    artifact: Artifact,
     milliseconds: float,
     *,
     nodes: Sequence[str] = (),
@@ -108,23 +120,23 @@ def make_entry(
         desc: What was compiled.
         key: Its key.
         device_id: The device that built it.
-        object_: The object file's bytes.
+        artifact: What came of it.
         milliseconds: How long compiling took.
         nodes: Names of the nodes that asked for it.
         pipeline: Digest of what the compiler was given.
         origin: What it was compiled from (``Key.origin``), if that is not the key's but defines the same.
 
     Raises:
-        NotAnObjectError: If ``object_`` is not a relocatable ELF object that defines a kernel of the operator.
+        NotAnArtifactError: If it is not of its kind, or defines no kernel of the operator.
     """
     name = key.name(device_id)
-    record = make_record(desc, name, object_, milliseconds, pipeline)
+    record = make_record(desc, name, artifact, milliseconds, pipeline)
     info = make_info(desc, key, name, nodes)
     if origin:
         before = key.of_origin(origin).components
         source = {"source": before["source"]} if before["source"] else {}
         info["origin"] = {"sources": before["sources"], **source, "reason": UNCHANGED}
-    return Entry(name, record["kernelName"], object_, info, record)
+    return Entry(name, replace(artifact, symbol=record["kernelName"]), info, record)
 
 
 def make_info(desc: OpDesc, key: Key, name: str, nodes: Sequence[str] = ()) -> dict[str, Any]:
@@ -166,13 +178,14 @@ def make_info(desc: OpDesc, key: Key, name: str, nodes: Sequence[str] = ()) -> d
     }
 
 
-def make_record(desc: OpDesc, name: str, object_: bytes, milliseconds: float, pipeline: str) -> dict[str, Any]:
+def make_record(desc: OpDesc, name: str, artifact: Artifact, milliseconds: float, pipeline: str) -> dict[str, Any]:
     """Return what ``.json`` holds: MindSpore's fields, the arguments and what the linker needs.
 
     Raises:
-        NotAnObjectError: If ``object_`` is not a relocatable ELF object that defines a kernel of the operator.
+        NotAnArtifactError: If it is not of its kind, or defines no kernel of the operator.
     """
-    symbols = read_symbols(object_)
+    kind = kind_of(artifact.kind)
+    symbols = kind.symbols(artifact.data, artifact.launch)
     symbol = _kernel(desc, symbols.defined) if desc.operands else ""
     kinds = ["input"] * len(desc.inputs) + ["output"] * len(desc.outputs)
     return {
@@ -181,19 +194,25 @@ def make_record(desc: OpDesc, name: str, object_: bytes, milliseconds: float, pi
         "binFileSuffix": ".o",
         "blockDim": 1,
         "kernelName": symbol,
-        "magic": "RT_DEV_BINARY_MAGIC_ELF",
+        "magic": kind.magic,
         "opParaSize": 0,
         "parameters": [0] * len(desc.operands),
-        "sha256": sha256(object_),
+        "sha256": digest_of(artifact),
         "workspace": {"num": 0, "size": []},
         "arguments": [
             {"name": operand.name, "kind": kind, "dtype": operand.dtype, "rank": len(operand.dims)}
             for operand, kind in zip(desc.operands, kinds, strict=True)
         ],
         "undefined": list(symbols.undefined),
+        **({} if artifact.kind == OBJECT else {KIND: artifact.kind, LAUNCH: dict(artifact.launch)}),
         PIPELINE: pipeline,
         MILLISECONDS: round(milliseconds, 1),
     }
+
+
+def digest_of(artifact: Artifact) -> str:
+    """Return the digest of an artifact's bytes, and of how it is launched."""
+    return sha256(artifact.data + (canonical_json(dict(artifact.launch)).encode() if artifact.launch else b""))
 
 
 def read_entry(key: Key, name: str, object_: bytes, info: Any, record: Any) -> Entry | Reason:
@@ -209,7 +228,11 @@ def read_entry(key: Key, name: str, object_: bytes, info: Any, record: Any) -> E
     difference = key.first_difference(stored["components"])
     if difference or stored.get("sha256") != key.sha256:
         return Reason("other-key", f".info has another key: {difference or 'its digest differs'}")
-    if record.get("sha256") != sha256(object_):
+    kind, launch = record.get(KIND, OBJECT), record.get(LAUNCH, {})
+    if not isinstance(kind, str) or not isinstance(launch, dict):
+        return Reason("damaged", f".json has no {KIND} or {LAUNCH}")
+    artifact = Artifact(object_, "", kind, launch)
+    if record.get("sha256") != digest_of(artifact):
         return Reason("damaged", "the object's digest differs from the one in .json")
     milliseconds = record.get(MILLISECONDS)
     if not isinstance(milliseconds, (int, float)) or isinstance(milliseconds, bool) or not 0 <= milliseconds < 1e12:
@@ -218,19 +241,21 @@ def read_entry(key: Key, name: str, object_: bytes, info: Any, record: Any) -> E
     if not isinstance(pipeline, str) or not _PIPELINE.fullmatch(pipeline):
         return Reason("damaged", f".json has no {PIPELINE}")
     try:
-        expected = make_record(OpDesc.from_components(key.components), name, object_, milliseconds, pipeline)
+        expected = make_record(OpDesc.from_components(key.components), name, artifact, milliseconds, pipeline)
+    except UnknownKindError as error:
+        return Reason("other-format", f"the object can not be used: {error}")
     except ValueError as error:
         return Reason("damaged", f"the object can not be used: {error}")
     for field, value in expected.items():
         if field != MILLISECONDS and record.get(field) != value:
             return Reason("damaged", f".json's {field} differs from what the object holds")
-    return Entry(name, expected["kernelName"], object_, info, record)
+    return Entry(name, replace(artifact, symbol=expected["kernelName"]), info, record)
 
 
 def _kernel(desc: OpDesc, defined: Sequence[str]) -> str:
     found = kernel_symbols(desc.op_types, defined)
     if len(found) != 1:
-        raise NotAnObjectError(f"it does not define {file_op_type(desc.op_types)}_<number>__kernel0, and that once")
+        raise NotAnArtifactError(f"it does not define {file_op_type(desc.op_types)}_<number>__kernel0, and that once")
     return found[0]
 
 

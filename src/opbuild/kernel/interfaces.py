@@ -6,9 +6,9 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from opbuild.kernel.artifact import Artifact
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.key import CompilerIdentity, Key
-from opbuild.kernel.level import Level
 from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork, Weight
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
@@ -249,12 +249,12 @@ class Pipeline(Protocol):
 
     digest: str
 
-    def compile(self, symbol: str, /) -> bytes:
-        """Return the object file, whose kernel has a symbol."""
+    def compile(self, symbol: str, /) -> Artifact:
+        """Return the artifact, whose kernel has a symbol."""
 
 
 class Compiler(Protocol):
-    """What makes objects. An instance is cheap: nothing is loaded before ``prepare`` or ``define``.
+    """What makes the artifacts of a target. An instance is cheap: nothing is loaded before ``prepare`` or ``define``.
 
     Attributes:
         import_string: ``module:Class`` by which a fresh process finds the class; it is called without arguments there.
@@ -282,21 +282,21 @@ class Compiler(Protocol):
     def prepare(self) -> None:
         """Load the compiler; called once in the server process, before it forks."""
 
-    def define(self, desc: OpDesc, level: Level) -> Pipeline:
+    def define(self, desc: OpDesc, target: Any, /) -> Pipeline:
         """Return what is compiled for one operator; called in a fresh process each time.
 
         Args:
             desc: What to compile.
-            level: The level that the code is for.
+            target: The ``Target`` that the code is for, of the class of devices that the compiler serves.
         """
 
-    def inspect(self, desc: OpDesc, symbol: str, level: Level, options: Collection[str]) -> Mapping[str, bytes]:
+    def inspect(self, desc: OpDesc, symbol: str, target: Any, /, options: Collection[str]) -> Mapping[str, bytes]:
         """Return the object of one operator compiled with debug options, and the files that they ask for, by suffix.
 
         Args:
             desc: What to compile.
             symbol: The name of the kernel's symbol.
-            level: The level that the code is for.
+            target: The ``Target`` that the code is for.
             options: Of ``kernel.debug``.
 
         Returns:

@@ -11,11 +11,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import sha256
 from opbuild.platform.lazily import lazily
 from opbuild.platform.records import dataclass, field
+from opbuild.target.level import Target
 from opbuild.text.canonical import canonical_json
 
 KEY_FORMAT = 3
@@ -124,19 +124,19 @@ def kernel_symbols(op_types: Sequence[str], defined: Sequence[str]) -> list[str]
     return [symbol for symbol in found if symbol[len(begin) : -len(end)].isdecimal()]
 
 
-def make_key(desc: OpDesc, level: Level, compiler: CompilerIdentity, sources: str, debug: Sequence[str] = ()) -> Key:
+def make_key(desc: OpDesc, target: Target, compiler: CompilerIdentity, sources: str, debug: Sequence[str] = ()) -> Key:
     """Return the key of an operator.
 
     Args:
         desc: What to compute and how.
-        level: The level that the code is for.
+        target: What the code is for.
         compiler: Which compiler makes it.
         sources: Digest of the source files that define the operator's family (``Compiler.sources_digest``).
         debug: Debug options that decide the code (``kernel.debug.flags_of``); none: no such component.
     """
     components: dict[str, Any] = {
         **desc.components(),
-        "target": level.name,
+        "target": target.name,
         "compiler": compiler.components(),
         "sources": sources,
         **({"debug": list(debug)} if debug else {}),

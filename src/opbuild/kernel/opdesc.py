@@ -14,6 +14,7 @@ from typing import Any
 
 from opbuild.kernel.free import FREE
 from opbuild.platform.records import dataclass, field
+from opbuild.target.level import CPU
 from opbuild.text.canonical import canonical_json
 
 __all__ = ["FREE", "HIGH_PERFORMANCE", "HIGH_PRECISION", "Dim", "OpDesc", "Operand"]
@@ -85,6 +86,7 @@ class OpDesc:
         variant: How it is computed: tile sizes, algorithm, parallel or serial. JSON scalars only.
         impl_mode: ``high_performance``, or ``high_precision`` where that compiles to something else.
         source: Source text of a user-defined operator, else empty.
+        target: What it is for, ``device:architecture``; empty: a CPU, of which level the build says.
     """
 
     op_types: tuple[str, ...]
@@ -95,6 +97,7 @@ class OpDesc:
     variant: Mapping[str, Any] = field(default_factory=dict)
     impl_mode: str = HIGH_PERFORMANCE
     source: str = ""
+    target: str = ""
 
     def __hash__(self) -> int:
         return hash(self.canonical())
@@ -111,6 +114,11 @@ class OpDesc:
     def is_precise(self) -> bool:
         """Whether the kernel computes in the mode ``high_precision``."""
         return self.impl_mode == HIGH_PRECISION
+
+    @property
+    def device(self) -> str:
+        """The class of devices that it is for."""
+        return self.target.partition(":")[0] or CPU
 
     @property
     def is_dynamic_shape(self) -> bool:
@@ -136,6 +144,7 @@ class OpDesc:
             "outputs": [_operand(operand) for operand in self.outputs],
             "impl_mode": self.impl_mode,
             "source": self.source,
+            **({"target": self.target} if self.target else {}),
         }
 
     def canonical(self) -> str:
@@ -162,6 +171,7 @@ class OpDesc:
             variant=parts["variant"],
             impl_mode=parts["impl_mode"],
             source=parts["source"],
+            target=target if ":" in (target := parts.get("target", "")) else "",  # a key names CPUs' levels there
         )
 
     def problem(self, shapes: Sequence[Sequence[tuple[int, int]]]) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 
 _LIMIT = 2**63
-_TEXTS = ("family", "impl_mode", "source")
+_TEXTS = ("family", "impl_mode", "source", "target")
 
 
 def desc_from_json(parts: Any) -> OpDesc:

@@ -15,8 +15,6 @@ from opbuild.graph.constants import Constants
 from opbuild.graph.extents import always_equal, example_value, is_open, same_shape
 from opbuild.graph.tables import Table, numbers_of
 from opbuild.graph.types import Array, Graph, Node, TensorType
-from opbuild.kernel.level import Level
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc
 from opbuild.lowering.implementations import CPU
 from opbuild.lowering.operands import Blocked, Gate, OperandRef, Plain, Storage, dense_strides, new_dense
@@ -28,6 +26,8 @@ from opbuild.lowering.updates import update_in_place
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.records import dataclass
 from opbuild.program import Buffer, BufferKind, Call, HostCall, KernelCall, Port, Program, Repeated, View
+from opbuild.target.level import Level
+from opbuild.target.machine import Machine
 
 
 class Chooser(Protocol):

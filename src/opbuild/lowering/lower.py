@@ -7,10 +7,10 @@ from opbuild.graph.attention import split_attention
 from opbuild.graph.elementwise import split_epilogue
 from opbuild.graph.types import Graph, Node
 from opbuild.graph.user_operators import find
-from opbuild.kernel.level import Level
 from opbuild.lowering.context import Lowering, Options
 from opbuild.lowering.implementations import ASKED, NotServedError, ask
 from opbuild.program import Program
+from opbuild.target.level import Level
 
 
 def lower(graph: Graph, level: Level, options: Options | None = None) -> Program:

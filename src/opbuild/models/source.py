@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from opbuild.backend.evaluate import evaluate
 from opbuild.errors import InvalidModelError
 from opbuild.files.kinds import ONNX, require_kind
 from opbuild.files.mapping import read_file
-from opbuild.graph.types import Array, Graph, TensorType
+from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.models.declaration import Declaration, Declared
 from opbuild.models.external import ExternalData
 from opbuild.models.memory import ModelMemory
@@ -22,6 +21,8 @@ from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from opbuild.files.held import HeldFile
     from opbuild.frontend.onnx_model import OnnxModel
     from opbuild.frontend.remainder import Remainder
@@ -119,7 +120,7 @@ class ModelSource:
         with clock("read"):
             model = self._loaded or self._load()
             self._loaded = model if self.keeps else None
-            return model.bind(dict(zip(names, shapes, strict=True)), evaluate)
+            return model.bind(dict(zip(names, shapes, strict=True)), _evaluator())
 
     def walk(self, shapes: Shapes, clock: Clock) -> Walked:
         """Read the model and return its graph as ``graph`` does, or the first segment of a network in segments.
@@ -130,7 +131,7 @@ class ModelSource:
         names = [name for name, _, _ in self.declaration.inputs]
         with clock("read"):
             model = self._loaded or self._load()
-            walked = model.walk(dict(zip(names, shapes, strict=True)), evaluate)
+            walked = model.walk(dict(zip(names, shapes, strict=True)), _evaluator())
             self._loaded = None if walked.follows is None and not self.keeps else model
             return walked
 
@@ -142,7 +143,7 @@ class ModelSource:
         """
         with clock("read"):
             self._loaded = self._loaded or self._load()
-            return self._loaded.go_on(remainder, evaluate)
+            return self._loaded.go_on(remainder, _evaluator())
 
     def release(self) -> None:
         """Let others write to the file; who needs more of it than is kept reads it again."""
@@ -301,3 +302,10 @@ def _contents(model: Any) -> Array:
             f"the ModelProto given can not be serialised: {error}",
             "a model above 2 GiB must be saved with external data and given as a path",
         ) from error
+
+
+def _evaluator() -> Callable[[Node, Sequence[Array | None], int], Sequence[Array]]:
+    """Return what evaluates nodes; what is stored is started without."""
+    from opbuild.backend.evaluate import evaluate
+
+    return evaluate

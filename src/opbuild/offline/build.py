@@ -129,7 +129,7 @@ def _write(path: Path, plan: FilePlan, networks: Sequence[Assembled], setup: Set
         name=plan.needed.name,
         level=setup.level,
         records=records,
-        library=built.library,
+        library=built.code,
         weights=weights,
         build={
             "opbuild": __version__,

@@ -14,9 +14,6 @@ from opbuild.events import Watch, unwatched
 from opbuild.files.trust import PRIVATE, Trust, parse_json
 from opbuild.frontend.input_shape import format_input_shape
 from opbuild.graph.types import DTYPES, Array, TensorType
-from opbuild.kernel.host import needed_of_machine
-from opbuild.kernel.level import Level
-from opbuild.kernel.soc_version import parse_level
 from opbuild.offline.format import (
     ABOUT,
     GRAPH,
@@ -38,6 +35,9 @@ from opbuild.runtime.binding import Shapes
 from opbuild.runtime.endpoint import Endpoint, common
 from opbuild.runtime.record import ALIGNMENT, Constant, Pieces, Places, Record
 from opbuild.runtime.record_json import from_json, to_json
+from opbuild.target.host import needed_of_machine
+from opbuild.target.level import Level
+from opbuild.target.soc_version import parse_level
 from opbuild.text.canonical import canonical_json
 
 UNSOUND = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)

@@ -9,7 +9,6 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.config import Config
 from opbuild.errors import BuildError, InvalidModelError, ShapeError, TargetError
 from opbuild.files.trust import make_trust
-from opbuild.kernel.host import compared, runs_here
 from opbuild.offline.file import UNSOUND, OfflineModel, read_offline
 from opbuild.offline.format import GRAPH
 from opbuild.offline.range_binder import RangeBinder
@@ -19,10 +18,10 @@ from opbuild.report import Clock
 from opbuild.runtime.binding import Binding, Bound, Shapes
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.endpoint import Endpoint
-from opbuild.runtime.executor import Arena, Executor
-from opbuild.runtime.library import Library
+from opbuild.runtime.executor import Arena, Executor, load_code
 from opbuild.runtime.network import Network
 from opbuild.runtime.reports import stored_report
+from opbuild.target.host import compared, runs_here
 
 MOST_SHOWN = 20
 """Input signatures of an offline model that a message lists."""
@@ -89,10 +88,9 @@ class _Loaded:
 
     def __init__(self, model: OfflineModel, num_threads: int) -> None:
         self._model = model
-        library = model.library
-        self._library = Library(library, num_threads) if library else None
+        self._modules = load_code(model.library, num_threads)
         self._blocks: Blocks[Arena] = Blocks()
-        self.ranges = RangeBinder(model, self._library, self._blocks) if model.container.section(GRAPH).size else None
+        self.ranges = RangeBinder(model, self._modules, self._blocks) if model.container.section(GRAPH).size else None
         self.inputs = self.ranges.inputs if self.ranges else model.endpoints
         self._sizes = self.ranges.sizes if self.ranges else None
 
@@ -111,7 +109,7 @@ class _Loaded:
             constants = self._model.constants(record)
         try:
             with clock("load"):
-                executor = Executor(record, self._library, constants, evaluate, self._blocks)
+                executor = Executor(record, self._modules, constants, evaluate, self._blocks)
             return Binding(executor, stored_report(record, clock, compared(self._model.level)))
         except UNSOUND as error:
             where = repr(str(self._model.container.path))

@@ -22,12 +22,12 @@ from opbuild.errors import ModelError, OptionError, RunError
 from opbuild.events import ignore
 from opbuild.graph.breaks import GraphBreak, type_of_value
 from opbuild.graph.types import Array, Graph, Node, TensorType
-from opbuild.kernel.host import host_level
 from opbuild.pipeline.setup import Setup
 from opbuild.platform.records import NamedTuple
 from opbuild.program import HostCall
 from opbuild.report import Clock
 from opbuild.session import Session
+from opbuild.target.host import host_level
 from opbuild.text.names import nearest
 
 if TYPE_CHECKING:

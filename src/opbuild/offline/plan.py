@@ -11,7 +11,6 @@ from opbuild.events import Observer
 from opbuild.frontend.input_shape import format_input_shape
 from opbuild.graph.types import DTYPES, Graph, TensorType
 from opbuild.kernel.opdesc import FREE
-from opbuild.kernel.soc_version import resolve_soc_version
 from opbuild.models.endpoints import inputs_of, outputs_of_any
 from opbuild.models.sizes import Sizes, make_sizes
 from opbuild.models.source import Model, ModelSource, open_model
@@ -25,6 +24,7 @@ from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
 from opbuild.runtime.endpoint import Endpoint, common
 from opbuild.session import Session
+from opbuild.target.soc_version import resolve_soc_version
 from opbuild.text.plural import counted
 
 ShapeMap = Mapping[str, Sequence[int]]

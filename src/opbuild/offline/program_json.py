@@ -27,7 +27,7 @@ import numpy as np
 from opbuild.dtypes import CODED, itemsize
 from opbuild.graph.types import Array
 from opbuild.program import BufferKind, Port
-from opbuild.runtime.buffers import element_type
+from opbuild.runtime.devices.cpu.library import element_type
 from opbuild.runtime.record import KernelStep, Record
 
 MOST_ARGUMENTS = 32

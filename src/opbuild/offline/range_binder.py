@@ -10,8 +10,6 @@ from opbuild.backend.evaluate import evaluate
 from opbuild.errors import BuildError, InvalidModelError, ModelError, ShapeError
 from opbuild.files.trust import parse_json
 from opbuild.graph.types import TensorType
-from opbuild.kernel.host import compared
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE
 from opbuild.kernel.stored_desc import desc_from_json
 from opbuild.models.declaration import Declaration, Declared
@@ -27,12 +25,14 @@ from opbuild.platform.sources import own_sources
 from opbuild.report import Clock, OperatorReport, Report
 from opbuild.runtime.binding import Binding, Bound, Shapes, Unserved
 from opbuild.runtime.blocks import Blocks
+from opbuild.runtime.devices.device import Modules
 from opbuild.runtime.dynamic import DynamicNetwork, fitting
 from opbuild.runtime.endpoint import Endpoint
 from opbuild.runtime.executor import Arena, Executor
-from opbuild.runtime.library import Library
 from opbuild.runtime.record_json import from_json
 from opbuild.runtime.reports import make_report
+from opbuild.target.host import compared
+from opbuild.target.machine import Machine
 
 if TYPE_CHECKING:
     from opbuild.models.source import ModelSource
@@ -45,16 +45,16 @@ class RangeBinder:
 
     Args:
         offline: The file.
-        library: Its kernels.
+        modules: Its kernels.
         blocks: The memory that bindings run in.
 
     Raises:
         InvalidModelError: If the file's section is not sound.
     """
 
-    def __init__(self, offline: OfflineModel, library: Library | None, blocks: Blocks[Arena]) -> None:
+    def __init__(self, offline: OfflineModel, modules: Modules, blocks: Blocks[Arena]) -> None:
         self._offline = offline
-        file = self._file = _File(offline, library, blocks)
+        file = self._file = _File(offline, modules, blocks)
         with file.sound():
             content = parse_json(offline.container.section(GRAPH).tobytes())
             self._sources = str(content["sources"])
@@ -69,8 +69,7 @@ class RangeBinder:
                 for digest, inputs_of, programs in content["segments"]
                 for own in (tuple(_declared(*each) for each in inputs_of),)
             }
-            if library is not None:
-                file.kernels.add({desc_from_json(parts): str(name) for parts, name in content["kernels"]}, library)
+            file.kernels.add({desc_from_json(parts): str(name) for parts, name in content["kernels"]}, modules)
             model = _Model(str(content["model"]), Declaration(offline.name, inputs, outputs, ()))
             first = FirstSegment(cast("ModelSource", model), model.declaration.shapes)
             made = _Segments(file, segments)
@@ -124,14 +123,14 @@ class _File:
 
     Attributes:
         offline: The file.
-        library: Its kernels.
+        modules: Its kernels.
         blocks: The memory that bindings run in.
         kernels: The same kernels, as they are chosen from.
         lock: Held while a size is bound.
     """
 
-    def __init__(self, offline: OfflineModel, library: Library | None, blocks: Blocks[Arena]) -> None:
-        self.offline, self.library, self.blocks = offline, library, blocks
+    def __init__(self, offline: OfflineModel, modules: Modules, blocks: Blocks[Arena]) -> None:
+        self.offline, self.modules, self.blocks = offline, modules, blocks
         self.kernels, self.lock = LoadedKernels(Machine.of(offline.level)), Lock()
 
     @contextmanager
@@ -204,7 +203,7 @@ class _Programs:
 
     def _fixed(self, number: int) -> Executor:
         record, file = self._record(number), self._file
-        return Executor(record, file.library, file.offline.constants(record), evaluate, file.blocks)
+        return Executor(record, file.modules, file.offline.constants(record), evaluate, file.blocks)
 
     def _record(self, number: int) -> Record:
         """Return a program's record.

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count
 from typing import TYPE_CHECKING
 
-from opbuild.backend.evaluate import evaluate
 from opbuild.errors import BuildError, OpbuildError
 from opbuild.events import Warned
 from opbuild.graph import user_operators
@@ -22,9 +21,8 @@ from opbuild.platform.sources import own_sources, own_sources_edited
 from opbuild.report import Clock, Report
 from opbuild.runtime.binding import Binding
 from opbuild.runtime.blocks import Blocks
-from opbuild.runtime.executor import Arena, Executor
+from opbuild.runtime.executor import Arena, Executor, load_code
 from opbuild.runtime.image import Image, ImageStore
-from opbuild.runtime.library import Library
 from opbuild.runtime.record import Record
 from opbuild.runtime.reports import stored_report
 from opbuild.store.shipped import deciding_digest
@@ -69,6 +67,7 @@ class Images:
             "sources": own_sources(),
             "user_operators": user_operators.digest(),
             "target": self._setup.level.name,
+            **({"device": self._setup.device_kernels} if self._setup.device is not None else {}),
         }
         return ImageKey(network, components, lambda: self._compiler_digest)
 
@@ -112,14 +111,18 @@ class Images:
         except (ValueError, LookupError, TypeError):
             return None
 
-    def run(self, record: Record, library: bytes, constants: Sequence[Array]) -> Executor:
+    def run(self, record: Record, code: bytes, constants: Sequence[Array]) -> Executor:
         """Load a network's kernels and make it ready to run, in the memory that all networks of this build share.
 
         Raises:
-            LinkError: If the library can not be loaded or lacks a kernel.
+            LinkError: If the code can not be loaded or lacks a kernel.
         """
-        loaded = Library(library, self._setup.config.num_threads) if library else None
-        return Executor(record, loaded, constants, evaluate, self.blocks)
+        modules = load_code(code, self._setup.config.num_threads)
+        if not record.steps.hosts:
+            return Executor(record, modules, constants, None, self.blocks)
+        from opbuild.backend.evaluate import evaluate  # most networks have no steps on the host
+
+        return Executor(record, modules, constants, evaluate, self.blocks)
 
     def dynamic_key(self, source: Source, number: int) -> ImageKey:
         """Return the key of one of a source's networks with symbolic extents, counted from 0.
@@ -174,7 +177,7 @@ class Images:
                 self._store.save(
                     own,
                     network.record,
-                    built.library,
+                    built.code,
                     network.constants,
                     packer,
                     built.compiler,

@@ -8,14 +8,15 @@ from typing import Any
 
 from opbuild.families.catalogue import find
 from opbuild.graph.types import Array
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.records import replace
+from opbuild.runtime.devices.device import Modules
 from opbuild.runtime.dynamic import ChosenKernel, Decision, Kernel
-from opbuild.runtime.library import Library
 from opbuild.runtime.record import CHOICES, Record
 from opbuild.runtime.symbolic import argument, dims_of, run_kinds, symbolic_of
 from opbuild.runtime.symbols import NONE, Decided, SymbolicChoice
+from opbuild.target.level import CPU
+from opbuild.target.machine import Machine
 from opbuild.text.canonical import canonical_json
 
 Dims = list[tuple[tuple[int, int], ...]]
@@ -35,11 +36,12 @@ class LoadedKernels:
         self._alike: defaultdict[str, list[Kernel]] = defaultdict(list)
         self._meanings: dict[str, str] = {}
 
-    def add(self, symbols: Mapping[OpDesc, str], library: Library) -> None:
-        """Add the kernels of a library."""
+    def add(self, symbols: Mapping[OpDesc, str], modules: Modules) -> None:
+        """Add the kernels of a network's code."""
         for desc, symbol in symbols.items():
             if desc.canonical() not in self._kernels:
-                kernel = self._kernels[desc.canonical()] = Kernel(desc, symbol, library, library.kernel(symbol))
+                module = modules[desc.device]
+                kernel = self._kernels[desc.canonical()] = Kernel(desc, symbol, module, module.kernel(symbol))
                 self._alike[self._meaning(desc)].append(kernel)
 
     @property
@@ -101,6 +103,8 @@ class LoadedKernels:
         return min(fitting, key=lambda kernel: family.distance(model, kernel.desc), default=None)
 
     def _work(self, desc: OpDesc, dims: Dims) -> int:
+        if desc.device != CPU:  # which divides a call as it likes
+            return 0
         return round(find(desc.family).work(desc, dims, self._machine))
 
     def _meaning(self, desc: OpDesc) -> str:
@@ -115,7 +119,8 @@ def meaning(desc: OpDesc) -> str:
     parts, any_rank = desc.components(), find(desc.family).any_rank
     ranks = [None if any_rank else len(operand.dims) for operand in desc.operands]
     operands = [[o.name, o.dtype, o.format, rank] for o, rank in zip(desc.operands, ranks, strict=True)]
-    return canonical_json([parts["op_types"], desc.family, parts["attrs"], operands, desc.impl_mode, desc.source])
+    decides = [desc.impl_mode, desc.source, desc.target]
+    return canonical_json([parts["op_types"], desc.family, parts["attrs"], operands, *decides])
 
 
 def with_rank(desc: OpDesc, dims: Dims) -> Dims:

@@ -6,18 +6,17 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from opbuild.backend.compilers import make_compiler
 from opbuild.config import Config
 from opbuild.errors import OptionError, TargetError
 from opbuild.events import Observer, Warned, log_warnings
 from opbuild.files.trust import PRIVATE, Trust, trusted
 from opbuild.kernel.debug import NO_DEBUG, Debug, make_debug
-from opbuild.kernel.host import compared, host_level, runs_here
-from opbuild.kernel.level import Level
 from opbuild.platform.lazily import lazily
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, replace
 from opbuild.store.shipped import shipped_bank
+from opbuild.target.host import compared, host_level, runs_here
+from opbuild.target.level import Level, Target
 from opbuild.text.plural import counted
 
 if TYPE_CHECKING:
@@ -42,6 +41,7 @@ class Setup:
         asked: The level that was asked for, where ``level`` is a lower one that serves instead.
         executor: Compiles instead of this host; None: this host alone.
         uses_bank: Whether what tuning found decides about variants.
+        device: What runs all that it has kernels for; None: the CPU runs all.
     """
 
     config: Config
@@ -54,11 +54,28 @@ class Setup:
     asked: Level | None = None
     executor: Executor | None = None
     uses_bank: bool = True
+    device: Target | None = None
 
     @lazily
     def compiler(self) -> Compiler:
         """What makes the operators; a start of what is stored does not load it."""
+        from opbuild.backend.compilers import make_compiler
+
         return self.given_compiler or make_compiler()
+
+    @lazily
+    def device_kernels(self) -> list[str]:
+        """What is named in keys of the device's kernels: what they are for, and a digest of the compiler's bytes.
+
+        Without the compiler nothing but what is stored can be had of it.
+        """
+        if self.device is None:
+            return []
+        from opbuild.backend.compilers import make_compiler
+        from opbuild.kernel.identity import files_digest
+
+        files = make_compiler(self.device.device).files()
+        return [self.device.name, files_digest(files, None) if files else ""]
 
     @property
     def starts_stored(self) -> bool:
@@ -93,7 +110,8 @@ class Setup:
     @property
     def level_text(self) -> str:
         """The level, and if it is lower than the one that was asked for, that one and why it does not serve."""
-        return compared(self.level, self.asked or self.level, self.why_not_compiled if self.asked else "")
+        said = compared(self.level, self.asked or self.level, self.why_not_compiled if self.asked else "")
+        return said if self.device is None else f"{said} with {self.device}"
 
     def level_text_with(self, borrowed: int) -> str:
         """Return the same for a network of whose operators so many are lower levels'."""
@@ -106,7 +124,7 @@ class Setup:
         Raises:
             LinkError: If there is none that works.
         """
-        from opbuild.runtime.link import find_linker  # what the pack has is linked without trying
+        from opbuild.runtime.devices.cpu.link import find_linker  # what the pack has is linked without trying
 
         find_linker(self.config.linker, self.level.triple)
 
@@ -150,11 +168,12 @@ def set_up(
     the executor if there is one.
 
     Raises:
-        TargetError: If the level is unknown, or its code can not run on this machine.
+        TargetError: If the target is unknown, or its code can not run on this machine.
         OptionError: If what is said about debugging or the signing key is wrong, or an operator type that is named
             does not exist.
     """
-    level = _level(target, runs_elsewhere=runs_elsewhere)
+    device = _device(target) if isinstance(target, str) and target else None
+    level = _level(None if device is not None else target, runs_elsewhere=runs_elsewhere)
     if config.optypelist_for_implmode:
         from opbuild.graph.operator_types import check_types
 
@@ -169,7 +188,7 @@ def set_up(
     config, observer = _joined(config, observer or log_warnings)
     for warning in config.warnings:
         observer(Warned(warning))
-    return Setup(config, level, observer, stores_networks, debug, trust, compiler, executor=executor)
+    return Setup(config, level, observer, stores_networks, debug, trust, compiler, executor=executor, device=device)
 
 
 def _level(target: str | Level | None, *, runs_elsewhere: bool) -> Level:
@@ -181,8 +200,15 @@ def _level(target: str | Level | None, *, runs_elsewhere: bool) -> Level:
     return level
 
 
+def _device(target: str) -> Target | None:
+    """Return the target of a class of devices that is known by a name; None if it is none's."""
+    from opbuild.target.devices import device_class, is_known
+
+    return device_class(target).target() if is_known(target) else None
+
+
 def _named(target: str) -> Level:
-    from opbuild.kernel.soc_version import parse_level  # most builds are for this machine
+    from opbuild.target.soc_version import parse_level  # most builds are for this machine
 
     return parse_level(target)
 

@@ -83,7 +83,7 @@ class Built:
 
     Attributes:
         symbols: The symbol of each kernel.
-        library: The linked kernels; empty if there are none.
+        code: The kernels, linked, of each device; empty if there are none.
         operators: What became of each kernel.
         checked_order: Symbols of the kernels whose order of tasks is checked while they run.
         certain: Whether every kernel is what its key says; otherwise nothing made of them may be kept.
@@ -93,7 +93,7 @@ class Built:
     """
 
     symbols: Mapping[OpDesc, str]
-    library: bytes = b""
+    code: bytes = b""
     operators: Mapping[OpDesc, OperatorReport] = field(default_factory=dict)
     checked_order: tuple[str, ...] = ()
     certain: bool = True
@@ -148,7 +148,7 @@ def host_nodes(program: Program) -> dict[str, HostNode]:
             call.node, str(program.notes.get(call.node.name, f"no kernel for {call.node.op_type}"))
         )
         for call in program.calls
-        if isinstance(call, HostCall) and not call.is_check
+        if isinstance(call, HostCall) and call.computes
     }
 
 

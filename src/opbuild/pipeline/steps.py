@@ -11,7 +11,6 @@ from opbuild.events import Watch, unwatched
 from opbuild.graph.passes.narrow import force_float32
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Graph
-from opbuild.kernel.level import Level
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.lowering.tuned import Nothing, Tuned
@@ -21,12 +20,17 @@ from opbuild.platform.records import replace
 from opbuild.program import Program
 from opbuild.report import Clock, OperatorReport
 from opbuild.runtime.assembly import make_record
-from opbuild.runtime.link import link_with_any, support_objects
+from opbuild.runtime.devices.cpu.link import link_with_any, support_objects
+from opbuild.runtime.devices.device import joined, open_device
 from opbuild.runtime.memory_plan import plan
 from opbuild.runtime.reports import record_notes
 from opbuild.runtime.weights import Packer, pack_constants
+from opbuild.target.level import CPU, Level
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opbuild.kernel.entry import Entry
     from opbuild.pipeline.symbolic_lowering import SymbolicShapes
 
 
@@ -47,11 +51,20 @@ def lower_tuned(graph: Graph, setup: Setup, opened: SymbolicShapes | None = None
     if setup.has_bank:
         from opbuild.pipeline.tuned_lowering import lower_with_bank  # most builds have no bank
 
-        return lower_with_bank(graph, setup, options, opened)
+        return _placed(lower_with_bank(graph, setup, options, opened), setup)
     asked = Tuned(Nothing())
     options = replace(options, chooser=asked)
     program = lower(graph, setup.level, options) if opened is None else opened.lower(graph, setup.level, options)
-    return replace(program, answers=asked.answers())
+    return _placed(replace(program, answers=asked.answers()), setup)
+
+
+def _placed(program: Program, setup: Setup) -> Program:
+    """Return a program whose calls are on the device of a build where that has kernels for them."""
+    if setup.device is None:
+        return program
+    from opbuild.lowering.placement import place  # most builds are for the CPU alone
+
+    return place(program, setup.device.device)
 
 
 def lowering_options(config: Config) -> Options:
@@ -73,12 +86,11 @@ def pack(
 
 
 def link_kernels(result: BuildResult, setup: Setup) -> Built:
-    """Return the kernels of a build in one library.
+    """Return the kernels of a build, linked: those of the CPU in one library.
 
     Raises:
         LinkError: If they can not be linked.
     """
-    level = setup.level
     operators = {
         each.desc: OperatorReport(
             each.name, each.outcome, str(each.reason), each.nodes, result.entries[each.desc].milliseconds
@@ -87,7 +99,7 @@ def link_kernels(result: BuildResult, setup: Setup) -> Built:
     }
     return Built(
         {desc: entry.symbol for desc, entry in result.entries.items()},
-        link_with_any(_objects(result, level), setup.config.linker, level.triple) if result.entries else b"",
+        joined({name: _linked(name, result, setup) for name in _devices(result)}),
         operators,
         result.checked_order,
         certain=result.certain,
@@ -97,9 +109,21 @@ def link_kernels(result: BuildResult, setup: Setup) -> Built:
     )
 
 
-def _objects(result: BuildResult, level: Level) -> list[bytes]:
+def _devices(result: BuildResult) -> list[str]:
+    """Return the classes of devices that a build has kernels for, the CPU first."""
+    return sorted({desc.device for desc in result.entries}, key=lambda name: (name != CPU, name))
+
+
+def _linked(device: str, result: BuildResult, setup: Setup) -> bytes:
+    """Return the code of one device."""
+    entries = [entry for desc, entry in result.entries.items() if desc.device == device]
+    if device != CPU:
+        return open_device(device).link([entry.artifact for entry in entries])
+    return link_with_any(_objects(entries, result, setup.level), setup.config.linker, setup.level.triple)
+
+
+def _objects(entries: Sequence[Entry], result: BuildResult, level: Level) -> list[bytes]:
     """Return all that is linked: kernels, what they call of the runtime, and the compiler's runtime library."""
-    entries = list(result.entries.values())
     objects = [entry.object for entry in entries]
     objects += support_objects(level.triple, {symbol for entry in entries for symbol in entry.undefined})
     if result.runtime is not None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from opbuild.store.pack import Pack
     from opbuild.store.policy import Policy
     from opbuild.store.turns import Turns
+    from opbuild.target.level import Target
 
 
 class Stores:
@@ -264,7 +265,7 @@ class Stores:
 def make_builder(setup: Setup, stores: Stores, *, is_urgent: bool = True) -> Builder:
     """Return a builder that finds and keeps operators in a build's stores; ``is_urgent``: somebody waits for them."""
     from opbuild.builder.build import Builder
-    from opbuild.runtime.link import provided_symbols
+    from opbuild.runtime.devices.cpu.link import provided_symbols
     from opbuild.store.publish import write_debug_files
 
     operators, runtimes = stores.operators_and_runtimes
@@ -286,7 +287,20 @@ def make_builder(setup: Setup, stores: Stores, *, is_urgent: bool = True) -> Bui
         release=stores.pack,
         is_urgent=is_urgent,
         executor=setup.executor if is_urgent else None,
+        devices={} if setup.device is None else {setup.device.device: _device_builder(setup, stores, setup.device)},
     )
+
+
+def _device_builder(setup: Setup, stores: Stores, target: Target) -> Builder:
+    """Return what builds the operators of another device: in the same store, by a compiler of its own."""
+    from opbuild.backend.compilers import make_compiler
+    from opbuild.builder.build import Builder
+
+    operators, _ = stores.operators_and_runtimes
+    return Builder(
+        operators, make_compiler(target.device), target, setup.config, setup.observer,
+        force=setup.config.forces, rebuilt=stores.rebuilt, claims=stores.claims, remembers=False,
+    )  # fmt: skip
 
 
 def _lower_levels(stores: Stores) -> list[LowerLevel]:

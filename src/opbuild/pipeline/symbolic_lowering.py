@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from opbuild.families.catalogue import find
 from opbuild.graph.extents import Extents, example_value
 from opbuild.graph.types import Graph
-from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import FREE, OpDesc
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
@@ -21,6 +20,7 @@ from opbuild.platform.background import without_frames
 from opbuild.platform.records import NamedTuple, replace
 from opbuild.program import KernelCall, Program, Symbols
 from opbuild.runtime.binding import Shapes
+from opbuild.target.level import Level
 
 T = TypeVar("T")
 

@@ -23,11 +23,11 @@ from opbuild.store.pack import Pack
 
 if TYPE_CHECKING:
     from opbuild.graph.types import Graph
-    from opbuild.kernel.level import Level
     from opbuild.lowering.context import Options
     from opbuild.lowering.tuned import Asked
     from opbuild.pipeline.symbolic_lowering import SymbolicShapes
     from opbuild.program import Program
+    from opbuild.target.level import Level
 
 
 def lower_with_bank(graph: Graph, setup: Setup, options: Options, opened: SymbolicShapes | None = None) -> Program:

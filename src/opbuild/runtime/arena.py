@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
 from opbuild.dtypes import numpy_dtype
 from opbuild.errors import OpbuildError, RunError
 from opbuild.graph.types import Array, Node
-from opbuild.program import HostCall, View
-from opbuild.runtime.buffers import DIMENSION, HEADER, HEADER_WORDS, HOST_WORD, address_of, element_type, make_headers
+from opbuild.program import HostCall
 from opbuild.runtime.changes import first_change
-from opbuild.runtime.library import Callee, Step, kernel_steps, references
-from opbuild.runtime.record import CHECKED_ORDER, HOST, KernelStep, Record, addresses, itemsize
+from opbuild.runtime.devices.cpu.library import CpuCalls, address_of
+from opbuild.runtime.devices.device import NO_MEMORIES, Callee, KernelCalls, Memories, Part, Prepared, Step, open_device
+from opbuild.runtime.record import CHECKED_ORDER, HOST, Record, addresses, itemsize, window
+from opbuild.target.level import CPU
+
+if TYPE_CHECKING:
+    from opbuild.runtime.record import KernelStep
 
 Evaluate = Callable[[Node, Sequence["Array | None"], int], Sequence["Array | None"]]
 """Evaluates one node on dense arrays, for a version of the operator set; the host backend's face."""
@@ -31,24 +35,30 @@ class Calls:
     Attributes:
         callees: As it was given.
         constants: As it was given.
-        headers: The arguments of kernels, without addresses.
-        on_host: The buffers that the host backend reads or writes.
-        checked: Symbols of kernels that are checked by ``runtime.order_check``.
+        parts: The calls of kernels on each device.
+        on_host: The buffers that the host backend reads or writes, and those that are copied from and to devices.
+        checked: Symbols of kernels that are checked by ``order_check``.
         first_change: The first step that writes where an input lies; None if none does.
         replaced: For each output the input whose array it is; None: it has its own.
-        given: Which of the caller's arrays, inputs first, which words of the arguments point into.
-        pointing: The arguments that those words belong to.
+        places: For arguments that point into the caller's arrays which array, inputs first.
+        pointing: Which of all arguments those are.
+        pointing_on_cpu: Which they are among the CPU's.
         given_to_host: Which of the caller's arrays is which buffer, where the host backend needs it.
+        devices: The classes of devices other than the CPU that its buffers lie on.
+        uploaded: The memory of its constants on those, and where each begins, by device.
     """
 
     def __init__(self, record: Record, callees: Sequence[Callee], constants: Sequence[Array]) -> None:
         steps, buffers = record.steps, record.buffers
         self.callees, self.constants, self.addresses = callees, constants, addresses(constants)
-        self.headers = make_headers(steps.dims, steps.shape, _element_types(record))
         self.itemsize = buffers.itemsize[steps.buffer]
         self.is_temporary, self.is_constant = buffers.is_of("temporary"), buffers.is_of("constant")
+        self.devices = buffers.devices
         self.on_host = frozenset(
-            view.buffer for call in steps.hosts for view in (*call.inputs, *call.outputs) if view is not None
+            view.buffer
+            for call in steps.hosts
+            for view in (*call.inputs, *call.outputs)
+            if view is not None and (not self.devices or buffers[view.buffer].device == CPU)
         )
         self.host_steps = np.flatnonzero(steps.kind == HOST).tolist()
         self.checked = frozenset(record.notes.get(CHECKED_ORDER, ()))
@@ -61,23 +71,30 @@ class Calls:
         place_of[inputs] = range(len(inputs))  # an output that replaces one is the same array
         place = place_of[steps.buffer]
         self.pointing = np.flatnonzero(place != HOST)
-        words = self.pointing * HEADER_WORDS + HOST_WORD
-        self.given = [*zip(place[self.pointing].tolist(), words.tolist(), strict=True)]
+        self.places = place[self.pointing].tolist()
         self.given_to_host = [each for each in enumerate((*inputs, *outputs)) if each[1] in self.on_host]
+        whole = KernelCalls(callees, steps.called, steps.ends, steps.dims, steps.shape, *_element_types(record))
+        self.pointing_on_cpu = self.pointing
+        if not self.devices:
+            self.parts = [Part(CPU, whole, slice(None), range(len(steps.called)))]
+            return
+        from opbuild.runtime.devices.several import parts_of, uploaded  # few networks run on several
+
+        self.parts = parts_of(record, whole)
+        own = np.concatenate([np.zeros(0, np.int64), *(part.arguments for part in self.parts if part.device == CPU)])
+        self.pointing_on_cpu = np.searchsorted(own, self.pointing)
+        self.uploaded = {device: uploaded(device, record, constants) for device in self.devices}
 
 
-def _element_types(record: Record) -> Array:
-    """Return code and bits of the elements of each argument: its buffer's, or those that its kernel states."""
+def _element_types(record: Record) -> tuple[Sequence[str], Array]:
+    """Return names of element types, and which each argument's is: its buffer's, or what its kernel states."""
     buffers, steps = record.buffers, record.steps
-    known = np.array([element_type(dtype) for _, dtype in buffers.sorts], np.uint8).reshape(-1, 2)
-    types = known[buffers.sort[steps.buffer]]
+    names, own = [sort.dtype for sort in buffers.sorts], buffers.sort[steps.buffer]
     if not any(kind.dtypes for kind in steps.kinds):
-        return types
-    unstated = (0, 0)  # no element has no bits
-    stated = steps.of_arguments(
-        [[*map(element_type, kind.dtypes)] or [unstated] * kind.arguments for kind in steps.kinds]
-    )
-    return np.where(stated[:, 1:] != 0, stated, types)
+        return names, own
+    index = {name: len(names) + number for number, name in enumerate({n: 0 for k in steps.kinds for n in k.dtypes})}
+    stated = steps.of_arguments([[index[n] for n in kind.dtypes] or [HOST] * kind.arguments for kind in steps.kinds])
+    return [*names, *index], np.where(stated != HOST, stated, own)
 
 
 class Owner(Protocol):
@@ -108,41 +125,49 @@ class Arena:
     Args:
         owner: What is run.
         memory: Where its temporaries lie.
+        others: Where those on other devices do.
 
     Attributes:
         steps: What is called, in order; what fails returns something else than 0 and None.
-        headers: The arguments of all kernels.
+        on_cpu: The calls of kernels on the CPU; None if there are none.
     """
 
-    def __init__(self, owner: Owner, memory: Array) -> None:
+    def __init__(self, owner: Owner, memory: Array, others: Memories = NO_MEMORIES) -> None:
         calls, self._host_steps = owner.calls, owner.calls.host_steps
-        self._dims = np.zeros(len(owner.record.steps.dims.pairs), DIMENSION)
-        self.headers = calls.headers.copy()
-        self.headers["dim"] += np.uint64(self._dims.ctypes.data)
-        self._words = self.headers.view(np.uint64).data  # to write a word takes half the time that numpy takes
+        self._prepared: list[Prepared] = [*map(_prepare, calls.parts)]
+        on_cpu = [own for own, part in zip(self._prepared, calls.parts, strict=True) if part.device == CPU]
+        self.on_cpu = cast("CpuCalls | None", on_cpu[0] if on_cpu else None)
+        self._words = self.on_cpu.words if self.on_cpu is not None else memoryview(b"")
+        places = self.on_cpu.places_of(calls.pointing_on_cpu).tolist() if self.on_cpu is not None else []
+        self._given = [*zip(calls.places, places, strict=True)]
         self._arrays: list[Array | None] = [None] * len(owner.record.buffers)
         self._given_to_host = calls.given_to_host
         self._pointers: list[tuple[int, int, int]] = []
         self.steps = self._steps(owner)
-        self.fill(owner, memory)
+        self.fill(owner, memory, others)
 
-    def fill(self, owner: Owner, memory: Array) -> None:
+    def fill(self, owner: Owner, memory: Array, others: Memories = NO_MEMORIES) -> None:
         """Write the numbers of another size, which makes the same calls, and where its temporaries lie."""
         calls, record = owner.calls, owner.record
         steps, buffers = record.steps, record.buffers
-        self._dims["extent"], self._dims["stride"] = steps.dims.pairs.T
         start = steps.offset * calls.itemsize
         known = np.append(owner.addresses, 0)[np.where(calls.is_constant, buffers.place, -1)]
         bases = np.where(calls.is_temporary, memory.ctypes.data + buffers.place, known)
-        self.headers["host"] = bases[steps.buffer] + start
+        if calls.devices:
+            from opbuild.runtime.devices.several import bases_of
+
+            bases = bases_of(bases, record, calls.uploaded, others)
+        where = bases[steps.buffer] + start
+        for prepared, part in zip(self._prepared, calls.parts, strict=True):
+            prepared.fill(where[part.arguments], steps.dims.pairs)
         own = start[calls.pointing].tolist()
-        self._pointers = [(place, word, offset) for (place, word), offset in zip(calls.given, own, strict=True)]
+        self._pointers = [(place, word, offset) for (place, word), offset in zip(self._given, own, strict=True)]
         for index in calls.on_host:
             self._arrays[index] = storage(index, owner, memory)
-        for index, call in zip(self._host_steps, steps.hosts, strict=True):
-            self.steps[index] = (evaluate_step, (call, self._arrays, owner.evaluate))
         if calls.checked:
             self.steps[:] = self._steps(owner)
+        for index, call in zip(self._host_steps, steps.hosts, strict=True):
+            self.steps[index] = self._host_step(call, owner, bases)
 
     def attach(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Point the arguments at the caller's arrays."""
@@ -157,33 +182,59 @@ class Arena:
         for _, buffer in self._given_to_host:
             self._arrays[buffer] = None
 
+    def arguments_of(self, step: int, owner: Owner) -> Array:
+        """Return the arguments of a step that calls a kernel of the CPU."""
+        on_cpu, number = cast("CpuCalls", self.on_cpu), int(np.searchsorted(owner.record.steps.kernels, step))
+        part = next(part for part in owner.calls.parts if part.device == CPU)
+        end = int(part.calls.ends[part.kernels.index(number)])
+        count = owner.record.steps.kinds[owner.record.steps.kind[step]].arguments
+        return on_cpu.headers[end - count : end]
+
+    def _host_step(self, call: HostCall, owner: Owner, bases: Array) -> Step:
+        if not call.is_copy:
+            return evaluate_step, (call, self._arrays, owner.evaluate)
+        from opbuild.runtime.devices.several import copy_step
+
+        return copy_step(call, owner.record, self._arrays, bases)
+
     def _steps(self, owner: Owner) -> list[Step]:
         found, calls = owner.record.steps, owner.calls
-        kernels = kernel_steps(calls.callees, found.called, found.ends, self.headers)
-        if not found.hosts and not calls.checked:
-            return kernels
-        steps: list[Step] = []
-        hosts, left = iter(found.hosts), zip(found.called.tolist(), found.ends.tolist(), kernels, strict=True)
-        for kind in found.kind.tolist():
-            if kind == HOST:
-                steps.append((evaluate_step, (next(hosts), self._arrays, owner.evaluate)))
-                continue
-            _, end, step = next(left)
-            checked = found.kinds[kind].symbol in calls.checked
-            steps.append(self._order_check(len(steps), end, owner) if checked else step)
+        if not found.hosts and not calls.checked and not calls.devices:
+            return self._prepared[0].steps
+        steps: list[Any] = [None] * len(found)
+        kernels = found.kernels.tolist()
+        for prepared, part in zip(self._prepared, calls.parts, strict=True):
+            for number, step in zip(part.kernels, prepared.steps, strict=True):
+                steps[kernels[number]] = step
+        if calls.checked:
+            self._add_checks(steps, owner)
         return steps
+
+    def _add_checks(self, steps: list[Any], owner: Owner) -> None:
+        """Let kernels that are to be checked check themselves: those of the CPU."""
+        found = owner.record.steps
+        for part in (part for part in owner.calls.parts if part.device == CPU):
+            for number, end in zip(part.kernels, part.calls.ends.tolist(), strict=True):
+                index = int(found.kernels[number])
+                if found.kinds[found.kind[index]].symbol in owner.calls.checked:
+                    steps[index] = self._order_check(index, end, owner)
 
     def _order_check(self, index: int, end: int, owner: Owner) -> Step:
         """Return what runs a kernel and checks it."""
-        from opbuild.runtime.order_check import OrderCheck  # only for who debugs
+        from opbuild.runtime.devices.cpu.order_check import OrderCheck  # only for who debugs
 
-        record = owner.record
+        record, on_cpu = owner.record, cast("CpuCalls", self.on_cpu)
         step = cast("KernelStep", record.steps[index])
         callee = owner.calls.callees[record.steps.kind[index]]
-        own = self.headers[end - len(step.views) : end]
+        first = end - len(step.views)
         sizes = [itemsize(record.buffers[view.buffer].dtype) for view in step.views]
-        check = OrderCheck(callee.library, callee.function, own, step.views, sizes)
-        return check, (callee.library.num_threads, *references(own, HEADER.itemsize))
+        check = OrderCheck(callee.module, callee.function, on_cpu.headers[first:end], step.views, sizes)
+        return on_cpu.step_of(first, end, check, callee.module.num_threads)
+
+
+def _prepare(part: Part) -> Prepared:
+    """Return the calls on a class of devices, made ready."""
+    return CpuCalls(part.calls) if part.device == CPU else open_device(part.device).prepare(part.calls)
 
 
 def storage(index: int, owner: Owner, memory: Array) -> Array | None:
@@ -206,7 +257,7 @@ def evaluate_step(call: HostCall, arrays: Sequence[Array | None], evaluate: Eval
         _refuse_outside(call, arrays)
         return
     inputs = [
-        None if view is None or type_ is None else _window(arrays, view, type_.size).reshape(type_.shape)
+        None if view is None or type_ is None else window(arrays, view, type_.size).reshape(type_.shape)
         for view, type_ in zip(call.inputs, call.input_types, strict=True)
     ]
     where = f"node {call.node.name} ({call.node.op_type})"
@@ -224,7 +275,7 @@ def evaluate_step(call: HostCall, arrays: Sequence[Array | None], evaluate: Eval
         if result is None or result.shape != type_.shape or result.dtype != numpy_dtype(type_.dtype):
             got = "nothing" if result is None else f"{result.dtype}{list(result.shape)}"
             raise RunError(f"{where} gave {got}, the model says {type_}", "the shape of its output depends on its data")
-        _window(arrays, view, type_.size)[:] = result.reshape(-1)
+        window(arrays, view, type_.size)[:] = result.reshape(-1)
 
 
 def _refuse_outside(call: HostCall, arrays: Sequence[Array | None]) -> None:
@@ -233,12 +284,4 @@ def _refuse_outside(call: HostCall, arrays: Sequence[Array | None]) -> None:
 
     (view, _), (type_, bounds) = call.inputs, call.input_types
     if view is not None and type_ is not None and bounds is not None:
-        refuse(call.node.name, _window(arrays, view, type_.size), bounds.shape, negative=call.node.attrs["negative"])
-
-
-def _window(arrays: Sequence[Array | None], view: View, size: int) -> Array:
-    """Return the elements of a dense view, flat."""
-    array = arrays[view.buffer]
-    if array is None:
-        raise RunError("an array of the caller is missing", "this is an error in opbuild; please report it")
-    return array.reshape(-1)[view.offset : view.offset + size]
+        refuse(call.node.name, window(arrays, view, type_.size), bounds.shape, negative=call.node.attrs["negative"])

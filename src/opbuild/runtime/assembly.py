@@ -13,6 +13,7 @@ from opbuild.runtime.indices import check_step
 from opbuild.runtime.memory_plan import MemoryPlan
 from opbuild.runtime.record import Constant, KernelStep, Places, Ports, Record, Steps, Storage, Storages
 from opbuild.runtime.soundness import problem
+from opbuild.target.level import CPU
 
 
 def make_record(
@@ -41,13 +42,14 @@ def make_record(
             nothing while they run; this is where it is checked.
     """
     calls = [call for call in program.calls if not _writes_nothing(call)]
+    has_library = any(desc.device == CPU for desc in symbols)
     record = Record(
         name=program.name,
         buffers=storages(program, constant_of, memory.offsets.tolist()),
         steps=Steps.of(
             _step(symbols[call.desc], call, program)
             if isinstance(call, KernelCall)
-            else host_step(call, has_library=bool(symbols))
+            else host_step(call, has_library=has_library)
             for call in calls
         ),
         inputs=Ports.of(program.inputs),
@@ -56,6 +58,7 @@ def make_record(
         constants=Places.of(constants),
         notes=notes,
         zeroed=memory.zeroed,
+        arenas=memory.others,
     )
     for call in calls:
         if isinstance(call, KernelCall):
@@ -80,7 +83,7 @@ def storages(
     places = {port.buffer: index for index, port in enumerate(program.outputs)}
     places |= {port.buffer: index for index, port in enumerate(program.inputs)} | {**constant_of}
     return Storages.of(
-        Storage(each.kind, each.dtype, size(each.size), places.get(index, offsets[index]))
+        Storage(each.kind, each.dtype, size(each.size), places.get(index, offsets[index]), each.device)
         for index, each in enumerate(program.buffers)
     )
 
@@ -115,6 +118,8 @@ def _check_kernel(call: KernelCall, program: Program) -> None:
             held = program.buffers[view.buffer].dtype
             if itemsize(held) != itemsize(operand.dtype):
                 wrong = f"{operand.name} is {operand.dtype}, its buffer holds {held}"
+            if program.buffers[view.buffer].device != call.desc.device:
+                wrong = f"{operand.name} lies on {program.buffers[view.buffer].device}"
     if wrong:
         raise BuildError(
             f"node {', '.join(call.nodes)}: operator {call.desc.op_type} may not run here: {wrong}",

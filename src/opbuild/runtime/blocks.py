@@ -2,17 +2,19 @@
 
 A network that is called with many sizes would otherwise hold the temporaries of each of them. Each concurrent call
 takes a block, which is as large as the largest binding that ran in it, and what was prepared for that block: arguments
-in which its addresses are written already.
+in which its addresses are written already. A block has memory on each device that holds temporaries.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Generic, Protocol, TypeVar
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import numpy as np
 
 from opbuild.graph.types import Array
+from opbuild.runtime.devices.device import Memory, open_device
 from opbuild.runtime.reused import ReusedMemory, new_memory
 
 A = TypeVar("A")
@@ -30,13 +32,17 @@ class User(Protocol[A]):
         """Bytes at the beginning that hold padding: zero when it first runs in a block, and after others did."""
 
     @property
+    def arenas(self) -> Mapping[str, tuple[int, int]]:
+        """Both numbers for each device other than the CPU that it needs memory on."""
+
+    @property
     def calls(self) -> object:
         """What users have in common for which what one prepared can be filled with the numbers of another."""
 
-    def prepare(self, memory: Array) -> A:
-        """Return what it needs to run in some memory."""
+    def prepare(self, memory: Array, others: Mapping[str, Memory]) -> A:
+        """Return what it needs to run in some memory, and in some of other devices."""
 
-    def fill(self, prepared: A, memory: Array) -> None:
+    def fill(self, prepared: A, memory: Array, others: Mapping[str, Memory]) -> None:
         """Make ready what was prepared for another user with the same calls."""
 
 
@@ -51,6 +57,7 @@ class Block(Generic[A]):
 
     def __init__(self) -> None:
         self.memory = np.zeros(0, np.uint8)
+        self.others: dict[str, Memory] = {}
         self._user: ReferenceType[User[A]] | None = None  # a user has its blocks: no cycle
         self._prepared: WeakKeyDictionary[object, tuple[A, ReferenceType[User[A]] | None]] = WeakKeyDictionary()
 
@@ -63,19 +70,36 @@ class Block(Generic[A]):
         if self._user is not None and self._user() is user:
             return self.prepared
         if self.memory.nbytes < user.arena_size:
-            for calls, (prepared, _) in [*self._prepared.items()]:  # what was filled points into the old memory
-                self._prepared[calls] = prepared, None
+            self._outdate()
             self.memory = new_memory(max(user.arena_size, _grown(self.memory.nbytes)), "intermediate values")
         else:
             self.memory[: user.zeroed] = 0
+        if user.arenas:
+            self._enter_others(user.arenas)
         found, filled = self._prepared.get(user.calls, (None, None))
         if found is None:
-            found = user.prepare(self.memory)
+            found = user.prepare(self.memory, self.others)
         elif filled is None or filled() is not user:
-            user.fill(found, self.memory)
+            user.fill(found, self.memory, self.others)
         self._user, self.prepared = ref(user), found
         self._prepared[user.calls] = found, self._user
         return found
+
+    def _outdate(self) -> None:
+        """Take note that what was filled points into old memory."""
+        for calls, (prepared, _) in [*self._prepared.items()]:
+            self._prepared[calls] = prepared, None
+
+    def _enter_others(self, arenas: Mapping[str, tuple[int, int]]) -> None:
+        """Make ready the memory on other devices."""
+        for name, (nbytes, zeroed) in arenas.items():
+            known = self.others.get(name)
+            if known is None or known.nbytes < nbytes:
+                self._outdate()
+                least = 0 if known is None else _grown(known.nbytes)
+                self.others[name] = open_device(name).allocate(max(nbytes, least))
+            elif zeroed:
+                open_device(name).clear(known.address, zeroed)
 
 
 def _grown(nbytes: int) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 
 from opbuild.errors import ChangesError
 from opbuild.graph.types import Array
-from opbuild.runtime.library import Step, last_error
+from opbuild.runtime.devices.device import Step, last_error
 from opbuild.runtime.record import Record
 
 _CALL = methodcaller("__call__")

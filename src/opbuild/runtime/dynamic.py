@@ -19,19 +19,20 @@ from opbuild.families.family import ANY_RANK
 from opbuild.graph.tables import TABLES, Table
 from opbuild.graph.types import Array
 from opbuild.kernel.free import FREE
-from opbuild.kernel.host import here
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.lazily import lazily
 from opbuild.platform.records import NamedTuple, replace
 from opbuild.runtime.arena import Arena, Calls, Evaluate
 from opbuild.runtime.blocks import Blocks
+from opbuild.runtime.devices.device import Callee, Module
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.indices import work_of
-from opbuild.runtime.library import Callee, Library
 from opbuild.runtime.memory_plan import Lives, MemoryPlan, Stack
 from opbuild.runtime.record import HOST, KERNELS, DimsTable, Kind, Places, Record, Steps
 from opbuild.runtime.soundness import Soundness
 from opbuild.runtime.symbolic import argument, host_call, numbers_of, rows_of_kinds, run_kinds, symbolic_of
+from opbuild.target.host import here
+from opbuild.target.level import CPU
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -51,13 +52,13 @@ class Kernel(NamedTuple):
     Attributes:
         desc: What it computes.
         symbol: Its name.
-        library: What it is in.
+        module: What it is in.
         function: Runs it.
     """
 
     desc: OpDesc
     symbol: str
-    library: Library
+    module: Module
     function: Any
 
 
@@ -126,7 +127,7 @@ class DynamicNetwork:
         self.blocks: Blocks[Arena] = Blocks() if blocks is None else blocks
         self._buckets: dict[tuple[int, ...], _Bucket] = {}
         self._same: dict[tuple[Any, ...], _Same] = {}
-        self._stacks: list[tuple[Stack, list[tuple[int, int]]]] = []
+        self._places: dict[str, _Placing] = {}
 
     def bind(self, shapes: Shapes, decide: Decide, version: int = 0) -> Sized | None:
         """Bind a size; None if the record is not for it, or lacks a kernel.
@@ -188,22 +189,6 @@ class DynamicNetwork:
         symbolic = symbolic_of(self.record)
         return DimsTable.of(self.record.steps.dims, self.room, (symbolic.one, symbolic.zero))
 
-    @lazily
-    def lives(self) -> Lives:
-        """The lives of temporaries; those of a repetition last as long as it does."""
-        record, symbolic = self.record, symbolic_of(self.record)
-        run = np.arange(len(record.steps))
-        for each in symbolic.repetitions:
-            run[each.first : each.end] = each.first
-        touched: dict[int, list[int]] = {number: [] for number in run.tolist()}
-        steps = record.steps
-        for step, buffer in zip(run[steps.step].tolist(), steps.buffer.tolist(), strict=True):
-            touched[step].append(buffer)
-        for step, call in zip(run[steps.kind == HOST].tolist(), steps.hosts, strict=True):
-            touched[step] += [view.buffer for view in (*call.inputs, *call.outputs) if view is not None]
-        temporaries = np.flatnonzero(record.buffers.is_of("temporary")).tolist()
-        return Lives(temporaries, touched.values(), {each.buffer for each in symbolic.padding})
-
     def same(self, decision: Decision, counts: tuple[int, ...], numbers: Array) -> _Same:
         """Return what bindings have in common whose calls are these, each as often."""
         key = *((each.kernel.symbol, _tasks(each)) for each in decision.kernels), counts
@@ -216,6 +201,49 @@ class DynamicNetwork:
         return known
 
     def placed(self, nbytes: Array, numbers: Array) -> MemoryPlan:
+        """Return where temporaries of some sizes lie."""
+        plan = self._place(CPU).plan(nbytes, numbers)
+        for name in self.record.buffers.devices:
+            plan = plan.with_device(name, self._place(name).plan(nbytes, numbers))
+        return plan
+
+    def _place(self, device: str) -> _Placing:
+        known = self._places.get(device)
+        if known is None:
+            known = self._places[device] = _Placing(self.record, device)
+        return known
+
+
+class _Placing:
+    """Where the temporaries of a record lie on one device.
+
+    Args:
+        record: The record.
+        device: The class of devices.
+    """
+
+    def __init__(self, record: Record, device: str) -> None:
+        self._record = record
+        buffers = record.buffers
+        self._own = buffers.is_of("temporary") & (buffers.device == buffers.all_devices.index(device))
+        self._stacks: list[tuple[Stack, list[tuple[int, int]]]] = []
+
+    @lazily
+    def _lives(self) -> Lives:
+        """The lives of temporaries; those of a repetition last as long as it does."""
+        record, symbolic = self._record, symbolic_of(self._record)
+        run = np.arange(len(record.steps))
+        for each in symbolic.repetitions:
+            run[each.first : each.end] = each.first
+        touched: dict[int, list[int]] = {number: [] for number in run.tolist()}
+        steps = record.steps
+        for step, buffer in zip(run[steps.step].tolist(), steps.buffer.tolist(), strict=True):
+            touched[step].append(buffer)
+        for step, call in zip(run[steps.kind == HOST].tolist(), steps.hosts, strict=True):
+            touched[step] += [view.buffer for view in (*call.inputs, *call.outputs) if view is not None]
+        return Lives(np.flatnonzero(self._own).tolist(), touched.values(), {*self._padding})
+
+    def plan(self, nbytes: Array, numbers: Array) -> MemoryPlan:
         """Return where temporaries of some sizes lie: on one another as those of another size if that is good."""
         for stack, alike in reversed(self._stacks):
             if all(self._geometry(one, numbers) == self._geometry(other, numbers) for one, other in alike):
@@ -223,8 +251,8 @@ class DynamicNetwork:
                 if plan is not None:
                     return plan
         geometries = {buffer: self._geometry(buffer, numbers) for buffer in self._padding}
-        plan = self.lives.plan(nbytes.tolist(), geometries)
-        stack = Stack(self.lives, plan, nbytes.tolist())
+        plan = self._lives.plan(nbytes.tolist(), geometries)
+        stack = Stack(self._lives, plan, nbytes.tolist())
         unlike = [pair for pair in stack.alike if len({self._padding[each] for each in pair}) > 1]
         self._stacks = [*self._stacks[1 - MOST_STACKS :], (stack, unlike)]
         return plan
@@ -236,8 +264,9 @@ class DynamicNetwork:
     @lazily
     def _padding(self) -> dict[int, tuple[str, str, tuple[int, ...]]]:
         """For each buffer whose padding must be zero what its geometry is made of."""
-        buffers, padding = self.record.buffers, symbolic_of(self.record).padding
-        return {each.buffer: (each.name, buffers[each.buffer].dtype, each.geometry) for each in padding}
+        buffers, padding = self._record.buffers, symbolic_of(self._record).padding
+        own = (each for each in padding if self._own[each.buffer])
+        return {each.buffer: (each.name, buffers[each.buffer].dtype, each.geometry) for each in own}
 
 
 def fitting(
@@ -279,7 +308,7 @@ class _Bucket:
         same = network.same(self.decision, counts, numbers)
         tables = [_table(each, numbers) for each in symbolic.tables]
         sizes = np.where(same.idle, 0, numbers[buffers.size])
-        offsets, arena, zeroed = network.placed(sizes * buffers.itemsize, numbers)
+        offsets, arena, zeroed, arenas = network.placed(sizes * buffers.itemsize, numbers)
         own = Record(
             record.name,
             buffers.with_(size=sizes, place=np.where(same.calls.is_temporary, offsets, buffers.place)),
@@ -291,12 +320,13 @@ class _Bucket:
             same.notes,
             record.follows,
             zeroed,
+            arenas=arenas,
         )
         wrong = same.soundness.numbers(own)
         if wrong:
             raise ValueError(wrong)
         parts = network.constants, network.evaluate, network.blocks, same.calls, tables
-        return Sized(Executor(own, same.library, *parts), self.decision)
+        return Sized(Executor(own, same.modules, *parts), self.decision)
 
 
 class _Limits:
@@ -340,7 +370,7 @@ class _Same:
     """What bindings have in common that make the same calls.
 
     Attributes:
-        library: A library of the kernels; None if there are none.
+        modules: A module of the kernels on each device that has some.
         calls: The calls as they are prepared.
         soundness: What is to be looked at in their numbers.
         notes: Of their records.
@@ -349,7 +379,7 @@ class _Same:
 
     def __init__(self, network: DynamicNetwork, decision: Decision, counts: Sequence[int], numbers: Array) -> None:
         record, symbolic, chosen = network.record, symbolic_of(network.record), decision.kernels
-        self.library = chosen[0].kernel.library if chosen else None
+        self.modules = {each.kernel.desc.device: each.kernel.module for each in reversed(chosen)}
         self._of_arguments: Any = slice(None)
         self._times: Array | None = None
         steps = record.steps
@@ -392,8 +422,8 @@ class _Same:
         wrong = self.soundness.structure()
         if wrong:
             raise ValueError(wrong)
-        callees = [Callee(each.kernel.function, each.kernel.library, _tasks(each)) for each in chosen]
-        callees += [_check(kind, self.library) for kind in kinds[len(chosen) :]]
+        callees = [Callee(each.kernel.function, each.kernel.module, _tasks(each)) for each in chosen]
+        callees += [_check(kind, self.modules.get(CPU)) for kind in kinds[len(chosen) :]]
         self.calls = Calls(own, callees, network.constants)
 
     def steps(self, numbers: Array) -> Steps:
@@ -414,14 +444,14 @@ def _bucket_of(extent: int) -> int:
 
 
 def _tasks(chosen: ChosenKernel) -> int:
-    return here().tasks(chosen.work, chosen.kernel.library.num_threads)
+    return here().tasks(chosen.work, chosen.kernel.module.num_threads)
 
 
-def _check(kind: Kind, library: Library | None) -> Callee:
+def _check(kind: Kind, module: Module | None) -> Callee:
     """Return what refuses indices."""
-    if library is None:
-        raise ValueError("there is no library that refuses indices")
-    return Callee(library.kernel(kind.symbol), library, here().tasks(kind.work, library.num_threads))
+    if module is None:
+        raise ValueError("there is no code that refuses indices")
+    return Callee(module.kernel(kind.symbol), module, here().tasks(kind.work, module.num_threads))
 
 
 def _work_of(kind: int, record: Record, numbers: Array) -> int:

@@ -2,7 +2,7 @@
 
 Each concurrent call has a block of memory for temporaries, which the bindings of a network share (``blocks``), and the
 kernels' arguments with every address filled in but those of the caller's arrays. A call takes a block, writes those few
-addresses and runs a list of ``function(*arguments)``; ctypes releases the interpreter while a kernel runs.
+addresses and runs a list of ``function(*arguments)``: kernels, nodes on the host, copies between devices.
 """
 
 from __future__ import annotations
@@ -13,17 +13,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opbuild.dtypes import numpy_dtype
-from opbuild.errors import LinkError, RunError
+from opbuild.errors import RunError
 from opbuild.graph.types import Array
-from opbuild.kernel.host import here
 from opbuild.platform.lazily import lazily
 from opbuild.runtime.arena import Arena, Calls, Evaluate
 from opbuild.runtime.blocks import Block, Blocks
 from opbuild.runtime.changes import change, writeable
-from opbuild.runtime.library import Callee, Library, last_error
+from opbuild.runtime.devices.device import (
+    NO_MEMORIES,
+    Callee,
+    Memories,
+    Module,
+    Modules,
+    kernels_of,
+    last_error,
+    open_device,
+    parted,
+)
 from opbuild.runtime.record import KERNELS, KernelStep, Ports, Record, itemsize
 from opbuild.runtime.reused import Wanted, wanted
 from opbuild.runtime.timing import TIMER
+from opbuild.target.host import here
+from opbuild.target.level import CPU
 
 if TYPE_CHECKING:
     from opbuild.graph.breaks import GraphBreak
@@ -37,7 +48,7 @@ class Executor:
 
     Args:
         record: What to run; it was checked.
-        library: Its kernels.
+        modules: Its kernels, by the class of devices that runs them.
         constants: For each of the record's constants its bytes, ``uint8``.
         evaluate: The host backend; needed only if the record has host calls.
         blocks: The memory that it runs in, which others may share; default: its own.
@@ -51,16 +62,16 @@ class Executor:
     def __init__(
         self,
         record: Record,
-        library: Library | None,
+        modules: Modules,
         constants: Sequence[Array],
         evaluate: Evaluate | None,
         blocks: Blocks[Arena] | None = None,
         calls: Calls | None = None,
         tables: Sequence[Array] = (),
     ) -> None:
-        self.record, self.library, self.evaluate, self._tables = record, library, evaluate, tables
+        self.record, self.modules, self.evaluate, self._tables = record, modules, evaluate, tables
         self.blocks: Blocks[Arena] = Blocks() if blocks is None else blocks
-        self.calls = Calls(record, _callees(record, library), constants) if calls is None else calls
+        self.calls = Calls(record, _callees(record, modules), constants) if calls is None else calls
         self.is_filled = calls is not None
         if calls is None:
             self._prepare_first()
@@ -86,6 +97,11 @@ class Executor:
         return self.record.zeroed
 
     @property
+    def arenas(self) -> Mapping[str, tuple[int, int]]:
+        """The same two numbers for the memory on each device other than the CPU."""
+        return self.record.arenas
+
+    @property
     def follows(self) -> GraphBreak | None:
         """The graph break behind it, if it is a segment of a network."""
         return self.record.follows
@@ -106,13 +122,13 @@ class Executor:
         own = self.calls.addresses
         return np.append(own, [each.ctypes.data for each in self._tables]) if self._tables else own
 
-    def prepare(self, memory: Array) -> Arena:
+    def prepare(self, memory: Array, others: Memories = NO_MEMORIES) -> Arena:
         """Return what a call needs to run in some memory."""
-        return Arena(self, memory)
+        return Arena(self, memory, others)
 
-    def fill(self, prepared: Arena, memory: Array) -> None:
+    def fill(self, prepared: Arena, memory: Array, others: Memories = NO_MEMORIES) -> None:
         """Make ready what was prepared for another one with the same calls."""
-        prepared.fill(self, memory)
+        prepared.fill(self, memory, others)
 
     def _prepare_first(self) -> None:
         """Make ready what a first call needs; where calls of others are under way, that call does it itself."""
@@ -155,6 +171,8 @@ class Executor:
             if function(*arguments):
                 raise self._failure(block, arguments)
         if first_change is not None:
+            for name in self.calls.devices:
+                open_device(name).synchronize()  # what fails there fails before anything is changed
             change(steps[first_change:])
         arena.detach()
         self.blocks.give(block)
@@ -167,7 +185,7 @@ class Executor:
         if not call.writes:
             from opbuild.runtime.indices import refused
 
-            error = refused(call.nodes[0], arena.headers[self.record.steps.step == failed], call.symbol)
+            error = refused(call.nodes[0], arena.arguments_of(failed, self), call.symbol)
             arena.detach()
             self.blocks.give(block)
             return error
@@ -196,17 +214,32 @@ class Executor:
         return {index: each.nbytes for index, each in enumerate(self.record.buffers) if each.kind == "temporary"}
 
 
-def _callees(record: Record, library: Library | None) -> list[Callee]:
+def _callees(record: Record, modules: Modules) -> list[Callee]:
     """Return the kernel of each kind of step.
 
     Raises:
-        LinkError: If the library lacks one.
+        LinkError: If the code of its device lacks one.
     """
-    kinds = record.steps.kinds
-    if library is None:
-        if kinds:
-            raise LinkError(f"the network {record.name} calls kernels and has no library", "build it again")
-        return []
-    functions = {symbol: library.kernel(symbol) for symbol in dict.fromkeys(kind.symbol for kind in kinds)}
-    tasks, machine = library.num_threads, here()
-    return [Callee(functions[kind.symbol], library, machine.tasks(kind.work, tasks)) for kind in kinds]
+    kinds, machine = [*zip(record.steps.kinds, record.devices_of_kinds, strict=True)], here()
+    known = {name: kernels_of((k.symbol for k, d in kinds if d == name), modules.get(name)) for _, name in kinds}
+    return [
+        Callee(known[name][kind.symbol], modules[name], machine.tasks(kind.work, modules[name].num_threads))
+        for kind, name in kinds
+    ]
+
+
+def load_code(code: bytes, num_threads: int) -> dict[str, Module]:
+    """Return a network's code, loaded on each of its devices; ``num_threads`` are the CPU's.
+
+    Raises:
+        LinkError: If it can not be loaded.
+    """
+    return {name: _loaded(name, each, num_threads) for name, each in parted(code).items()}
+
+
+def _loaded(name: str, code: bytes, num_threads: int) -> Module:
+    if name == CPU:
+        from opbuild.runtime.devices.cpu.library import Library
+
+        return Library(code, num_threads)
+    return open_device(name).load(code)

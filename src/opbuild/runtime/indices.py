@@ -16,7 +16,7 @@ from opbuild.errors import RunError
 from opbuild.graph.indices import is_check, out_of_range, outside
 from opbuild.graph.types import Array, Node
 from opbuild.program import HostCall
-from opbuild.runtime.buffers import DIMENSION
+from opbuild.runtime.devices.cpu.library import DIMENSION
 from opbuild.runtime.record import CHECKS, KernelStep
 
 

@@ -12,6 +12,7 @@ zeroed once, when it is made, and a kernel writes everything but the padding of 
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from opbuild.graph.types import Array
 from opbuild.platform.records import NamedTuple
 from opbuild.program import Call, KernelCall, Program, View
 from opbuild.runtime.record import ALIGNMENT
+from opbuild.target.level import CPU
 
 SPARE = 0.05
 """Part of the bytes in use at once that buffers which lie as those of another size may waste more than those do."""
@@ -32,11 +34,19 @@ class MemoryPlan(NamedTuple):
         offsets: For each buffer its first byte in the arena, a multiple of ``ALIGNMENT``; 0 for one that is not there.
         size: Bytes of the arena.
         zeroed: Bytes at its beginning that hold the buffers whose padding must be zero.
+        others: Both of the arenas of devices other than the CPU; ``offsets`` are of all.
     """
 
     offsets: Array
     size: int
     zeroed: int = 0
+    others: Mapping[str, tuple[int, int]] = MappingProxyType({})
+
+    def with_device(self, name: str, plan: MemoryPlan) -> MemoryPlan:
+        """Return this plan with that of the buffers on another device."""
+        return self._replace(
+            offsets=self.offsets + plan.offsets, others={**self.others, name: (plan.size, plan.zeroed)}
+        )
 
 
 class Life(NamedTuple):
@@ -208,12 +218,21 @@ def _meetings(lives: Sequence[Life]) -> list[list[int]]:
 
 
 def plan(program: Program) -> MemoryPlan:
-    """Place the temporary buffers of ``program`` in one arena.
+    """Place the temporary buffers of ``program`` in one arena a device.
 
     A buffer lives from the first call that touches it to the last one, both included. Buffers that no call touches
     lie at offset 0 and cost nothing.
     """
-    buffers = [(index, buffer) for index, buffer in enumerate(program.buffers) if buffer.kind == "temporary"]
+    plan = _plan_of(program, CPU)
+    for name in dict.fromkeys(each.device for each in program.buffers if each.device != CPU):
+        plan = plan.with_device(name, _plan_of(program, name))
+    return plan
+
+
+def _plan_of(program: Program, device: str) -> MemoryPlan:
+    """Return the plan of the buffers on one device."""
+    temporary = ((i, each) for i, each in enumerate(program.buffers) if each.kind == "temporary")
+    buffers = [(i, each) for i, each in temporary if each.device == device]
     geometries = {i: (each.zeroed, each.dtype, each.size) for i, each in buffers if each.zeroed is not None}
     touched = ([view.buffer for view in views_of(call)] for call in program.calls)
     nbytes = [buffer.size * itemsize(buffer.dtype) for buffer in program.buffers]

@@ -20,6 +20,7 @@ from opbuild.runtime.assembly import host_step, storages
 from opbuild.runtime.record import Constant, KernelStep, Kind, Places, Ports, Record, Steps
 from opbuild.runtime.symbolic import problem
 from opbuild.runtime.symbols import NONE, Argument, Decided, Padding, Repetition, Symbolic, SymbolicChoice
+from opbuild.target.level import CPU
 
 
 def numbered(
@@ -64,7 +65,7 @@ class _Numbering:
         tables = {index: each.table for index, each in enumerate(program.buffers) if each.table is not None}
         behind = {index: len(constants) + number for number, index in enumerate(tables)}
         buffers = storages(program, {**constant_of, **behind}, [0] * len(program.buffers), place)
-        has_library = any(isinstance(call, KernelCall) for call in program.calls)
+        has_library = any(isinstance(call, KernelCall) and call.desc.device == CPU for call in program.calls)
         called = [self._step(call, has_library=has_library) for call in program.calls]
         kinds = [_kind(desc, number) for number, (desc, _, _) in enumerate(self._kinds)]
         steps = Steps.of(called, kinds)

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
 import numpy as np
 
 from opbuild import dtypes
+from opbuild.errors import RunError
 from opbuild.graph.breaks import GraphBreak
 from opbuild.graph.types import Array, TensorType
 from opbuild.platform.lazily import lazily
 from opbuild.platform.records import NamedTuple, dataclass, field
 from opbuild.program import BufferKind, HostCall, Port, View
+from opbuild.target.level import CPU
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -49,6 +51,20 @@ Dims = tuple[tuple[int, int], ...]
 """Extents and strides of a view, as ``View.dims``."""
 
 
+class Sort(NamedTuple):
+    """What buffers have in common.
+
+    Attributes:
+        kind: Whose memory they are, as in ``program.Buffer``.
+        dtype: Element type, a numpy name.
+        device: The class of devices that they lie on.
+    """
+
+    kind: BufferKind
+    dtype: str
+    device: str = CPU
+
+
 class Storage(NamedTuple):
     """One buffer of a built network.
 
@@ -56,14 +72,16 @@ class Storage(NamedTuple):
         kind: Whose memory it is, as in ``program.Buffer``.
         dtype: Element type, a numpy name.
         size: Number of elements.
-        place: For a temporary its first byte in the arena; for a constant its index in ``Record.constants``; for an
-            input or output its index among them.
+        place: For a temporary its first byte in the arena of its device; for a constant its index in
+            ``Record.constants``; for an input or output its index among them.
+        device: The class of devices that it lies on.
     """
 
     kind: BufferKind
     dtype: str
     size: int
     place: int
+    device: str = CPU
 
     @property
     def nbytes(self) -> int:
@@ -259,27 +277,43 @@ class Storages(_Rows[Storage]):
     """All buffers of a record.
 
     Args:
-        sorts: The kinds and element types that there are.
-        sort: For each buffer the index of its kind and element type.
+        sorts: The kinds, element types and devices that there are.
+        sort: For each buffer the index of its own.
         size: For each its elements.
         place: For each its place, see ``Storage``.
     """
 
-    def __init__(self, sorts: Sequence[tuple[BufferKind, str]], sort: Array, size: Array, place: Array) -> None:
+    def __init__(self, sorts: Sequence[Sort], sort: Array, size: Array, place: Array) -> None:
         _refuse_others(sort, len(sorts))
         self.sorts, self.sort, self.size, self.place = tuple(sorts), sort, size, place
-        self.itemsize = np.array([itemsize(dtype) for _, dtype in sorts], np.int64)[sort]
+        self.itemsize = np.array([itemsize(each.dtype) for each in sorts], np.int64)[sort]
 
     @staticmethod
     def of(buffers: Iterable[Storage]) -> Storages:
         """Return buffers as columns."""
-        sorts: dict[tuple[BufferKind, str], int] = {}
-        rows = [(sorts.setdefault((kind, dtype), len(sorts)), size, place) for kind, dtype, size, place in buffers]
+        sorts: dict[Sort, int] = {}
+        rows = [(sorts.setdefault(Sort(kind, dtype, device), len(sorts)), size, place)
+                for kind, dtype, size, place, device in buffers]  # fmt: skip
         return Storages(tuple(sorts), *np.array(rows, np.int64).reshape(-1, 3).T)
 
     def is_of(self, *kinds: BufferKind) -> Array:
         """Return for each buffer whether it is of one of some kinds."""
-        return np.array([kind in kinds for kind, _ in self.sorts], np.bool_)[self.sort]
+        return np.array([each.kind in kinds for each in self.sorts], np.bool_)[self.sort]
+
+    @lazily
+    def all_devices(self) -> tuple[str, ...]:
+        """The classes of devices that they lie on, the CPU first."""
+        return tuple(dict.fromkeys([CPU, *(each.device for each in self.sorts)]))
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Those other than the CPU."""
+        return self.all_devices[1:]
+
+    @lazily
+    def device(self) -> Array:
+        """For each the index of its class of devices."""
+        return np.array([self.all_devices.index(each.device) for each in self.sorts], np.int64)[self.sort]
 
     def __len__(self) -> int:
         return len(self.sort)
@@ -287,8 +321,8 @@ class Storages(_Rows[Storage]):
     def _made(self) -> Iterator[Storage]:
         columns = (self.sort.tolist(), self.size.tolist(), self.place.tolist())
         for sort, size, place in zip(*columns, strict=True):
-            kind, dtype = self.sorts[sort]
-            yield Storage(kind, dtype, size, place)
+            kind, dtype, device = self.sorts[sort]
+            yield Storage(kind, dtype, size, place, device)
 
 
 class Places(_Rows[Constant]):
@@ -363,6 +397,14 @@ class Pieces(_Rows[Array]):
 def addresses(arrays: Sequence[Array]) -> Array:
     """Return where arrays begin in memory."""
     return arrays.addresses if isinstance(arrays, Pieces) else np.array([each.ctypes.data for each in arrays], np.int64)
+
+
+def window(arrays: Sequence[Array | None], view: View, size: int) -> Array:
+    """Return the elements of a dense view, flat."""
+    array = arrays[view.buffer]
+    if array is None:
+        raise RunError("an array of the caller is missing", "this is an error in opbuild; please report it")
+    return array.reshape(-1)[view.offset : view.offset + size]
 
 
 class Steps(_Rows["KernelStep | HostCall"]):
@@ -512,6 +554,7 @@ class Record:
         notes: JSON values for the report.
         follows: The graph break behind it, if it is a segment of a network; None: it is a whole one.
         zeroed: Bytes at the beginning of the arena that hold padding, which must be zero before the first call.
+        arenas: ``arena_size`` and ``zeroed`` of each device other than the CPU that has temporaries.
         symbolic: What it has besides if it is for several signatures.
     """
 
@@ -526,6 +569,18 @@ class Record:
     follows: GraphBreak | None = None
     zeroed: int = 0
     symbolic: Symbolic | None = None
+    arenas: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def devices_of_kinds(self) -> list[str]:
+        """For each kind of calls of kernels the class of devices that its operands lie on."""
+        steps, buffers = self.steps, self.buffers
+        if not buffers.devices:
+            return [CPU] * len(steps.kinds)
+        found = [CPU] * len(steps.kinds)
+        for kind, buffer in zip(steps.called.tolist(), steps.buffer[steps.ends - 1].tolist(), strict=True):
+            found[kind] = buffers.all_devices[buffers.device[buffer]]
+        return found
 
     def declared(self, ports: Ports) -> Ports:
         """Return inputs or outputs as readers are told: -1 for an extent that differs from signature to signature."""

@@ -24,11 +24,13 @@ from opbuild.runtime.record import (
     Places,
     Ports,
     Record,
+    Sort,
     Steps,
     Storage,
     Storages,
 )
 from opbuild.runtime.soundness import problem
+from opbuild.target.level import CPU
 
 _KINDS, _TYPES = frozenset(KINDS), frozenset(DTYPES)
 
@@ -55,7 +57,7 @@ def to_json(record: Record) -> dict[str, Any]:
         "name": record.name,
         "arena_size": record.arena_size,
         "zeroed": record.zeroed,
-        "buffers": {"sorts": [*map(list, buffers.sorts)]} | _columns_to_json(buffers, _OF_BUFFERS),
+        "buffers": {"sorts": [*map(_sort_to_json, buffers.sorts)]} | _columns_to_json(buffers, _OF_BUFFERS),
         "dims": [[list(dim) for dim in dims] for dims in steps.dims],
         "steps": {
             "kinds": [[*kind[:2], list(kind.dtypes), kind.work, kind.writes] for kind in steps.kinds],
@@ -67,6 +69,7 @@ def to_json(record: Record) -> dict[str, Any]:
         "outputs": [_port_to_json(port) for port in record.outputs],
         "constants": {"digests": [*constants.digests]} | _columns_to_json(constants, _OF_CONSTANTS),
         "notes": dict(record.notes),
+        **({"arenas": {name: [*each] for name, each in record.arenas.items()}} if record.arenas else {}),
         **({} if record.follows is None else {"cut": break_to_json(record.follows)}),
         **({} if record.symbolic is None else {"symbolic": _symbolic().to_json(record.symbolic)}),
     }
@@ -93,6 +96,7 @@ def from_json(parts: Any) -> Record:
             follows=break_from_json(parts["cut"]) if "cut" in parts else None,
             zeroed=int(parts.get("zeroed", parts["arena_size"])),
             symbolic=_symbolic().from_json(parts["symbolic"]) if "symbolic" in parts else None,
+            arenas={str(name): (int(size), int(zeroed)) for name, (size, zeroed) in parts.get("arenas", {}).items()},
         )
         wrong = problem(record) if record.symbolic is None else _symbolic().problem(record)
     except (KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
@@ -128,14 +132,23 @@ def _columns(parts: Mapping[str, Any], names: Sequence[str]) -> dict[str, Array]
 
 
 def _storages(parts: Mapping[str, Any]) -> Storages:
-    sorts = [_storage(kind, dtype, 0, 0)[:2] for kind, dtype in parts["sorts"]]
-    return Storages(sorts, **_columns(parts, _OF_BUFFERS))
+    return Storages([_sort(*sort) for sort in parts["sorts"]], **_columns(parts, _OF_BUFFERS))
 
 
-def _storage(kind: Any, dtype: Any, size: Any, place: Any) -> Storage:
+def _sort_to_json(sort: Sort) -> list[str]:
+    """Return what buffers have in common; that they lie on the CPU is not said."""
+    return [*sort[: 2 + (sort.device != CPU)]]
+
+
+def _sort(kind: Any, dtype: Any, device: Any = CPU) -> Sort:
     if kind not in _KINDS or dtype not in _TYPES:
         raise ValueError(f"a buffer is of kind {kind!r} and type {dtype!r}")
-    return Storage(kind, dtype, int(size), int(place))
+    return Sort(kind, dtype, str(device))
+
+
+def _storage(kind: Any, dtype: Any, size: Any, place: Any, device: Any = CPU) -> Storage:
+    own = _sort(kind, dtype, device)
+    return Storage(own.kind, own.dtype, int(size), int(place), own.device)
 
 
 def _steps(parts: Mapping[str, Any], dims: DimsTable) -> Steps:

@@ -58,7 +58,7 @@ def make_report(
     return Report(
         network=record.name,
         operators=tuple(operators),
-        host=dict(Counter(call.node.op_type for call in record.steps.hosts if not call.is_check)),
+        host=dict(Counter(call.node.op_type for call in record.steps.hosts if call.computes)),
         steps=clock.steps,
         image=not_stored is None,
         image_reason=not_stored or "",

@@ -15,6 +15,7 @@ import numpy as np
 from opbuild.graph.types import MOST_DIMENSIONS, MOST_ELEMENTS, Array
 from opbuild.program import BufferKind, HostCall
 from opbuild.runtime.record import ALIGNMENT, CHECKS, HOST, DimsTable, Kind, Ports, itemsize
+from opbuild.target.level import CPU
 from opbuild.text.plural import counted
 
 if TYPE_CHECKING:
@@ -72,15 +73,21 @@ class Soundness:
             for place in range(len(ports)):
                 if wrong := _wrong_port(ports, kind, place, record):
                     return f"{ports.names[place]} {wrong}"
-        return self._misplaced() or self._misnamed() or _mistyped(record) or self._unchecked() or self._returned()
+        wrong = self._misplaced() or self._misnamed() or _mistyped(record) or self._unchecked()
+        return wrong or (_apart(record) if record.buffers.devices else None) or self._returned()
 
     def numbers(self, record: Record) -> str | None:
         """Return what is wrong with the numbers of a record with these calls, or None."""
         if not 0 <= record.zeroed <= record.arena_size <= MOST:
             return f"{record.zeroed} bytes of an arena of {record.arena_size} are to be zero"
+        for name, (size, zeroed) in record.arenas.items():
+            if not 0 <= zeroed <= size <= MOST:
+                return f"{zeroed} bytes of an arena of {size} on {name} are to be zero"
         for call in record.steps.hosts:
             if not _fits_types(call):
                 return f"{call.node.name}: a view does not fit the type of its value"
+            if call.is_copy and not _is_dense_copy(call):
+                return f"{call.node.name}: its views are not dense"
         return _misplaced(record) or self._outside(record) or self._scattered(record)
 
     # -- whatever the numbers are -------------------------------------------------------------------------------------
@@ -221,7 +228,7 @@ def _first(faults: Sequence[_Fault], named: Callable[[int], str]) -> str | None:
 
 def _misplaced(record: Record) -> str | None:
     """Return which buffer has no memory, or which port is not as large as its own."""
-    buffers, arena = record.buffers, record.arena_size
+    buffers, arena = record.buffers, _arenas(record)
     size, place = buffers.size, buffers.place
     nbytes = size * buffers.itemsize
     temporary, constant = buffers.is_of("temporary"), buffers.is_of("constant")
@@ -233,7 +240,7 @@ def _misplaced(record: Record) -> str | None:
                 ((place < 0) | (place > MOST), lambda i: f"its place is {place[i]}"),
                 (
                     temporary & (nbytes > 0) & (place > arena - nbytes),
-                    lambda i: f"{nbytes[i]} bytes at {place[i]} are outside the arena of {arena}",
+                    lambda i: f"{nbytes[i]} bytes at {place[i]} are outside the arena of {arena[i]}",
                 ),
                 (temporary & (place % ALIGNMENT != 0), lambda i: f"it begins at byte {place[i]}"),
                 (constant & (there != nbytes), lambda i: f"it has {nbytes[i]} bytes, its constant {there[i]}"),
@@ -243,6 +250,46 @@ def _misplaced(record: Record) -> str | None:
         or _unlike(record.inputs, record)
         or _unlike(record.outputs, record)
     )
+
+
+def _arenas(record: Record) -> Array:
+    """Return for each buffer the size of the arena of its device."""
+    sizes = [record.arena_size, *(record.arenas.get(name, (0, 0))[0] for name in record.buffers.devices)]
+    return np.array(sizes, np.int64)[record.buffers.device]
+
+
+def _apart(record: Record) -> str | None:
+    """Return which call has operands on several devices, or is run where they are not.
+
+    The host's memory is the CPU's. A copy is between it and another device.
+    """
+    buffers, steps = record.buffers, record.steps
+    if len(steps.buffer):
+        device = buffers.device[steps.buffer]
+        first = device[steps.ends - np.diff(steps.ends, prepend=0)]
+        wrong = device != np.repeat(first, np.diff(steps.ends, prepend=0))
+        checks = np.array([kind.symbol in CHECKS.values() for kind in steps.kinds], np.bool_)[steps.called]
+        if wrong.any():
+            return f"{_nodes(int(steps.step[wrong.argmax()]), record)}: a kernel has operands on several devices"
+        if (checks & (first != 0)).any():
+            return "indices are looked at on a device that does not look"
+        if len({*zip(steps.called.tolist(), first.tolist(), strict=True)}) != len({*steps.called.tolist()}):
+            return "calls of one kernel are on several devices"
+    for call in steps.hosts:
+        own = [buffers[view.buffer] for side in (call.inputs, call.outputs) for view in side if view is not None]
+        away = sum(each.device != CPU for each in own)
+        is_copied = len(own) == 2 and len(call.inputs) == 1 and len({each.dtype for each in own}) == 1
+        if not (is_copied and away == 1) if call.is_copy else away:
+            return f"{call.node.name}: it is evaluated on the host, and has values elsewhere"
+    return None
+
+
+def _is_dense_copy(call: HostCall) -> bool:
+    """Return whether a copy between devices is of as many elements of a type, one after the other."""
+    views = [view for view in (*call.inputs, *call.outputs) if view is not None]
+    types = [each for each in (*call.input_types, *call.output_types) if each is not None]
+    dims = {view.dims for view in views}
+    return len(views) == 2 and len({each.dtype for each in types}) == 1 == len(dims) and dims == {((types[0].size, 1),)}
 
 
 def _unlike(ports: Ports, record: Record) -> str | None:
@@ -275,7 +322,9 @@ def _wrong_port(ports: Ports, kind: str, place: int, record: Record) -> str | No
     buffer, buffers = int(ports.buffer[place]), record.buffers
     if not 0 <= buffer < len(buffers):
         return f"names buffer {buffer}"
-    own, dtype = buffers.sorts[buffers.sort[buffer]]
+    own, dtype, device = buffers.sorts[buffers.sort[buffer]]
+    if device != CPU:
+        return f"lies on {device}"
     if own != kind and (kind, own) != ("output", "input"):
         return f"is an {kind}, its buffer of kind {own}"
     if dtype != ports.dtypes[place]:
@@ -316,7 +365,7 @@ def _can_check(kind: Kind, end: int, record: Record) -> bool:
         return False
     buffers, steps = record.buffers, record.steps
     dims, (indices, bounds) = steps.dims, steps.shape[end - 2 : end].tolist()
-    dtype = kind.dtypes[0] if kind.dtypes else buffers.sorts[buffers.sort[steps.buffer[end - 2]]][1]
+    dtype = kind.dtypes[0] if kind.dtypes else buffers.sorts[buffers.sort[steps.buffer[end - 2]]].dtype
     return dtype in ("int32", "int64") and dims.rank[indices] == 1 and bool(dims.rank[bounds] >= 1)
 
 

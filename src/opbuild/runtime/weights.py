@@ -28,7 +28,7 @@ from opbuild.platform.limits import has_room
 from opbuild.platform.records import NamedTuple
 from opbuild.platform.side_by_side import side_by_side
 from opbuild.program import Buffer, Program
-from opbuild.runtime.library import keep_freed_memory
+from opbuild.runtime.devices.cpu.library import keep_freed_memory
 from opbuild.runtime.record import ALIGNMENT, Constant
 from opbuild.text.canonical import canonical_json
 from opbuild.text.plural import counted

@@ -15,11 +15,11 @@ from math import log2
 from opbuild.config import Config
 from opbuild.files.private import publish
 from opbuild.files.trust import Trust
-from opbuild.kernel.host import here, host_level
-from opbuild.kernel.level import Level
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass, field, replace
 from opbuild.store.shipped import MACHINE, caches
+from opbuild.target.host import here, host_level
+from opbuild.target.level import Level
 
 _STEPS = 2
 """Steps of a rate in a factor of 2."""

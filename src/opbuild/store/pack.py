@@ -13,15 +13,15 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from opbuild.families.catalogue import find
-from opbuild.kernel.elf import NotAnObjectError
+from opbuild.kernel.artifact import Artifact
 from opbuild.kernel.entry import make_entry
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import CompilerIdentity, Key, make_key
-from opbuild.kernel.level import BY_NAME
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.kernel.reason import Reason
 from opbuild.platform.paths import Path
 from opbuild.store.pack_file import SUFFIX, PackFile, read_pack
+from opbuild.target.level import BY_NAME
 
 PACKS = Path(__file__).parents[1] / "packs"
 """Where a release keeps them."""
@@ -62,8 +62,8 @@ class Pack:
                 return _ABSENT
             desc = OpDesc.from_components(own.components)
             cost, pipeline = find(desc.family).cost(desc), file.pipeline(own) or ""
-            return Found(make_entry(desc, own, 0, object_, cost, pipeline=pipeline), NAME, stays=True)
-        except (ValueError, NotAnObjectError) as error:
+            return Found(make_entry(desc, own, 0, Artifact(object_), cost, pipeline=pipeline), NAME, stays=True)
+        except ValueError as error:
             return Missing(Reason("damaged", f"{self._path(file.family)}: {error}"))
 
     def origins(self, keys: Sequence[Key]) -> list[Mapping[str, str]]:

@@ -20,10 +20,10 @@ from typing import Any
 
 from opbuild.files.trust import OBJECT, Trust, parse_json
 from opbuild.kernel.key import CompilerIdentity, Key, key_digest
-from opbuild.kernel.level import BY_NAME
 from opbuild.platform.digest import sha256
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
+from opbuild.target.level import BY_NAME
 from opbuild.text.canonical import canonical_json
 
 SUFFIX = ".pack"

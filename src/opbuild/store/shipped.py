@@ -7,10 +7,10 @@ from contextlib import suppress
 
 from opbuild.config import Config
 from opbuild.files.trust import Trust
-from opbuild.kernel.host import here
-from opbuild.kernel.machine import KIB
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.paths import Path
+from opbuild.target.host import here
+from opbuild.target.machine import KIB
 
 MACHINE = "machine.json"
 """What was measured of the machine, beside the cache."""

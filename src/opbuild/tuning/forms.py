@@ -25,8 +25,7 @@ from opbuild.platform.records import replace
 from opbuild.program import Program
 from opbuild.report import Clock
 from opbuild.runtime.arena import storage
-from opbuild.runtime.executor import Executor
-from opbuild.runtime.library import Library
+from opbuild.runtime.executor import Executor, load_code
 from opbuild.runtime.record import KernelStep
 from opbuild.session import Session
 from opbuild.tuning.search import Choices
@@ -131,9 +130,8 @@ class Forms:
         needed = planned([self._graph], [program])
         with self._session.builder() as builder:
             (network,) = self._session.build(needed, builder, self._packer, Clock())
-        code = network.built.library
-        library = Library(code, self._setup.config.num_threads) if code else None
-        executor = Executor(network.record, library, network.constants.arrays, evaluate)
+        modules = load_code(network.built.code, self._setup.config.num_threads)
+        executor = Executor(network.record, modules, network.constants.arrays, evaluate)
         return Form(executor, asked, self._inputs)
 
     def kernels(self, question: Question, variants: Sequence[Variant | None]) -> dict[str, str]:

@@ -9,13 +9,13 @@ from opbuild.config import Config
 from opbuild.errors import OptionError
 from opbuild.files.private import publish
 from opbuild.files.trust import make_trust
-from opbuild.kernel.host import host_level, runs_here
-from opbuild.kernel.level import BY_NAME
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.tuned import applying, is_current
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple, dataclass, replace
 from opbuild.store.bank import Record, append_records, line_of, merged, read_bank
+from opbuild.target.host import host_level, runs_here
+from opbuild.target.level import BY_NAME
 from opbuild.text.plural import counted
 
 

@@ -7,11 +7,11 @@ import time
 import numpy as np
 
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.host import host_level
-from opbuild.kernel.level import Level
 from opbuild.pipeline.setup import Setup
 from opbuild.platform.records import replace
 from opbuild.store.machine_class import Measured, read_measured, system_class
+from opbuild.target.host import host_level
+from opbuild.target.level import Level
 from opbuild.tuning.forms import Forms
 
 SIZE = 256

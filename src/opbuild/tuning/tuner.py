@@ -12,7 +12,6 @@ from opbuild.errors import OptionError, ShapeError
 from opbuild.families.knowledge import Question, Variant
 from opbuild.files.writing import unwritable_folder
 from opbuild.graph.types import Graph
-from opbuild.kernel.level import Level
 from opbuild.lowering.tuned import Asked
 from opbuild.models.endpoints import inputs_of
 from opbuild.models.source import Model, open_model
@@ -25,6 +24,7 @@ from opbuild.report import Clock
 from opbuild.runtime.profile import random_inputs
 from opbuild.store.bank import Record, append_records, read_bank
 from opbuild.store.machine_class import read_measured, system_class, write_measured
+from opbuild.target.level import Level
 from opbuild.tuning.forms import Form, Forms
 from opbuild.tuning.machine import measure_machine
 from opbuild.tuning.search import DECIDING_RUNS, Choices, Finding, Pair, judged, median_bound, search

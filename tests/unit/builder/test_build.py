@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from opbuild import events
-from opbuild.backend.fake import FakeCompiler
 from opbuild.builder.build import Builder
 from opbuild.builder.client import CompileServer
 from opbuild.builder.job import FORCED
@@ -18,6 +17,7 @@ from opbuild.kernel.interfaces import Found
 from opbuild.kernel.reason import Reason
 from opbuild.store.disk import DiskStore
 from opbuild.store.memory import MemoryStore
+from support.fake_compiler import FakeCompiler
 from support.samples import LEVEL, Recorder, conv, disk_builder, needed
 
 

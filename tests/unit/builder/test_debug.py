@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from opbuild.backend.fake import FakeCompiler
 from opbuild.builder.result import BuildResult
 from opbuild.config import CACHE_MODES, Config
 from opbuild.errors import CompileForbiddenError
 from opbuild.events import Warned
 from opbuild.pipeline.setup import Setup, set_up
 from opbuild.pipeline.stores import Stores, make_builder
+from support.fake_compiler import FakeCompiler
 from support.samples import LEVEL, Recorder, conv, needed
 
 STORED = conv(op_types=("Conv", "Relu"))

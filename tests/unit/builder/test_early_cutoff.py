@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from opbuild.backend.fake import FakeCompiler, fake_object
 from opbuild.builder.build import Builder, LowerLevel
 from opbuild.builder.result import BuildResult
 from opbuild.config import Config
@@ -27,6 +26,7 @@ from opbuild.store.pack import Pack
 from opbuild.store.pack_file import Object, Sources, pack_bytes
 from opbuild.store.tiers import TieredStore
 from support.edited_compiler import SOURCES, EditedCompiler
+from support.fake_compiler import FakeCompiler, fake_object
 from support.samples import IDENTITY, LEVEL, Recorder, conv, needed
 
 

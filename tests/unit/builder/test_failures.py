@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from opbuild import events
-from opbuild.backend.fake import FakeCompiler
 from opbuild.builder import build
 from opbuild.builder.build import Builder
 from opbuild.builder.client import CompileServer
@@ -21,6 +20,7 @@ from opbuild.config import Config
 from opbuild.errors import BuildError, CompileError
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.store.memory import MemoryStore
+from support.fake_compiler import FakeCompiler
 from support.samples import LEVEL, Recorder, conv, disk_builder, needed
 from support.until import children_of, is_gone, until
 
@@ -30,7 +30,7 @@ from support.until import children_of, is_gone, until
     ("mode", "text"),
     [
         ("crash", "step compile: the compiler crashed: signal 11 (SIGSEGV)"),
-        ("raise", "step compile: ArithmeticError: this operator can not be compiled (at fake.py:"),
+        ("raise", "step compile: ArithmeticError: this operator can not be compiled (at fake_compiler.py:"),
         ("hang", "step compile: it took more than 1 s and was ended"),
         ("empty", "step check: the compiler delivered no usable object: it is empty"),
         ("garbage", "step check: the compiler delivered no usable object: it does not begin as an ELF file"),
@@ -84,7 +84,7 @@ def test_a_compiler_that_can_not_be_loaded_is_an_error_with_its_story(config: Co
     """What went wrong while loading the compiler is in the error, not on the terminal."""
 
     class Broken(FakeCompiler):
-        import_string = "opbuild.backend.fake:NoSuchCompiler"
+        import_string = "support.fake_compiler:NoSuchCompiler"
 
     with Builder(MemoryStore(), Broken(), LEVEL, config) as builder, pytest.raises(BuildError, match="NoSuchCompiler"):
         builder.build(needed(conv()), "net")

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from opbuild.backend.fake import FakeCompiler
 from opbuild.backend.halide.driver import HalideCompiler
 from opbuild.builder import build as build_module
 from opbuild.builder.build import Builder
@@ -19,6 +18,7 @@ from opbuild.config import Config
 from opbuild.kernel.identity import files_state, identify
 from opbuild.kernel.key import CompilerIdentity
 from opbuild.store.memory import MemoryStore
+from support.fake_compiler import FakeCompiler
 from support.samples import LEVEL, conv, key_of, needed
 
 FILES = ("lib64/libHalide.so", "halide_.cpython-311-x86_64-linux-gnu.so", "__init__.py", "_generator_helpers.py")

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opbuild.backend.fake import FakeCompiler
 from opbuild.builder import spread
 from opbuild.builder.build import Builder
 from opbuild.builder.client import ServerEndedError
@@ -20,10 +19,11 @@ from opbuild.builder.tasks import compile_batch
 from opbuild.config import Config
 from opbuild.errors import CompileError
 from opbuild.events import Warned
-from opbuild.kernel.level import BY_NAME
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import sha256
 from opbuild.store.memory import MemoryStore
+from opbuild.target.level import BY_NAME
+from support.fake_compiler import FakeCompiler
 from support.samples import LEVEL, Recorder, conv, delivered, needed
 
 FATES = (
@@ -268,7 +268,7 @@ def request_of(builder: Builder, **changes: Any) -> dict[str, Any]:
         ({"digest": "0" * 64}, "it has another fake, of release 1.0"),
         ({"sources": "0" * 64}, "it has other sources of opbuild"),
         ({"compiler": "no.such.module:Compiler"}, "ModuleNotFoundError"),
-        ({"compiler": "opbuild.backend.fake:NoSuch"}, "AttributeError"),
+        ({"compiler": "support.fake_compiler:NoSuch"}, "AttributeError"),
         ({"desc": {}}, "Error"),
         ({"requests": 7}, "TypeError"),
     ],

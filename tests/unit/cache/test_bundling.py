@@ -14,14 +14,15 @@ from opbuild.config import Config
 from opbuild.errors import BuildError, OpbuildError, OptionError, TargetError
 from opbuild.files.mapping import state_of
 from opbuild.files.sealed import seal, unseal
+from opbuild.kernel.artifact import Artifact
 from opbuild.kernel.entry import make_entry
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.networks import StoredNetwork
-from opbuild.kernel.soc_version import parse_level
 from opbuild.platform.digest import blake3_of
 from opbuild.store.bundle import read_bundle, write_bundle
 from opbuild.store.disk import DiskStore
 from opbuild.store.networks import DiskNetworks
+from opbuild.target.soc_version import parse_level
 from support import stored_network
 from support.samples import IDENTITY, LEVEL, conv, entry_of, key_of
 
@@ -36,7 +37,7 @@ def bundle(config: Config, tmp_path: Path) -> Path:
         store.publish(entry_of(conv(tile))[1])
     (config.kernel_meta / f"{entry_of(conv(3))[1].name}.o").write_bytes(b"damaged")
     key = key_of(conv(1), level=OTHER)
-    store.publish(make_entry(conv(1), key, 0, entry_of_object(key.symbol), 1.0))
+    store.publish(make_entry(conv(1), key, 0, Artifact(entry_of_object(key.symbol)), 1.0))
     done = export_cache(tmp_path / "ops.bundle", config, LEVEL)
     assert (done.operators, done.networks, len(done.left_out), done.others) == (2, 0, 1, {str(OTHER): 1})
     return tmp_path / "ops.bundle"
@@ -44,7 +45,7 @@ def bundle(config: Config, tmp_path: Path) -> Path:
 
 def entry_of_object(symbol: str) -> bytes:
     """Return an object that defines a symbol."""
-    from opbuild.backend.fake import fake_object
+    from support.fake_compiler import fake_object
 
     return fake_object(b"code", (symbol,))
 
@@ -164,7 +165,7 @@ def test_a_sealed_bundle_of_unusable_entries_is_refused_whole(tmp_path: Path, el
     other = {f"kernel_meta/{name}": data for name, data in bad.files()}
     if lie == "foreign":
         key = key_of(conv(2), level=OTHER)
-        bad = make_entry(conv(2), key, 0, entry_of_object(key.symbol), 1.0)
+        bad = make_entry(conv(2), key, 0, Artifact(entry_of_object(key.symbol)), 1.0)
         other = {f"kernel_meta/{name}": data for name, data in bad.files()}
     elif lie == "torn":
         del other[f"kernel_meta/{bad.name}.info"]

@@ -11,18 +11,19 @@ from typing import Any
 
 import pytest
 
-from opbuild.backend.fake import fake_object
 from opbuild.cli.cache_options import read_size, read_span, span
 from opbuild.cli.main import main
 from opbuild.config import Config
 from opbuild.errors import OptionError
+from opbuild.kernel.artifact import Artifact
 from opbuild.kernel.entry import make_entry
-from opbuild.kernel.host import host_level
 from opbuild.kernel.key import KEY_FORMAT, Key, key_digest
-from opbuild.kernel.soc_version import parse_level
 from opbuild.pipeline.setup import set_up
 from opbuild.store.disk import DiskStore
+from opbuild.target.host import host_level
+from opbuild.target.soc_version import parse_level
 from opbuild.text.plural import size
+from support.fake_compiler import fake_object
 from support.samples import conv, key_of, stored
 from support.small_network import SmallNetwork
 
@@ -139,7 +140,7 @@ def store_old(folder: Path) -> str:
     """Store an operator as a release with another format of keys did; return its name."""
     components = {**key_of(conv()).components, "format": KEY_FORMAT - 1, "target": OLD}
     key = Key(components, key_digest(components))
-    entry = make_entry(conv(), key, 0, fake_object(b"code", (key.symbol,)), 12.0, nodes=("first",))
+    entry = make_entry(conv(), key, 0, Artifact(fake_object(b"code", (key.symbol,))), 12.0, nodes=("first",))
     DiskStore(folder).publish(entry)
     return entry.name
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from opbuild.families.attention.family import choose
-from opbuild.kernel.level import LEVELS
-from opbuild.kernel.machine import Machine
+from opbuild.target.level import LEVELS
+from opbuild.target.machine import Machine
 
 MACHINES = {level.name: Machine.of(level) for level in LEVELS}
 

@@ -6,8 +6,8 @@ import pytest
 
 from opbuild.families.matmul.family import choose, tiles
 from opbuild.families.matmul.layouts import registers
-from opbuild.kernel.level import LEVELS, Level
-from opbuild.kernel.machine import Machine
+from opbuild.target.level import LEVELS, Level
+from opbuild.target.machine import Machine
 
 
 @pytest.mark.parametrize("level", LEVELS, ids=str)

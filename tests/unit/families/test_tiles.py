@@ -18,8 +18,8 @@ from opbuild.families.conv_grouped import family as grouped
 from opbuild.families.conv_integer import family as integer
 from opbuild.families.family import Variant
 from opbuild.families.tiles import fitting
-from opbuild.kernel.level import LEVELS, Level
-from opbuild.kernel.machine import Machine
+from opbuild.target.level import LEVELS, Level
+from opbuild.target.machine import Machine
 
 EACH_LEVEL = pytest.mark.parametrize("level", LEVELS, ids=str)
 ROWS = (*range(40), 52, 55, 56, 111, 112, 224)

@@ -12,10 +12,10 @@ import pytest
 from kernels.lowered import program_of
 from opbuild.families.catalogue import find
 from opbuild.graph.types import Node
-from opbuild.kernel.level import BY_NAME
-from opbuild.kernel.machine import Machine
 from opbuild.operations.expression import ACC
 from opbuild.program import KernelCall
+from opbuild.target.level import BY_NAME
+from opbuild.target.machine import Machine
 
 PRODUCT = Node("MatMul", ("x", "w"), ("y",), {}, "node")
 SOFTMAX = Node("Softmax", ("x",), ("y",), {"axis": -1}, "node")

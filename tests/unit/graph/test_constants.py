@@ -15,10 +15,10 @@ from opbuild.graph.constants import Constants, Deferred, array_digest, remembere
 from opbuild.graph.passes import batchnorm
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Array, Graph, TensorType
-from opbuild.kernel.soc_version import parse_level
 from opbuild.lowering import conv_weights
 from opbuild.lowering.lower import lower
 from opbuild.program import Buffer
+from opbuild.target.soc_version import parse_level
 
 LEVEL = parse_level("x86-64-linux-avx-avx2-f16c-fma-sse41")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from opbuild.backend.fake import fake_object
 from opbuild.kernel.elf import NotAnObjectError, read_symbols
+from support.fake_compiler import fake_object
 
 
 def test_symbols_are_read() -> None:

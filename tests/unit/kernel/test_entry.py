@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from opbuild.backend.fake import fake_object
-from opbuild.kernel.elf import NotAnObjectError
+from opbuild.kernel.artifact import Artifact
 from opbuild.kernel.entry import make_entry, read_entry
 from opbuild.kernel.reason import Reason
 from opbuild.kernel.runtime_desc import needs_runtime, runtime_desc
+from opbuild.kernel.symbols import NotAnArtifactError
 from opbuild.platform.digest import sha256
+from support.fake_compiler import fake_object
 from support.samples import conv, entry_of, key_of
 
 
@@ -49,7 +50,7 @@ def test_free_extents_are_shown_with_their_range() -> None:
     """A free extent is -1 with its range: an entry serves every size, and says of none that it was the first."""
     desc = conv()
     key = key_of(desc)
-    entry = make_entry(desc, key, 0, fake_object(b"", (key.symbol,)), 1.0)
+    entry = make_entry(desc, key, 0, Artifact(fake_object(b"", (key.symbol,))), 1.0)
     operand = entry.info["op_info"]["inputs"][0][0]
     assert operand["shape"] == [-1, -1, -1]
     assert operand["range"] == [[0, -1], [1, -1], [0, -1]]
@@ -60,7 +61,7 @@ def test_undefined_symbols_are_listed() -> None:
     """What an object expects from others is in its record: the runtime library is linked only where it must be."""
     desc = conv()
     key = key_of(desc)
-    entry = make_entry(desc, key, 0, fake_object(b"", (key.symbol,), ("tanhf", "halide_malloc")), 1.0)
+    entry = make_entry(desc, key, 0, Artifact(fake_object(b"", (key.symbol,), ("tanhf", "halide_malloc"))), 1.0)
     assert entry.undefined == ("halide_malloc", "tanhf")
     assert needs_runtime(entry.undefined)
     assert not needs_runtime(entry.undefined, provided=("halide_free", "halide_malloc"))
@@ -70,14 +71,14 @@ def test_undefined_symbols_are_listed() -> None:
 def test_an_object_without_the_kernel_is_refused() -> None:
     """A compiler that delivers the wrong symbol delivers nothing (F05)."""
     desc = conv()
-    with pytest.raises(NotAnObjectError, match="does not define conv_relu_"):
-        make_entry(desc, key_of(desc), 0, fake_object(b"", ("other",)), 1.0)
+    with pytest.raises(NotAnArtifactError, match="does not define conv_relu_"):
+        make_entry(desc, key_of(desc), 0, Artifact(fake_object(b"", ("other",))), 1.0)
 
 
 def test_the_runtime_library_needs_no_kernel_symbol() -> None:
     """A descriptor without operands stands for a library, whose entry names no kernel."""
     desc = runtime_desc()
-    entry = make_entry(desc, key_of(desc), 0, fake_object(b"", ("halide_malloc",)), 1.0)
+    entry = make_entry(desc, key_of(desc), 0, Artifact(fake_object(b"", ("halide_malloc",))), 1.0)
     assert entry.symbol == ""
     assert entry.name.startswith("halideruntime_")
 

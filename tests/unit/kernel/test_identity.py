@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from opbuild.backend.fake import FakeCompiler
 from opbuild.errors import BuildError
 from opbuild.kernel import identity as identity_module
 from opbuild.kernel.identity import files_digest, identify, remember, remembered
 from opbuild.kernel.key import CompilerIdentity
+from support.fake_compiler import FakeCompiler
 
 
 @pytest.fixture

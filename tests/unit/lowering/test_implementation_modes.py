@@ -17,13 +17,13 @@ from opbuild.graph.operator_types import check_types, known_types
 from opbuild.graph.passes.infer import infer_node
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Array, Graph, Node, TensorType
-from opbuild.kernel.host import host_level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.steps import lowering_options
 from opbuild.pipeline.stores import Stores
+from opbuild.target.host import host_level
 
 CONV = {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)}
 IMAGE = np.zeros((1, 32, 20, 20), np.float32)

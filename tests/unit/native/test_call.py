@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from opbuild.kernel.host import host_level
-from opbuild.runtime.library import MOST_OPERANDS, Library
-from opbuild.runtime.link import find_linker, link, support_parts
+from opbuild.runtime.devices.cpu.library import MOST_OPERANDS, Library
+from opbuild.runtime.devices.cpu.link import find_linker, link, support_parts
+from opbuild.target.host import host_level
 
 COUNTS = (1, 2, 4, 5, 6, 7, 12, 13)
 

@@ -16,7 +16,7 @@ import pytest
 
 from opbuild import native
 from opbuild.kernel.elf import read_symbols
-from opbuild.runtime.link import find_linker, link, provided_symbols, support_objects, support_parts
+from opbuild.runtime.devices.cpu.link import find_linker, link, provided_symbols, support_objects, support_parts
 
 SUPPORT = Path(native.__file__).parent / "support"
 TRIPLES = ("x86-64-linux", "arm-64-linux")

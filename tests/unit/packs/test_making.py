@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console
 
 from kernels.make import Packing, differing
-from opbuild.backend.fake import FakeCompiler
 from opbuild.kernel.key import make_key
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.store import pack_file
 from opbuild.store.pack_file import Object, PackFile, pack_bytes, read_pack
+from support.fake_compiler import FakeCompiler
 from support.samples import LEVEL, conv
 
 

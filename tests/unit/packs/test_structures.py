@@ -16,12 +16,12 @@ from kernels.training import encoder_training, lenet_training
 from kernels.transformer import Sizes
 from opbuild.graph.types import Graph
 from opbuild.kernel.key import make_key
-from opbuild.kernel.level import BY_NAME, Level
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.soc_version import parse_level
 from opbuild.lowering.lower import lower
 from opbuild.store.pack import Pack
 from opbuild.store.pack_file import PackFile
+from opbuild.target.level import BY_NAME, Level
+from opbuild.target.soc_version import parse_level
 from support.networks import bert
 
 LEVEL = parse_level("x86-64-v4")

@@ -72,6 +72,7 @@ REACHES_CODE = (
     "lowering",
     "operations",
     "program.py",
+    "target",
     "user_operators",
 )
 """What stands between a model and an object's bytes."""
@@ -88,7 +89,6 @@ ATTRIBUTES = {
 METHODS = {"expanduser", "expandvars", "home"}
 
 REVIEWED = {
-    ("backend/fake.py", "os.getpid"): "a compile that crashes, for tests",
     ("backend/host/search_scores.py", "time.time_ns"): "what is drawn at a call by a search without a seed",
     ("builder/build.py", "time.perf_counter"): "how long a build took",
     ("builder/server.py", "sys.platform"): "whether a child can be told to end with its parent",
@@ -114,9 +114,9 @@ REVIEWED = {
     ("files/private.py", "time.time"): "whether a temporary file is old",
     ("frontend/microsoft.py", "platform"): "the blocks in which ONNX Runtime writes weights on such a machine",
     ("frontend/microsoft.py", "platform.machine"): "the same; kernels are the same ones",
-    ("kernel/host.py", "platform"): "the level, which is in the key",
-    ("kernel/host.py", "platform.machine"): "the level, which is in the key",
-    ("kernel/host.py", "platform.system"): "the level, which is in the key",
+    ("target/host.py", "platform"): "the level, which is in the key",
+    ("target/host.py", "platform.machine"): "the level, which is in the key",
+    ("target/host.py", "platform.system"): "the level, which is in the key",
 }
 """What the code between model and object asks of its surroundings, each with why no object's bytes depend on it, or
 where the key has it. Whoever adds a line here has asked which of the two it is.

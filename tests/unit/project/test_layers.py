@@ -57,7 +57,7 @@ VIOLATIONS = [
     ("opbuild.kernel", "opbuild.store", LAYERS),
     ("opbuild.graph.passes", "opbuild.store", LAYERS),
     ("opbuild.graph.types", "opbuild.kernel.opdesc", LAYERS),
-    ("opbuild.kernel.level", "opbuild.graph.types", LAYERS),
+    ("opbuild.target.level", "opbuild.graph.types", LAYERS),
     ("opbuild.api", "opbuild.cli", LAYERS),
     ("opbuild.lowering", "opbuild.graph.passes.fold", PASSES),
     ("opbuild.lowering", "opbuild.families.conv.family", "Lowering names no family"),

@@ -73,12 +73,12 @@ REVIEWED = {
     ("platform/aliases.py", "import_module"): "modules of the face that stands in for a package, by their names",
     ("mindspore/names.py", "import_module"): "modules of this package, from a list in each package",
     ("onnx_backend.py", "compile"): "opbuild's own, of a model",
+    ("target/devices.py", "import_module"): "what the program itself has said serves a class of devices",
     ("session.py", "import_module"): "a module of this package, by its name",
     ("platform/imports.py", "compile"): "sources of this package, to see what they import; nothing of it is run",
     ("platform/records.py", "exec"): "a constructor, made of the names of its class's fields",
-    ("runtime/pool.py", "CDLL"): "this package's own pool of threads, by its path inside the package",
-    ("runtime/library.py", "CDLL"): "libm",
-    ("runtime/library.py", "dlopen"): "an anonymous file with the bytes that were checked",
+    ("runtime/devices/cpu/library.py", "CDLL"): "libm, and this package's own pool by its path",
+    ("runtime/devices/cpu/library.py", "dlopen"): "an anonymous file with the bytes that were checked",
 }
 """What stays, each with its reason."""
 

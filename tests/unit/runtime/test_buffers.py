@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from opbuild.runtime.buffers import address_of
+from opbuild.runtime.devices.cpu.library import address_of
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bool", "int64", "float16", ml_dtypes.bfloat16])

@@ -21,10 +21,11 @@ from opbuild.graph.types import Node, TensorType
 from opbuild.kernel.networks import ImageKey
 from opbuild.kernel.reason import Reason
 from opbuild.program import Buffer, HostCall, KernelCall, Port, Program, View
+from opbuild.runtime.devices.cpu.library import Library
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.image import Image, ImageStore
-from opbuild.runtime.library import Library
 from opbuild.runtime.record_json import from_json, to_json
+from opbuild.target.level import CPU
 from support.forked import in_fork
 from support.handmade import Built, build, chain, counting, expected_chain, image_store
 from support.memory_stores import MemoryNetworks, MemoryWeights
@@ -57,7 +58,7 @@ def code_of(image: Image | Reason) -> str:
 
 def start(image: Image) -> Executor:
     """Make a stored network ready to run."""
-    return Executor(image.record, Library(image.library, 1), image.constants, None)
+    return Executor(image.record, {CPU: Library(image.library, 1)}, image.constants, None)
 
 
 def test_a_stored_network_computes_the_same(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ import pytest
 
 from opbuild.errors import LinkError
 from opbuild.files.private import private_stem
-from opbuild.runtime import library as library_module
-from opbuild.runtime.library import Library
-from opbuild.runtime.link import find_linker, link
+from opbuild.runtime.devices.cpu import library as library_module
+from opbuild.runtime.devices.cpu.library import Library
+from opbuild.runtime.devices.cpu.link import find_linker, link
 from support.handmade import (
     ADD,
     PARALLEL,
@@ -54,7 +54,7 @@ def test_a_missing_symbol_is_an_error_when_the_library_is_loaded() -> None:
     program = (
         "import sys\n"
         "from opbuild.errors import LinkError\n"
-        "from opbuild.runtime.library import Library\n"
+        "from opbuild.runtime.devices.cpu.library import Library\n"
         "try:\n"
         "    Library(sys.stdin.buffer.read(), 1)\n"
         "except LinkError as error:\n"
@@ -83,7 +83,7 @@ def test_ziglang_is_used_where_nothing_else_is(monkeypatch: pytest.MonkeyPatch) 
     """The wheel's linker is the last resort, run by this interpreter."""
     monkeypatch.setattr("shutil.which", lambda name: None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
-    monkeypatch.setattr("opbuild.runtime.link._tried", lambda linker, machine: linker)
+    monkeypatch.setattr("opbuild.runtime.devices.cpu.link._tried", lambda linker, machine: linker)
     assert find_linker().command[:4] == (sys.executable, "-m", "ziglang", "ld.lld")
 
 

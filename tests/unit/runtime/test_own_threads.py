@@ -57,7 +57,7 @@ def test_a_forked_child_runs_its_tasks_alone(executor: Executor) -> None:
     def child() -> bool:
         before = tasks_of_process()
         right = all(is_right(executor) for _ in range(20)) and tasks_of_process() == before
-        executor.library = None
+        executor.modules = {}
         executor.calls.callees.clear()
         executor.blocks.shrink(-1)
         gc.collect()

@@ -12,9 +12,10 @@ import pytest
 from opbuild.errors import RunError
 from opbuild.graph.types import Array
 from opbuild.pipeline.segmented import _fresh
+from opbuild.runtime.devices.cpu.library import Library
 from opbuild.runtime.executor import Executor
-from opbuild.runtime.library import Library
 from opbuild.runtime.reused import LEAST, ReusedMemory, Wanted, wanted
+from opbuild.target.level import CPU
 from support.handmade import build, chain, expected_chain
 
 LARGE = wanted((3, LEAST), np.dtype(np.float32))
@@ -140,7 +141,7 @@ def test_a_network_writes_again_where_its_last_outputs_were() -> None:
     """Results that are kept stay right, and memory of those that are not is used by the next call."""
     size = LEAST
     built = build(chain(size))
-    executor = Executor(built.record, Library(built.library, 2), built.constants.arrays, None)
+    executor = Executor(built.record, {CPU: Library(built.library, 2)}, built.constants.arrays, None)
     inputs = [np.linspace(start, 1, size, dtype=np.float32) for start in (-3, -2, -1)]
     first = executor.run([inputs[0]])[0]
     place = executor.run([inputs[1]])[0].ctypes.data

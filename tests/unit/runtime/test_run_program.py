@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from opbuild.errors import LinkError
-from opbuild.runtime.link import Linker, find_linker, link
+from opbuild.runtime.devices.cpu.link import Linker, find_linker, link
 from opbuild.runtime.run_program import Ended, run_program
 from support.forked import in_fork
 from support.handmade import ADD, kernel_object

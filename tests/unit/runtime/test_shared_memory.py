@@ -10,10 +10,11 @@ from opbuild.graph.types import Array
 from opbuild.kernel.networks import Weight
 from opbuild.platform.digest import blake3_of
 from opbuild.runtime.blocks import Blocks
+from opbuild.runtime.devices.cpu.library import Library
 from opbuild.runtime.executor import Arena, Executor
-from opbuild.runtime.library import Library
 from opbuild.store.known_weights import KnownWeights
 from opbuild.store.weights import DiskWeights
+from opbuild.target.level import CPU
 from support.handmade import build, chain, expected_chain
 
 
@@ -23,13 +24,14 @@ class User:
     def __init__(self, arena_size: int, zeroed: int = 0, calls: object = None) -> None:
         self.arena_size, self.zeroed, self.prepared, self.filled = arena_size, zeroed, 0, 0
         self.calls = self if calls is None else calls
+        self.arenas: dict[str, tuple[int, int]] = {}
 
-    def prepare(self, memory: Array) -> list[Array]:
+    def prepare(self, memory: Array, _: object) -> list[Array]:
         """Return where the memory is kept."""
         self.prepared += 1
         return [memory]
 
-    def fill(self, prepared: list[Array], memory: Array) -> None:
+    def fill(self, prepared: list[Array], memory: Array, _: object) -> None:
         """Keep other memory."""
         self.filled += 1
         prepared[:] = [memory]
@@ -42,7 +44,7 @@ def test_bindings_of_several_sizes_run_in_one_block_and_stay_right() -> None:
     for size in (8, 300, 32):
         built = build(chain(size))
         library = Library(built.library, 2)
-        executors[size] = Executor(built.record, library, built.constants.arrays, None, blocks)
+        executors[size] = Executor(built.record, {CPU: library}, built.constants.arrays, None, blocks)
     for size in (8, 300, 32, 8, 300, 300):
         x = np.linspace(-1, 1, size, dtype=np.float32)
         np.testing.assert_allclose(executors[size].run([x])[0], expected_chain(x), rtol=1e-6)

@@ -20,7 +20,6 @@ import pytest
 
 from opbuild.errors import OpbuildError
 from opbuild.files.sealed import seal_text, unseal
-from opbuild.kernel.host import host_level
 from opbuild.kernel.networks import ImageKey
 from opbuild.offline.file import PackedWeights, write_offline
 from opbuild.offline.format import PLAN, Section, open_container, write_container
@@ -28,12 +27,14 @@ from opbuild.offline.load import load
 from opbuild.platform.digest import blake3_of
 from opbuild.program import View
 from opbuild.runtime.changes import first_change
+from opbuild.runtime.devices.cpu.library import Library
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.image import Image
-from opbuild.runtime.library import Library
 from opbuild.runtime.record import KernelStep, Ports, Record, Steps, Storages
 from opbuild.runtime.record_json import from_json, to_json
 from opbuild.runtime.soundness import problem
+from opbuild.target.host import host_level
+from opbuild.target.level import CPU
 from support.handmade import build, chain, image_store
 
 SIZE = 64 * 1024  # elements: the weights have a file of their own
@@ -119,7 +120,7 @@ def test_every_number_of_a_stored_network_may_lie(tmp_path: Path) -> None:
 def start(image: Image) -> None:
     """Make a network ready to run, as far as memory and addresses; it may refuse."""
     try:
-        Executor(image.record, Library(image.library, 1), image.constants, None)
+        Executor(image.record, {CPU: Library(image.library, 1)}, image.constants, None)
     except OpbuildError:
         assert image.record.arena_size > 2**31  # more than there is
 

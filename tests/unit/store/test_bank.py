@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import opbuild
-from opbuild.backend.fake import fake_object
 from opbuild.builder.build import Builder
 from opbuild.config import Config
 from opbuild.errors import OptionError
@@ -24,10 +23,7 @@ from opbuild.families.catalogue import find, names
 from opbuild.families.knowledge import Question
 from opbuild.files.trust import PRIVATE, Trust
 from opbuild.graph.types import Graph, Node, TensorType
-from opbuild.kernel.host import host_level
 from opbuild.kernel.key import make_key
-from opbuild.kernel.level import LEVELS
-from opbuild.kernel.machine import Machine
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
 from opbuild.lowering.tuned import FixedAnswers, Tuned
@@ -48,7 +44,11 @@ from opbuild.store.machine_class import Measured, read_measured, system_class, w
 from opbuild.store.pack import Pack
 from opbuild.store.pack_file import Object, Sources, pack_bytes
 from opbuild.store.shipped import shipped_bank
+from opbuild.target.host import host_level
+from opbuild.target.level import LEVELS
+from opbuild.target.machine import Machine
 from support.edited_compiler import SOURCES, EditedCompiler
+from support.fake_compiler import fake_object
 from support.samples import IDENTITY, LEVEL, conv
 from support.tuned_records import product, record, remember
 

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opbuild.backend.fake import fake_object
 from opbuild.cli.run_model import read_inputs
 from opbuild.errors import BuildError, OptionError
 from opbuild.files.trust import PRIVATE
@@ -32,6 +31,7 @@ from opbuild.store.remote.networks import RemoteNetworks
 from opbuild.store.remote.objects import NETWORKS, Objects
 from opbuild.store.remote.tiered import TieredNetworks, TieredWeights
 from opbuild.store.weights import DiskWeights
+from support.fake_compiler import fake_object
 from support.remote_servers import Servers
 from support.samples import IDENTITY, LEVEL, conv, entry_of, key_of
 

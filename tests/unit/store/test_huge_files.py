@@ -13,10 +13,10 @@ from opbuild.cache.folder import Cache
 from opbuild.config import Config
 from opbuild.errors import InvalidModelError, OpbuildError
 from opbuild.files import trust as limits
-from opbuild.kernel.host import host_level
 from opbuild.offline.build import build_offline
 from opbuild.offline.load import load
 from opbuild.store.disk import DiskStore
+from opbuild.target.host import host_level
 from support.samples import conv, entry_of
 from support.seeds import MEMORY
 from support.small_network import SmallNetwork

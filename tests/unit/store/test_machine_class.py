@@ -12,12 +12,12 @@ from opbuild.config import Config
 from opbuild.families.knowledge import Question
 from opbuild.files.private import publish
 from opbuild.files.trust import PRIVATE
-from opbuild.kernel.host import host_level
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.tuned import applying
 from opbuild.store.bank import Bank, line_of, parse_bank
 from opbuild.store.machine_class import Measured, machine_file, read_measured, system_class, write_measured
 from opbuild.store.shipped import SHIPPED, caches
+from opbuild.target.host import host_level
 from opbuild.tuning import machine
 from support.fuzzing import INPUTS, SEED
 from support.seeds import try_seeds

@@ -10,15 +10,14 @@ from typing import Any
 
 import pytest
 
-from opbuild.backend.fake import FakeCompiler, fake_object
 from opbuild.builder.build import Builder
 from opbuild.config import Config
 from opbuild.errors import BuildError
+from opbuild.kernel.artifact import Artifact
 from opbuild.kernel.entry import make_entry
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import CompilerIdentity, Key
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.soc_version import parse_level
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import Stores
 from opbuild.store.disk import DiskStore
@@ -26,6 +25,8 @@ from opbuild.store.memory import MemoryStore
 from opbuild.store.pack import Pack
 from opbuild.store.pack_file import Object, PackFile, Sources, pack_bytes, read_pack
 from opbuild.store.tiers import TieredStore
+from opbuild.target.soc_version import parse_level
+from support.fake_compiler import FakeCompiler, fake_object
 from support.samples import LEVEL, conv, key_of, needed
 
 MAKER = CompilerIdentity("fake", "0.9", "1" * 64)
@@ -191,7 +192,7 @@ def test_ones_own_operator_goes_before_the_packs(folder: Path, config: Config) -
     pack, store = Pack(LEVEL.name, folder), DiskStore(config.kernel_meta)
     with Builder(TieredStore(store, [pack]), Edited("code"), LEVEL, config, release=pack) as builder:
         own = builder.key(conv(1))
-        store.publish(make_entry(conv(1), own, 0, fake_object(b"own", (own.symbol,)), 1.0))
+        store.publish(make_entry(conv(1), own, 0, Artifact(fake_object(b"own", (own.symbol,))), 1.0))
         result = builder.build(needed(conv(1), conv(3)), "net")
         assert [job.reason.text for job in result.decisions] == ["in the store", "from the pack"]
         assert result.compiler == builder.identity().digest

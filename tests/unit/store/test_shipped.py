@@ -14,7 +14,6 @@ from opbuild.config import Config
 from opbuild.families.knowledge import Question, Variant
 from opbuild.files.trust import PRIVATE
 from opbuild.graph.types import Graph
-from opbuild.kernel.level import BY_NAME, Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.lowering.context import Options
 from opbuild.lowering.lower import lower
@@ -28,6 +27,7 @@ from opbuild.report import Report
 from opbuild.store.bank import Record, line_of, parse_bank
 from opbuild.store.machine_class import Measured, machine_file, system_class, write_measured
 from opbuild.store.shipped import SHIPPED, caches, deciding_digest, shipped_bank
+from opbuild.target.level import BY_NAME, Level
 from opbuild.tuning.forms import FixedAnswers
 from support.small_network import SHAPE, small_model
 from support.tuned_records import record, remember

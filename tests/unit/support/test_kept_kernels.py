@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from opbuild.backend.halide.driver import HalideCompiler
-from opbuild.kernel.level import LEVELS, Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.sources import Sources
+from opbuild.target.level import LEVELS, Level
 from support import kept_kernels
 from support.fuzzing import CAMPAIGN
 from support.kept_kernels import FOLDER, KeptCompiler, forget_the_oldest, keep, kept, name_of, take_in_builds

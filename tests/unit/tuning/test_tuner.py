@@ -14,7 +14,6 @@ from opbuild.config import Config
 from opbuild.errors import CompileError, OptionError, ShapeError, TargetError
 from opbuild.families.knowledge import Question, Variant
 from opbuild.graph.types import Array, Graph
-from opbuild.kernel.host import host_level
 from opbuild.lowering.lower import lower
 from opbuild.lowering.tuned import Asked, FixedAnswers, Tuned
 from opbuild.pipeline.setup import Setup, set_up
@@ -22,6 +21,7 @@ from opbuild.pipeline.steps import lowering_options
 from opbuild.pipeline.tuned import applying, family_sources
 from opbuild.store.bank import Bank, Record, read_bank
 from opbuild.store.machine_class import system_class
+from opbuild.target.host import host_level
 from opbuild.tuning import tuner
 from opbuild.tuning.forms import sites_of
 from opbuild.tuning.listing import listed

@@ -15,10 +15,10 @@ import halide as hl
 
 from opbuild.backend.halide.definition import CHECKED, Definition
 from opbuild.backend.halide.emission import dot_features, halide_target
+from opbuild.backend.halide.target import HalideLevel
 from opbuild.kernel.debug import DUMP_COMPUTE
-from opbuild.kernel.level import Level
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.machine import Machine
 
 _READABLE = {".stmt": hl.OutputFileType.stmt, ".ll": hl.OutputFileType.llvm_assembly}
 _ASSEMBLY = {".s": hl.OutputFileType.assembly}
@@ -26,7 +26,7 @@ _EXPRESSION = re.compile(r"<halide\.Expr of type \S+: (.*)>", re.DOTALL)
 
 
 def compile_debug(
-    desc: OpDesc, symbol: str, level: Level, options: Collection[str], *, modules: tuple[str, str], folder: Path
+    desc: OpDesc, symbol: str, level: HalideLevel, options: Collection[str], *, modules: tuple[str, str], folder: Path
 ) -> dict[str, bytes]:
     """Compile one operator with debug options.
 

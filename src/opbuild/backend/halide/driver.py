@@ -11,11 +11,12 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from opbuild.errors import CompileError, OpbuildError
-from opbuild.kernel.level import Level
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.paths import Path
+from opbuild.target.level import Level
 
 if TYPE_CHECKING:
+    from opbuild.kernel.artifact import Artifact
     from opbuild.platform.imports import Modules
 
 PACKAGE = "opbuild.backend.halide"
@@ -103,7 +104,7 @@ class HalideCompiler:
         Raises:
             CompileError: If Halide refuses the operator; the message is Halide's.
         """
-        return HalidePipeline(desc, level).compile(symbol)
+        return HalidePipeline(desc, level).compile(symbol).data
 
     @staticmethod
     def inspect(desc: OpDesc, symbol: str, level: Level, options: Collection[str]) -> Mapping[str, bytes]:
@@ -124,9 +125,11 @@ class HalideCompiler:
         import tempfile
 
         from opbuild.backend.halide.debug import compile_debug
+        from opbuild.backend.halide.target import spelled
 
         with _compiling(desc), tempfile.TemporaryDirectory(prefix="opbuild-") as folder:
-            return compile_debug(desc, symbol, level, options, modules=_modules(desc), folder=Path(folder))
+            modules, own = _modules(desc), spelled(level)
+            return compile_debug(desc, symbol, own, options, modules=modules, folder=Path(folder))
 
 
 class HalidePipeline:
@@ -146,21 +149,23 @@ class HalidePipeline:
 
     def __init__(self, desc: OpDesc, level: Level) -> None:
         from opbuild.backend.halide.emission import OperatorPipeline, RuntimePipeline
+        from opbuild.backend.halide.target import spelled
 
-        self._desc = desc
+        self._desc, own = desc, spelled(level)
         with _compiling(desc):
             is_runtime = desc.family == "runtime"
-            self._made = RuntimePipeline(level) if is_runtime else OperatorPipeline(desc, level, _modules(desc))
+            self._made = RuntimePipeline(own) if is_runtime else OperatorPipeline(desc, own, _modules(desc))
             self.digest = self._made.digest()
         self.symbol = ""
 
-    def compile(self, symbol: str) -> bytes:
-        """Return the bytes of a relocatable object whose kernel has a symbol."""
+    def compile(self, symbol: str) -> Artifact:
+        """Return a relocatable object whose kernel has a symbol."""
         from opbuild.backend.halide.object_file import object_file
+        from opbuild.kernel.artifact import Artifact
 
         with _compiling(self._desc), object_file() as path:
             self._made.compile(self.symbol or symbol, path)
-            return path.read_bytes()
+            return Artifact(path.read_bytes(), symbol)
 
 
 @contextmanager

@@ -28,10 +28,10 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition
-from opbuild.kernel.level import Level
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.release import code
+from opbuild.target.level import Level
+from opbuild.target.machine import Machine
 from opbuild.text.canonical import canonical_json
 
 CODE = hashlib.sha256(code(Path(__file__).read_bytes())).hexdigest()
@@ -114,12 +114,12 @@ class RuntimePipeline:
 
 def dot_features(definition: Definition, level: Level) -> tuple[str, ...]:
     """Return the features beyond the level's own with which a kernel is compiled."""
-    return level.dots if definition.dots else ()
+    return level.dots if definition.dots else ()  # type: ignore[attr-defined]  # it is ``target.HalideLevel``
 
 
 def halide_target(level: Level, features: Iterable[str] = ()) -> hl.Target:
     """Return a level as Halide knows it, and more of Halide's features."""
-    return hl.Target("-".join((level.triple, *level.features, *features)))
+    return hl.Target("-".join((level.triple, *level.features, *features)))  # type: ignore[attr-defined]  # as above
 
 
 def _described(parameter: Any) -> list[str]:

@@ -9,8 +9,8 @@ import halide as hl
 
 from opbuild.backend.halide.definition import Definition
 from opbuild.backend.halide.division import share
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.machine import Machine
 
 RANGES = 4
 """Ranges for each task that a call asks for: whose core is slower leaves a part of its share to the others."""

@@ -9,8 +9,8 @@ import halide as hl
 
 from opbuild.families.blocked import BLOCK
 from opbuild.families.matmul.layouts import registers
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.machine import Machine
 
 
 def accumulate(update: Any, loops: tuple[Any, Any, Any], sums: Sequence[Any], desc: OpDesc, machine: Machine) -> None:

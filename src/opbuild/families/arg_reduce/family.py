@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from opbuild.families.dims import free_dims
 from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Part, Variant, elements
 from opbuild.families.reduce.family import SMALL
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, OpDesc, Operand
+from opbuild.target.machine import Machine
 
 
 def choose(layout: str, columns: int, machine: Machine) -> Variant:

@@ -11,10 +11,10 @@ from opbuild.families.matmul.family import RATE
 from opbuild.families.softmax.family import VECTOR_TIME
 from opbuild.families.tiles import round_up
 from opbuild.graph.extents import is_at_least
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.operations.expression import Expression, arg, operations, substitute
 from opbuild.platform.records import replace
+from opbuild.target.machine import Machine
 
 BATCH_RANK = 3
 """Batch dimensions: groups of heads, heads of a group, batches."""

@@ -19,8 +19,8 @@ import halide as hl
 from opbuild.backend.halide.definition import Definition, variables
 from opbuild.backend.halide.division import divide, share
 from opbuild.backend.halide.rows import RANGES
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.machine import Machine
 
 GUARD, SHIFT = hl.TailStrategy.GuardWithIf, hl.TailStrategy.ShiftInwards
 

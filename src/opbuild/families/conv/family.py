@@ -21,9 +21,9 @@ from opbuild.families.tiles import (
     op_type,
     ranked,
 )
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 from opbuild.platform.records import replace
+from opbuild.target.machine import Machine
 
 TILES: Mapping[int, Tiles] = {
     1: (

@@ -25,8 +25,8 @@ from opbuild.backend.halide.division import divide_two
 from opbuild.backend.halide.tiles import accumulate
 from opbuild.families.blocked import BLOCK
 from opbuild.families.conv.definition import task_lengths
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.machine import Machine
 
 ROWS = 8
 """Rows that pass over one chunk of weights: enough to pay for it, and their sums still fit the second-level cache."""

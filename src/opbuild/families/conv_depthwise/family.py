@@ -9,8 +9,8 @@ from opbuild.families.blocked import BIAS, BLOCK, IMAGE, LANE, result
 from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import Dims, Family, Part, Variant, products_of
 from opbuild.families.tiles import Pair, Tiles, accumulating, cheapest, fitting, op_type, ranked
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.target.machine import Machine
 
 _SPLIT: Tiles = ((4, 1, 1.0), (2, 1, 1.08), (3, 1, 1.08), (1, 1, 1.5))
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from opbuild.backend.halide.definition import Definition
 from opbuild.families.conv_grouped.schedule import accumulate
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.machine import Machine
 
 UNROLLED_TAPS = 25
 """Kernels of more taps keep their loop over rows: unrolled code grows, and so does the time to compile it."""

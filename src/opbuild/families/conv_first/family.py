@@ -9,8 +9,8 @@ from opbuild.families.blocked import BIAS, BLOCK, LANE, blocks, result
 from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import Dims, Family, Part, Variant, products_of
 from opbuild.families.tiles import SPLIT_TILES, Pair, Tiles, accumulating, cheapest, fitting, ranked
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.target.machine import Machine
 
 MOST_CHANNELS = 8
 """Up to here a plain input is read as it lies; more channels are worth a conversion into blocks."""

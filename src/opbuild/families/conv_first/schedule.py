@@ -12,8 +12,8 @@ import halide as hl
 
 from opbuild.backend.halide.definition import Definition
 from opbuild.backend.halide.division import divide
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.machine import Machine
 
 UNROLLED_TAPS = 3
 """Taps of a row that are unrolled: more code is not worth the time to compile it."""

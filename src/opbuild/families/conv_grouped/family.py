@@ -9,8 +9,8 @@ from opbuild.families.blocked import BIAS, BLOCK, CHANNEL_DIMS, IMAGE, LANE, res
 from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import Dims, Family, Part, Variant, products_of
 from opbuild.families.tiles import Pair, Tiles, accumulating, cheapest, fitting, op_type, ranked
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.target.machine import Machine
 
 _TABLES = (
     Operand("channel", "int32", (Dim(stride=1),)),

@@ -11,8 +11,8 @@ import halide as hl
 
 from opbuild.backend.halide.definition import Definition
 from opbuild.backend.halide.division import divide_plane
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.machine import Machine
 
 
 def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:

@@ -10,9 +10,9 @@ from opbuild.families.conv_integer.layouts import PAIR, is_flat
 from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import Dims, Family, Part, Variant, elements
 from opbuild.families.tiles import Pair, Tiles, accumulating, fitting, ranked
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 from opbuild.platform.records import replace
+from opbuild.target.machine import Machine
 
 _SPLIT: Tiles = (
     (6, 1, 1.0),

@@ -21,8 +21,8 @@ from opbuild.backend.halide.definition import Definition
 from opbuild.families.blocked import BLOCK
 from opbuild.families.conv.schedule import divide_outer
 from opbuild.families.conv_integer.layouts import PAIR
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.machine import Machine
 
 POSITIONS, COPIED = 448, 512 * 1024
 """Outputs whose inputs are copied together, and bytes of the copy, at most about: so many that reading the weights once

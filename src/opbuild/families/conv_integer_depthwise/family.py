@@ -10,8 +10,8 @@ from opbuild.families.conv_depthwise import family as depthwise
 from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import Dims, Family, Part, Variant, products_of
 from opbuild.families.tiles import Pair, accumulating, cheapest
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.target.machine import Machine
 
 MOST_TAPS = 2**24 // (255 * 255) - 1
 """Taps of the largest kernel whose sums float32 holds exactly, whatever the numbers."""

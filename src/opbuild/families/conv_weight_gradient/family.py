@@ -10,9 +10,9 @@ from opbuild.families.blocked import BLOCK, LANE, blocks
 from opbuild.families.conv_weight_gradient.few import FEW, channels
 from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes, products_of_images
 from opbuild.families.tiles import RATE, Pair
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.platform.records import replace
+from opbuild.target.machine import Machine
 
 REGISTER_TILES: Mapping[int, tuple[Pair, ...]] = {
     1: ((1, 16), (4, 4), (2, 8), (3, 4), (2, 4), (1, 8), (1, 4), (1, 2)),

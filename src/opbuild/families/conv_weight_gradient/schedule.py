@@ -18,8 +18,8 @@ from opbuild.backend.halide.definition import Definition, variables
 from opbuild.backend.halide.division import divide
 from opbuild.families.blocked import BLOCK
 from opbuild.families.conv_weight_gradient.few import FEW, channels
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.machine import Machine
 
 EDGE = 8
 """Elements of a row that are stored at once where sums are turned: with 16, the gradient of 512 -> 2048 channels from

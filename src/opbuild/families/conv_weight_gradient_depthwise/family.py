@@ -9,8 +9,8 @@ from opbuild.families.blocked import BLOCK, LANE
 from opbuild.families.conv_weight_gradient.family import sums
 from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes, products_of_images
 from opbuild.families.tiles import RATE, Pair
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.target.machine import Machine
 
 
 def choose(out: Pair, images: int, kernel: Pair, machine: Machine) -> Variant:

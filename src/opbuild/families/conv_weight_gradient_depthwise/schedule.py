@@ -11,8 +11,8 @@ import halide as hl
 from opbuild.backend.halide.definition import Definition, variables
 from opbuild.backend.halide.division import divide
 from opbuild.families.blocked import BLOCK
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.machine import Machine
 
 
 def schedule(definition: Definition, desc: OpDesc, _machine: Machine) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from opbuild.families.dims import inner_dim, storage_type, vector_width
 from opbuild.families.family import Dims, Family, Part, Variant, elements, moved_bytes
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.target.machine import Machine
 
 BLOCKS = 2.0
 """Time of going by square blocks, in that of moving as many bytes in order."""

@@ -6,8 +6,8 @@ import halide as hl
 
 from opbuild.backend.halide import rows
 from opbuild.backend.halide.definition import Definition
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.machine import Machine
 
 
 def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:

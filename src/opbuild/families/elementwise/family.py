@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from opbuild.dtypes import itemsize
 from opbuild.families.dims import vector_width
 from opbuild.families.family import Dims, Family, Part, Variant, elements, moved_bytes
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.operations.expression import cost, from_json, walk
 from opbuild.operations.record import Cost
+from opbuild.target.machine import Machine
 
 HEAVY = 6.0
 """Nanoseconds that one core takes for a function such as exp of a vector: 5 to 7."""

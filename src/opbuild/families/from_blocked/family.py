@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from opbuild.families.blocked import BLOCKED_DIMS
 from opbuild.families.family import Family, Part, Variant
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.target.machine import Machine
 
 WIDTHS = (16, 8, 4, 1)
 """Positions of a vector along a row whose elements are adjacent."""

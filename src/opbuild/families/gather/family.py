@@ -9,8 +9,8 @@ from opbuild.dtypes import itemsize
 from opbuild.families.dims import inner_dim, storage_type, vector_width
 from opbuild.families.family import BYTES, Dims, Family, Part, Variant, elements
 from opbuild.graph.extents import is_one, is_step
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.target.machine import Machine
 
 
 def choose(row: int, itemsize: int, kind: str, _machine: Machine) -> Variant:

@@ -7,8 +7,8 @@ from math import prod
 
 from opbuild.families.family import FLOATS, Dims, Family, Variant, moved_bytes, products_of_rows
 from opbuild.families.matmul.family import epilogue_work
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.target.machine import Machine
 
 ROW = 3
 """Nanoseconds that a row takes besides its elements."""

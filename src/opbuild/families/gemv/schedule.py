@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from opbuild.backend.halide.definition import Definition
 from opbuild.backend.halide.lanes import parallel_rows, schedule_lanes
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.machine import Machine
 
 
 def schedule(definition: Definition, desc: OpDesc, machine: Machine) -> None:

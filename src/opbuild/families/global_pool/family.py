@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from opbuild.families.blocked import CHANNEL_DIMS, IMAGE
 from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc, Operand
+from opbuild.target.machine import Machine
 
 PARTIALS = (4, 2, 8)
 """Sums of a row that are kept apart, the usual number first."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from opbuild.families.family import FLOATS, Dims, Family, Part, Variant, elements
 from opbuild.families.grid_sample.taps import TAPS
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.target.machine import Machine
 
 
 def choose(places: int, machine: Machine) -> Variant:

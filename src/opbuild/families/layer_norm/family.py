@@ -7,8 +7,8 @@ from math import prod
 
 from opbuild.families.dims import free_dims
 from opbuild.families.family import Dims, Family, Variant, rounded
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.target.machine import Machine
 
 ROW, VECTOR_TIME = 10, 2
 """Nanoseconds that a row takes, and a vector of it: three passes over it."""

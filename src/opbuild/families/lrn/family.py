@@ -7,9 +7,9 @@ from typing import Any
 
 from opbuild.families.blocked import BLOCK, IMAGE
 from opbuild.families.family import Dims, Family, elements
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.records import replace
+from opbuild.target.machine import Machine
 
 MOST_CHANNELS = 2 * BLOCK + 1
 """A window reaches at most one block to each side."""

@@ -11,11 +11,11 @@ from opbuild.dtypes import NARROW_FLOATS
 from opbuild.families.dims import VECTOR
 from opbuild.families.family import FLOATS, Dims, Family, Part, Variant, moved_bytes, products_of_rows
 from opbuild.families.matmul.layouts import PACKED, PANEL, registers, words
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.operations.expression import cost, from_json, walk
 from opbuild.operations.record import Cost
 from opbuild.platform.records import replace
+from opbuild.target.machine import Machine
 
 STAGED_ROWS, STAGED_COLUMNS = 64, 256
 """From so many rows and columns on, copying a panel together first beats jumping from row to row."""

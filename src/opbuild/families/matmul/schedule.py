@@ -23,8 +23,8 @@ import halide as hl
 from opbuild.backend.halide.definition import Definition, variables
 from opbuild.backend.halide.division import share
 from opbuild.families.matmul.layouts import LEAST_FETCHED, PACKED, registers, words
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.machine import Machine
 
 UNITS = 16
 """Units of work for each task where tasks can not have equal numbers of panels: one more or less matters little."""

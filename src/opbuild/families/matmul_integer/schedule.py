@@ -17,8 +17,8 @@ import halide as hl
 from opbuild.backend.halide.definition import Definition, variables
 from opbuild.backend.halide.division import share
 from opbuild.families.matmul.schedule import divide_tiles
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.machine import Machine
 
 LEAST_WIDENED = 32
 """Rows of the left operand from which on it pays to wake another thread to widen some of them."""

@@ -7,9 +7,9 @@ from math import prod
 
 from opbuild.families.family import Dims, Family, Part, Variant, moved_bytes, products_of_rows
 from opbuild.families.matmul.family import epilogue_work
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.platform.records import replace
+from opbuild.target.machine import Machine
 
 VECTORS = 2
 """Vectors of columns in a panel of the weights."""

@@ -7,9 +7,9 @@ from typing import Any
 
 from opbuild.families.blocked import IMAGE
 from opbuild.families.family import Dims, Family, elements
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import HIGH_PERFORMANCE, OpDesc
 from opbuild.platform.records import replace
+from opbuild.target.machine import Machine
 
 MOST_TAPS = 169
 """Pools of more taps are left to the host: every tap is a piece of code."""

@@ -7,10 +7,10 @@ from typing import Any
 
 from opbuild.families.dims import free_dims
 from opbuild.families.family import Dims, Family, Part, Variant, elements
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.operations.expression import Expression
 from opbuild.platform.records import dataclass
+from opbuild.target.machine import Machine
 
 PANEL = 16
 """Hidden units in a panel of packed weights: all gates of these units lie side by side."""

@@ -22,8 +22,8 @@ import halide as hl
 
 from opbuild.backend.halide.definition import Definition, variables
 from opbuild.backend.halide.division import share
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.machine import Machine
 
 GUARD = hl.TailStrategy.GuardWithIf
 

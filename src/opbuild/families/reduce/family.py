@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from opbuild.families.dims import free_dims
 from opbuild.families.elementwise.family import HEAVY
 from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Part, Variant, elements, moved_bytes
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, OpDesc, Operand
+from opbuild.target.machine import Machine
 
 VECTORS = 4
 """Vectors of columns that are reduced side by side, where there are so many."""

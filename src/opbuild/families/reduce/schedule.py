@@ -11,8 +11,8 @@ import halide as hl
 from opbuild.backend.halide.definition import Definition, variables
 from opbuild.backend.halide.lanes import parallel_rows, schedule_lanes
 from opbuild.backend.halide.rows import alone
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.machine import Machine
 
 TREES = ("sum", "mean", "prod", "l1", "l2", "sum_square")
 """Reductions whose lanes Halide combines as a tree; it does not see that those which keep NaN are associative."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from opbuild.families.dims import free_dims
 from opbuild.families.family import FLOATS, Dims, Family, Variant, elements
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.target.machine import Machine
 
 
 def choose(_machine: Machine) -> Variant:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from opbuild.families.dims import free_dims
 from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Part, Variant, elements, moved_bytes
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc, Operand
+from opbuild.target.machine import Machine
 
 
 def choose(columns: int, machine: Machine) -> Variant:

@@ -7,8 +7,8 @@ from typing import Any
 
 from opbuild.families.dims import inner_dim, storage_type, vector_width
 from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Part, Variant, elements, moved_bytes
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.target.machine import Machine
 
 TYPES = (*FLOATS, *INTEGERS, "int8", "int16", "uint8", "uint16", "uint32", "uint64")
 """Element types that are combined; elements that replace others may be of any type."""

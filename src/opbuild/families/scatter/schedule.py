@@ -12,8 +12,8 @@ import halide as hl
 from opbuild.backend.halide import rows
 from opbuild.backend.halide.definition import Definition
 from opbuild.backend.halide.division import share
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.machine import Machine
 
 LEAST_COLUMNS = 64
 """Elements of a row that one task updates at least: what lies side by side is one core's."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from opbuild.families.blocked import BLOCKED_DIMS
 from opbuild.families.family import Dims, Family, moved_bytes
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.target.machine import Machine
 
 
 def work(desc: OpDesc, shapes: Sequence[Dims], machine: Machine) -> float:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from opbuild.backend.halide.definition import Definition
 from opbuild.backend.halide.division import divide_plane
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.machine import Machine
 
 
 def schedule(definition: Definition, _desc: OpDesc, _machine: Machine) -> None:

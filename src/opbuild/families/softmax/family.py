@@ -8,8 +8,8 @@ from typing import Any
 
 from opbuild.families.dims import VECTOR, free_dims
 from opbuild.families.family import Dims, Family, Part, Variant, rounded, zeroed
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
+from opbuild.target.machine import Machine
 
 STACK_ROW = 4096
 """Longest row of which the powers are kept on the stack."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from opbuild.families.blocked import BLOCK, BLOCKED_DIMS
 from opbuild.families.family import Dims, Family, moved_bytes
 from opbuild.families.to_blocked.few import FEW
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
+from opbuild.target.machine import Machine
 
 BYTES = ("uint8", "int8")
 

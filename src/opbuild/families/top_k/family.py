@@ -7,8 +7,8 @@ from math import ceil
 
 from opbuild.families.dims import free_dims
 from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Part, Variant
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
+from opbuild.target.machine import Machine
 
 TYPES = (*FLOATS, *INTEGERS, "int8", "int16", "uint8", "uint16", "uint32", "uint64")
 

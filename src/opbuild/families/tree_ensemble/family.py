@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from opbuild.families.family import FLOATS, Dims, Family, Part, Variant
 from opbuild.families.tree_ensemble.layout import BITS
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.target.machine import Machine
 
 FEW = {"paths": 16, "bits": 3}
 """Rows below which trees are walked side by side for each row, by what is done with more; with fewer than those of

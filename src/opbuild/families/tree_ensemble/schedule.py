@@ -15,8 +15,8 @@ from opbuild.backend.halide.definition import Definition, variables
 from opbuild.backend.halide.division import share
 from opbuild.backend.halide.rows import RANGES
 from opbuild.families.tree_ensemble.layout import GROUP
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.machine import Machine
 
 MOST_ROWS = 512
 """Rows of a range at most."""

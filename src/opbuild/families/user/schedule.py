@@ -7,8 +7,8 @@ import halide as hl
 from opbuild.backend.halide.definition import Definition
 from opbuild.backend.halide.rows import divide_loops
 from opbuild.errors import CompileError
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.machine import Machine
 
 VECTOR = 8
 

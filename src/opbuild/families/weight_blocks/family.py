@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from opbuild.families.blocked import BLOCK, LANE
 from opbuild.families.family import Dims, Family, moved_bytes
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.target.machine import Machine
 
 LEAST_POSITIONS = 64
 """Positions of all images from which on transforming weights in each call is worth it: 0.7 to 0.85 of the time of the

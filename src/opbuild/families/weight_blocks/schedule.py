@@ -14,8 +14,8 @@ import halide as hl
 from opbuild.backend.halide.definition import Definition, variables
 from opbuild.backend.halide.division import divide
 from opbuild.families.blocked import BLOCK
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.machine import Machine
 
 EDGE = 8
 """Edge of what is transposed in registers: as in ``copy``, faster than 16 even where registers hold 16 elements."""

@@ -7,9 +7,9 @@ from math import prod
 
 from opbuild.families.family import FLOATS, INTEGERS, Dims, Family, Part, Variant, elements
 from opbuild.graph.windows import SPATIAL
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import FREE, Dim, OpDesc, Operand
 from opbuild.platform.records import replace
+from opbuild.target.machine import Machine
 
 TYPES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("max", "place"), (*FLOATS, *INTEGERS, "int8", "uint8")),

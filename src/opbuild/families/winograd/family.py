@@ -10,9 +10,9 @@ from opbuild.families.blocked import BIAS, BLOCK, IMAGE, LANE, blocks
 from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import BYTES, Dims, Family, Part, Variant, elements
 from opbuild.families.tiles import Pair, Tiles, cheapest, fitting, ranked, round_up
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.platform.records import replace
+from opbuild.target.machine import Machine
 
 KERNEL = (3, 3)
 

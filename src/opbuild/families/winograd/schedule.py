@@ -23,8 +23,8 @@ import halide as hl
 from opbuild.backend.halide.definition import Definition
 from opbuild.backend.halide.division import balance, share
 from opbuild.backend.halide.tiles import accumulate
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.machine import Machine
 
 CACHED = 512 * 1024
 """Elements of an output that a core's cache keeps for the next operator (2 MiB). A larger one is divided into more

@@ -15,8 +15,8 @@ from opbuild.families.epilogue import Epilogue
 from opbuild.families.family import BYTES, Dims, Family, Variant, elements
 from opbuild.families.tiles import Pair, ranked, round_up
 from opbuild.families.winograd import family as winograd
-from opbuild.kernel.machine import Machine
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
+from opbuild.target.machine import Machine
 
 M = 2
 """Outputs of a tile in each direction. F(4 x 4) would need weights of more than 16 bits."""

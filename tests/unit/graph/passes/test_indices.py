@@ -14,13 +14,12 @@ from opbuild.graph.indices import outside
 from opbuild.graph.passes.indices import check_indices
 from opbuild.graph.passes.pipeline import optimize
 from opbuild.graph.types import Array, Graph, Node, TensorType
-from opbuild.kernel.host import host_level
 from opbuild.lowering.lower import lower
 from opbuild.program import HostCall
-from opbuild.runtime.buffers import DIMENSION, HEADER, make_headers
-from opbuild.runtime.library import Library
-from opbuild.runtime.link import find_linker, link, support_parts
+from opbuild.runtime.devices.cpu.library import DIMENSION, HEADER, Library, make_headers
+from opbuild.runtime.devices.cpu.link import find_linker, link, support_parts
 from opbuild.runtime.record import CHECKS, DimsTable
+from opbuild.target.host import host_level
 
 
 def graph_of(*nodes: Node, **constants: Array) -> Graph:

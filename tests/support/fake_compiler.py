@@ -13,16 +13,17 @@ import struct
 import time
 from collections.abc import Collection, Mapping
 
-from opbuild.kernel.level import Level
+from opbuild.kernel.artifact import Artifact
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import sha256
 from opbuild.platform.paths import Path
+from opbuild.target.level import Level
 
 
 class FakeCompiler:
     """Compiles to objects that hold the descriptor's digest where code would be; equal descriptors give equal bytes."""
 
-    import_string = "opbuild.backend.fake:FakeCompiler"
+    import_string = "support.fake_compiler:FakeCompiler"
     name = "fake"
 
     def version(self) -> str:
@@ -97,9 +98,9 @@ class FakePipeline:
         self._compiler, self._desc, self._level = compiler, desc, level
         self.digest = sha256(f"{desc.canonical()} {level}".encode())[:32]
 
-    def compile(self, symbol: str) -> bytes:
+    def compile(self, symbol: str) -> Artifact:
         """Return the object."""
-        return self._compiler.compile(self._desc, symbol, self._level)
+        return Artifact(self._compiler.compile(self._desc, symbol, self._level), symbol)
 
 
 def fake_object(code: bytes, defined: tuple[str, ...], undefined: tuple[str, ...] = ()) -> bytes:

@@ -13,10 +13,10 @@ from functools import lru_cache
 
 from opbuild.config import available_cores
 from opbuild.errors import TargetError
-from opbuild.kernel.level import Level, best_level
-from opbuild.kernel.machine import KIB, Machine
 from opbuild.platform.paths import Path
 from opbuild.platform.records import replace
+from opbuild.target.level import Level, best_level
+from opbuild.target.machine import KIB, Machine
 
 _TRIPLES = {
     "x86_64": "x86-64-linux",

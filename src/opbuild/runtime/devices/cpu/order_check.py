@@ -14,7 +14,8 @@ import numpy as np
 
 from opbuild.graph.types import Array
 from opbuild.program import View
-from opbuild.runtime.library import Library, remember_error
+from opbuild.runtime.devices.cpu.library import Library
+from opbuild.runtime.devices.device import remember_error
 
 DIFFERS = 1
 """What a call returns if the results differ."""
@@ -26,7 +27,7 @@ class OrderCheck:
     Args:
         library: Whose kernel it is.
         kernel: The kernel.
-        headers: The headers of its arguments, of dtype ``runtime.buffers.HEADER``; their addresses are read at a call.
+        headers: The headers of its arguments, of dtype ``HEADER``; their addresses are read at a call.
         views: The views of its arguments.
         itemsizes: Bytes of an element of each.
     """

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from opbuild.errors import OptionError, TargetError
-from opbuild.kernel.host import host_level
-from opbuild.kernel.level import BY_NAME, LEVELS, Level
+from opbuild.target.host import host_level
+from opbuild.target.level import BY_NAME, LEVELS, Level
 
 _FEATURES: dict[str, tuple[frozenset[str], ...]] = {
     "x86-64-v2": tuple(frozenset({each}) for each in ("sse41", "avx", "f16c", "fma")),

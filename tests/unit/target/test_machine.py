@@ -9,9 +9,9 @@ import pytest
 
 from opbuild.cli import env
 from opbuild.config import available_cores
-from opbuild.kernel.host import here, host_level, machine_with_caches
-from opbuild.kernel.level import LEVELS
-from opbuild.kernel.machine import KIB, WAKING, Machine
+from opbuild.target.host import here, host_level, machine_with_caches
+from opbuild.target.level import LEVELS
+from opbuild.target.machine import KIB, WAKING, Machine
 
 MACHINE = Machine.of(LEVELS[0])
 Described = tuple[str, str, str]

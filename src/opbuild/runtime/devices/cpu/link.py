@@ -3,7 +3,7 @@
 Each network's library holds its own copy of what its kernels call and binds it to itself (``-Bsymbolic``): the
 number of threads is exact for each network, and no library takes another's symbols. All symbols are bound when the
 library is opened (``-z now``), so that a missing one is an error there and not in the middle of a run. Mathematical
-functions of libm come from the process, as ``runtime.library`` makes them visible.
+functions of libm come from the process, as ``library`` makes them visible.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ def _linked(library: bytes, linker: Linker) -> bytes:
 _PARTS = ("tasks", "memory", "call", "indices")
 _ALWAYS = ("call", "indices")
 """Parts that no kernel calls."""
-_SUPPORT = Path(__file__).parent.parent / "native" / "support"
+_SUPPORT = Path(__file__).parent.parent.parent.parent / "native" / "support"
 _SUPPORT_FOR = {"x86-64-linux": "x86_64", "arm-64-linux": "aarch64", "riscv-64-linux": "riscv64"}
 
 

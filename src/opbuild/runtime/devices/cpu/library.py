@@ -1,9 +1,13 @@
-"""Loading a network's shared library from memory.
+"""The CPU: a network's shared library, loaded from memory, its kernels' arguments and calls, and the pool of threads.
 
 The library is loaded from the bytes that were checked, through an anonymous file in memory: what was verified is what
 runs, a file that another process replaces or truncates can not harm a running network, nothing has to be written
 where the store is read-only, and each network gets its own copy, so that its number of threads is its own
-(``docs/design/start_times.md``). The threads themselves are the process's (``runtime.pool``).
+(``docs/design/start_times.md``). The threads themselves are the process's (``native/opbuild_pool.c``).
+
+Arguments are ``halide_buffer_t`` of HalideRuntime.h, laid out with numpy: one array holds the headers of all arguments
+of all calls and another the dimensions they point to, so that a whole network's are made and moved with a few array
+operations.
 """
 
 from __future__ import annotations
@@ -13,23 +17,23 @@ import contextlib
 import ctypes
 import errno
 import os
+import platform
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache, partial
+from ctypes import c_size_t
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import numpy as np
 
+from opbuild.dtypes import ADDED, CODED
 from opbuild.errors import LinkError
 from opbuild.graph.types import Array
 from opbuild.platform.libc import libc
 from opbuild.platform.limits import hint_for
-from opbuild.platform.locks import local
 from opbuild.platform.paths import Path
-from opbuild.platform.records import NamedTuple
-from opbuild.runtime.buffers import HEADER
-from opbuild.runtime.pool import load_pool
-from opbuild.runtime.record import CHECKS
+from opbuild.runtime.devices.device import Callee, KernelCalls, Step, remember_error
+from opbuild.runtime.record import CHECKS, DimsTable
 
 _MESSAGE_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int)  # of any library: ``CDLL`` has a class for each, which is a cycle
@@ -38,12 +42,8 @@ _KERNEL = "__kernel0"
 MOST_OPERANDS = 13
 """What ``call.c`` passes to a kernel behind the number of its tasks."""
 
-Step = tuple[Callable[..., Any], tuple[Any, ...]]
-"""A function and its arguments; it returns 0 (or None) unless it failed."""
-
-_last_error = local()
-_latest_error = [""]
-"""What was said last in any thread: tasks of a kernel run in threads of their own."""
+_SUPPORT = Path(__file__).parent.parent.parent.parent / "native" / "support"
+"""Not by ``importlib.resources``, whose import takes a tenth of the start of a stored network."""
 
 
 class Library:
@@ -137,71 +137,6 @@ class Library:
             return None
 
 
-class Callee(NamedTuple):
-    """A kernel, and into how many tasks it is divided when it is called."""
-
-    function: Any
-    library: Library
-    tasks: int
-
-
-def kernel_steps(callees: Sequence[Callee], called: Array, ends: Array, headers: Array) -> list[Step]:
-    """Return what runs kernels one after the other: the kernels themselves, or what calls them.
-
-    Args:
-        callees: The kernels.
-        called: For each call the index of its kernel.
-        ends: For each where its arguments end among all headers; those of the next begin there.
-        headers: The arguments.
-    """
-    through = [callee.library.call for callee in callees]
-    arguments = references(headers, HEADER.itemsize)
-    blocks = _call_blocks(callees, called, ends, headers) if any(through) else [None] * len(called)
-    steps: list[Step] = []
-    start = 0
-    for number, end, block in zip(called.tolist(), ends.tolist(), blocks, strict=True):
-        caller = through[number]
-        if caller is not None and end - start <= MOST_OPERANDS:
-            steps.append((caller, (block,)))
-        else:
-            function, _, tasks = callees[number]
-            steps.append((function, (tasks, *arguments[start:end])))
-        start = end
-    return steps
-
-
-def _call_blocks(callees: Sequence[Callee], called: Array, ends: Array, headers: Array) -> list[Any]:
-    """Return for each call what ``Library.call`` takes; behind the arguments it has those of the next calls."""
-    addresses = [ctypes.cast(callee.function, ctypes.c_void_p).value for callee in callees]
-    words = np.empty((len(called), 2 + MOST_OPERANDS), np.uint64)
-    words[:, 0] = np.array(addresses, np.uint64)[called]
-    words[:, 1] = np.array([callee.tasks for callee in callees], np.uint64)[called]
-    own = np.concatenate(([0], ends))[:-1, np.newaxis] + np.arange(MOST_OPERANDS)
-    words[:, 2:] = headers.ctypes.data + own * HEADER.itemsize
-    return references(words, words.strides[0])
-
-
-def references(array: Array, nbytes: int) -> list[Any]:
-    """Return pointers to each so many bytes of an array, which lives as long as they do."""
-    # byref is the cheapest argument there is: 150 ns a call with two of them, c_void_p 200
-    if not array.nbytes:
-        return []
-    memory = ctypes.c_char.from_buffer(array.view(np.uint8).data)  # a type of the array's size would be a cycle
-    return [ctypes.byref(memory, place) for place in range(0, array.nbytes, nbytes)]
-
-
-def last_error() -> str:
-    """Return what a kernel's runtime said last, in this thread or else in a thread of a kernel, and forget it."""
-    message = getattr(_last_error, "text", "") or _latest_error[0]
-    _last_error.text = _latest_error[0] = ""
-    return str(message)
-
-
-def remember_error(message: str) -> None:
-    """Keep a message for ``last_error``."""
-    _last_error.text = _latest_error[0] = message
-
-
 def _handle_error(_context: int | None, message: bytes | None) -> None:
     """Keep what Halide's runtime says; its own handler would end the process."""
     remember_error((message or b"").decode(errors="replace").strip())
@@ -244,6 +179,20 @@ def _forget_parents_threads() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_parents_threads)
+
+
+@lru_cache(maxsize=1)
+def load_pool() -> ctypes.CDLL:
+    """Return the library of the pool, which is never unloaded; its threads start with the first parallel loop.
+
+    Raises:
+        LinkError: If it can not be loaded.
+    """
+    # By its path: the loader opens a file once, so that a second copy of this module has the same pool.
+    try:
+        return ctypes.CDLL(str(_SUPPORT / f"pool_{platform.machine()}.so"))
+    except OSError as error:
+        raise LinkError(f"the pool of threads can not be loaded: {error}", "install opbuild again") from error
 
 
 def _load(data: bytes) -> tuple[int, int]:
@@ -340,3 +289,140 @@ def show_mathematics() -> None:
             break
         except OSError:
             continue
+
+
+# -- arguments and calls -----------------------------------------------------------------------------------------------
+
+HEADER = np.dtype(
+    [
+        ("device", "u8"), ("device_interface", "u8"), ("host", "u8"), ("flags", "u8"),
+        ("type_code", "u1"), ("type_bits", "u1"), ("type_lanes", "u2"), ("dimensions", "i4"),
+        ("dim", "u8"), ("padding", "u8"),
+    ]
+)  # fmt: skip
+"""``halide_buffer_t``, 56 bytes on 64-bit machines; ``host`` is the address of the element with all indices 0."""
+DIMENSION = np.dtype([("min", "i4"), ("extent", "i4"), ("stride", "i4"), ("flags", "u4")])
+"""``halide_dimension_t``; the stride counts elements."""
+HOST_WORD = 2
+"""Position of ``host`` in a header read as 64-bit words."""
+HEADER_WORDS = HEADER.itemsize // 8
+
+_CODES = {"i": 0, "u": 1, "b": 1, "f": 2}
+
+
+def make_headers(dims: DimsTable, shape: Array, types: Array) -> Array:
+    """Return the headers of views; ``host`` and ``dim`` count from where their data and all dimensions will lie.
+
+    Args:
+        dims: The extents and strides that there are.
+        shape: For each view the index of its own.
+        types: For each view the code and the bits of its elements, ``[views, 2]``.
+    """
+    headers = np.zeros(len(shape), HEADER)
+    headers["type_code"], headers["type_bits"], headers["type_lanes"] = types[:, 0], types[:, 1], 1
+    headers["dimensions"], headers["dim"] = dims.rank[shape], dims.first[shape] * DIMENSION.itemsize
+    return headers
+
+
+@cache
+def element_type(dtype: str) -> tuple[int, int]:
+    """Return Halide's code and bits for a numpy name; bytes that are codes of numbers are unsigned."""
+    if dtype in ADDED:
+        return (1, 8) if dtype in CODED else (3, 16)
+    kind = np.dtype(dtype)
+    return _CODES[kind.kind], 1 if kind.kind == "b" else kind.itemsize * 8
+
+
+_ELEMENTS = object.__basicsize__
+"""Where in an array its elements' address is: behind what all objects begin with, as compiled extensions read it."""
+
+_word_at = c_size_t.from_address
+
+
+def address_of(array: Array) -> int:
+    """Return where a dense array lies: in a sixth of the microsecond that ``array.ctypes`` takes."""
+    return _word_at(id(array) + _ELEMENTS).value
+
+
+_probe = np.zeros(1)
+if address_of(_probe) != _probe.ctypes.data:
+    raise ImportError("arrays of this numpy do not lie as its C interface says")
+
+
+class CpuCalls:
+    """Calls of kernels and their arguments; see ``devices.Prepared``.
+
+    Args:
+        calls: The calls.
+
+    Attributes:
+        steps: What is called, in order.
+        headers: The arguments of all kernels.
+        words: The same, as 64-bit numbers: to write one takes half the time that numpy takes.
+    """
+
+    def __init__(self, calls: KernelCalls) -> None:
+        self._dims = np.zeros(len(calls.dims.pairs), DIMENSION)
+        types = np.array([element_type(dtype) for dtype in calls.dtypes], np.uint8).reshape(-1, 2)
+        self.headers = make_headers(calls.dims, calls.shape, types[calls.dtype])
+        self.headers["dim"] += np.uint64(self._dims.ctypes.data)
+        self.words = self.headers.view(np.uint64).data
+        self.steps = kernel_steps(calls.callees, calls.called, calls.ends, self.headers)
+
+    def fill(self, addresses: Array, pairs: Array) -> None:
+        """Write the numbers of a size."""
+        self._dims["extent"], self._dims["stride"] = pairs.T
+        self.headers["host"] = addresses
+
+    def places_of(self, arguments: Array) -> Array:
+        """Return where in ``words`` the addresses of arguments stand."""
+        return arguments * HEADER_WORDS + HOST_WORD
+
+    def step_of(self, first: int, end: int, function: Any, tasks: int) -> Step:
+        """Return what calls a function as a kernel, with the arguments from one on to before another."""
+        return function, (tasks, *references(self.headers[first:end], HEADER.itemsize))
+
+
+def kernel_steps(callees: Sequence[Callee], called: Array, ends: Array, headers: Array) -> list[Step]:
+    """Return what runs kernels one after the other: the kernels themselves, or what calls them.
+
+    Args:
+        callees: The kernels.
+        called: For each call the index of its kernel.
+        ends: For each where its arguments end among all headers; those of the next begin there.
+        headers: The arguments.
+    """
+    through = [callee.module.call for callee in callees]
+    arguments = references(headers, HEADER.itemsize)
+    blocks = _call_blocks(callees, called, ends, headers) if any(through) else [None] * len(called)
+    steps: list[Step] = []
+    start = 0
+    for number, end, block in zip(called.tolist(), ends.tolist(), blocks, strict=True):
+        caller = through[number]
+        if caller is not None and end - start <= MOST_OPERANDS:
+            steps.append((caller, (block,)))
+        else:
+            function, _, tasks = callees[number]
+            steps.append((function, (tasks, *arguments[start:end])))
+        start = end
+    return steps
+
+
+def _call_blocks(callees: Sequence[Callee], called: Array, ends: Array, headers: Array) -> list[Any]:
+    """Return for each call what ``Library.call`` takes; behind the arguments it has those of the next calls."""
+    addresses = [ctypes.cast(callee.function, ctypes.c_void_p).value for callee in callees]
+    words = np.empty((len(called), 2 + MOST_OPERANDS), np.uint64)
+    words[:, 0] = np.array(addresses, np.uint64)[called]
+    words[:, 1] = np.array([callee.tasks for callee in callees], np.uint64)[called]
+    own = np.concatenate(([0], ends))[:-1, np.newaxis] + np.arange(MOST_OPERANDS)
+    words[:, 2:] = headers.ctypes.data + own * HEADER.itemsize
+    return references(words, words.strides[0])
+
+
+def references(array: Array, nbytes: int) -> list[Any]:
+    """Return pointers to each so many bytes of an array, which lives as long as they do."""
+    # byref is the cheapest argument there is: 150 ns a call with two of them, c_void_p 200
+    if not array.nbytes:
+        return []
+    memory = ctypes.c_char.from_buffer(array.view(np.uint8).data)  # a type of the array's size would be a cycle
+    return [ctypes.byref(memory, place) for place in range(0, array.nbytes, nbytes)]

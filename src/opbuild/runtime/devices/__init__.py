@@ -1,0 +1,1 @@
+"""Devices: where kernels run and buffers lie."""

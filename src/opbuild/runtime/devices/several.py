@@ -1,0 +1,113 @@
+"""What records have of several devices: which kernels run where, constants on each, and copies between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from opbuild.graph.types import Array
+from opbuild.platform.records import NamedTuple
+from opbuild.runtime.devices.device import Device, KernelCalls, Memories, Memory, Part, Step, open_device
+from opbuild.runtime.record import itemsize, window
+from opbuild.target.level import CPU
+
+if TYPE_CHECKING:
+    from opbuild.program import HostCall, View
+    from opbuild.runtime.record import Record
+
+
+def parts_of(record: Record, whole: KernelCalls) -> list[Part]:
+    """Return the calls of kernels on each device; a kernel runs where its operands lie."""
+    buffers, steps = record.buffers, record.steps
+    counts = np.diff(steps.ends, prepend=0)
+    device = buffers.device[steps.buffer[steps.ends - 1]]
+    parts = []
+    for number, name in enumerate(buffers.all_devices):
+        kernels = np.flatnonzero(device == number)
+        if len(kernels):
+            rows = np.flatnonzero(np.repeat(device == number, counts))
+            kinds, called = np.unique(whole.called[kernels], return_inverse=True)
+            calls = whole._replace(
+                callees=[whole.callees[kind] for kind in kinds.tolist()],
+                called=called,
+                ends=counts[kernels].cumsum(),
+                shape=whole.shape[rows],
+                dtype=whole.dtype[rows],
+            )
+            parts.append(Part(name, calls, rows, kernels.tolist()))
+    return parts
+
+
+class Uploaded(NamedTuple):
+    """Constants on a device: their memory, and for each of a record's where it begins; 0 if it is not there."""
+
+    memories: Sequence[Memory]
+    addresses: Array
+
+
+_UPLOADED: WeakValueDictionary[tuple[str, str], Memory] = WeakValueDictionary()
+"""Weights that are on devices, by device and digest: all networks share them, as they share the files."""
+
+
+def uploaded(device: str, record: Record, constants: Sequence[Array]) -> Uploaded:
+    """Return the constants that a record has on a device, copied there unless they are."""
+    buffers, places = record.buffers, record.constants
+    own = buffers.is_of("constant") & (buffers.device == buffers.all_devices.index(device))
+    memories, found = [], np.zeros(len(places), np.int64)
+    for place in dict.fromkeys(buffers.place[own].tolist()):
+        digest = places.digests[place]
+        memory = _UPLOADED.get((device, digest)) if digest else None
+        if memory is None:
+            memory = _upload(open_device(device), constants[place])
+            if digest:
+                _UPLOADED[device, digest] = memory
+        memories.append(memory)
+        found[place] = memory.address
+    return Uploaded(memories, found)
+
+
+def _upload(device: Device, contents: Array) -> Memory:
+    memory = device.allocate(contents.nbytes)
+    device.write(memory.address, contents)
+    return memory
+
+
+def bases_of(bases: Array, record: Record, constants: Mapping[str, Uploaded], memories: Memories) -> Array:
+    """Return where buffers begin, given where those of the CPU do."""
+    buffers = record.buffers
+    found, temporary = bases.copy(), buffers.is_of("temporary")
+    for number, name in enumerate(buffers.all_devices):
+        if name == CPU:
+            continue
+        own = buffers.device == number
+        memory, there = memories.get(name), np.append(constants[name].addresses, 0)
+        found[own & temporary] = buffers.place[own & temporary] + (0 if memory is None else memory.address)
+        found[own & ~temporary] = there[buffers.place[own & ~temporary]]
+    return found
+
+
+def copy_step(call: HostCall, record: Record, arrays: Sequence[Array | None], bases: Array) -> Step:
+    """Return what copies a view to another device, or from one."""
+    (source,), (target,) = call.inputs, call.outputs
+    assert source is not None and target is not None  # noqa: PT018, S101  it was checked
+    size = source.dims[0][0]
+    if record.buffers[target.buffer].device != CPU:
+        device = open_device(record.buffers[target.buffer].device)
+        return _write, (device, _address(target, record, bases), arrays, source, size)
+    device = open_device(record.buffers[source.buffer].device)
+    return _read, (device, _address(source, record, bases), arrays, target, size)
+
+
+def _address(view: View, record: Record, bases: Array) -> int:
+    return int(bases[view.buffer]) + view.offset * itemsize(record.buffers[view.buffer].dtype)
+
+
+def _write(device: Device, address: int, arrays: Sequence[Array | None], view: View, size: int) -> None:
+    device.write(address, window(arrays, view, size))
+
+
+def _read(device: Device, address: int, arrays: Sequence[Array | None], view: View, size: int) -> None:
+    device.read(address, window(arrays, view, size))

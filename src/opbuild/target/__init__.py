@@ -1,0 +1,1 @@
+"""What code is made for: targets, the levels of CPUs, machines, and what this host is."""

@@ -1,0 +1,86 @@
+"""Classes of devices beside the CPU, by name: nothing of one is loaded before it is asked for.
+
+What serves a class stands behind a path ``module:NAME``. It says which kernels the class has, what compiles them and
+what runs them; see ``DeviceClass``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Protocol
+
+from opbuild.target.level import CPU, Target
+
+
+class DeviceClass(Protocol):
+    """What serves a class of devices; this package knows none of the types that it returns."""
+
+    def target(self) -> Target:
+        """Return what code is made for on this machine.
+
+        Raises:
+            TargetError: If the machine has no such device.
+        """
+
+    def kinds(self) -> Mapping[str, Any]:
+        """Return the kinds of artifacts that its devices run (``kernel.artifact.Kind``), by name."""
+
+    def compiler(self) -> Any:
+        """Return what makes its artifacts (``kernel.interfaces.Compiler``)."""
+
+    def kernel(self, desc: Any, /) -> Any:
+        """Return the descriptor with which a device computes what a CPU's kernel does, on the same operands.
+
+        None if it has none: then the CPU computes it. The kernel is for any extents and strides that the CPU's is for.
+        """
+
+    def open(self) -> Any:
+        """Return the device of this process (``runtime.devices.Device``); the same one each time."""
+
+
+_PATHS: dict[str, str] = {}
+_LOADED: dict[str, Any] = {}
+
+
+def register(name: str, path: str) -> None:
+    """Make a class of devices known.
+
+    Args:
+        name: Its name, as users write it.
+        path: ``module:NAME`` of its ``DeviceClass``.
+
+    Raises:
+        ValueError: If it is the CPU's name.
+    """
+    if name == CPU:
+        raise ValueError(f"{CPU!r} is the host's own")
+    _PATHS[name] = path
+    _LOADED.pop(name, None)
+
+
+def is_known(name: str) -> bool:
+    """Return whether there is a class of this name."""
+    return name in _PATHS
+
+
+def device_class(name: str) -> DeviceClass:
+    """Return what serves a class of devices.
+
+    Raises:
+        LookupError: If there is none of this name.
+    """
+    if name not in _LOADED:
+        module, _, attribute = _PATHS[name].partition(":")
+        _LOADED[name] = getattr(import_module(module), attribute)
+    found: DeviceClass = _LOADED[name]
+    return found
+
+
+def load_kind(name: str) -> Any:
+    """Return a kind of artifacts that some class of devices runs; None if none does."""
+    for each in _PATHS:
+        kind = device_class(each).kinds().get(name)
+        if kind is not None:
+            return kind
+    return None

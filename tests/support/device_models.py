@@ -1,0 +1,90 @@
+"""Models that are run on the fake device: a perceptron, MiniLM's structure, a small convolutional network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from kernels.models import Sizes
+from kernels.transformer import FORMS, bert
+from support import networks
+
+
+def perceptron(batch: int | str = 8) -> onnx.ModelProto:
+    """Return three layers; ``x`` is ``[batch, 16]``."""
+    return networks.with_input_shape(networks.mlp(batch=8, sizes=(16, 32, 24, 10)), (batch, 16))
+
+
+def mini_lm(tokens: int = 9, layers: int = 1) -> onnx.ModelProto:
+    """Return an encoder as torch exports MiniLM, with random weights."""
+    model = bert(Sizes(1, tokens), FORMS[3], 384, layers=layers)
+    draw = np.random.default_rng(0)
+    shapes = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
+    nodes = []
+    for node in model.graph.node:
+        shape = shapes.get(node.input[0]) if node.op_type == "ConstantOfShape" else None
+        kind = helper.get_attribute_value(node.attribute[0]) if node.attribute else None
+        if shape is None or kind is None or kind.data_type != TensorProto.FLOAT:
+            nodes.append(node)
+            continue
+        weight = (draw.standard_normal(shape) * 0.05).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(weight, node.output[0]))
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return model
+
+
+def convolutional(batch: int | str = 2) -> onnx.ModelProto:
+    """Return two convolutions, a norm over positions, a product and a softmax; ``x`` is ``[batch, 3, 16, 16]``."""
+    draw = np.random.default_rng(1)
+
+    def weight(name: str, *shape: int) -> TensorProto:
+        return numpy_helper.from_array((draw.standard_normal(shape) * 0.2).astype(np.float32), name)
+
+    weights = [weight("w1", 8, 3, 3, 3), weight("b1", 8), weight("w2", 16, 8, 3, 3), weight("b2", 16)]
+    weights += [weight("w3", 16, 10), weight("b3", 10)]
+    nodes = [
+        helper.make_node("Conv", ["x", "w1", "b1"], ["c1"], pads=[1] * 4),
+        helper.make_node("Relu", ["c1"], ["r1"]),
+        helper.make_node("MaxPool", ["r1"], ["p1"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Exp", ["p1"], ["e1"]),
+        helper.make_node("Conv", ["e1", "w2", "b2"], ["c2"], pads=[1] * 4),
+        helper.make_node("ReduceL2", ["c2"], ["m2"], axes=[2, 3], keepdims=0),
+        helper.make_node("Gemm", ["m2", "w3", "b3"], ["g3"]),
+        helper.make_node("Softmax", ["g3"], ["y"], axis=1),
+    ]
+    return _model("cnn", nodes, (batch, 3, 16, 16), (batch, 10), weights)
+
+
+def in_segments() -> onnx.ModelProto:
+    """Return a network that breaks where a value decides a shape: ``y`` is a product of those rows that are not 0."""
+    draw = np.random.default_rng(2)
+    weight = numpy_helper.from_array(draw.standard_normal((16, 8)).astype(np.float32), "w")
+    nodes = [
+        helper.make_node("Gemm", ["x", "w"], ["g"]),
+        helper.make_node("Relu", ["g"], ["r"]),
+        helper.make_node("ReduceSum", ["r"], ["s"], keepdims=0),
+        helper.make_node("NonZero", ["r"], ["places"]),
+        helper.make_node("Transpose", ["places"], ["rows"], perm=[1, 0]),
+        helper.make_node("GatherND", ["r", "rows"], ["found"]),
+        helper.make_node("Exp", ["found"], ["e"]),
+        helper.make_node("Div", ["e", "s"], ["y"]),
+    ]
+    return _model("segments", nodes, (4, 16), ("found",), [weight])
+
+
+def _model(
+    name: str,
+    nodes: Sequence[onnx.NodeProto],
+    given: Sequence[int | str],
+    made: Sequence[int | str],
+    weights: Sequence[TensorProto],
+) -> onnx.ModelProto:
+    inputs, outputs = (
+        [helper.make_tensor_value_info(each, TensorProto.FLOAT, shape)] for each, shape in (("x", given), ("y", made))
+    )
+    graph = helper.make_graph(nodes, name, inputs, outputs, weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)

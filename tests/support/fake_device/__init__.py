@@ -1,0 +1,50 @@
+"""A class of devices that is not there: memory of its own, kernels of Python source, calls that are done later.
+
+It is registered from outside, as any class may be; opbuild knows nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from opbuild.kernel.artifact import Kind
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.target.devices import register
+from opbuild.target.level import Target
+from support.fake_device import kernels
+from support.fake_device.compiler import HOLD, KIND, PythonCompiler, PythonSource
+from support.fake_device.device import FakeDevice
+
+NAME = "fake"
+__all__ = ["CLASS", "HOLD", "NAME"]
+
+
+class FakeClass:
+    """Serves the class; see ``DeviceClass``."""
+
+    def __init__(self) -> None:
+        self._device = FakeDevice()
+
+    def target(self) -> Target:
+        """Return the one architecture that there is."""
+        return Target(NAME, "v1")
+
+    def kinds(self) -> Mapping[str, Kind]:
+        """Return Python source."""
+        return {KIND: PythonSource()}
+
+    def compiler(self) -> PythonCompiler:
+        """Return what makes it."""
+        return PythonCompiler()
+
+    def kernel(self, desc: OpDesc, /) -> OpDesc | None:
+        """Return a kernel of the families that there are, without limits: numpy has none."""
+        return kernels.for_target(desc, self.target().name)
+
+    def open(self) -> FakeDevice:
+        """Return the process's device."""
+        return self._device
+
+
+CLASS = FakeClass()
+register(NAME, f"{__name__}:CLASS")

@@ -1,0 +1,257 @@
+"""Networks on a class of devices that is registered from outside: memory of its own, calls that are done later."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import opbuild
+from opbuild.errors import RunError, TargetError
+from support import damage, device_models, fake_device
+from support.until import until
+
+ROOT = Path(__file__).resolve().parents[2]
+DEVICE = fake_device.CLASS.open()
+TARGET = fake_device.NAME
+pytestmark = pytest.mark.usefixtures("kept_objects")
+
+DRAW = np.random.default_rng(3)
+FEEDS: dict[str, tuple[Any, ...]] = {
+    "perceptron": (DRAW.standard_normal((8, 16)).astype(np.float32),),
+    "mini_lm": (np.arange(9)[np.newaxis] * 7, np.array([[1] * 7 + [0] * 2])),
+    "convolutional": (DRAW.standard_normal((2, 3, 16, 16)).astype(np.float32),),
+    "in_segments": (DRAW.standard_normal((4, 16)).astype(np.float32),),
+}
+FAMILIES = {
+    "perceptron": {"matmul"},
+    "mini_lm": {"copy", "elementwise", "gather", "layer_norm", "matmul", "softmax"},
+    "convolutional": {"elementwise", "matmul", "reduce", "softmax"},
+    "in_segments": {"matmul", "reduce"},
+}
+"""What at least of each runs on the device."""
+
+
+@pytest.fixture(params=[0, 3, 1 << 30], ids=["at once", "three late", "as late as can be"])
+def stream(request: pytest.FixtureRequest) -> Iterator[None]:
+    """How late the device does what it is asked for."""
+    before, DEVICE.patience = DEVICE.patience, request.param
+    yield
+    DEVICE.patience = before
+
+
+def write(folder: Path, name: str, *args: Any) -> Path:
+    """Write a model into a folder and return its path."""
+    path = folder / f"{name}.onnx"
+    onnx.save(getattr(device_models, name)(*args), path)
+    return path
+
+
+def outputs(network: Any, feeds: tuple[Any, ...]) -> list[Any]:
+    """Return what a network gives, as a list."""
+    found = network(*feeds)
+    return list(found) if isinstance(found, tuple) else [found]
+
+
+def assert_alike(one: list[Any], other: list[Any]) -> None:
+    """Compare what two devices gave."""
+    for left, right in zip(one, other, strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-5)
+
+
+def families_of(network: Any) -> set[str]:
+    """Return the families whose kernels a network has on the device."""
+    found = set()
+    for runner in network.runners:
+        kinds = zip(runner.record.steps.kinds, runner.record.devices_of_kinds, strict=True)
+        found |= {runner.record.notes["kernels"][kind.symbol][0] for kind, device in kinds if device == TARGET}
+    return found
+
+
+@pytest.mark.parametrize("name", FEEDS)
+def test_networks_run_on_the_device_cold_and_from_the_store(name: str, stream: None, tmp_path: Path) -> None:
+    """What the device has kernels for runs there, the rest on the CPU; numbers are the CPU's, call after call."""
+    path, feeds = write(tmp_path, name), FEEDS[name]
+    wanted = outputs(opbuild.compile(path, cache_path=tmp_path), feeds)
+    cold = opbuild.compile(path, cache_path=tmp_path, target=TARGET)
+    assert_alike(outputs(cold, feeds), wanted)
+    assert_alike(outputs(cold, feeds), wanted)
+    assert families_of(cold) >= FAMILIES[name]
+    assert cold.report.built
+    warm = opbuild.compile(path, cache_path=tmp_path, target=TARGET, forbid_compile=True)
+    assert warm.report.image
+    assert warm.report.level.endswith(f"with {TARGET}:v1")
+    assert_alike(outputs(warm, feeds), wanted)
+
+
+@pytest.mark.parametrize(("name", "shape"), [("perceptron", (16,)), ("convolutional", (3, 16, 16))])
+def test_a_network_of_any_size_runs_on_the_device_at_each(name: str, shape: tuple[int, ...], tmp_path: Path) -> None:
+    """Further sizes compile nothing, also in the next process; memory on the device grows as the host's does."""
+    path = write(tmp_path, name, "n")
+    on_cpu, on_device = (opbuild.compile(path, cache_path=tmp_path, target=each) for each in (None, TARGET))
+    for size in (2, 5, 1, 40, 5):
+        feeds = (DRAW.standard_normal((size, *shape)).astype(np.float32),)
+        assert_alike(outputs(on_device, feeds), outputs(on_cpu, feeds))
+    again = opbuild.compile(path, cache_path=tmp_path, target=TARGET, forbid_compile=True)
+    assert_alike(outputs(again, feeds), outputs(on_cpu, feeds))
+    assert families_of(again) >= {"matmul"}
+
+
+def test_calls_are_under_way_when_the_next_is_asked_for(tmp_path: Path) -> None:
+    """Nobody waits for the device but who reads what it made: once a call, at its end."""
+    network = opbuild.compile(write(tmp_path, "perceptron"), cache_path=tmp_path, target=TARGET)
+    network(*FEEDS["perceptron"])
+    DEVICE.launched.clear()
+    DEVICE.longest, DEVICE.copied[:] = 0, [0, 0]
+    network(*FEEDS["perceptron"])
+    assert DEVICE.longest == 1 + len(DEVICE.launched) == 4
+    assert DEVICE.copied == [8 * 16 * 4, 8 * 10 * 4]
+
+
+def test_weights_are_on_the_device_once_and_go_with_the_last_network(tmp_path: Path) -> None:
+    """They are uploaded when a network starts, shared by all that have them, and given back."""
+    path, before = write(tmp_path, "mini_lm"), DEVICE.held
+    opbuild.compile(path, cache_path=tmp_path, target=TARGET).wait_until_stored()
+    assert DEVICE.held == before
+    one = opbuild.compile(path, cache_path=tmp_path, target=TARGET)
+    first = DEVICE.held - before
+    other = opbuild.compile(path, cache_path=tmp_path, target=TARGET)
+    second = DEVICE.held - before - first
+    assert first > 10 * second > 0
+    assert one.name == other.name
+    del one, other
+    assert DEVICE.held == before
+
+
+def test_what_fails_on_the_device_is_told_where_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that fails long after it was asked for fails the run, with its kernel's name; the next run is right."""
+    network = opbuild.compile(write(tmp_path, "perceptron"), cache_path=tmp_path, target=TARGET)
+    wanted = outputs(network, FEEDS["perceptron"])
+    with monkeypatch.context() as patch:
+        patch.setattr(DEVICE, "ask", _failing(DEVICE.ask))
+        with pytest.raises(RunError, match=r"matmul_add_relu_\d+__kernel0 failed: out of order"):
+            network(*FEEDS["perceptron"])
+    assert_alike(outputs(network, FEEDS["perceptron"]), wanted)
+
+
+def _failing(ask: Callable[..., None]) -> Callable[..., None]:
+    def failing(name: str, work: Callable[[], None]) -> None:
+        def fail() -> None:
+            raise ArithmeticError("out of order")
+
+        ask(name, fail if name.startswith("matmul_add_relu") else work)
+
+    return failing
+
+
+def test_a_target_that_nobody_registered_is_refused(tmp_path: Path) -> None:
+    """The message says what a target may be."""
+    with pytest.raises(TargetError, match="there is no level 'unheard-of'"):
+        opbuild.compile(write(tmp_path, "perceptron"), cache_path=tmp_path, target="unheard-of")
+
+
+# -- damage ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def built(kept_objects: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model, and its cache with it built for the device."""
+    folder = tmp_path_factory.mktemp("built")
+    opbuild.compile(write(folder, "convolutional"), cache_path=folder / "cache", target=TARGET)
+    return folder
+
+
+def replacing(old: str, new: str) -> damage.Damage:
+    """Return a damage that changes what a text says."""
+
+    def replace(path: Path) -> None:
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+
+    return replace
+
+
+OF_ENTRY = [
+    ("kernel_meta/softmax*.o", damage.flip(0.5)),
+    ("kernel_meta/softmax*.o", damage.cut(lambda size: size // 2)),
+    ("kernel_meta/softmax*.o", damage.cut(lambda _: 0)),
+    ("kernel_meta/softmax*.json", damage.flip(0.3)),
+    ("kernel_meta/softmax*.json", replacing('"operands": 2', '"operands": 3')),
+    ("kernel_meta/softmax*.json", replacing('"python"', '"object"')),
+    ("kernel_meta/softmax*.info", Path.unlink),
+]
+
+
+@pytest.mark.parametrize(("which", "how"), OF_ENTRY)
+def test_a_damaged_entry_of_the_device_is_built_again(
+    which: str, how: damage.Damage, built: Path, tmp_path: Path
+) -> None:
+    """Whatever of it is damaged, how it is launched too; the others serve, and the next start is whole."""
+    shutil.copytree(built / "cache", tmp_path / "cache")
+    rank = tmp_path / "cache" / "rank_0"
+    how(next(rank.glob(which)))
+    for path in (rank / "network_meta").glob("convolutional*"):
+        path.unlink()
+    for expected in (1, 0):
+        network = opbuild.compile(built / "convolutional.onnx", cache_path=tmp_path / "cache", target=TARGET)
+        assert network.report.built == expected
+        wanted = opbuild.compile(built / "convolutional.onnx", op_compiler_cache_mode="disable")
+        assert_alike(outputs(network, FEEDS["convolutional"]), outputs(wanted, FEEDS["convolutional"]))
+
+
+@pytest.mark.parametrize("suffix", [".so", ".json", ".bin"])
+@pytest.mark.parametrize("share", [0.0, 0.6, 1.0])
+def test_a_damaged_network_of_the_device_is_put_together_again(
+    suffix: str, share: float, built: Path, tmp_path: Path
+) -> None:
+    """From its operators; nothing is compiled."""
+    shutil.copytree(built / "cache", tmp_path / "cache")
+    victims = [*(tmp_path / "cache" / "rank_0" / "network_meta").glob(f"convolutional*{suffix}")]
+    for each in victims:
+        damage.flip(share)(each)
+    network = opbuild.compile(built / "convolutional.onnx", cache_path=tmp_path / "cache", target=TARGET)
+    assert victims
+    assert (network.report.built, network.report.image) == (0, False)
+    wanted = opbuild.compile(built / "convolutional.onnx", op_compiler_cache_mode="disable")
+    assert_alike(outputs(network, FEEDS["convolutional"]), outputs(wanted, FEEDS["convolutional"]))
+
+
+HELD = """
+import sys
+import opbuild
+from support import fake_device
+opbuild.compile(sys.argv[1], cache_path=sys.argv[2], target=fake_device.NAME)
+"""
+
+
+def test_a_build_for_the_device_that_is_killed_loses_only_what_was_under_way(built: Path, tmp_path: Path) -> None:
+    """``kill -9`` while one operator compiles: the others are there, and the next build compiles that one alone."""
+    path, hold = built / "convolutional.onnx", tmp_path / fake_device.HOLD
+    names = {each.name for each in (built / "cache" / "rank_0" / "kernel_meta").glob("*.json")}
+    others = {name for name in names if not name.startswith("softmax")}
+    hold.write_text("softmax")
+    search = os.pathsep.join([str(tmp_path), str(ROOT / "tests"), str(ROOT), *sys.path])
+    command = [sys.executable, "-c", HELD, str(path), str(tmp_path / "cache")]
+    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": search})
+    entries = tmp_path / "cache" / "rank_0" / "kernel_meta"
+    try:
+        assert until(lambda: {each.name for each in entries.glob("*.json")} == others)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    hold.unlink()
+    network = opbuild.compile(path, cache_path=tmp_path / "cache", target=TARGET)
+    lost = [each.name.split("_")[0] for each in network.report.operators if each.status == "built"]
+    assert lost == ["softmax"]
+    wanted = opbuild.compile(path, op_compiler_cache_mode="disable")
+    assert_alike(outputs(network, FEEDS["convolutional"]), outputs(wanted, FEEDS["convolutional"]))
