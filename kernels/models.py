@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import onnx
 
@@ -18,6 +18,7 @@ from kernels.operators import single_operators
 from kernels.training import trainings
 from kernels.transformer import FORMER, FORMS, Sizes, bert, gpt2, llama, vit
 from kernels.vision import convnext, efficientnet, mobilenet_v2, mobilenet_v3, resnet, unet
+from kernels.writer import Extent
 from opbuild.frontend.example_models import EXAMPLES, light_path
 from opbuild.graph.types import Graph
 
@@ -102,10 +103,15 @@ def open_structures() -> dict[str, OpenStructure]:
     images, patches, texts = ("batch", "height", "width"), Sizes("batch", 196), Sizes("batch", "seq")
     next_tokens = Sizes("batch", 1, "past")
 
-    def at(sizes: tuple[Sequence[int], ...], build: Callable[..., onnx.ModelProto], *given: object, **options: object
-           ) -> OpenStructure:  # fmt: skip
-        extents = tuple({n: v for n, v in zip(given[0], size, strict=True) if isinstance(n, str)} for size in sizes)
-        return OpenStructure(partial(build, *given, **options), extents)
+    def at(
+        sizes: tuple[Sequence[Any], ...],
+        build: Callable[..., onnx.ModelProto],
+        names: Sequence[Extent],
+        *more: object,
+        **options: object,
+    ) -> OpenStructure:
+        extents = tuple({n: v for n, v in zip(names, size, strict=True) if isinstance(n, str)} for size in sizes)
+        return OpenStructure(partial(build, names, *more, **options), extents)
 
     found = {
         "ResNet-50": at(IMAGES, resnet, images),

@@ -343,7 +343,7 @@ class NodeBinder(SymbolicBinder):
             if is_open_value(value) and decides(node, index) and self._is_needed(node, index, types, constants)
         ]
         for name in deciding:
-            self._fix(name)
+            self.fix(name)
         return bool(deciding)
 
     def _is_needed(

@@ -81,10 +81,10 @@ class SymbolicBinder:
     def settle_inputs(self, node: Node, error: UnknownTypeError) -> bool:
         """Evaluate what decides the types of a node, in the size at hand, and return whether there is any such."""
         names = (node.inputs[error.index],) if isinstance(error, UnknownValueError) else node.inputs
-        settled = [self.settle(name) or self._fix(name) for name in dict.fromkeys(names)]
+        settled = [self.settle(name) or self.fix(name) for name in dict.fromkeys(names)]
         return any(settled)
 
-    def _fix(self, name: str) -> bool:
+    def fix(self, name: str) -> bool:
         """Make an open value that of the size at hand, and return whether it was open."""
         value = self._constants.get(name)
         if value is None or not is_open_value(value):

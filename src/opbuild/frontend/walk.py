@@ -392,12 +392,15 @@ class _Walk:
 
     def _derived(self, named: Mapping[str, str]) -> dict[str, DerivedValue]:
         """Return what of some values follows from open extents, by the names that the remainder has for them."""
-        opened = {value: self._binder.open_value(value) for value in named}
-        return {
-            named[value]: derived(each, self._binder.type_of(value).dtype, self._symbols.of)
-            for value, each in opened.items()
-            if each is not None
-        }
+        found = {}
+        for value, name in named.items():
+            opened = self._binder.open_value(value)
+            if opened is not None:
+                try:
+                    found[name] = derived(opened, self._binder.type_of(value).dtype, self._symbols.of)
+                except NotImplementedError:  # it follows from floating-point numbers
+                    self._binder.fix(value)
+        return found
 
     def _again(self) -> Remainder:
         """Return what this began with, its open values apart from this lowering; see ``Remainder.numbers``."""

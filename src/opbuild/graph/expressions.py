@@ -6,19 +6,33 @@ the earlier one began; filled in, it is an integer, or open again where those nu
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from opbuild.graph.extents import Extent, Extents, is_open
+from opbuild.graph.extents import Extent, Extents, is_at_least, is_open
 from opbuild.graph.polynomials import Polynomial
 from opbuild.graph.types import Array
+from opbuild.graph.undecided import greater, is_equal, is_less, lesser, quotient
 from opbuild.platform.records import NamedTuple
 
 Expression = int | tuple[Any, ...]
-"""An integer; or a polynomial: terms of factors and a coefficient, a factor being a symbol's index, or a quotient or
-remainder: its operation and its two operands."""
+"""An integer; or a polynomial: terms of factors and a coefficient, a factor being a symbol's index, or what an
+operation makes of two operands: its name and these."""
+
+_OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "quotient": quotient,
+    "min": lesser,
+    "max": greater,
+    "positive": lambda one, _: is_at_least(one, 1),
+    "<": lambda one, other: _number(is_less(one, other)),
+    "==": lambda one, other: _number(is_equal(one, other)),
+}
+"""What makes integers of others, open or not, as ``graph.number_operations`` does of known ones."""
 
 
 class DerivedValue(NamedTuple):
@@ -47,6 +61,7 @@ def derived(value: Array, dtype: str, symbol_of: Callable[[int], int]) -> Derive
     """Return an open value apart from its lowering, given the symbol of each variable.
 
     Raises:
+        NotImplementedError: If it follows from floating-point numbers.
         KeyError: If it follows from something else.
     """
     elements = tuple(expression(each, symbol_of) for each in value.reshape(-1).tolist())
@@ -64,9 +79,11 @@ def _expression(owner: Extents, polynomial: Polynomial, symbol_of: Callable[[int
 
 def _factor(owner: Extents, variable: int, symbol_of: Callable[[int], int]) -> Any:
     found = owner.variables[variable]
-    if found.operation in ("//", "%"):
-        return found.operation, *(_expression(owner, side, symbol_of) for side in (found.left, found.right))
-    return symbol_of(variable)
+    if found.operation in ("input", "index"):
+        return symbol_of(variable)
+    if found.operation not in _OPERATIONS:
+        raise NotImplementedError(f"no expression has the operation {found.operation}")
+    return found.operation, *(_expression(owner, side, symbol_of) for side in (found.left, found.right))
 
 
 def filled(given: Expression, symbols: Sequence[Any]) -> Any:
@@ -86,5 +103,8 @@ def _filled_factor(factor: Any, symbols: Sequence[Any]) -> Any:
     if isinstance(factor, int):
         return symbols[factor]
     operation, left, right = factor
-    left, right = filled(left, symbols), filled(right, symbols)
-    return left // right if operation == "//" else left % right
+    return _OPERATIONS[operation](filled(left, symbols), filled(right, symbols))
+
+
+def _number(truth: Any) -> Any:
+    return truth if isinstance(truth, Extent) else int(truth)

@@ -10,6 +10,7 @@ import numpy as np
 
 from opbuild.graph.expressions import DerivedValue, derived, expression, filled
 from opbuild.graph.extents import Extent, Extents
+from opbuild.graph.undecided import greater, is_equal, is_less, lesser, quotient
 
 
 def drawn(draw: random.Random, given: list[Any]) -> Any:
@@ -17,9 +18,12 @@ def drawn(draw: random.Random, given: list[Any]) -> Any:
     known = [*given, 1, 3]
     for _ in range(draw.randint(1, 6)):
         one, other = draw.choice(known), draw.choice(known)
-        kind = draw.randrange(5)
+        kind = draw.randrange(10)
         if kind < 3:
             known.append([one + other, one - other, one * other][kind])
+        elif kind >= 5:
+            makes = lesser, greater, is_less, is_equal, lambda one, other: quotient(one - other, 3)
+            known.append(makes[kind - 5](one, other) * 1)
         else:
             divisor = draw.randint(1, 4)
             known.append(one // divisor if kind == 3 else one % divisor)
