@@ -132,7 +132,7 @@ def _tensor(*values: float) -> Any:
     return lambda dtype: numpy_helper.from_array(np.array(values, dtype))
 
 
-def _one(*inputs: Operand, outputs: int = 1, **attrs: Any) -> tuple[Form, ...]:
+def _one(*inputs: Operand | None, outputs: int = 1, **attrs: Any) -> tuple[Form, ...]:
     return (Form("", inputs, attrs, outputs),)
 
 
@@ -240,10 +240,6 @@ def _k(value: Any, dtype: str = "int64") -> Operand:
     """Return an input of known contents."""
     contents = np.asarray(value, dtype or None)
     return Operand(contents.shape, dtype, contents)
-
-
-def _one(*inputs: Operand | None, outputs: int = 1, **attrs: Any) -> tuple[Form, ...]:
-    return (Form("", inputs, attrs, outputs),)
 
 
 def _spatial(*more: int, weights: bool = False, **attrs: Any) -> tuple[Form, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.graph.gradients.broadcasting import channel_sums, expanded, filled, is_empty
+from opbuild.graph.gradients.broadcasting import channel_sums, is_empty
 from opbuild.graph.gradients.registry import Backward, gradient
 from opbuild.graph.gradients.rules.reduction import reduced_extreme
 from opbuild.graph.graph_builder import GraphBuilder, Value
@@ -76,7 +76,7 @@ def convolution_data(
         window: How its taps slide.
     """
     if is_empty(dy, w):
-        return filled(of, 0.0, dy.dtype, shape)
+        return of.filled(0.0, dy.dtype, shape)
     rank, (strides, pads, dilations, group) = len(shape) - 2, window
     taps = w if _is_served(dy, rank, group) else _taps_at_least(of, w, strides, dilations)
     before, after, beyond = [], [], []
@@ -119,7 +119,7 @@ def convolution_weight(
         window: How its taps slide.
     """
     if is_empty(x, dy):
-        return filled(of, 0.0, dy.dtype, shape)
+        return of.filled(0.0, dy.dtype, shape)
     if not _is_summed(dy, shape[1], len(shape) - 2, window.group):
         return _weight_by_product(of, x, dy, shape, window)
     attrs: dict[str, Any] = {"strides": window.strides, "pads": window.pads, "dilations": window.dilations}
@@ -186,7 +186,7 @@ def transposed_data(
 ) -> Value:
     """Return the gradient of a transposed convolution's data of ``shape``: a convolution with the same weights."""
     if is_empty(dy, w):
-        return filled(of, 0.0, dy.dtype, shape)
+        return of.filled(0.0, dy.dtype, shape)
     found = of("Conv", dy, w, **window._asdict(), kernel_shape=w.shape[2:])
     if found.shape == tuple(shape):
         return found
@@ -220,19 +220,19 @@ def max_pool_data(of: GraphBuilder, dy: Value, indices: Value, shape: Sequence[i
         shape: The shape of its data.
     """
     if is_empty(dy):
-        return filled(of, 0.0, dy.dtype, shape)
+        return of.filled(0.0, dy.dtype, shape)
     places, parts = (of.reshape(each, (prod(each.shape),)) for each in (indices, dy))
-    zeros = filled(of, 0.0, dy.dtype, (prod(shape),))
+    zeros = of.filled(0.0, dy.dtype, (prod(shape),))
     return of.reshape(of("ScatterElements", zeros, places, parts, axis=0, reduction="add"), shape)
 
 
 def max_pool_planes(of: GraphBuilder, dy: Value, indices: Value, shape: Sequence[int], axes: int = 2) -> Value:
     """Return what ``max_pool_data`` does, by places that are counted in the plane of the last ``axes``, as in torch."""
     if is_empty(dy):
-        return filled(of, 0.0, dy.dtype, shape)
+        return of.filled(0.0, dy.dtype, shape)
     planes, plane = prod(shape[: len(shape) - axes]), prod(shape[len(shape) - axes :])
     places, parts = (of.reshape(each, (planes, prod(each.shape) // planes)) for each in (indices, dy))
-    zeros = filled(of, 0.0, dy.dtype, (planes, plane))
+    zeros = of.filled(0.0, dy.dtype, (planes, plane))
     return of.reshape(of("ScatterElements", zeros, places, parts, axis=1, reduction="add"), shape)
 
 
@@ -262,7 +262,7 @@ def average_pool_data(
         divisor: What sums were divided by, if not by the number of elements.
     """
     if is_empty(dy):
-        return filled(of, 0.0, dy.dtype, shape)
+        return of.filled(0.0, dy.dtype, shape)
     rank, channels = len(kernel_shape), shape[1]
     steps = tuple(dilations) or (1,) * rank
     axes = [
@@ -276,13 +276,13 @@ def average_pool_data(
     if (counts == counts.reshape(-1)[0]).all():
         counts = counts.reshape(-1)[:1].reshape(())
     parts = of("Div", dy, of.constant(counts, dy.dtype))
-    ones = expanded(of, of.constant(1.0, dy.dtype), (channels, 1, *kernel_shape))
+    ones = of.expand(of.constant(1.0, dy.dtype), (channels, 1, *kernel_shape))
     return convolution_data(of, parts, ones, shape, Window(tuple(strides), tuple(pads), steps, channels))
 
 
 def global_average_data(of: GraphBuilder, dy: Value, shape: Sequence[int]) -> Value:
     """Return the gradient of a mean over all positions, (N, C, 1, ...) to ``shape``."""
-    return expanded(of, of("Div", dy, of.constant(max(prod(shape[2:]), 1), dy.dtype)), shape)
+    return of.expand(of("Div", dy, of.constant(max(prod(shape[2:]), 1), dy.dtype)), shape)
 
 
 Parts = Sequence[Value | None]
