@@ -8,7 +8,6 @@ from functools import partial
 
 from opbuild.dtypes import is_float
 from opbuild.frontend.cell import Symbol, Trace
-from opbuild.graph.gradients.broadcasting import filled
 from opbuild.graph.gradients.reverse import WHOLE, gradients
 from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.passes.decompose import decompose
@@ -36,7 +35,7 @@ def record_gradients(trace: Trace, start: int, outputs: Sequence[Symbol], wanted
     of = GraphBuilder("gradient", scope)
     counts = Counter(each.name for each in outputs)
     types = {each.name: each.type for each in outputs if is_float(each.type.dtype)}
-    seeds = {name: filled(of, float(counts[name]), kind.dtype, kind.shape) for name, kind in types.items()}
+    seeds = {name: of.filled(float(counts[name]), kind.dtype, kind.shape) for name, kind in types.items()}
     own = {name: partial(_own, trace, flow) for name, flow in trace.own_gradients.items()}
     found = gradients(nodes, scope, seeds, [each.name for each in wanted], trace.regions, own)
     return [Symbol(each.name, each.type, trace) for each in found]

@@ -379,7 +379,7 @@ def _label_encoder(of: Learned) -> Sequence[Node]:
         return of.itself()
     order = np.array([_is_last(keys, index) * (index + 1) for index in range(len(keys))], np.int64)
     is_key = of.cast(of("Equal", of("Unsqueeze", x, of.ints(-1)), of.constant(keys)), "int64")
-    place = of("ReduceSum", of("Mul", is_key, of.constant(order)), of.ints(-1), keepdims=0)
+    place = of.sum(of("Mul", is_key, of.constant(order)), [-1])
     if keys.dtype.kind == "f" and np.isnan(keys).any():
         of_nan = of.constant(np.array(1 + int(np.flatnonzero(np.isnan(keys))[-1]), np.int64))
         place = of("Where", of("IsNaN", x), of_nan, place)

@@ -123,8 +123,7 @@ def _each(of: Rewriting, index: int, zeros: int, bits: int) -> Weights:
             inputs.append("" if points is None else of.constant(_packed(points[at], rows, blocks, bits)))
         if bias is not None:
             inputs += ["", of.constant(np.array(bias[at], np.float32))]
-        value = of.fresh("MatMulNBits")
-        of.write("MatMulNBits", inputs, (value,), {"K": columns, "N": rows, "bits": bits, "block_size": size}, DOMAIN)
+        value = of("MatMulNBits", *inputs, domain=DOMAIN, K=columns, N=rows, bits=bits, block_size=size)
         return of("Add", value, of("Gather", added, of.constant(np.array(at)), axis=0)) if added else value
 
     return Weights(one=product)
@@ -229,12 +228,11 @@ def _number(of: Rewriting) -> int:
 # Who computes which token
 
 
-def _top(of: Rewriting, scores: str, count: int) -> tuple[str, str]:
+def _top(of: Rewriting, scores: str, count: int) -> tuple[Value, Value]:
     """Return the greatest scores and their experts; of equal ones the last come first, as in ONNX Runtime."""
     experts = of.shape(1)[1]
     backwards = of("Gather", scores, of.constant(np.arange(experts - 1, -1, -1)), axis=1)
-    best, places = (of.fresh(each) for each in ("best", "places"))
-    of.write("TopK", (backwards, of.ints(count)), (best, places), {"axis": 1})
+    best, places = of.several("TopK", 2, backwards, of.ints(count), axis=1)
     return of("Sub", of.ints(experts - 1), places), best
 
 
@@ -242,9 +240,9 @@ def _scores(of: Rewriting, index: int) -> Value:
     return of.input(index) if of.dtype(index) == "float32" else of("Cast", of.input(index), to=FLOAT32)
 
 
-def _part(of: Rewriting, shares: str) -> Value:
+def _part(of: Rewriting, shares: Value) -> Value:
     """Return shares of which all of a token are 1."""
-    return of("Div", shares, of("ReduceSum", shares, of.ints(1), keepdims=1))
+    return of("Div", shares, of.sum(shares, [1], keepdims=True))
 
 
 def _route(of: Rewriting, count: int) -> tuple[str, str]:
@@ -305,7 +303,7 @@ def _weighed(of: Rewriting, value: str, shares: str) -> Value:
 def _batched(of: Rewriting, x: str, layers: dict[int, Weights], chosen: str) -> Value:
     shares = of("Unsqueeze", of("Transpose", chosen, perm=(1, 0)), of.ints(2))
     every = _every(of, of("Unsqueeze", x, of.ints(0)), layers)
-    return of("ReduceSum", _weighed(of, every, shares), of.ints(0), keepdims=0)
+    return of.sum(_weighed(of, every, shares), [0])
 
 
 def _gathered(of: Rewriting, x: str, layers: dict[int, Weights], places: str, shares: str) -> Value:
@@ -315,7 +313,7 @@ def _gathered(of: Rewriting, x: str, layers: dict[int, Weights], places: str, sh
     value = _every(of, each, layers, of.reshape(places, (tokens * count,)))
     weighed = _weighed(of, value, of.reshape(shares, (tokens * count, 1, 1)))
     split = of.reshape(weighed, (tokens, count, of.shape(0)[-1]))
-    return of("ReduceSum", split, of.ints(1), keepdims=0)
+    return of.sum(split, [1])
 
 
 def _apart(of: Rewriting, x: str, layers: dict[int, Weights], chosen: str) -> str:

@@ -38,7 +38,7 @@ def _lengths(of: Rewriting, mask: int, batch: int) -> Value:
     """Return how many tokens each batch has, 0 if there is no mask."""
     if not of.has(mask):
         return of.constant(np.zeros(batch, np.int32))
-    return of("ReduceSum", of.input(mask), of.ints(1), keepdims=0)
+    return of.sum(of.input(mask), [1])
 
 
 @writes("QEmbedLayerNormalization")
@@ -141,7 +141,7 @@ def _branchwise(of: Rewriting) -> Sequence[Node]:
 def _pre_mix(of: Rewriting) -> Sequence[Node]:
     value, shape = _branches(of, 0)
     gates = _gates(of, 1, shape)
-    total = of("ReduceSum", of("Mul", value, gates), of.ints(len(shape) - 2), keepdims=0)
+    total = of.sum(of("Mul", value, gates), [len(shape) - 2])
     total = of("Mul", total, of.constant(np.array(of.attr("reduction_scale", 1.0), np.float32)))
     return of.finish(of.cast(total, of.dtype(0), "float32"))
 
@@ -226,7 +226,7 @@ def _engram(of: Rewriting) -> Sequence[Node]:
 
     key, query, value = (of.cast(of.input(index), "float32", kind) for index in range(3))
     product = of("Mul", normalized(key, 3), normalized(query, 4))
-    dot = of("ReduceSum", product, of.ints(3), keepdims=1)
+    dot = of.sum(product, [3], keepdims=True)
     dot = of("Mul", dot, of.constant(np.array(hidden**-0.5, np.float32)))
     size = of("Sqrt", of("Max", of("Abs", dot), of.constant(np.array(1e-6, np.float32))))
     gate = of("Sigmoid", of("Mul", of("Sign", dot), size))
@@ -249,7 +249,7 @@ def _group_router(of: Rewriting) -> Sequence[Node]:
         each = experts // groups
         apart = of.reshape(biased, (-1, groups, each))
         best, _ = of.several("TopK", 2, apart, of.ints(min(summed, each)), axis=2)
-        totals = of("ReduceSum", best, of.ints(2), keepdims=0)
+        totals = of.sum(best, [2])
         hidden = of("Unsqueeze", _outside(of, totals, taken), of.ints(2))
         biased = of.reshape(of("Where", hidden, of.constant(np.array(-np.inf, np.float32)), apart), (-1, experts))
     least = of.constant(np.array(1e-20, np.float32))

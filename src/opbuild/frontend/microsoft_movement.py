@@ -94,7 +94,7 @@ def _limits(of: Rewriting, shape: tuple[int, ...], size: int) -> Value:
     windows = of("Add", starts, of.constant(np.arange(size - 1, dtype=np.int64)))
     runs = of("Gather", of.input(0), windows, axis=1)
     last = of.reshape(of.slice(of.input(0), 1, length - size + 1, length), (batch, 1, size - 1))
-    differences = of("ReduceSum", of("Abs", of("Sub", runs, last)), of.ints(2), keepdims=0)
+    differences = of.sum(of("Abs", of("Sub", runs, last)), [2])
     return of("Where", of("Equal", differences, of.ints(0)), of.floats(-np.inf), of.floats(np.inf))
 
 
@@ -172,7 +172,7 @@ def _word_embedding(of: Rewriting) -> Sequence[Node]:
     found = of("Tanh", of("Conv", rows, of.input(1), of.input(2)))
     count = letters - width + 1
     there = of.cast(of("Greater", of.input(0), of.constant(np.array(0, np.int32))), "int64")
-    length = of("Max", of("ReduceSum", there, of.ints(1), keepdims=1), of.ints(width))
+    length = of("Max", of.sum(there, [1], keepdims=True), of.ints(width))
     ends = of("Sub", length, of.ints(width - 1))
     seen = of("Less", of.steps(count), ends)
     shown = of(

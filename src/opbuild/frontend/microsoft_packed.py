@@ -144,7 +144,7 @@ class Packed:
         self.lengths = of("Sub", ends, self.begins)
         steps = of.steps(tokens)
         is_behind = of("LessOrEqual", of.reshape(ends, (1, self.count)), of.reshape(steps, (tokens, 1)))
-        own = of("ReduceSum", of.cast(is_behind, "int64"), of.ints(1), keepdims=0)
+        own = of.sum(of.cast(is_behind, "int64"), [1])
         self.own = of("Min", own, of.ints(self.count - 1))
         self.places = of("Sub", steps, of("Gather", self.begins, self.own, axis=0))
 
@@ -219,7 +219,7 @@ def _convolution(of: Rewriting) -> Sequence[Node]:
     seen = of("Gather", table, packed.window([(taps - 1 - tap) * apart for tap in range(taps)], carried), axis=0)
     weights = of("Transpose", of.reshape(of.input(1), (channels, taps)), perm=(1, 0))
     seen, weights = (of.cast(each, "float32", kind) for each in (seen, weights))
-    value = of("ReduceSum", of("Mul", seen, weights), of.ints(1), keepdims=0)
+    value = of.sum(of("Mul", seen, weights), [1])
     if of.has(3):
         value = of("Add", value, of.cast(of.input(3), "float32", kind))
     if of.node.text("activation", "none") in ("silu", "swish"):

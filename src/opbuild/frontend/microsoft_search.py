@@ -168,9 +168,7 @@ def given(of: Rewriting, *indices: int) -> list[str]:
 
 def own(of: Rewriting, op_type: str, inputs: Sequence[str], count: int, attrs: Mapping[str, Any]) -> list[str]:
     """Write an operator of the host and return its outputs."""
-    names = [of.fresh(op_type) for _ in range(count)]
-    of.write(op_type, inputs, names, attrs, DOMAIN)
-    return names
+    return [*of.write(op_type, inputs, (None,) * count, attrs, DOMAIN)]
 
 
 def block_of(of: Rewriting, name: str) -> Block:

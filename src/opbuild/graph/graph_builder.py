@@ -188,6 +188,30 @@ class GraphBuilder:
             return value
         return self("Transpose", value, output=output, perm=tuple(order))
 
+    def part(self, value: Value, axis: int, begin: int, end: int) -> Value:
+        """Return the positions of an axis from ``begin`` on, before ``end``; the tensor itself if these are all."""
+        if (begin, end) == (0, value.shape[axis]):
+            return value
+        return self("Slice", value, self.ints(begin), self.ints(end), self.ints(axis), self.ints(1))
+
+    def expand(self, value: Value, shape: Sequence[Any]) -> Value:
+        """Return a tensor broadcast to a shape; itself if it has it."""
+        return value if value.shape == tuple(shape) else self("Expand", value, self.ints(*shape))
+
+    def filled(self, number: Any, dtype: str, shape: Sequence[Any]) -> Value:
+        """Return a tensor of one number."""
+        return self.expand(self.constant(number, dtype), shape)
+
+    # Sums
+
+    def sum(self, value: Value, axes: Sequence[int], keepdims: bool = False) -> Value:
+        """Return a sum over some axes, none of them if ``axes`` is empty."""
+        return self("ReduceSum", value, self.ints(*axes), keepdims=int(keepdims)) if axes else value
+
+    def mean(self, value: Value, axes: Sequence[int]) -> Value:
+        """Return a mean over some axes, which keep an extent of 1."""
+        return self("ReduceMean", value, self.ints(*axes), keepdims=1) if axes else value
+
     def slice(self, value: str, axis: int, begin: Any, end: Any, step: int = 1) -> Value:
         """Return every ``step``-th position of an axis from ``begin`` on, before ``end``."""
         steps = () if step == 1 else (self.ints(step),)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from opbuild.errors import UnsupportedOperatorError
-from opbuild.graph.gradients.broadcasting import filled
 from opbuild.graph.graph_builder import GraphBuilder, NodeBuilder, Scope, Value
 from opbuild.graph.shape_rules import Call
 from opbuild.graph.types import Array, Node
@@ -66,7 +65,7 @@ class Backward(NodeBuilder):
         found = self.gradients[index]
         if found is None:
             result = self.output(index)
-            return filled(self, 0.0, result.dtype, result.shape)
+            return self.filled(0.0, result.dtype, result.shape)
         return found
 
     def listed(self, name: str, default: Sequence[int]) -> tuple[int, ...]:

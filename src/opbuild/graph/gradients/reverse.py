@@ -13,7 +13,6 @@ from itertools import zip_longest
 from opbuild.dtypes import is_float
 from opbuild.errors import UnsupportedOperatorError
 from opbuild.graph.constants import Deferred
-from opbuild.graph.gradients.broadcasting import filled
 from opbuild.graph.gradients.registry import CONSTANT, RULES, Backward
 from opbuild.graph.graph_builder import GraphBuilder, Scope, Value
 from opbuild.graph.passes.cleanup import eliminate_dead
@@ -112,7 +111,7 @@ def differentiate(graph: Graph, wanted: Sequence[str], output: str = "") -> Grap
     scope = ExtendedGraph(graph)
     of = GraphBuilder("gradient", scope)
     start = of.value(output or graph.outputs[0])
-    seeds = {start.name: filled(of, 1.0, start.dtype, start.shape)}
+    seeds = {start.name: of.filled(1.0, start.dtype, start.shape)}
     found = gradients(graph.nodes, scope, seeds, wanted)
     names = tuple(of("Identity", each).name for each in found)
     return eliminate_dead(scope.graph(graph).with_(outputs=(*graph.outputs, *names)))
@@ -171,7 +170,7 @@ def _step(
 
 def _zeros(of: GraphBuilder, scope: Scope, name: str) -> Value:
     kind = scope.type_of(name)
-    return filled(of, 0.0, kind.dtype, kind.shape)
+    return of.filled(0.0, kind.dtype, kind.shape)
 
 
 def _rule(of: Backward) -> Sequence[Value | None]:

@@ -140,14 +140,14 @@ def test_an_average_pools_gradient_is_that_of_torch(options: dict[str, Any]) -> 
     x = _draw(2, 3, 8, 7)
     dy, dx = _torch_gradients(lambda x: F.avg_pool2d(x, **options), None, x)
     kernel = _per_axis(options["kernel_size"], 2)
-    attrs = {
-        "kernel_shape": kernel,
-        "strides": _per_axis(options.get("stride", kernel), 2),
-        "pads": _per_axis(options.get("padding", 0), 2) * 2,
-        "count_include_pad": options.get("count_include_pad", True),
-        "divisor": options.get("divisor_override"),
-    }
-    _close(written(lambda of, dy: window.average_pool_data(of, dy, x.shape, **attrs), dy)[0], dx)
+    steps, pads = _per_axis(options.get("stride", kernel), 2), _per_axis(options.get("padding", 0), 2) * 2
+    sliding = window.Window(steps, pads, (1, 1))
+    counts, divisor = options.get("count_include_pad", True), options.get("divisor_override")
+
+    def write(of: Any, dy: Any) -> Any:
+        return window.average_pool_data(of, dy, x.shape, kernel, sliding, count_include_pad=counts, divisor=divisor)
+
+    _close(written(write, dy)[0], dx)
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])

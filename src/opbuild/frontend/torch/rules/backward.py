@@ -68,16 +68,8 @@ def avg_pool_backward(
     count = 3 if "3d" in of.step.target else 2
     _require(of, x, count)
     kernel = spread(kernel, count)
-    return window.average_pool_data(
-        of,
-        dy,
-        x.shape,
-        kernel_shape=kernel,
-        strides=spread(strides, count) if strides else kernel,
-        pads=spread(padding, count) * 2,
-        count_include_pad=count_padding,
-        divisor=divisor,
-    )
+    sliding = window.Window(spread(strides, count) if strides else kernel, spread(padding, count) * 2, (1,) * count)
+    return window.average_pool_data(of, dy, x.shape, kernel, sliding, count_include_pad=count_padding, divisor=divisor)
 
 
 @rule("_adaptive_avg_pool2d_backward.default", "_adaptive_avg_pool3d_backward.default")
@@ -88,9 +80,8 @@ def adaptive_avg_pool_backward(of: StepBuilder, dy: Value, x: Value) -> Value:
     if any(not size or extent % size for extent, size in zip(x.shape[2:], dy.shape[2:], strict=True)):
         of.refuse("windows of different sizes")
     kernel = tuple(extent // size for extent, size in zip(x.shape[2:], dy.shape[2:], strict=True))
-    return window.average_pool_data(
-        of, dy, x.shape, kernel_shape=kernel, strides=kernel, pads=(0,) * (2 * count), count_include_pad=True
-    )
+    sliding = window.Window(kernel, (0,) * (2 * count), (1,) * count)
+    return window.average_pool_data(of, dy, x.shape, kernel, sliding, count_include_pad=True)
 
 
 @rule("native_batch_norm_backward.default")

@@ -141,7 +141,7 @@ def _floored(of: StepBuilder, x: Value, other: Value, quotient: Value) -> Value:
 def is_special(of: StepBuilder, x: Value) -> Value:
     """Whether an element is no number, or none that is finite."""
     if category(x.dtype) < 2:
-        return of("Expand", of.constant(False, "bool"), of.ints(*x.shape)) if x.shape else of.constant(False, "bool")
+        return of.filled(False, "bool", x.shape)
     return of("IsNaN" if "nan" in of.step.target else "IsInf", x)
 
 

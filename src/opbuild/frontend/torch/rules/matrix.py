@@ -140,7 +140,7 @@ RULES.register_all(
             of, matmul(of, x, other), bias, beta, alpha
         ),
         "addbmm.default": lambda of, bias, x, other, beta=1, alpha=1: _joined(
-            of, of("ReduceSum", bmm(of, x, other), of.ints(0), keepdims=0), bias, beta, alpha
+            of, of.sum(bmm(of, x, other), [0]), bias, beta, alpha
         ),
     },
     domain="aten",

@@ -14,8 +14,7 @@ from opbuild.graph.extents import is_open
 @rule("full.default")
 def full(of: StepBuilder, shape: Sequence[Any], value: Any, **_: Any) -> Value:
     """One number everywhere."""
-    scalar = of.operand(value, of.dtype)
-    return of("Expand", scalar, of.ints(*shape)) if shape else scalar
+    return of.expand(of.operand(value, of.dtype), shape)
 
 
 @rule("arange.start_step")
@@ -82,9 +81,7 @@ def expand(of: StepBuilder, x: Value, shape: Sequence[Any], implicit: bool = Fal
     wanted = tuple(
         own if isinstance(each, int) and each == -1 else each for own, each in zip(padded, shape, strict=True)
     )
-    if wanted == x.shape:
-        return x
-    return of("Expand", x, of.ints(*wanted))
+    return of.expand(x, wanted)
 
 
 @rule("slice.Tensor")
@@ -247,7 +244,7 @@ def _scattered(of: StepBuilder, x: Value, axis: int, indices: Value, source: Any
             rank = len(indices.shape)
             source = of("Slice", source, of.ints(*(0,) * rank), of.ints(*indices.shape))
     else:
-        source = of("Expand", of.operand(source, x.dtype), of.ints(*indices.shape))
+        source = of.expand(of.operand(source, x.dtype), indices.shape)
     axis = of.axis(axis, len(x.shape))
     indices = of.in_range(indices, x.shape[axis])
     return of("ScatterElements", x, indices, source, axis=axis, reduction=reduction)
@@ -267,8 +264,7 @@ def index_put(
         of.refuse("sizes that are open")
     places = stacked(of, given)
     updates = (*places.shape[:-1], *x.shape[len(given) :])
-    values = values if values.shape == updates else of("Expand", values, of.ints(*updates))
-    return of("ScatterND", x, places, values, reduction="add" if accumulate else "none")
+    return of("ScatterND", x, places, of.expand(values, updates), reduction="add" if accumulate else "none")
 
 
 def stacked(of: StepBuilder, indices: Sequence[Value]) -> Value:
@@ -276,11 +272,7 @@ def stacked(of: StepBuilder, indices: Sequence[Value]) -> Value:
     rank = max(len(each.shape) for each in indices)
     padded = [(1,) * (rank - len(each.shape)) + each.shape for each in indices]
     shape = tuple(max(extents, key=lambda extent: extent != 1) for extents in zip(*padded, strict=True))
-    rows = list[Value]()
-    for each in indices:
-        wide = of.cast(each, "int64")
-        wide = wide if wide.shape == shape else of("Expand", wide, of.ints(*shape))
-        rows.append(of.reshape(wide, (*shape, 1)))
+    rows = [of.reshape(of.expand(of.cast(each, "int64"), shape), (*shape, 1)) for each in indices]
     return rows[0] if len(rows) == 1 else of("Concat", *rows, axis=rank)
 
 
@@ -316,8 +308,7 @@ def _part_of(of: StepBuilder, x: Value, axis: int, begin: int, end: int) -> Valu
 @rule("copy.default")
 def copy(of: StepBuilder, x: Value, source: Value, non_blocking: bool = False) -> Value:
     """What is written over a tensor."""
-    source = of.cast(source, x.dtype)
-    return source if source.shape == x.shape else of("Expand", source, of.ints(*x.shape))
+    return of.expand(of.cast(source, x.dtype), x.shape)
 
 
 @rule("index_select.default")
@@ -381,7 +372,7 @@ def bucketize(of: StepBuilder, x: Value, bounds: Value, out_int32: bool = False,
     bounds = of.cast(bounds, kind)
     element = of.cast(of.reshape(x, (*x.shape, 1)), kind)
     after = of("Greater" if right else "GreaterOrEqual", bounds, element)
-    return of("ReduceSum", of.cast(of("Not", after), of.dtype), of.ints(len(x.shape)), keepdims=0)
+    return of.sum(of.cast(of("Not", after), of.dtype), [len(x.shape)])
 
 
 RULES.register_all(

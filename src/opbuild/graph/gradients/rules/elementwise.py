@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from opbuild.dtypes import is_float, numpy_dtype
-from opbuild.graph.gradients.broadcasting import filled, is_empty, summed_to, total
+from opbuild.graph.gradients.broadcasting import is_empty, summed_to
 from opbuild.graph.gradients.registry import CONSTANT, RULES, Backward, gradient
 from opbuild.graph.gradients.terms import FORMULAS, Term
 from opbuild.graph.graph_builder import GraphBuilder, Value
@@ -127,18 +127,18 @@ def dequantized(of: Backward) -> Parts:
     scale = of.input(1)
     if not of.wants(1):
         return ()
-    ones = filled(of, 1.0, scale.dtype, scale.shape)
+    ones = of.filled(1.0, scale.dtype, scale.shape)
     plain = of("DequantizeLinear", of.input(0), ones, of.optional(2), **of.node.attrs)
     part, axis = of("Mul", of.gradient(), of.cast(plain, scale.dtype)), of.axis(1, len(of.input(0).shape))
     if len(scale.shape) <= 1 and scale.shape != part.shape:  # one scale, or one for each position of the axis
         kept = axis if scale.shape not in ((), (1,)) else None
         axes = [each for each in range(len(part.shape)) if each != kept]
-        return None, of.reshape(total(of, part, axes), scale.shape)
+        return None, of.reshape(of.sum(part, axes), scale.shape)
     blocks, extent = scale.shape[axis], part.shape[axis]
     if extent % blocks:
         of.refuse("its last block is smaller than the others")
     shape = (*part.shape[:axis], blocks, extent // blocks, *part.shape[axis + 1 :])
-    return None, total(of, of.reshape(part, shape), (axis + 1,))
+    return None, of.sum(of.reshape(part, shape), (axis + 1,))
 
 
 def _in_type_of(of: Backward, x: Value) -> Parts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from opbuild.graph.gradients.broadcasting import filled, is_empty, summed_to
+from opbuild.graph.gradients.broadcasting import is_empty, summed_to
 from opbuild.graph.gradients.registry import Backward, gradient
 from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.types import COLLECTIVES
@@ -22,7 +22,7 @@ def product(of: Backward) -> Sequence[Value | None]:
     """Differentiate products of matrices or vectors, which may be broadcast."""
     a, b = of.input(0), of.input(1)
     if is_empty(a, b):
-        return tuple(filled(of, 0.0, each.dtype, each.shape) for each in (a, b))
+        return tuple(of.filled(0.0, each.dtype, each.shape) for each in (a, b))
     left = a if len(a.shape) > 1 else of.reshape(a, (1, *a.shape))
     right = b if len(b.shape) > 1 else of.reshape(b, (*b.shape, 1))
     batch = _batch(of, a, b)
@@ -50,7 +50,7 @@ def gemm(of: Backward) -> Sequence[Value | None]:
     a, b, c = of.input(0), of.input(1), of.optional(2)
     dy = of.gradient()
     if is_empty(a, b):
-        parts: list[Value | None] = [filled(of, 0.0, each.dtype, each.shape) for each in (a, b)]
+        parts: list[Value | None] = [of.filled(0.0, each.dtype, each.shape) for each in (a, b)]
     else:
         turns = of.flag("transA"), of.flag("transB")
         scaled = _times(of, dy, of.number("alpha", 1.0))

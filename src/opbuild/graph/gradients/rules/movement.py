@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from opbuild.graph.gradients.broadcasting import cut, filled, is_empty, summed_to, total
+from opbuild.graph.gradients.broadcasting import is_empty, summed_to
 from opbuild.graph.gradients.registry import RULES, Backward, gradient
 from opbuild.graph.graph_builder import GraphBuilder, Value
 from opbuild.graph.types import Array
@@ -31,7 +31,7 @@ def concat(of: Backward) -> Parts:
     start = 0
     for index, wants in enumerate(of.wanted):
         extent = of.input(index).shape[axis]
-        found.append(cut(of, of.gradient(), axis, start, start + extent) if wants else None)
+        found.append(of.part(of.gradient(), axis, start, start + extent) if wants else None)
         start += extent
     return found
 
@@ -49,7 +49,7 @@ def cut_out(of: Backward) -> Parts:
     """Put the piece where it was, zeros around it and between its elements."""
     x, part = of.input(0), of.gradient()
     if is_empty(part):
-        return (filled(of, 0.0, x.dtype, x.shape),)
+        return (of.filled(0.0, x.dtype, x.shape),)
     rank = len(x.shape)
     before, after, gaps, turned = [0] * rank, [0] * rank, [1] * rank, []
     for axis, start, step in _cuts(of):
@@ -92,7 +92,7 @@ def spaced(of: GraphBuilder, x: Value, gaps: Sequence[int]) -> Value:
             of.ints(*(0,) * (len(shape) + axis + 1), gap - 1, *(0,) * (len(shape) - axis - 2)),
         )
         flat = of.reshape(wide, (*x.shape[:axis], count * gap, *x.shape[axis + 1 :]))
-        x = cut(of, flat, axis, 0, (count - 1) * gap + 1)
+        x = of.part(flat, axis, 0, (count - 1) * gap + 1)
     return x
 
 
@@ -109,7 +109,7 @@ def pad(of: Backward) -> Parts:
     number = _of_number(of, [*before, *after]) if mode == "constant" and of.wants(2) else None
     for axis in range(rank):
         start, end = max(before[axis], 0), dy.shape[axis] - max(after[axis], 0)
-        dy = cut(of, dy, axis, start, end) if mode == "constant" else _folded(of, dy, axis, start, end, mode)
+        dy = of.part(dy, axis, start, end) if mode == "constant" else _folded(of, dy, axis, start, end, mode)
     if min((*before, *after), default=0) < 0:  # what was cut off got nothing
         dy = of("Pad", dy, of.ints(*(max(-each, 0) for each in (*before, *after))))
     return dy, None, number
@@ -118,8 +118,8 @@ def pad(of: Backward) -> Parts:
 def _of_number(of: Backward, amounts: Sequence[int]) -> Value:
     """Return the sum over the padding."""
     x, number = of.input(0), of.input(2)
-    inside = of("Pad", filled(of, 0.0, x.dtype, x.shape), of.ints(*amounts), of.constant(1.0, x.dtype))
-    return of.reshape(total(of, of("Mul", of.gradient(), inside), range(len(x.shape))), number.shape)
+    inside = of("Pad", of.filled(0.0, x.dtype, x.shape), of.ints(*amounts), of.constant(1.0, x.dtype))
+    return of.reshape(of.sum(of("Mul", of.gradient(), inside), range(len(x.shape))), number.shape)
 
 
 def _folded(of: GraphBuilder, x: Value, axis: int, start: int, end: int, mode: str) -> Value:
@@ -132,12 +132,12 @@ def _folded(of: GraphBuilder, x: Value, axis: int, start: int, end: int, mode: s
     if not prod(x.shape) or (start, end) == (0, whole):
         return x
     source = np.pad(np.arange(extent), (start, whole - end), mode=mode)  # type: ignore[call-overload]  # a name
-    found = cut(of, x, axis, start, end)
+    found = of.part(x, axis, start, end)
     for first, last in _pieces(source, start, end):
         if source[first] == source[last - 1]:
-            part = total(of, cut(of, x, axis, first, last), (axis,), keepdims=True)
+            part = of.sum(of.part(x, axis, first, last), (axis,), keepdims=True)
         elif source[first] < source[last - 1]:
-            part = cut(of, x, axis, first, last)
+            part = of.part(x, axis, first, last)
         else:
             beyond = of.ints(first - 1 - whole if first == 0 else first - 1)
             part = of("Slice", x, of.ints(last - 1), beyond, of.ints(axis), of.ints(-1))

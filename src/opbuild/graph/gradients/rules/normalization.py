@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from opbuild.graph.extents import is_open
-from opbuild.graph.gradients.broadcasting import channel_means, mean, per_channel, summed_to, total
+from opbuild.graph.gradients.broadcasting import channel_means, per_channel, summed_to
 from opbuild.graph.gradients.registry import RULES, Backward, gradient
 from opbuild.graph.graph_builder import GraphBuilder, Value
 
@@ -16,8 +16,8 @@ Three = tuple[Value, Value, Value]
 
 def centred_data(of: GraphBuilder, slope: Value, normal: Value, rstd: Value, axes: Sequence[int]) -> Value:
     """Return the gradient of ``x`` in ``normal = (x - mean(x)) * rstd(x)``, given that of ``normal``."""
-    along = of("Mul", normal, mean(of, of("Mul", slope, normal), axes))
-    return of("Mul", rstd, of("Sub", of("Sub", slope, mean(of, slope, axes)), along))
+    along = of("Mul", normal, of.mean(of("Mul", slope, normal), axes))
+    return of("Mul", rstd, of("Sub", of("Sub", slope, of.mean(slope, axes)), along))
 
 
 def layer_norm_gradients(
@@ -38,7 +38,7 @@ def layer_norm_gradients(
     slope = dy if scale is None else of("Mul", dy, scale)
     others = [axis for axis in range(len(x.shape)) if axis not in axes]
     data = centred_data(of, slope, normal, rstd, axes)
-    return data, total(of, of("Mul", dy, normal), others), total(of, dy, others)
+    return data, of.sum(of("Mul", dy, normal), others), of.sum(dy, others)
 
 
 def batch_norm_gradients(
@@ -78,7 +78,7 @@ def batch_norm_gradients(
         scales, shifts = (of.reshape(of("Mul", each, count), x.shape[1:2]) for each in (along, slope))
         return data, scales, shifts
     axes = [axis for axis in range(rank) if axis != 1]
-    return data, total(of, of("Mul", of("Mul", dy, distance()), wide), axes), total(of, dy, axes)
+    return data, of.sum(of("Mul", of("Mul", dy, distance()), wide), axes), of.sum(dy, axes)
 
 
 def group_norm_gradients(
@@ -103,7 +103,7 @@ def group_norm_gradients(
     data = of.reshape(centred_data(of, of.reshape(slope, shape), normal, wide, (2,)), x.shape)
     axes = [axis for axis in range(rank) if axis != 1]
     weighted = of("Mul", dy, of.reshape(normal, x.shape))
-    return data, total(of, weighted, axes), total(of, dy, axes)
+    return data, of.sum(weighted, axes), of.sum(dy, axes)
 
 
 Parts = Sequence[Value | None]
@@ -111,9 +111,9 @@ Parts = Sequence[Value | None]
 
 def moments(of: GraphBuilder, x: Value, axes: Sequence[int], epsilon: float) -> tuple[Value, Value]:
     """Return the mean over some axes, which keep an extent of 1, and the reciprocal of the standard deviation."""
-    middle = mean(of, x, axes)
+    middle = of.mean(x, axes)
     return middle, reciprocal_deviation(
-        of, mean(of, of("Square", of("Sub", x, middle), domain="opbuild"), axes), epsilon
+        of, of.mean(of("Square", of("Sub", x, middle), domain="opbuild"), axes), epsilon
     )
 
 
@@ -141,10 +141,10 @@ def root_mean_square(of: Backward) -> Parts:
     """Differentiate a division by the root of the mean square."""
     x, scale = of.input(0), of.input(1)
     axes = range(of.axis(-1, len(x.shape)), len(x.shape))
-    rstd = reciprocal_deviation(of, mean(of, of("Square", x, domain="opbuild"), axes), of.number("epsilon", 1e-5))
+    rstd = reciprocal_deviation(of, of.mean(of("Square", x, domain="opbuild"), axes), of.number("epsilon", 1e-5))
     dy, normal = of.gradient(), of("Mul", x, rstd)
     slope = of("Mul", dy, scale)
-    data = of("Mul", rstd, of("Sub", slope, of("Mul", normal, mean(of, of("Mul", slope, normal), axes))))
+    data = of("Mul", rstd, of("Sub", slope, of("Mul", normal, of.mean(of("Mul", slope, normal), axes))))
     return data, summed_to(of, of("Mul", dy, normal), scale.shape)
 
 
@@ -197,7 +197,7 @@ def norm_division(of: Backward) -> Parts:
     axis = of.axis(-1, len(x.shape))
     norm = of("ReduceL2", x, of.ints(axis), keepdims=1)
     none = of("Equal", norm, of.constant(0.0, x.dtype))
-    along = of("Mul", y, total(of, of("Mul", of.gradient(), y), (axis,), keepdims=True))
+    along = of("Mul", y, of.sum(of("Mul", of.gradient(), y), (axis,), keepdims=True))
     back = of("Div", of("Sub", of.gradient(), along), of("Where", none, of.constant(1.0, x.dtype), norm))
     return (of("Where", none, of.constant(0.0, x.dtype), back),)
 

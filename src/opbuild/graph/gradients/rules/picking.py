@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.graph.gradients.broadcasting import expanded, filled, is_empty
+from opbuild.graph.gradients.broadcasting import is_empty
 from opbuild.graph.gradients.registry import RULES, Backward, gradient
 from opbuild.graph.graph_builder import GraphBuilder, Value
 
@@ -24,12 +24,12 @@ def index_sum(of: GraphBuilder, dy: Value, indices: Value, shape: Sequence[int],
         axis: The axis, from 0.
     """
     if is_empty(dy):
-        return filled(of, 0.0, dy.dtype, shape)
+        return of.filled(0.0, dy.dtype, shape)
     before, after, count = prod(shape[:axis]), prod(shape[axis + 1 :]), prod(indices.shape)
     parts = of.transpose(of.reshape(dy, (before, count, after)), (1, 0, 2))
     parts = of.reshape(parts, (count, before * after))
     places = of.reshape(of.cast(indices, "int64"), (count, 1))
-    zeros = filled(of, 0.0, dy.dtype, (shape[axis], before * after))
+    zeros = of.filled(0.0, dy.dtype, (shape[axis], before * after))
     found = of("ScatterND", zeros, places, parts, reduction="add")
     found = of.transpose(of.reshape(found, (shape[axis], before, after)), (1, 0, 2))
     return of.reshape(found, shape)
@@ -37,7 +37,7 @@ def index_sum(of: GraphBuilder, dy: Value, indices: Value, shape: Sequence[int],
 
 def elements_sum(of: GraphBuilder, dy: Value, indices: Value, shape: Sequence[int], axis: int) -> Value:
     """Return the gradient of what ``GatherElements`` took elements of ``shape`` from along ``axis``."""
-    zeros = filled(of, 0.0, dy.dtype, shape)
+    zeros = of.filled(0.0, dy.dtype, shape)
     if is_empty(dy):
         return zeros
     return of("ScatterElements", zeros, of.cast(indices, "int64"), dy, axis=axis, reduction="add")
@@ -73,13 +73,13 @@ RULES.register_all({"Gather": _taken_along(index_sum), "GatherElements": _taken_
 def gather_vectors(of: Backward) -> Parts:
     """Add each slice's part to where its vector of indices points."""
     x, places, dy = of.input(0), of.input(1), of.gradient()
-    zeros = filled(of, 0.0, x.dtype, x.shape)
+    zeros = of.filled(0.0, x.dtype, x.shape)
     if is_empty(dy):
         return (zeros,)
     batches = places.shape[: int(of.node.attrs.get("batch_dims", 0))]
     for axis, extent in reversed(list(enumerate(batches))):  # their places are those of the indices
         own = np.arange(extent).reshape(*(extent if each == axis else 1 for each in range(len(places.shape))))
-        places = of("Concat", expanded(of, of.constant(own, "int64"), (*places.shape[:-1], 1)), places, axis=-1)
+        places = of("Concat", of.expand(of.constant(own, "int64"), (*places.shape[:-1], 1)), places, axis=-1)
     return (of("ScatterND", zeros, places, dy, reduction="add"),)
 
 
@@ -98,7 +98,7 @@ def scatter(of: Backward) -> Parts:
     """Take back what was written, added or multiplied, or was the greatest; what was written over gets nothing."""
     x, places, updates, dy = of.input(0), of.input(1), of.input(2), of.gradient()
     if is_empty(updates):
-        return dy, None, filled(of, 0.0, x.dtype, updates.shape)
+        return dy, None, of.filled(0.0, x.dtype, updates.shape)
     how = of.node.text("reduction", "none")
     if how == "add":
         return dy, None, _taken(of, dy)
@@ -109,7 +109,7 @@ def scatter(of: Backward) -> Parts:
         own, other = (of.cast(each, x.dtype) for each in (own, other))
         share = of("Div", dy, of("Max", _scattered(of, own, other, "add"), of.constant(1.0, x.dtype)))
         return of("Mul", own, share), None, of("Mul", other, _taken(of, share))
-    data = _scattered(of, dy, filled(of, 0.0, x.dtype, updates.shape)) if of.wants(0) else None
+    data = _scattered(of, dy, of.filled(0.0, x.dtype, updates.shape)) if of.wants(0) else None
     back = _taken(of, dy)
     if of.wants(2) and not _is_distinct(of, of.axis(0, len(x.shape))):
         back = of("Where", _is_last(of, places, updates), back, of.constant(0.0, x.dtype))
@@ -136,8 +136,8 @@ def _is_last(of: Backward, places: Value, updates: Value) -> Value:
         rows = len(places.shape) - 1
         shape = (*shape[:rows], *(1 for _ in shape[rows:]))
     numbers = np.arange(prod(shape)).reshape(shape)
-    own = expanded(of, of.constant(numbers, "int64"), updates.shape)
-    return of("Equal", _taken(of, _scattered(of, filled(of, 0, "int64", of.input(0).shape), own)), own)
+    own = of.expand(of.constant(numbers, "int64"), updates.shape)
+    return of("Equal", _taken(of, _scattered(of, of.filled(0, "int64", of.input(0).shape), own)), own)
 
 
 def _of_product(of: Backward) -> Parts:
@@ -150,7 +150,7 @@ def _of_product(of: Backward) -> Parts:
     no_x, no_update = of("Equal", x, zero), of("Equal", updates, zero)
     factor = of("Where", no_x, one, x)
     data = of("Div", of("Mul", dy, _scattered(of, factor, updates, "mul")), factor)
-    counts = _scattered(of, filled(of, 0.0, x.dtype, x.shape), of.cast(no_update, x.dtype), "add")
+    counts = _scattered(of, of.filled(0.0, x.dtype, x.shape), of.cast(no_update, x.dtype), "add")
     alone = of("And", no_update, of("Equal", _taken(of, counts), one))
     rest = of("Mul", dy, _scattered(of, x, of("Where", alone, one, updates), "mul"))
     shared = of("Div", _taken(of, of("Mul", dy, of.output())), of("Where", no_update, one, updates))

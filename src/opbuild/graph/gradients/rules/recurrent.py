@@ -17,7 +17,7 @@ from math import isfinite
 
 import numpy as np
 
-from opbuild.graph.gradients.broadcasting import cut, filled, is_empty, total
+from opbuild.graph.gradients.broadcasting import is_empty
 from opbuild.graph.gradients.registry import Backward, gradient
 from opbuild.graph.gradients.rules.matrix import turned
 from opbuild.graph.gradients.terms import FORMULAS, Term
@@ -62,7 +62,7 @@ class Layout:
 
     def weights(self, index: int) -> Value:
         """Return these directions of an input ``(D, ...)``."""
-        return cut(self.of, self.of.input(index), 0, self.start, self.start + self.directions)
+        return self.of.part(self.of.input(index), 0, self.start, self.start + self.directions)
 
     def parts(self, index: int, count: int) -> list[Term]:
         """Return vectors of an input ``(D, count * H)``, each as ``(D, 1, 1, H)``; zeros if it is absent."""
@@ -70,7 +70,7 @@ class Layout:
             return [Term(self.of, self.of.constant(0.0, self.dtype))] * count
         given, shape = self.weights(index), (self.directions, 1, 1, self.hidden)
         ends = [(each * self.hidden, (each + 1) * self.hidden) for each in range(count)]
-        return [Term(self.of, self.of.reshape(cut(self.of, given, 1, *each), shape)) for each in ends]
+        return [Term(self.of, self.of.reshape(self.of.part(given, 1, *each), shape)) for each in ends]
 
     def biases(self) -> tuple[list[Term], list[Term]]:
         """Return the biases of each gate, those of inputs and those of states."""
@@ -81,15 +81,15 @@ class Layout:
         """Return these directions of a state, or of its gradient, as ``(1, D, B, H)``; zeros if it is absent."""
         shape = (1, self.directions, self.batch, self.hidden)
         if value is None:
-            return Term(self.of, filled(self.of, 0.0, self.dtype, shape))
+            return Term(self.of, self.of.filled(0.0, self.dtype, shape))
         moved = self.of.transpose(value, (1, 0, 2)) if self.cell.batch_first else value
-        own = cut(self.of, moved, 0, self.start, self.start + self.directions)
+        own = self.of.part(moved, 0, self.start, self.start + self.directions)
         return Term(self.of, self.of.reshape(own, shape))
 
     def every(self, value: Value) -> Term:
         """Return these directions of all hidden states, or of their gradients, as ``(T, D, B, H)``."""
         moved = self.of.transpose(value, (1, 2, 0, 3)) if self.cell.batch_first else value
-        return Term(self.of, self.ordered(cut(self.of, moved, 1, self.start, self.start + self.directions)))
+        return Term(self.of, self.ordered(self.of.part(moved, 1, self.start, self.start + self.directions)))
 
     def hidden_states(self) -> Term:
         """Return the hidden state before each step."""
@@ -103,7 +103,7 @@ class Layout:
 
         The layer is asked to give it, too.
         """
-        given = cut(self.of, self._asked_again(4)[3], 1, self.start, self.start + self.directions)
+        given = self.of.part(self._asked_again(4)[3], 1, self.start, self.start + self.directions)
         return self.split(Term(self.of, self.ordered(given)))
 
     def _asked_again(self, count: int) -> tuple[Value, ...]:
@@ -131,7 +131,7 @@ class Layout:
         """Return ``(T, D, B, N)`` in the order in which steps are taken, or from it back."""
         if not any(self.reverse):
             return x
-        parts = [cut(self.of, x, 1, number, number + 1) for number in range(self.directions)]
+        parts = [self.of.part(x, 1, number, number + 1) for number in range(self.directions)]
         moved = [self._backwards(part) if back else part for part, back in zip(parts, self.reverse, strict=True)]
         return moved[0] if len(moved) == 1 else self.of("Concat", *moved, axis=1)
 
@@ -171,7 +171,7 @@ class Layout:
         """Return what stood before each step, given what stood before the first and behind each."""
         if self.steps == 1:
             return first
-        return self._joined([first, Term(self.of, cut(self.of, every.value, 0, 0, self.steps - 1))], 0)
+        return self._joined([first, Term(self.of, self.of.part(every.value, 0, 0, self.steps - 1))], 0)
 
     def _joined(self, parts: Sequence[Term], axis: int) -> Term:
         return Term(self.of, self.of("Concat", *(each.value for each in parts), axis=axis))
@@ -182,7 +182,7 @@ class Layout:
         """Return the gates of ``(T, D, B, G * H)``, each ``(T, D, B, 1, H)``."""
         shape = (*x.value.shape[:3], 1, self.hidden)
         ends = range(0, x.value.shape[3], self.hidden)
-        return [self._shaped(Term(self.of, cut(self.of, x.value, 3, at, at + self.hidden)), shape) for at in ends]
+        return [self._shaped(Term(self.of, self.of.part(x.value, 3, at, at + self.hidden)), shape) for at in ends]
 
     def rows(self, *gates: Term) -> Term:
         """Return gates side by side."""
@@ -190,7 +190,7 @@ class Layout:
 
     def row(self, x: Term, start: int, end: int) -> Term:
         """Return some gates."""
-        return Term(self.of, cut(self.of, x.value, 3, start, end))
+        return Term(self.of, self.of.part(x.value, 3, start, end))
 
     def flat(self, x: Term) -> Term:
         """Return ``(T, D, B, G, H)`` as ``(T, D, B, G * H)``."""
@@ -231,13 +231,13 @@ class Layout:
 
     def summed(self, x: Term) -> Value:
         """Return ``(T, D, B, N)`` summed over steps and sequences: ``(D, N)``."""
-        return total(self.of, x.value, (0, 2))
+        return self.of.sum(x.value, (0, 2))
 
     # -- what is given back -------------------------------------------------------------------------------------------
 
     def of_inputs(self, slopes: Term) -> Value:
         """Return the gradient of the layer's inputs from that of each direction's, ``(T, D, B, I)``."""
-        both = total(self.of, self.ordered(slopes.value), (1,))
+        both = self.of.sum(self.ordered(slopes.value), (1,))
         return self.of.transpose(both, (1, 0, 2)) if self.cell.batch_first else both
 
     def of_state(self, flow: Term) -> Value:
@@ -262,7 +262,7 @@ def recurrent(of: Backward, *, apart: bool = False) -> Sequence[Value | None]:
     """
     cell = cell_of(of.node)
     if is_empty(of.input(0), of.input(2)):
-        return [None if each is None else filled(of, 0.0, each.dtype, each.shape) for each in of.inputs]
+        return [None if each is None else of.filled(0.0, each.dtype, each.shape) for each in of.inputs]
     count = len(cell.reverse)
     if len(set(cell.activations)) == 1:
         return _differentiated(of, Layout(of, cell, 0, count), apart)
@@ -409,7 +409,7 @@ def _gru(layout: Layout, activations: Sequence[_Activated]) -> Parts:
         sums = [of_x[i] + of_h[i] + (bias_x[i] + bias_h[i]) for i in (0, 1)]
         update, reset = (gate.value(each) for each in sums)
         kept = layout.flat(reset * layout.tall(states))
-        inner = cut(layout.of, layout.weights(2), 1, 2 * layout.hidden, 3 * layout.hidden)
+        inner = layout.of.part(layout.weights(2), 1, 2 * layout.hidden, 3 * layout.hidden)
         (seen,) = layout.split(layout.times(kept, turned(layout.of, inner)))
         candidate = of_x[2] + seen + (bias_x[2] + bias_h[2])
     of_new = new.slope(1.0 - update, candidate)
@@ -452,7 +452,7 @@ def _walk_by_reset(
     """Return what flows into each hidden state, into each one that was reset, and into the first."""
     every, _, behind, _ = layout.flows()
     whole, size, found, opened = layout.weights(2), layout.hidden, list[Term](), list[Term]()
-    outer, inner = (cut(layout.of, whole, 1, *ends) for ends in ((0, 2 * size), (2 * size, 3 * size)))
+    outer, inner = (layout.of.part(whole, 1, *ends) for ends in ((0, 2 * size), (2 * size, 3 * size)))
     given = (layout.flat(new), update, reset, layout.flat(kept), layout.flat(passed), every)
     for n, z, r, stays, opens, flow in zip(*(layout.each(each)[::-1] for each in given), strict=True):
         into = flow + behind
@@ -537,9 +537,9 @@ def _cell_walk(
     of = layout.of
     every, to_cell, behind, cell = layout.flows()
     # By what flows into the cell behind a step that cell's own part comes to this one; into the last one, all of it.
-    passed = Term(of, filled(of, 1.0, layout.dtype, (1, *forget.value.shape[1:])))
+    passed = Term(of, of.filled(1.0, layout.dtype, (1, *forget.value.shape[1:])))
     if layout.steps > 1:
-        passed = layout.stacked([Term(of, cut(of, forget.value, 0, 1, layout.steps)), passed])
+        passed = layout.stacked([Term(of, of.part(forget.value, 0, 1, layout.steps)), passed])
     factors = layout.rows(by_cell[0], by_output, by_cell[1], by_cell[2])
     is_output = Term(of, of.constant(np.array([[False], [True], [False], [False]])))
     matrix, cell, found = layout.weights(2), layout.tall(cell), list[Term]()

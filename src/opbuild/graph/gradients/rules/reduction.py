@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from opbuild.graph.gradients.broadcasting import expanded, is_empty, total
+from opbuild.graph.gradients.broadcasting import is_empty
 from opbuild.graph.gradients.registry import RULES, Backward, gradient
 from opbuild.graph.graph_builder import GraphBuilder, Value
 
@@ -16,12 +16,12 @@ from opbuild.graph.graph_builder import GraphBuilder, Value
 def softmax_data(of: GraphBuilder, dy: Value, y: Value, axis: int) -> Value:
     """Return the gradient of a softmax's data: ``y * (dy - sum(y * dy))``."""
     weighted = of("Mul", y, dy)
-    return of("Sub", weighted, of("Mul", y, total(of, weighted, (axis,), keepdims=True)))
+    return of("Sub", weighted, of("Mul", y, of.sum(weighted, (axis,), keepdims=True)))
 
 
 def log_softmax_data(of: GraphBuilder, dy: Value, y: Value, axis: int) -> Value:
     """Return the gradient of a log-softmax's data: ``dy - exp(y) * sum(dy)``."""
-    return of("Sub", dy, of("Mul", of("Exp", y), total(of, dy, (axis,), keepdims=True)))
+    return of("Sub", dy, of("Mul", of("Exp", y), of.sum(dy, (axis,), keepdims=True)))
 
 
 def _axes(of: Backward) -> tuple[int, ...]:
@@ -39,7 +39,7 @@ def _kept(of: Backward, value: Value, axes: Sequence[int]) -> Value:
 
 
 def _spread(of: Backward, axes: Sequence[int]) -> Value:
-    return expanded(of, _kept(of, of.gradient(), axes), of.input(0).shape)
+    return of.expand(_kept(of, of.gradient(), axes), of.input(0).shape)
 
 
 @gradient("ReduceMean")
@@ -48,7 +48,7 @@ def reduced_mean(of: Backward) -> Sequence[Value | None]:
     x, axes = of.input(0), _axes(of)
     count = max(prod(x.shape[axis] for axis in axes), 1)
     part = of("Div", _kept(of, of.gradient(), axes), of.constant(count, x.dtype))
-    return (expanded(of, part, x.shape),)
+    return (of.expand(part, x.shape),)
 
 
 @gradient("ReduceMax", "ReduceMin")
@@ -58,7 +58,7 @@ def reduced_extreme(of: Backward) -> Sequence[Value | None]:
     if is_empty(x):
         return (_spread(of, axes),)
     hit = of.cast(of("Equal", x, _kept(of, of.output(), axes)), x.dtype)
-    part = of("Div", _kept(of, of.gradient(), axes), total(of, hit, axes, keepdims=True))
+    part = of("Div", _kept(of, of.gradient(), axes), of.sum(hit, axes, keepdims=True))
     return (of("Mul", hit, part),)
 
 
@@ -103,7 +103,7 @@ def logarithm_of_sum(of: Backward) -> Sequence[Value | None]:
     """Divide by the sum."""
     axes = _axes(of)
     back = of("Div", _kept(of, of.gradient(), axes), of("Exp", _kept(of, of.output(), axes)))
-    return (expanded(of, back, of.input(0).shape),)
+    return (of.expand(back, of.input(0).shape),)
 
 
 @gradient("ReduceLogSumExp")

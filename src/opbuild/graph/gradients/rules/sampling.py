@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from opbuild.graph.gradients.broadcasting import cut, expanded, filled, is_empty, total
+from opbuild.graph.gradients.broadcasting import is_empty
 from opbuild.graph.gradients.registry import Backward, gradient
 from opbuild.graph.gradients.terms import FORMULAS, Term
 from opbuild.graph.graph_builder import GraphBuilder, Value
@@ -42,21 +42,21 @@ def grid_sample(of: Backward) -> Parts:
     """Differentiate an image read at a grid's places: by the image, and by the places."""
     x, grid, dy = of.input(0), of.input(1), of.gradient()
     if is_empty(x, grid):
-        return tuple(filled(of, 0.0, each.dtype, each.shape) for each in (x, grid))
+        return tuple(of.filled(0.0, each.dtype, each.shape) for each in (x, grid))
     (images, channels), size, places = x.shape[:2], x.shape[2:], prod(grid.shape[1:-1])
     rank = len(size)
     points = of.reshape(of.cast(grid, x.dtype), (images, places, rank))
     taps, scales = [], []
     for number, extent in enumerate(size):
         last = rank - 1 - number  # the innermost dimension comes first
-        along = of.reshape(cut(of, points, 2, last, last + 1), (images, places))
+        along = of.reshape(of.part(points, 2, last, last + 1), (images, places))
         own, scale = _grid_taps(of, Term(of, along), extent)
         taps.append(own)
         scales.append(scale)
     rows = of.transpose(of.reshape(dy, (images, channels, places)), (0, 2, 1))
     starts = of.constant(np.arange(images)[:, None] * prod(size), "int64")
     found = _rows_of_image(of, x)
-    updates, indices, slopes = [], [], [filled(of, 0.0, x.dtype, (images, places))] * rank
+    updates, indices, slopes = [], [], [of.filled(0.0, x.dtype, (images, places))] * rank
     for chosen in product(*taps):
         index = _flat_index(of, [tap.place for tap in chosen], size, starts)
         weights = [tap.weight for tap in chosen]
@@ -64,7 +64,7 @@ def grid_sample(of: Backward) -> Parts:
             updates.append(_weighted(of, rows, reduce(Term.__mul__, weights)))
             indices.append(index)
         if of.wants(1):
-            seen = total(of, of("Mul", rows, of("Gather", found, index, axis=0, unchecked=1)), (2,))
+            seen = of.sum(of("Mul", rows, of("Gather", found, index, axis=0, unchecked=1)), (2,))
             for axis, tap in enumerate(chosen):
                 if tap.slope is not None:
                     factors = [*weights[:axis], tap.slope, *weights[axis + 1 :]]
@@ -83,7 +83,7 @@ def _grid_taps(of: Backward, point: Term, extent: int) -> tuple[list[Tap], Value
     mode = of.node.text("mode", "linear").removeprefix("bi")
     factor = (extent - 1) / 2 if aligned else extent / 2
     place = (point + 1.0) * factor if aligned else (point + 1.0) * factor - 0.5
-    one, scale = Term(of, filled(of, 1.0, place.value.dtype, place.value.shape)), point.operand(factor)
+    one, scale = Term(of, of.filled(1.0, place.value.dtype, place.value.shape)), point.operand(factor)
     if padding != "zeros" and mode != "cubic":  # nothing flows into places that are moved, as torch has it
         seen = place if padding == "border" else _mirrored(of, place, extent)
         below = FORMULAS.where(FORMULAS.less(seen, float(extent - 1)), one * factor, 0.0)
@@ -169,7 +169,7 @@ def _image_of_rows(of: GraphBuilder, updates: Sequence[Value], indices: Sequence
     rows = [of.reshape(each, (prod(each.shape[:-1]), channels)) for each in updates]
     places = [of.reshape(each, (prod(each.shape), 1)) for each in indices]
     joined = [of("Concat", *each, axis=0) if len(each) > 1 else each[0] for each in (rows, places)]
-    zeros = filled(of, 0.0, rows[0].dtype, (images * pixels, channels))
+    zeros = of.filled(0.0, rows[0].dtype, (images * pixels, channels))
     found = of("ScatterND", zeros, joined[1], joined[0], reduction="add", unchecked=1)
     return of.reshape(of.transpose(of.reshape(found, (images, pixels, channels)), (0, 2, 1)), shape)
 
@@ -187,7 +187,7 @@ def regions(of: Backward) -> Parts:
     if samples < 1:
         of.refuse("how many samples a bin has is known only at run time")
     if is_empty(x, dy):
-        return (filled(of, 0.0, x.dtype, x.shape),)
+        return (of.filled(0.0, x.dtype, x.shape),)
     (count, channels, *bins), size = dy.shape, x.shape[2:]
     taps = [_region_taps(of, rois, axis, size[1 - axis], bins[1 - axis], samples) for axis in (1, 0)]
     grid = (count, bins[0], samples, bins[1], samples)
@@ -207,14 +207,14 @@ def regions(of: Backward) -> Parts:
         updates = [_weighted(of, shared, weight) for weight in weights]
     else:
         updates = _greatest(of, rows, indices, weights, (*grid, channels))
-    return (_image_of_rows(of, [expanded(of, each, (*grid, channels)) for each in updates], indices, x.shape),)
+    return (_image_of_rows(of, [of.expand(each, (*grid, channels)) for each in updates], indices, x.shape),)
 
 
 def _region_taps(of: Backward, rois: Value, axis: int, extent: int, bins: int, samples: int) -> list[Tap]:
     """Return the two neighbours of each sample along an axis ``(regions, bins * samples)``."""
     half = of.node.text("coordinate_transformation_mode", "half_pixel") == "half_pixel"
     scale = of.number("spatial_scale", 1.0)
-    start, end = (Term(of, cut(of, rois, 1, at, at + 1)) * scale for at in (axis, axis + 2))
+    start, end = (Term(of, of.part(rois, 1, at, at + 1)) * scale for at in (axis, axis + 2))
     if half:
         start, end = start - 0.5, end - 0.5
     length = end - start if half else FORMULAS.max(end - start, 1.0)
@@ -243,7 +243,7 @@ def _greatest(
     # Computed again: weights that were computed elsewhere may be rounded otherwise.
     greatest = of("ReduceMax", of("Max", *products), of.ints(2, 4), keepdims=1)
     hits = [of.cast(of("Equal", each, greatest), x.dtype) for each in products]
-    share = of("Div", rows, total(of, of("Sum", *hits), (2, 4), keepdims=True))
+    share = of("Div", rows, of.sum(of("Sum", *hits), (2, 4), keepdims=True))
     return [_weighted(of, of("Mul", hit, share), weight) for hit, weight in zip(hits, weights, strict=True)]
 
 
@@ -254,7 +254,7 @@ def resampled(of: Backward) -> Sequence[Value | None]:
     if not is_plain(of.node):
         of.refuse("it takes regions of its data")
     if is_empty(found):
-        return (filled(of, 0.0, x.dtype, x.shape),)
+        return (of.filled(0.0, x.dtype, x.shape),)
     place = 1 if of.node.op_type == "Upsample" else 2
     scales, sizes = (_numbers(of, place), _numbers(of, place + 1))
     for axis in axes_of(of.node, x.shape, found.shape, scales, sizes):

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from opbuild.graph.gradients.broadcasting import channel_sums, expanded, filled, is_empty
+from opbuild.graph.gradients.broadcasting import channel_sums, is_empty
 from opbuild.graph.gradients.registry import Backward, gradient
 from opbuild.graph.gradients.rules.reduction import reduced_extreme
 from opbuild.graph.graph_builder import GraphBuilder, Value
@@ -59,13 +59,7 @@ def _is_summed(dy: Value, inner: int, rank: int, group: int) -> bool:
     return _is_served(dy, rank, 1) and (group == 1 or in_groups)
 
 
-def convolution_data(
-    of: GraphBuilder,
-    dy: Value,
-    w: Value,
-    shape: Sequence[int],
-    window: Window,
-) -> Value:
+def convolution_data(of: GraphBuilder, dy: Value, w: Value, shape: Sequence[int], window: Window) -> Value:
     """Return the gradient of a convolution's data.
 
     Args:
@@ -76,7 +70,7 @@ def convolution_data(
         window: How its taps slide.
     """
     if is_empty(dy, w):
-        return filled(of, 0.0, dy.dtype, shape)
+        return of.filled(0.0, dy.dtype, shape)
     rank, (strides, pads, dilations, group) = len(shape) - 2, window
     taps = w if _is_served(dy, rank, group) else _taps_at_least(of, w, strides, dilations)
     before, after, beyond = [], [], []
@@ -102,13 +96,7 @@ def _taps_at_least(of: GraphBuilder, w: Value, strides: Sequence[int], dilations
     return of("Pad", w, of.ints(*(0,) * len(w.shape), 0, 0, *lacking)) if any(lacking) else w
 
 
-def convolution_weight(
-    of: GraphBuilder,
-    x: Value,
-    dy: Value,
-    shape: Sequence[int],
-    window: Window,
-) -> Value:
+def convolution_weight(of: GraphBuilder, x: Value, dy: Value, shape: Sequence[int], window: Window) -> Value:
     """Return the gradient of a convolution's weights.
 
     Args:
@@ -119,7 +107,7 @@ def convolution_weight(
         window: How its taps slide.
     """
     if is_empty(x, dy):
-        return filled(of, 0.0, dy.dtype, shape)
+        return of.filled(0.0, dy.dtype, shape)
     if not _is_summed(dy, shape[1], len(shape) - 2, window.group):
         return _weight_by_product(of, x, dy, shape, window)
     attrs: dict[str, Any] = {"strides": window.strides, "pads": window.pads, "dilations": window.dilations}
@@ -127,13 +115,7 @@ def convolution_weight(
     return of("ConvWeightGradient", x, dy, domain="opbuild", **attrs)
 
 
-def _weight_by_product(
-    of: GraphBuilder,
-    x: Value,
-    dy: Value,
-    shape: Sequence[int],
-    window: Window,
-) -> Value:
+def _weight_by_product(of: GraphBuilder, x: Value, dy: Value, shape: Sequence[int], window: Window) -> Value:
     """Return the gradient of a convolution's weights: one product a group of what each tap has seen."""
     (out, inner, *taps), group = shape, window.group
     rank, images, positions = len(taps), x.shape[0], prod(dy.shape[2:])
@@ -177,16 +159,10 @@ def _seen(of: GraphBuilder, x: Value, tap: Sequence[int], out: Sequence[int], wi
     return of("Slice", x, of.ints(*starts), of.ints(*ends), of.ints(*axes), of.ints(*strides))
 
 
-def transposed_data(
-    of: GraphBuilder,
-    dy: Value,
-    w: Value,
-    shape: Sequence[int],
-    window: Window,
-) -> Value:
+def transposed_data(of: GraphBuilder, dy: Value, w: Value, shape: Sequence[int], window: Window) -> Value:
     """Return the gradient of a transposed convolution's data of ``shape``: a convolution with the same weights."""
     if is_empty(dy, w):
-        return filled(of, 0.0, dy.dtype, shape)
+        return of.filled(0.0, dy.dtype, shape)
     found = of("Conv", dy, w, **window._asdict(), kernel_shape=w.shape[2:])
     if found.shape == tuple(shape):
         return found
@@ -220,55 +196,42 @@ def max_pool_data(of: GraphBuilder, dy: Value, indices: Value, shape: Sequence[i
         shape: The shape of its data.
     """
     if is_empty(dy):
-        return filled(of, 0.0, dy.dtype, shape)
+        return of.filled(0.0, dy.dtype, shape)
     places, parts = (of.reshape(each, (prod(each.shape),)) for each in (indices, dy))
-    zeros = filled(of, 0.0, dy.dtype, (prod(shape),))
+    zeros = of.filled(0.0, dy.dtype, (prod(shape),))
     return of.reshape(of("ScatterElements", zeros, places, parts, axis=0, reduction="add"), shape)
 
 
 def max_pool_planes(of: GraphBuilder, dy: Value, indices: Value, shape: Sequence[int], axes: int = 2) -> Value:
     """Return what ``max_pool_data`` does, by places that are counted in the plane of the last ``axes``, as in torch."""
     if is_empty(dy):
-        return filled(of, 0.0, dy.dtype, shape)
+        return of.filled(0.0, dy.dtype, shape)
     planes, plane = prod(shape[: len(shape) - axes]), prod(shape[len(shape) - axes :])
     places, parts = (of.reshape(each, (planes, prod(each.shape) // planes)) for each in (indices, dy))
-    zeros = filled(of, 0.0, dy.dtype, (planes, plane))
+    zeros = of.filled(0.0, dy.dtype, (planes, plane))
     return of.reshape(of("ScatterElements", zeros, places, parts, axis=1, reduction="add"), shape)
 
 
 def average_pool_data(
-    of: GraphBuilder,
-    dy: Value,
-    shape: Sequence[int],
-    *,
-    kernel_shape: Sequence[int],
-    strides: Sequence[int],
-    pads: Sequence[int],
-    dilations: Sequence[int] = (),
-    count_include_pad: bool = False,
-    divisor: int | None = None,
-) -> Value:
+    of: GraphBuilder, dy: Value, shape: Sequence[int], taps: Sequence[int], window: Window, *,
+    count_include_pad: bool = False, divisor: int | None = None,
+) -> Value:  # fmt: skip
     """Return the gradient of an average pool's data.
 
     Args:
         of: Writes the operators.
         dy: The gradient of its output, (N, C, ...).
         shape: The shape of its data.
-        kernel_shape: Taps of each spatial axis, as the others.
-        strides: Positions from one output to the next.
-        pads: Beginnings, then ends, as the node says.
-        dilations: Positions from one tap to the next; 1 if empty.
+        taps: Taps of each spatial axis.
+        window: How they slide; its group does not count.
         count_include_pad: Whether the padding counts.
         divisor: What sums were divided by, if not by the number of elements.
     """
     if is_empty(dy):
-        return filled(of, 0.0, dy.dtype, shape)
-    rank, channels = len(kernel_shape), shape[1]
-    steps = tuple(dilations) or (1,) * rank
-    axes = [
-        Axis(shape[2 + i], dy.shape[2 + i], kernel_shape[i], strides[i], steps[i], pads[i], pads[rank + i])
-        for i in range(rank)
-    ]
+        return of.filled(0.0, dy.dtype, shape)
+    (strides, pads, steps, _), rank, channels = window, len(taps), shape[1]
+    sides = pads[:rank], pads[rank:]
+    axes = map(Axis, shape[2:], dy.shape[2:], taps, strides, steps, *sides)
     counts: Array = np.ones((), np.int64)
     for axis in axes:
         counts = counts[..., None] * axis.counts(count_include_pad)
@@ -276,13 +239,13 @@ def average_pool_data(
     if (counts == counts.reshape(-1)[0]).all():
         counts = counts.reshape(-1)[:1].reshape(())
     parts = of("Div", dy, of.constant(counts, dy.dtype))
-    ones = expanded(of, of.constant(1.0, dy.dtype), (channels, 1, *kernel_shape))
-    return convolution_data(of, parts, ones, shape, Window(tuple(strides), tuple(pads), steps, channels))
+    ones = of.filled(1.0, dy.dtype, (channels, 1, *taps))
+    return convolution_data(of, parts, ones, shape, Window(strides, pads, steps, channels))
 
 
 def global_average_data(of: GraphBuilder, dy: Value, shape: Sequence[int]) -> Value:
     """Return the gradient of a mean over all positions, (N, C, 1, ...) to ``shape``."""
-    return expanded(of, of("Div", dy, of.constant(max(prod(shape[2:]), 1), dy.dtype)), shape)
+    return of.expand(of("Div", dy, of.constant(max(prod(shape[2:]), 1), dy.dtype)), shape)
 
 
 Parts = Sequence[Value | None]
@@ -336,10 +299,8 @@ def greatest(of: Backward) -> Parts:
 def average(of: Backward) -> Parts:
     """Divide each window's part among its elements."""
     x, kernel = of.input(0), of.listed("kernel_shape", ())
-    strides, pads, dilations, _ = _attributes(of, window_pads(of.shapes(), x.shape[2:], kernel))
-    attrs: dict[str, Any] = {"strides": strides, "pads": pads, "dilations": dilations}
-    counted = of.flag("count_include_pad")
-    return (average_pool_data(of, of.gradient(), x.shape, kernel_shape=kernel, count_include_pad=counted, **attrs),)
+    window, counted = _attributes(of, window_pads(of.shapes(), x.shape[2:], kernel)), of.flag("count_include_pad")
+    return (average_pool_data(of, of.gradient(), x.shape, kernel, window, count_include_pad=counted),)
 
 
 @gradient("LpPool")
@@ -347,14 +308,13 @@ def norm_of_window(of: Backward) -> Parts:
     """Differentiate the norms of windows of the first or second order; others are made of powers."""
     x, dy, kernel = of.input(0), of.gradient(), of.listed("kernel_shape", ())
     order, zero = int(of.node.attrs.get("p", 2)), of.constant(0.0, x.dtype)
-    strides, pads, dilations, _ = _attributes(of, window_pads(of.shapes(), x.shape[2:], kernel))
-    attrs: dict[str, Any] = {"strides": strides, "pads": pads, "dilations": dilations}
+    window = _attributes(of, window_pads(of.shapes(), x.shape[2:], kernel))
     if order == 2:  # a norm of 0 gives nothing
         none = of("Equal", of.output(), zero)
         dy = of("Where", none, zero, of("Div", dy, of("Where", none, of.constant(1.0, x.dtype), of.output())))
     elif order != 1:
         of.refuse(f"its order is {order}")
-    parts = average_pool_data(of, dy, x.shape, kernel_shape=kernel, divisor=1, **attrs)
+    parts = average_pool_data(of, dy, x.shape, kernel, window, divisor=1)
     return (of("Mul", parts, x if order == 2 else of("Sign", x)),)
 
 

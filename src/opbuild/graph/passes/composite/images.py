@@ -86,7 +86,7 @@ def _put_back(of: PassBuilder, parts: str, table: Array, image: Sequence[int], o
     # One more element, a zero, for the pixels that fewer windows reach.
     padded = of("Pad", parts, of.ints(0, 0, 0, 0, 0, 1), mode="constant")
     found = of("Gather", padded, of.integers(table), axis=2)
-    total = of("ReduceSum", found, of.ints(2), keepdims=0)
+    total = of.sum(found, [2])
     return of.reshape(total, (batch, channels, *image), output)
 
 
