@@ -22,4 +22,5 @@ def make_compiler(device: str = CPU) -> Compiler:
         return HalideCompiler()
     from opbuild.target.devices import device_class
 
-    return device_class(device).compiler()
+    compiler: Compiler = device_class(device).compiler()
+    return compiler
