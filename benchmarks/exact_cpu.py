@@ -7,6 +7,7 @@ from dataclasses import replace
 import halide as hl
 
 from opbuild.backend.halide.driver import HalideCompiler
+from opbuild.backend.halide.target import spelled
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.level import Level
 
@@ -20,7 +21,7 @@ class ExactHalide(HalideCompiler):
     @staticmethod
     def compile(desc: OpDesc, symbol: str, level: Level) -> bytes:
         """Compile one operator for this processor."""
-        return HalideCompiler.compile(desc, symbol, replace(level, features=detected_features()))
+        return HalideCompiler.compile(desc, symbol, replace(spelled(level), features=detected_features()))
 
 
 def detected_features() -> tuple[str, ...]:

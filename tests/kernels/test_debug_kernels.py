@@ -25,8 +25,9 @@ from opbuild.kernel.debug import LEVELS
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
 from opbuild.kernel.runtime_desc import runtime_desc
 from opbuild.report import Report
-from opbuild.runtime.devices.cpu.library import Library, last_error
+from opbuild.runtime.devices.cpu.library import Library
 from opbuild.runtime.devices.cpu.link import find_linker, link, support_parts
+from opbuild.runtime.devices.device import last_error
 from opbuild.target.host import host_level
 from support.forked import in_fork
 

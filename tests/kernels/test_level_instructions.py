@@ -146,7 +146,7 @@ def test_llvm_makes_code_for_a_processor_that_was_compared_with_the_level(level:
 def test_instructions_of_another_processor_are_noticed(features: str, tmp_path: Path) -> None:
     """Halves for Sapphire Rapids on the level that Zen shares, and AVX-512 on the one below: the search finds them."""
     level = LEVEL_OF[features]
-    wrong = replace(level, features=(*level.features, features))
+    wrong = replace(spelled(level), features=(*spelled(level).features, features))
     (model,) = (each.model for each in examples("Abs") if each.dtype == "float16")
     graph = optimize(load_model(model).bind({}, evaluate), evaluate)
     (desc,) = lower(graph, level).descriptors()

@@ -178,7 +178,7 @@ def test_a_model_for_another_machine_says_what_is_missing(tmp_path: Path, monkey
     """Another architecture, and a feature that this processor lacks."""
     host = host_level()
     foreign = next(level for level in LEVELS if level.triple != host.triple)
-    higher = replace(host, name="next", flags=host.flags | {"avx1024"})
+    higher = replace(host, arch="next", flags=host.flags | {"avx1024"})
     monkeypatch.setitem(BY_NAME, "next", higher)
     for level, text in (
         (foreign, "this machine is"),

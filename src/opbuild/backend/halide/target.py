@@ -35,7 +35,9 @@ class HalideLevel(Level):
 
 
 def spelled(level: Level) -> HalideLevel:
-    """Return a level as Halide knows it."""
+    """Return a level as Halide knows it; one that says so itself as it is."""
+    if isinstance(level, HalideLevel):
+        return level
     name = level.name
     own = level.device, level.arch, level.triple, level.flags
     return HalideLevel(*own, _FEATURES.get(name, ()), _DOTS.get(name, ()))
