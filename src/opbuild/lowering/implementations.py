@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import Any, Protocol, TypeVar
 
 from opbuild import families
@@ -85,6 +86,9 @@ def _joined(one: Implementations, other: Implementations) -> Implementations:
 IMPLEMENTATIONS: Registry[Implementations] = Registry("implementation", join=_joined)
 """All that may compute an operator, by the operator."""
 
+_ranked: dict[tuple[Operator, str], tuple[Implementations, Implementations]] = {}
+"""By operator and target all that is registered, and of that those for the target."""
+
 _known: set[tuple[str, str]] = set()
 """Folders, and which of their modules are declared."""
 
@@ -112,10 +116,15 @@ def serves(*operators: str, cost: Cost = 1.0, where: Where | None = None, target
 
 
 def implementations(operator: Operator, target: str = CPU) -> Implementations:
-    """Return all that may compute an operator on a target."""
+    """Return all that may compute an operator on a target, the cheapest first where their costs are numbers."""
     _look_round(target)
     found = IMPLEMENTATIONS.get(operator, ())
-    return found if all(each.target == target for each in found) else tuple(e for e in found if e.target == target)
+    known, ranked = _ranked.get((operator, target), ((), ()))
+    if known is not found:
+        own = tuple(each for each in found if each.target == target)
+        ranked = own if any(callable(each.cost) for each in own) else tuple(sorted(own, key=_number))
+        _ranked[operator, target] = found, ranked
+    return ranked
 
 
 def operators() -> set[Operator]:
@@ -144,20 +153,27 @@ def ask(lowering: Asking, operator: Operator, *what: Any) -> None:
     if len(found) == 1 and found[0].where is None:
         found[0].emit(lowering, *what)
         return
+    if any(callable(each.cost) for each in found):
+        found = tuple(sorted(found, key=lambda each: _number(each, lowering, *what)))
     refused = [NotServedError(f"no kernel for {operator[1]}")]
-    found = tuple(sorted(found, key=lambda each: _cost(each, lowering, what)))
     ways = ((_flag(each, lowering, what), partial(_emitted, each, lowering, what, refused)) for each in found)
-    if not lowering.either(ways):
-        raise refused[-1]
-
-
-def _cost(implementation: Implementation, lowering: Asking, what: Sequence[Any]) -> float:
-    cost = implementation.cost
-    return cost(lowering, *what) if callable(cost) else cost
+    for flag, emit in ways:
+        if not isinstance(flag, int):  # it is open: each size takes its own
+            if lowering.either(chain(((flag, emit),), ways)):
+                return
+            break
+        if flag and emit():
+            return
+    raise refused[-1]
 
 
 def _flag(implementation: Implementation, lowering: Asking, what: Sequence[Any]) -> Any:
     return 1 if implementation.where is None else implementation.where(lowering, *what)
+
+
+def _number(implementation: Implementation, *what: Any) -> float:
+    cost = implementation.cost
+    return cost(*what) if callable(cost) else cost
 
 
 def _emitted(

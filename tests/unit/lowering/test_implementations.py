@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from opbuild.families import catalogue
@@ -103,6 +104,14 @@ def test_the_cheapest_that_serves_is_taken(monkeypatch: pytest.MonkeyPatch) -> N
     assert asked(monkeypatch, 3, usual=usual, declines=declines) == "usual"
     assert asked(monkeypatch, 30, usual=usual, declines=declines) == "declines"
     assert asked(monkeypatch, 3, usual=usual, refuses=Implementation(refuse, 0.1)) == "usual"
+
+
+def test_flags_that_are_open_are_left_to_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the first one on, in order: lowering lets each size take its own."""
+    usual = Implementation(str)
+    for flag, name in ((0, "usual"), (1, "some")):
+        some = Implementation(str, 0.5, lambda *_, flag=flag: np.float32(flag))  # no integer, as symbolic numbers
+        assert asked(monkeypatch, 3, usual=usual, some=some) == name
 
 
 def test_what_nobody_serves_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
