@@ -279,7 +279,7 @@ def mirrored(m: ValueMaker, x: str) -> str:
 def centred(m: ValueMaker, x: str) -> str:
     """Rows of which those at both ends are cut away, or that have others there: as many as a number says."""
     if m.random.random() < 0.3:
-        return m.node("Pad", x, m.list_of(m.constant([-1]), m.constant([0]), m.small(0, 3), m.constant([0])))
+        return m.node("Pad", x, m.list_of(m.constant([-1]), m.constant([0]), m.small(1, 3), m.constant([0])))
     return m.node("CenterCropPad", x, m.small(1, 20), axes=[0])
 
 

@@ -99,7 +99,10 @@ class SymbolicBinder:
             return False
         try:
             values = [self.value(each) if each else None for each in node.inputs]
-            found = self.evaluated(node, self.fixed_values(node.inputs, values))
+            types = [self._types[each] if each else None for each in node.inputs]
+            found = self._known(node, types, values) if any(map(is_open_value, values)) else None
+            if found is None:
+                found = self.evaluated(node, self.fixed_values(node.inputs, values))
         except (RunError, ModelError, LookupError):
             found = ()
         for each in node.outputs:
@@ -107,8 +110,14 @@ class SymbolicBinder:
         if not found:
             return False
         self._nodes = [each for each in self._nodes if set(node.outputs).isdisjoint(each.outputs)]
-        self.assign(node.outputs, found)
+        self.assign(node.outputs, found, [self._types.get(each, TensorType("", ())) for each in node.outputs])
         return True
+
+    @abstractmethod
+    def _known(
+        self, node: Node, types: Sequence[TensorType | None], constants: Sequence[Array | None]
+    ) -> Sequence[Array] | None:
+        """Return the outputs of a node that are known, open ones among them; None if they are not."""
 
     @abstractmethod
     def evaluated(self, node: Node, inputs: Sequence[Array | None]) -> Sequence[Array]:
