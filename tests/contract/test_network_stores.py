@@ -15,6 +15,7 @@ from opbuild.kernel.interfaces import NetworkStore
 from opbuild.kernel.networks import ImageKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.store import publish
+from opbuild.store.memory import MemoryNetworks
 from opbuild.store.networks import DiskNetworks
 from opbuild.store.remote.breaker import Breaker
 from opbuild.store.remote.networks import RemoteNetworks
@@ -22,7 +23,6 @@ from opbuild.store.remote.objects import Objects
 from opbuild.store.remote.tiered import TieredNetworks, TieredWeights
 from opbuild.store.shared import SharedNetworks
 from opbuild.store.weights import DiskWeights
-from support.memory_stores import MemoryNetworks
 from support.remote_servers import READ_KINDS, Servers, service
 from support.together import run_together
 

@@ -16,9 +16,9 @@ from opbuild.kernel.networks import Bytes, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
 from opbuild.store.known_weights import KnownWeights
+from opbuild.store.memory import MemoryWeights
 from opbuild.store.remote.tiered import TieredWeights
 from opbuild.store.weights import DiskWeights
-from support.memory_stores import MemoryWeights
 from support.together import run_together
 
 KINDS: dict[str, Callable[[Path], WeightStore]] = {

@@ -252,7 +252,9 @@ def make_trust(config: Config) -> Trust:
 
 
 def trusted(config: Config) -> tuple[Config, Trust]:
-    """Return settings that leave a cache alone which others can write to, with a warning, and whose files count.
+    """Return settings that leave a folder alone to which others can write, with a warning, and whose files count.
+
+    What lies elsewhere is used all the same: the pack, and the remote store.
 
     Raises:
         OptionError: See ``make_trust``.
@@ -263,7 +265,7 @@ def trusted(config: Config) -> tuple[Config, Trust]:
     if problem is None:
         return config, trust
     warnings = (*config.warnings, f"the cache is not used: {problem}")
-    return replace(config, op_compiler_cache_mode="disable", warnings=warnings), trust
+    return replace(config, folder_problem=problem, warnings=warnings), trust
 
 
 def parse_json(data: bytes) -> Any:

@@ -208,9 +208,16 @@ class Claim(Protocol):
 
 
 class Unclaimed:
-    """A claim that binds nobody: where there are no claims, or nobody is asked."""
+    """A claim that binds nobody, and claims all of which are so: where there are none, or nobody is asked."""
+
+    def take(self, key: Key, patience: float = math.inf) -> Unclaimed:
+        """Return a claim that binds nobody."""
+        return self
 
     def release(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
         """Do nothing."""
 
 

@@ -223,8 +223,8 @@ class Images:
         from opbuild.store.answers import chosen_answers  # most starts have no bank
 
         config, trust = self._setup.config, self._setup.trust
-        chosen = chosen_answers(config.network_meta, own.stem, self._decides, trust)
-        if chosen is None:
+        known = chosen_answers(config.network_meta, own.stem, self._decides, trust) if config.uses_folder else None
+        if (chosen := known) is None:
             from opbuild.pipeline.tuned import chosen_answers as compared
 
             chosen = compared(chain(self._store.networks.answers(own), elsewhere), self._setup)
@@ -256,7 +256,7 @@ class Images:
 
     def _note_chosen(self, key: ImageKey, digest: str) -> None:
         """Remember how tuning chooses a network's variants, so that the next start need not ask for it."""
-        if self._setup.has_bank:
+        if self._setup.has_bank and self._setup.config.uses_folder:
             from opbuild.store.answers import note_chosen
 
             config, trust = self._setup.config, self._setup.trust

@@ -12,14 +12,13 @@ from opbuild.config import netrc_file, redis_credentials
 from opbuild.events import Warned, log_warnings
 from opbuild.files.trust import Trust
 from opbuild.kernel.entry import Entry
-from opbuild.kernel.interfaces import Claim
+from opbuild.kernel.interfaces import Claim, NetworkStore
 from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.setup import Setup
 from opbuild.platform.lazily import lazily
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
-from opbuild.store.networks import DiskNetworks
 from opbuild.store.remote.address import Address, parse_address
 from opbuild.store.remote.groups import mend_group, write_group
 from opbuild.store.remote.leases import Leases
@@ -34,6 +33,7 @@ from opbuild.store.weights import DiskWeights
 from opbuild.text.plural import counted, verb
 
 if TYPE_CHECKING:
+    from opbuild.store.memory import MemoryWeights
     from opbuild.store.remote.banks import RemoteBank
 
 TRANSFER_SECONDS = 30.0
@@ -182,10 +182,10 @@ class Remote:
 
     def below(
         self,
-        networks: DiskNetworks,
-        weights: DiskWeights,
+        networks: NetworkStore,
+        weights: DiskWeights | MemoryWeights,
         filled: Callable[[], None],
-        turns: Turns,
+        turns: Turns | None,
         found: Callable[[StoredNetwork], None],
     ) -> tuple[TieredNetworks, TieredWeights]:
         """Return one's own networks and weights with this store below them.
@@ -194,7 +194,7 @@ class Remote:
             networks: One's own.
             weights: One's own.
             filled: Called when something came from below.
-            turns: Which process of this host fetches what several lack.
+            turns: Which process of this host fetches what several lack; None: each does.
             found: Told of one's own networks that are to be there, too.
         """
         tiered = TieredWeights(weights)

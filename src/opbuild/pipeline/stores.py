@@ -27,9 +27,13 @@ if TYPE_CHECKING:
     from opbuild.pipeline.remote import Remote
     from opbuild.runtime.weights import Packer
     from opbuild.store.disk import DiskStore
+    from opbuild.store.networks import DiskNetworks
     from opbuild.store.pack import Pack
     from opbuild.store.policy import Policy
+    from opbuild.store.remote.tiered import TieredNetworks, TieredWeights
+    from opbuild.store.tiers import Tier
     from opbuild.store.turns import Turns
+    from opbuild.store.weights import DiskWeights
 
 
 class Stores:
@@ -58,9 +62,11 @@ class Stores:
     @lazily
     def policy(self) -> Policy:
         """How large the cache folder may grow; its user is told what is wrong with ``op_cache.ini``."""
-        from opbuild.store.policy import read_policy, usual_megabytes
+        from opbuild.store.policy import Policy, read_policy, usual_megabytes
 
         config = self._config
+        if not config.uses_folder:
+            return Policy()
         policy, warnings = read_policy(
             config.policy_file, quota_environment(), self.setup.trust, usual_megabytes(config)
         )
@@ -79,11 +85,14 @@ class Stores:
         from opbuild.store.tiers import TieredStore
 
         config = self._config
-        if not config.uses_cache:
-            return MemoryStore(), MemoryStore()
+        operators: Store = MemoryStore()
+        runtimes: Store = MemoryStore()
+        if not config.uses_cache or (config.forces and not config.uses_folder):
+            return operators, runtimes
         if config.forces:
             return self._on_disk(config.kernel_meta), self._on_disk(config.network_meta)
-        operators, runtimes = rank_stores(config, self._on_disk)
+        if config.uses_folder:
+            operators, runtimes = rank_stores(config, self._on_disk)
         pack = [] if self.pack is None else [self.pack]
         if self.remote is None:
             return TieredStore(operators, pack) if pack else operators, runtimes
@@ -91,10 +100,12 @@ class Stores:
 
         below, turns, offer = self.remote.operators, self._turns, self.remote.offer_operator
         known = self.remote.check_operator if self.remote.checks else None
-        return (
-            TieredStore(operators, [*pack, InTurn(operators, below, turns)], offer, known),
-            TieredStore(runtimes, [InTurn(runtimes, below, turns)], offer, known),
-        )
+
+        def tiered(own: Store, *tiers: Tier) -> Store:
+            far = below if turns is None else InTurn(own, below, turns)
+            return TieredStore(own, [*tiers, far], offer, known)
+
+        return tiered(operators, *pack), tiered(runtimes)
 
     def _check_operators(self, network: StoredNetwork) -> None:
         """Have the operators of a stored network in the remote store too, and the compiler's runtime library."""
@@ -115,11 +126,12 @@ class Stores:
         self.remote.check_group(found)
 
     @property
-    def _turns(self) -> Turns:
+    def _turns(self) -> Turns | None:
+        """Which process of this host asks for what several lack; None where they share no folder."""
         from opbuild.store.peers import claims_folder
         from opbuild.store.turns import Turns
 
-        return Turns(claims_folder(self._config))
+        return Turns(claims_folder(self._config)) if self._config.uses_folder else None
 
     @lazily
     def remote(self) -> Remote | None:
@@ -170,12 +182,21 @@ class Stores:
         weights = DiskWeights(folder / "weights", trust=trust, copies=copies)
         if self.remote is None or not self.setup.stores_networks:
             return ImageStore(networks, KnownWeights(weights), own_packing_sources, copies=copies)
+        tiered, below = self._below(networks, weights, self.remote)
+        return ImageStore(tiered, KnownWeights(below), own_packing_sources, copies=copies)
+
+    def _below(
+        self, networks: DiskNetworks, weights: DiskWeights, remote: Remote
+    ) -> tuple[TieredNetworks, TieredWeights]:
+        """Return the networks and weights that take from the remote store what the folder, or this process, lacks."""
+        if not self._config.uses_folder:
+            from opbuild.store.memory import MemoryNetworks, MemoryWeights
+
+            return remote.below(MemoryNetworks(), MemoryWeights(), self.age, None, self._check_operators)
         from opbuild.store.shared import rank_networks
 
-        tiered, below = self.remote.below(
-            rank_networks(self._config, networks), weights, self.age, self._turns, self._check_operators
-        )
-        return ImageStore(tiered, KnownWeights(below), own_packing_sources, copies=copies)
+        own = rank_networks(self._config, networks)
+        return remote.below(own, weights, self.age, self._turns, self._check_operators)
 
     @lazily
     def models(self) -> ModelMemory:
@@ -184,8 +205,8 @@ class Stores:
         return ModelMemory(
             self._config.network_meta,
             setup.trust,
-            reads=setup.starts_stored,
-            writes=setup.stores_networks,
+            reads=setup.starts_stored and self._config.uses_folder,
+            writes=setup.stores_networks and self._config.uses_folder,
             keeps_times=setup.stores_networks and self.policy.ages,
         )
 
@@ -195,20 +216,25 @@ class Stores:
 
         Hosts ask each other only where what they build can be sent.
         """
-        from opbuild.store.claims import FolderClaims
-        from opbuild.store.peers import claims_folder
+        from opbuild.kernel.interfaces import UNCLAIMED
 
-        config = self._config
-        if not config.uses_cache:
+        if not self._config.uses_cache:
             return None
-        near = FolderClaims(claims_folder(config), config.rank_id)
-        if problem := near.problem:
-            self.setup.observer(Warned(f"others may compile the same at the same time: {problem}"))
+        near: Claims = self._host_claims() if self._config.uses_folder else UNCLAIMED
         if self.remote is None or not self.remote.writes:
             return near
         from opbuild.store.fleet import FleetClaims
 
         return FleetClaims(near, self.remote.claims, self.remote.after_uploads)
+
+    def _host_claims(self) -> Claims:
+        from opbuild.store.claims import FolderClaims
+        from opbuild.store.peers import claims_folder
+
+        claims = FolderClaims(claims_folder(self._config), self._config.rank_id)
+        if problem := claims.problem:
+            self.setup.observer(Warned(f"others may compile the same at the same time: {problem}"))
+        return claims
 
     def packer(self) -> Packer:
         """Return what packs the constants of one build; it finds what this process has packed before."""
@@ -230,7 +256,7 @@ class Stores:
 
     def count(self, result: BuildResult) -> None:
         """Add what a build found in the store to the counters that ``opbuild cache stats`` shows."""
-        if self._config.uses_cache:
+        if self._config.uses_folder:
             from opbuild.store.counters import count_build
 
             times = [(each, result.entries[each.desc].milliseconds) for each in result.decisions]
@@ -243,7 +269,7 @@ class Stores:
     def age(self) -> None:
         """Let old entries go if the cache folder is larger than it may be; to be called where something was added."""
         config = self._config
-        if config.uses_cache:
+        if config.uses_folder:
             from opbuild.store.ageing import age_after_build
             from opbuild.store.claims import sweep_claims
             from opbuild.store.peers import claims_folder

@@ -225,7 +225,8 @@ def is_current(record: Record, setup: Setup) -> bool | None:
 def _is_remembered(record: Record, setup: Setup) -> bool | None:
     """Return whether what is remembered of operators says that a record's are what they were; None: it says nothing."""
     sources, folder = setup.compiler.sources_digest(OpDesc((), record.family, (), ())), setup.config.network_meta
-    known = {stem: remembered_pipeline(folder, stem, sources, setup.trust) for stem in record.kernels}
+    stems = record.kernels if setup.config.uses_folder else ()
+    known = {stem: remembered_pipeline(folder, stem, sources, setup.trust) for stem in stems}
     if not known or any(each and each != record.kernels[stem] for stem, each in known.items()):
         return False
     return True if all(known.values()) else None

@@ -72,6 +72,8 @@ class Recorder:
         from opbuild.store.disk import DiskStore
 
         setup = set_up(self._config, None, None)
+        if not setup.config.uses_folder:
+            return
         operators, runtimes = setup.config.kernel_meta, setup.config.network_meta
         names = [(operators, each.name) for each in report.operators]
         names += [(runtimes, name) for name in DiskStore(runtimes, trust=setup.trust).names() if _is_runtime(name)]

@@ -25,9 +25,9 @@ from opbuild.runtime.executor import Executor
 from opbuild.runtime.image import Image, ImageStore
 from opbuild.runtime.library import Library
 from opbuild.runtime.record_json import from_json, to_json
+from opbuild.store.memory import MemoryNetworks, MemoryWeights
 from support.forked import in_fork
 from support.handmade import Built, build, chain, counting, expected_chain, image_store
-from support.memory_stores import MemoryNetworks, MemoryWeights
 
 SIZE = 64 * 1024  # elements: the weights have a file of their own
 KEY = ImageKey("Chain of 3", {"model": "m", "inputs": [["x", "float32", [SIZE]]]}, lambda: "halide-1")

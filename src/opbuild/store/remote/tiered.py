@@ -9,10 +9,12 @@ from weakref import WeakValueDictionary
 
 from opbuild.files.mapping import anonymous
 from opbuild.kernel.answers import Answers
+from opbuild.kernel.interfaces import NetworkStore
 from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of, is_digest
-from opbuild.store.networks import DiskNetworks, digests_in
+from opbuild.store.memory import MemoryWeights
+from opbuild.store.networks import digests_in
 from opbuild.store.remote.contents import Contents, InFile, InMemory, room_in, room_in_memory
 from opbuild.store.remote.failures import ABSENT
 from opbuild.store.remote.manifest import Manifest
@@ -35,7 +37,7 @@ class TieredWeights:
         near: One's own store.
     """
 
-    def __init__(self, near: DiskWeights) -> None:
+    def __init__(self, near: DiskWeights | MemoryWeights) -> None:
         self.near = near
         self._held: dict[str, Bytes] = {}
         self._used: WeakValueDictionary[str, Bytes] = WeakValueDictionary()
@@ -97,12 +99,12 @@ class Place:
         in_file: Whether its file has room.
     """
 
-    def __init__(self, near: DiskWeights, digest: str, nbytes: int, *, in_file: bool) -> None:
+    def __init__(self, near: DiskWeights | MemoryWeights, digest: str, nbytes: int, *, in_file: bool) -> None:
         self.digest, self.nbytes = digest, nbytes
         self._memory = anonymous(0)
         self._near = near
         self.target: InFile | InMemory
-        if in_file:
+        if in_file and isinstance(near, DiskWeights):
             with contextlib.suppress(OSError):
                 self.target = InFile(near.folder / f"{digest}.bin", nbytes, near.trust)
                 return
@@ -123,9 +125,12 @@ class Place:
             return Reason("damaged", error.strerror or str(error))
 
 
-def _places(near: DiskWeights, lacking: Mapping[str, Contents]) -> list[tuple[Contents, Place]] | Reason:
+def _places(
+    near: DiskWeights | MemoryWeights, lacking: Mapping[str, Contents]
+) -> list[tuple[Contents, Place]] | Reason:
     """Return where weights are put, files as long as there is room, then memory; or why there is none for all."""
-    on_disk, in_memory = room_in(near.folder), room_in_memory()
+    on_disk = room_in(near.folder) if isinstance(near, DiskWeights) else -1
+    in_memory = room_in_memory()
     places = []
     for digest, contents in lacking.items():
         in_file = contents.nbytes <= on_disk
@@ -159,7 +164,7 @@ class TieredNetworks:
 
     def __init__(
         self,
-        near: DiskNetworks,
+        near: NetworkStore,
         weights: TieredWeights,
         remote: RemoteNetworks,
         offer: Offer | None = None,
