@@ -12,7 +12,7 @@ from opbuild.files.trust import parse_json
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import Key
-from opbuild.kernel.reason import Reason
+from opbuild.kernel.reason import NOWHERE, Reason
 from opbuild.store.at_once import at_once
 from opbuild.store.items import REFUSED
 from opbuild.store.origins import origins_content, origins_of, with_origin
@@ -204,7 +204,7 @@ def _most_are_there(answers: Sequence[Found | Missing]) -> bool:
 def told(reason: Reason) -> str:
     """Return what to tell of a look-up that found nothing."""
     if reason.code == ABSENT:
-        return f"absent from {SOURCE}"
+        return f"{NOWHERE}{SOURCE}"
     return f"{SOURCE}: {reason.code}, {reason.text}"
 
 
