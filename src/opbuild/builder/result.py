@@ -96,13 +96,13 @@ _UNUSED = ("untrusted", "unsigned", "wrong-signature", "unreadable", "damaged", 
 
 
 def _hint(jobs: Sequence[Job], config: Config, remedy: str) -> str:
-    """Return what to do: about what keeps stored operators from being used, and where there are none."""
+    """Return the hint: about what keeps stored operators from being used, and where there are none."""
     cause = _cause({job.reason.code: job.reason for job in jobs}, config)
     return f"{cause}; where it was never built, {remedy}" if cause else remedy
 
 
 def _cause(reasons: Mapping[str, Reason], config: Config) -> str:
-    """Return what keeps stored operators from being used, and what to do about it; empty if nothing is known to.
+    """Return the obstacle to using stored operators, and its remedy; empty if none is known.
 
     Args:
         reasons: Why operators must be compiled, by their codes.

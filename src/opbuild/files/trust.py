@@ -228,7 +228,15 @@ class Trust:
             OSError: If it can not be read or others can write to it.
             ValueError: If it is no JSON object, damaged, written for another place, or not signed.
         """
-        stored = parse_json(self.read(path, MEMO))
+        return self.parse_memo(path, self.read(path, MEMO))
+
+    def parse_memo(self, path: Path, data: bytes | memoryview) -> dict[str, Any]:
+        """Return the content that ``write_memo`` was given for a file.
+
+        Raises:
+            ValueError: As ``read_memo``.
+        """
+        stored = parse_json(bytes(data))
         if not isinstance(stored, dict):
             raise ValueError(f"{path.name} is no JSON object")
         content = self.unsigned(_place(path), stored)

@@ -61,6 +61,11 @@ class Entry:
     record: Mapping[str, Any]
 
     @property
+    def key(self) -> Key:
+        """What it is the entry of."""
+        return Key(self.info["key"]["components"], self.info["key"]["sha256"])
+
+    @property
     def sha256(self) -> str:
         """Digest of the object's bytes."""
         return str(self.record["sha256"])

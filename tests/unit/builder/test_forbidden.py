@@ -18,8 +18,8 @@ from opbuild.kernel.debug import make_debug
 from opbuild.kernel.interfaces import Missing, Store
 from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
-from opbuild.store.disk import DiskStore
-from opbuild.store.memory import MemoryStore
+from opbuild.store.blobs import Memory
+from opbuild.store.operators import Operators, operators_in
 from opbuild.store.remote.failures import REFUSED
 from opbuild.store.remote.operators import missing
 from opbuild.store.tiers import TieredStore
@@ -36,11 +36,11 @@ class _NotReached:
         return missing(Reason(REFUSED, "nobody listens there"))
 
 
-def _stored(config: Config) -> DiskStore:
+def _stored(config: Config) -> Operators:
     """Return a store with the network's operator."""
     with disk_builder(config) as builder:
         builder.build(NET, "net")
-    return DiskStore(config.kernel_meta)
+    return operators_in(config.kernel_meta)
 
 
 def _builder(store: Store, config: Config) -> Builder:
@@ -49,21 +49,21 @@ def _builder(store: Store, config: Config) -> Builder:
     return Builder(store, FakeCompiler(), LEVEL, replace(config, forbid_compile=True), force=force, debug=debug)
 
 
-def _opened(store: DiskStore, mode: int) -> DiskStore:
-    store.folder.chmod(mode)
-    return DiskStore(store.folder)
+def _opened(store: Operators, mode: int) -> Operators:
+    store.blobs.path.chmod(mode)
+    return operators_in(store.blobs.path)
 
 
-def _damaged(store: DiskStore) -> DiskStore:
-    for path in store.folder.glob("*.o"):
+def _damaged(store: Operators) -> Operators:
+    for path in store.blobs.path.glob("*.o"):
         path.write_bytes(b"")
     return store
 
 
-Broken = Callable[[DiskStore, Config], tuple[Store, Config]]
+Broken = Callable[[Operators, Config], tuple[Store, Config]]
 CAUSES: dict[str, tuple[Broken, str, bool]] = {
     "disabled": (
-        lambda store, config: (MemoryStore(), replace(config, op_compiler_cache_mode="disable")),
+        lambda store, config: (Operators(Memory()), replace(config, op_compiler_cache_mode="disable")),
         "op_compiler_cache_mode is 'disable'", False,
     ),
     "forced": (
@@ -74,25 +74,27 @@ CAUSES: dict[str, tuple[Broken, str, bool]] = {
         lambda store, config: (store, replace(config, op_debug_level=3)), "operators are debugged", False,
     ),
     "folder of others": (
-        lambda store, config: (MemoryStore(), replace(config, folder_problem="everybody may write to /c; 'chmod'")),
-        "the cache is not used: everybody may write to /c; 'chmod'", False,
+        lambda store, config: (Operators(Memory()), replace(config, folder_problem="everybody may write; 'chmod'")),
+        "the cache is not used: everybody may write; 'chmod'", False,
     ),
     "folder of others, looked up": (
         lambda store, config: (_opened(store, 0o777), config), "what is stored is not used: everybody may write", False,
     ),
     "not signed": (
-        lambda store, config: (DiskStore(store.folder, trust=Trust(key=b"k" * 16)), config),
+        lambda store, config: (operators_in(store.blobs.path, trust=Trust(key=b"k" * 16)), config),
         "what is stored is not used: it is not signed", False,
     ),
     "damaged": (
         lambda store, config: (_damaged(store), config), "what is stored is not used: the object's", True,
     ),
     "not reached": (
-        lambda store, config: (TieredStore(MemoryStore(), [_NotReached()]), config),
+        lambda store, config: (TieredStore(Operators(Memory()), [_NotReached()]), config),
         "the remote store: refused, nobody listens there: 'opbuild cache check'", False,
     ),
-    "without the pack": (lambda store, config: (MemoryStore(), config), "OPBUILD_PACK=0", False),
-    "never built": (lambda store, config: (MemoryStore(), replace(config, uses_pack=True)), BUILD_ONCE, True),
+    "without the pack": (
+        lambda store, config: (Operators(Memory()), config), "the pack is not used: leave OPBUILD_PACK=0", False,
+    ),
+    "never built": (lambda store, config: (Operators(Memory()), replace(config, uses_pack=True)), BUILD_ONCE, True),
 }  # fmt: skip
 """How each thing that keeps an operator from being used comes about, what the hint says of it first, and whether
 building once is what mends it."""
@@ -108,16 +110,16 @@ def test_the_hint_begins_with_the_cause(config: Config, cause: str) -> None:
         _builder(store, broken).build(NET, "net")
     assert caught.value.hint.startswith(said)
     assert BUILD_ONCE in caught.value.hint
-    stored.folder.chmod(0o700)
+    stored.blobs.path.chmod(0o700)
     if needs_build:
         _stored(config)
-    assert _builder(DiskStore(stored.folder), config).build(NET, "net").built == 0
+    assert _builder(operators_in(stored.blobs.path), config).build(NET, "net").built == 0
 
 
 def test_the_first_cause_counts(tmp_path: Path) -> None:
     """Of several the one without which the others would not matter; a missing compiler's error says it, too."""
     config = Config(cache_path=tmp_path, op_compiler_cache_mode="disable", folder_problem="others may write")
-    jobs = [job for job in _builder(MemoryStore(), config).plan(NET) if job.must_compile]
+    jobs = [job for job in _builder(Operators(Memory()), config).plan(NET) if job.must_compile]
     for error in (forbidden_error(jobs, config), absent_error("halide", jobs, config)):
         assert error.hint.startswith("op_compiler_cache_mode is 'disable'")
         assert "where it was never built, " in error.hint

@@ -21,7 +21,7 @@ from opbuild.kernel.host import host_level
 from opbuild.kernel.key import KEY_FORMAT, Key, key_digest
 from opbuild.kernel.soc_version import parse_level
 from opbuild.pipeline.setup import set_up
-from opbuild.store.disk import DiskStore
+from opbuild.store.operators import operators_in
 from opbuild.text.plural import size
 from support.samples import conv, key_of, stored
 from support.small_network import SmallNetwork
@@ -140,7 +140,7 @@ def store_old(folder: Path) -> str:
     components = {**key_of(conv()).components, "format": KEY_FORMAT - 1, "target": OLD}
     key = Key(components, key_digest(components))
     entry = make_entry(conv(), key, 0, fake_object(b"code", (key.symbol,)), 12.0, nodes=("first",))
-    DiskStore(folder).publish(entry)
+    operators_in(folder).publish(entry)
     return entry.name
 
 

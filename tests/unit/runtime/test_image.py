@@ -25,7 +25,9 @@ from opbuild.runtime.executor import Executor
 from opbuild.runtime.image import Image, ImageStore
 from opbuild.runtime.library import Library
 from opbuild.runtime.record_json import from_json, to_json
-from opbuild.store.memory import MemoryNetworks, MemoryWeights
+from opbuild.store.blobs import Memory
+from opbuild.store.networks import Networks
+from opbuild.store.weights import Weights
 from support.forked import in_fork
 from support.handmade import Built, build, chain, counting, expected_chain, image_store
 
@@ -73,7 +75,7 @@ def test_a_stored_network_computes_the_same(tmp_path: Path) -> None:
 
 def test_any_store_that_keeps_networks_and_weights_starts_them() -> None:
     """The runtime asks two protocols and knows no folder: stores in memory serve as well as a far one could."""
-    store = ImageStore(MemoryNetworks(), MemoryWeights())
+    store = ImageStore(Networks(Memory()), Weights(Memory()))
     assert code_of(store.load(KEY)) == "absent"
     packer = store.packer()
     built = build(chain(SIZE), packer)
