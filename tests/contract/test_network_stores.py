@@ -242,3 +242,17 @@ def test_mapped_constants_outlive_their_files(on_disk: NetworkStore, tmp_path: P
     for path in (tmp_path / "network_meta").iterdir():
         path.unlink()
     assert equal(kept, network(0))
+
+
+def test_a_peer_whose_folder_others_can_write_to_lends_nothing(tmp_path: Path) -> None:
+    """F58: the files themselves may be sound; who can write beside them can exchange them."""
+    peer = tmp_path / "peer"
+    assert networks_in(peer).publish(KEY, network(1)) is None
+
+    def shared() -> SharedNetworks:
+        return SharedNetworks(networks_in(tmp_path / "network_meta"), lambda: [peer])
+
+    peer.chmod(0o777)
+    assert code(shared()) == "absent"
+    peer.chmod(0o700)
+    assert equal(found(shared()), network(1))
