@@ -31,7 +31,7 @@ from opbuild.kernel.artifact import Artifact
 from opbuild.kernel.entry import make_entry
 from opbuild.kernel.key import CompilerIdentity, make_key
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
-from opbuild.store.disk import DiskStore
+from opbuild.store.operators import operators_in
 from opbuild.target.host import host_level
 from support.fake_compiler import fake_object
 
@@ -149,7 +149,7 @@ def _beside(cache: Path, model: Path, rounds: int, say: Any) -> dict[str, tuple[
 
 def fill(cache: Path, count: int) -> float:
     """Put so many operators into a cache; return the median seconds that publishing one of the last thousand took."""
-    store, numbers = DiskStore(cache / "rank_0" / "kernel_meta"), random.Random(0)
+    store, numbers = operators_in(cache / "rank_0" / "kernel_meta"), random.Random(0)
     seconds: list[float] = []
     for number in range(count):
         dims = (Dim(), Dim(min=1), Dim(stride=16, multiple=16))

@@ -35,7 +35,8 @@ from opbuild.kernel.identity import identify
 from opbuild.kernel.interfaces import Compiler
 from opbuild.kernel.key import make_key
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.store.disk import DiskStore
+from opbuild.store.blobs import Folder
+from opbuild.store.operators import Operators
 from opbuild.store.pack import PACKS, Pack
 from opbuild.store.pack_file import SUFFIX, Object, PackFile, Sources, pack_bytes, read_pack
 from opbuild.store.tiers import TieredStore
@@ -134,7 +135,7 @@ class Packing:
     def _built(self, kernels: dict[OpDesc, None], shipped: Shipped) -> Mapping[OpDesc, Entry]:
         """Return the entries of kernels: from the pack as it is, from an earlier run, or compiled now."""
         tiers = [shipped] if shipped.compiler() == self.identity else []
-        store = TieredStore(Kept(self.config.kernel_meta), tiers)
+        store = TieredStore(Kept(Folder(self.config.kernel_meta)), tiers)
         with _progress(self.console) as progress, Builder(store, self.compiler, self.level, self.config) as builder:
             task = progress.add_task(self.level.name, total=None)
 
@@ -164,7 +165,7 @@ class Shipped(Pack):
         return self._files[family]
 
 
-class Kept(DiskStore):
+class Kept(Operators):
     """What was compiled; what the pack has needs no copy, as it is found there the next time."""
 
     def publish(self, entry: Entry, linked_from: Path | None = None) -> str | None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from opbuild.api import compile, compile_graph  # noqa: A004  as in torch.compile
+    from opbuild.cache.warming import warm
     from opbuild.offline.build import build_offline
     from opbuild.offline.load import load
     from opbuild.offline.operator_support import OperatorSupport, operators
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from opbuild.runtime.network import Network
     from opbuild.runtime.profile import Profile
     from opbuild.user_operators.decorator import operator
-    from opbuild.warming import warm
 
 __all__ = [
     "Network",
@@ -62,7 +62,7 @@ _WHERE = {
     "compile_graph": "opbuild.api",
     "operator": "opbuild.user_operators.decorator",
     "operators": "opbuild.offline.operator_support",
-    "warm": "opbuild.warming",
+    "warm": "opbuild.cache.warming",
     "OperatorSupport": "opbuild.offline.operator_support",
     "Network": "opbuild.runtime.network",
     "Profile": "opbuild.runtime.profile",

@@ -141,6 +141,7 @@ class Config:
             serves only where nothing can be compiled.
         remote_checks: Whether what one's own store has is looked for in the remote one, and what is damaged there
             written again.
+        folder_problem: Why the cache's folder is not used: others can write to it; empty: it is used.
         warnings: What was wrong with the environment and did not stop the build; told when a session opens.
     """
 
@@ -177,6 +178,7 @@ class Config:
     soc_version: str = ""
     fills_cache: bool = False
     remote_checks: bool = False
+    folder_problem: str = ""
     warnings: tuple[str, ...] = ()
 
     @property
@@ -229,8 +231,18 @@ class Config:
 
     @property
     def uses_cache(self) -> bool:
-        """Whether anything is read from or written to the cache: not with ``disable``, and not in debugging."""
+        """Whether anything that was built before is used, or kept: not with ``disable``, and not in debugging."""
         return self.op_compiler_cache_mode != "disable" and self.op_debug_level == 0
+
+    @property
+    def uses_folder(self) -> bool:
+        """Whether anything is read from or written to the cache's folder; the pack and the remote store need none."""
+        return self.uses_cache and not self.folder_problem
+
+    @property
+    def names_remote(self) -> bool:
+        """Whether a remote store is named here, and to be used."""
+        return bool(self.remote) and self.remote_mode != "off" and self.uses_cache and not self.forces
 
     @property
     def forces(self) -> bool:
@@ -240,7 +252,7 @@ class Config:
     @property
     def compiler_memo(self) -> Path | None:
         """Where the digest of the compiler is remembered; None: it is read each time."""
-        return self.network_meta / COMPILER_MEMO if self.uses_cache and not self.forces else None
+        return self.network_meta / COMPILER_MEMO if self.uses_folder and not self.forces else None
 
     @staticmethod
     def from_environment(

@@ -5,39 +5,61 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from opbuild.files.trust import PRIVATE
+from opbuild.files.trust import PRIVATE, Trust
 from opbuild.kernel.interfaces import NetworkStore
 from opbuild.kernel.networks import ImageKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.store import publish
-from opbuild.store.networks import DiskNetworks
+from opbuild.store.blobs import Memory
+from opbuild.store.networks import Networks, networks_in
 from opbuild.store.remote.breaker import Breaker
 from opbuild.store.remote.networks import RemoteNetworks
 from opbuild.store.remote.objects import Objects
-from opbuild.store.remote.tiered import TieredNetworks, TieredWeights
+from opbuild.store.remote.tiered import TieredNetworks
 from opbuild.store.shared import SharedNetworks
-from opbuild.store.weights import DiskWeights
-from support.memory_stores import MemoryNetworks
+from opbuild.store.turns import Turns
+from opbuild.store.weights import weights_in
 from support.remote_servers import READ_KINDS, Servers, service
 from support.together import run_together
 
-KINDS: dict[str, Callable[[Path], NetworkStore]] = {
-    "disk": lambda folder: DiskNetworks(folder / "network_meta"),
-    "copies": lambda folder: DiskNetworks(folder / "network_meta", copies=True),
-    "memory": lambda folder: MemoryNetworks(),
-    "shared": lambda folder: SharedNetworks(DiskNetworks(folder / "network_meta"), lambda: [folder / "peer"]),
-    "tiered": lambda folder: TieredNetworks(
-        DiskNetworks(folder / "network_meta"),
-        TieredWeights(DiskWeights(folder / "weights")),
-        RemoteNetworks(Objects(service(f"file://{folder}/far"), PRIVATE)),
-    ),
+SIGNED = Trust(key=b"k" * 16)
+BASES: dict[str, Callable[[Path], Networks]] = {
+    "disk": lambda folder: networks_in(folder / "network_meta"),
+    "copies": lambda folder: networks_in(folder / "network_meta", copies=True),
+    "signed": lambda folder: networks_in(folder / "network_meta", trust=SIGNED),
+    "memory": lambda folder: Networks(Memory()),
 }
-ON_DISK = [kind for kind in KINDS if kind != "memory"]
+"""Where one's own networks lie."""
+
+
+def _stacked(base: str, folder: Path, *, peers: bool, remote: bool, in_turn: bool) -> NetworkStore:
+    """Return them with what lies round them, from the inside."""
+    own = BASES[base](folder)
+    store: NetworkStore = SharedNetworks(own, lambda: [folder / "peer"]) if peers else own
+    if not remote:
+        return store
+    below = RemoteNetworks(Objects(service(f"file://{folder}/far"), PRIVATE))
+    turns = Turns(folder / "claims") if in_turn else None
+    return TieredNetworks(store, weights_in(folder / "weights"), below, turns=turns)
+
+
+KINDS: dict[str, Callable[[Path], NetworkStore]] = {
+    " < ".join(filter(None, (base, "peers" * peers, "remote" * remote, "in turn" * in_turn))): partial(
+        _stacked, base, peers=peers, remote=remote, in_turn=in_turn
+    )
+    for base, peers, remote, in_turn in product(BASES, (False, True), (False, True), (False, True))
+    if remote >= in_turn and not (base == "memory" and peers)
+}
+"""Every combination."""
+
+ON_DISK = [kind for kind in KINDS if not kind.startswith("memory")]
 KEY = ImageKey("Net 1", {"model": "m", "inputs": [["x", "float32", [2]]]}, lambda: "halide-1")
 
 
@@ -220,3 +242,17 @@ def test_mapped_constants_outlive_their_files(on_disk: NetworkStore, tmp_path: P
     for path in (tmp_path / "network_meta").iterdir():
         path.unlink()
     assert equal(kept, network(0))
+
+
+def test_a_peer_whose_folder_others_can_write_to_lends_nothing(tmp_path: Path) -> None:
+    """F58: the files themselves may be sound; who can write beside them can exchange them."""
+    peer = tmp_path / "peer"
+    assert networks_in(peer).publish(KEY, network(1)) is None
+
+    def shared() -> SharedNetworks:
+        return SharedNetworks(networks_in(tmp_path / "network_meta"), lambda: [peer])
+
+    peer.chmod(0o777)
+    assert code(shared()) == "absent"
+    peer.chmod(0o700)
+    assert equal(found(shared()), network(1))

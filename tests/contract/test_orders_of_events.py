@@ -20,12 +20,12 @@ from opbuild.kernel.interfaces import Found
 from opbuild.kernel.networks import ImageKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
-from opbuild.store.disk import DiskStore
 from opbuild.store.inventory import survey
 from opbuild.store.items import remove_files
-from opbuild.store.networks import DiskNetworks
+from opbuild.store.networks import networks_in
+from opbuild.store.operators import operators_in
 from opbuild.store.publish import _show
-from opbuild.store.weights import DiskWeights
+from opbuild.store.weights import weights_in
 from support.fuzzing import CAMPAIGN, SEED
 from support.interleaving import Actor, Choose, every, run, some
 from support.samples import conv, entry_of
@@ -75,7 +75,7 @@ class Kind:
 
 def operator(folder: Path) -> Kind:
     """Return an operator: three files."""
-    store = DiskStore(folder / "kernel_meta")
+    store = operators_in(folder / "kernel_meta")
     key, entry = entry_of(conv())
 
     def look() -> str:
@@ -90,7 +90,7 @@ def operator(folder: Path) -> Kind:
 
 def network(folder: Path) -> Kind:
     """Return a network: four files."""
-    store, key = DiskNetworks(folder), ImageKey("net", {"model": "m"}, str)
+    store, key = networks_in(folder), ImageKey("net", {"model": "m"}, str)
     stored = StoredNetwork({"steps": []}, b"library", np.arange(9, dtype=np.uint8))
 
     def look() -> str:
@@ -105,7 +105,7 @@ def network(folder: Path) -> Kind:
 
 def weight(folder: Path) -> Kind:
     """Return packed weights: one file."""
-    store, array = DiskWeights(folder / "weights"), np.arange(64, dtype=np.uint8)
+    store, array = weights_in(folder / "weights"), np.arange(64, dtype=np.uint8)
     digest = blake3_of(array.data)
 
     def look() -> str:
@@ -178,7 +178,7 @@ def test_in_every_order_of_two_what_is_there_in_the_end_is_whole(
     Who publishes tries once, and takes back what somebody has removed in part: further tries are further publishers.
     """
     monkeypatch.setattr("opbuild.store.publish._TRIES", 1)
-    monkeypatch.setattr("opbuild.store.disk.OTHER_DEVICES", 0)
+    monkeypatch.setattr("opbuild.store.operators.OTHER_DEVICES", 0)
     ends = _tried(KINDS[kind], tmp_path, actors, is_there, every(SWITCHES))
     with capsys.disabled():
         print(f"\n{kind}, {actors}: {ends['whole']} orders leave all, {ends['absent']} nothing", end="")

@@ -14,8 +14,8 @@ from opbuild.kernel.reason import Reason
 from opbuild.pipeline.remote import service_at
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import Stores
-from opbuild.store.bank import Bank, Record, append_records, line_of, read_bank
-from opbuild.store.remote.banks import MOST, RemoteBank
+from opbuild.store.bank import MOST, Bank, Record, TuningRecords, append_records, line_of, read_bank
+from opbuild.store.blobs import Files
 from opbuild.store.remote.objects import BANK, Objects
 from opbuild.store.remote.service import Service
 from support.remote_servers import KINDS, Servers, servers, service
@@ -43,9 +43,9 @@ def folder(tmp_path: Path) -> Service:
     return service(f"file://{tmp_path / 'shared'}")
 
 
-def bank(far: Service, trust: Trust = PRIVATE) -> RemoteBank:
+def bank(far: Service, trust: Trust = PRIVATE) -> TuningRecords:
     """Return the bank of a service."""
-    return RemoteBank(Objects(far, trust), trust)
+    return TuningRecords(Objects(far, trust), BANK, trust)
 
 
 def records(far: Service, trust: Trust = PRIVATE) -> set[Record]:
@@ -78,10 +78,10 @@ def test_of_two_who_write_at_once_nothing_is_lost(folder: Service, monkeypatch: 
     """Who was overwritten sees that, and writes again."""
     put, others = Objects.put, [ONE]
 
-    def late(self: Objects, path: str, body: bytes) -> Reason | None:
-        problem = put(self, path, body)
+    def late(self: Objects, files: Files) -> Reason | None:
+        problem = put(self, files)
         if others:  # another writer, who read before this one wrote
-            put(self, path, line_of(others.pop(), PRIVATE))
+            put(self, [(BANK, line_of(others.pop(), PRIVATE))])
         return problem
 
     monkeypatch.setattr(Objects, "put", late)
@@ -100,9 +100,9 @@ def test_only_what_is_signed_with_the_key_counts(folder: Service) -> None:
 def test_a_line_that_is_damaged_costs_itself_and_too_large_a_bank_is_not_read(folder: Service) -> None:
     """The object's seal is sound, one of its lines is not."""
     objects = Objects(folder, PRIVATE)
-    objects.put(BANK, b"no line\n" + line_of(ONE, PRIVATE))
+    objects.put([(BANK, b"no line\n" + line_of(ONE, PRIVATE))])
     assert records(folder) == {_hashable(ONE)}
-    objects.put(BANK, bytes(MOST + 1000))
+    objects.put([(BANK, bytes(MOST + 1000))])
     refused = bank(folder).read()
     assert isinstance(refused, Reason)
     assert refused.code == "damaged"
@@ -137,7 +137,7 @@ def test_a_build_that_is_told_of_no_bank_asks_for_none(tmp_path: Path, folder: S
 
 def test_a_bank_that_can_not_be_used_is_told_and_stops_nothing(tmp_path: Path, folder: Service) -> None:
     """What is there is no bank."""
-    folder.write(BANK, b"garbage")
+    folder.put([(BANK, b"garbage")])
     _, told = _images(tmp_path, folder, tune_bank_path=str(tmp_path / "bank"))
     assert [type(each) for each in told] == [Warned] * len(told)
     assert any("tuning bank" in str(each) for each in told)

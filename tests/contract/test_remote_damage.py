@@ -17,7 +17,7 @@ from opbuild.kernel.networks import ImageKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.remote import Remote, _uploads
 from opbuild.platform.digest import blake3_of
-from opbuild.store.networks import DiskNetworks
+from opbuild.store.networks import networks_in
 from opbuild.store.remote import contents, manifest
 from opbuild.store.remote.groups import Group, write_group
 from opbuild.store.remote.networks import RemoteNetworks
@@ -25,7 +25,7 @@ from opbuild.store.remote.objects import BLOBS, GROUPS, NETWORKS, OPERATORS, Obj
 from opbuild.store.remote.operators import RemoteStore
 from opbuild.store.remote.service import Service
 from opbuild.store.turns import Turns
-from opbuild.store.weights import DiskWeights
+from opbuild.store.weights import weights_in
 from support.fuzzing import CAMPAIGN, Change, changed, changed_json, check_seeds
 from support.remote_servers import KINDS, Servers, servers, service
 from support.samples import conv, entry_of
@@ -70,7 +70,7 @@ def paths() -> list[str]:
 
 def raw(far: Service, path: str) -> bytes:
     """Return what lies there."""
-    data = far.read(path, 2**24)
+    data = far.get(path, 2**24)
     assert isinstance(data, bytes), data
     return data
 
@@ -81,13 +81,13 @@ def damage(far: Service, path: str, how: str, chance: random.Random) -> None:
     if how == "other":
         wrong = raw(far, chance.choice([other for other in paths() if other != path]))
     elif how == "resealed" and not path.startswith(BLOBS):
-        assert Objects(far, PRIVATE).put(path, _lying(path, data.partition(b"\n")[2], chance)) is None
+        assert Objects(far, PRIVATE).put([(path, _lying(path, data.partition(b"\n")[2], chance))]) is None
         return
     else:
         at = chance.randrange(len(data))
         flipped = data[:at] + bytes([data[at] ^ (1 << chance.randrange(8))]) + data[at + 1 :]
         wrong = {"cut": data[:at], "empty": b"", "grow": data + b"x"}.get(how, flipped)
-    assert far.write(path, wrong) is None
+    assert far.put([(path, wrong)]) is None
 
 
 def _lying(path: str, body: bytes, chance: random.Random) -> bytes:
@@ -107,9 +107,9 @@ class Machine:
 
     def __init__(self, far: Service, folder: Path, **named: bool) -> None:
         self.remote = Remote(far, PRIVATE, lambda text: None, writes=True, **named)
-        self.near = DiskNetworks(folder), DiskWeights(folder / "weights")
-        networks, weights = self.remote.below(*self.near, lambda: None, Turns(folder / "claims"), lambda _: None)
-        self.networks, self.weights = networks, weights
+        self.near = networks_in(folder), weights_in(folder / "weights")
+        self.networks = self.remote.below(*self.near, lambda: None, Turns(folder / "claims"), lambda _: None)
+        self.weights = self.near[1]
 
     def complete(self) -> bool:
         """Return whether the network and each of its weights is found, as it was written."""

@@ -27,8 +27,8 @@ from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import Stores
-from opbuild.store.disk import DiskStore
-from opbuild.store.memory import MemoryStore
+from opbuild.store.blobs import Memory
+from opbuild.store.operators import Operators, operators_in
 from opbuild.store.remote.address import parse_address
 from opbuild.store.remote.breaker import FAILURES
 from opbuild.store.remote.objects import OPERATORS, Objects
@@ -176,7 +176,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("written")
     remote = RemoteStore(Objects(service(f"file://{folder}"), PRIVATE))
     config = Config(cache_path=folder / "own")
-    with Builder(MemoryStore(), FakeCompiler(), LEVEL, config) as builder:
+    with Builder(Operators(Memory()), FakeCompiler(), LEVEL, config) as builder:
         result = builder.build(needed(*(conv(tile) for tile in range(COUNT))), "net")
     for entry in result.entries.values():
         assert remote.publish(entry) is None
@@ -186,7 +186,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def build(remote: Service, config: Config, told: list[str]) -> tuple[int, set[str]]:
     """Build the network; return how many operators were compiled, and the words for what the remote store said."""
     far = RemoteStore(Objects(remote, PRIVATE, told.append))
-    near = DiskStore(config.kernel_meta)
+    near = operators_in(config.kernel_meta)
     with Builder(TieredStore(near, [far]), FakeCompiler(), LEVEL, config) as builder:
         result = builder.build(needed(*(conv(tile) for tile in range(COUNT))), "net")
         said = [job.reason.elsewhere for job in result.decisions if job.outcome == "built"]
@@ -199,7 +199,7 @@ def from_moment(
     patch: pytest.MonkeyPatch, moment: int, strike: Callable[[], object] = lambda: None, seconds: float = SECONDS
 ) -> None:
     """Do something before the read of this number, and wait for the server no longer than this from then on."""
-    read, numbers = Service.read, itertools.count()
+    read, numbers = Service.get, itertools.count()
 
     def counted(self: Service, path: str, most: int) -> bytes | Reason:
         if next(numbers) == moment:
@@ -208,7 +208,7 @@ def from_moment(
             self._operators.clear()
         return read(self, path, most)
 
-    patch.setattr(Service, "read", counted)
+    patch.setattr(Service, "get", counted)
 
 
 @pytest.mark.slow
@@ -268,7 +268,7 @@ def test_a_server_that_is_killed_or_stops_in_the_middle(
     monkeypatch.setattr("opbuild.store.at_once._THREADS", 1)
     with own_server(kind, tmp_path) as (url, process):
         patient = RemoteStore(Objects(service(url), PRIVATE))
-        with Builder(MemoryStore(), FakeCompiler(), LEVEL, config) as builder:
+        with Builder(Operators(Memory()), FakeCompiler(), LEVEL, config) as builder:
             for entry in builder.build(needed(*(conv(tile) for tile in range(COUNT))), "net").entries.values():
                 assert patient.publish(entry) is None
 
@@ -292,11 +292,11 @@ def test_what_is_written_to_a_server_that_ends_is_told(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     with own_server(kind, tmp_path) as (url, process):
-        assert service(url).write("a/b", b"x") is None
+        assert service(url).put([("a/b", b"x")]) is None
         process.kill() if how == "killed" else process.send_signal(signal.SIGSTOP)
         process.wait() if how == "killed" else None
         hurried = service(url, PATIENT if how == "killed" else SECONDS)
-        problems = [hurried.write("a/b", b"y") for _ in range(FAILURES + 2)]
+        problems = [hurried.put([("a/b", b"y")]) for _ in range(FAILURES + 2)]
         assert {problem.code for problem in problems if problem} == {"refused" if how == "killed" else "slow"}
         assert None not in problems
         assert hurried.writing.reason is not None
@@ -311,7 +311,7 @@ def test_redis_that_is_full_refuses_and_is_read_on() -> None:
         key, entry = entry_of(conv())
         assert store.publish(entry) is None
         for number in range(40):
-            problem = remote.write(f"large/{number}", bytes(2**18))
+            problem = remote.put([(f"large/{number}", bytes(2**18))])
         assert problem == Reason("refused", "it is full")
         assert remote.writing.reason == problem
         assert isinstance(store.lookup(key), Found)
@@ -354,7 +354,7 @@ def test_who_is_not_there_is_refused_at_once() -> None:
     """No pool of connections tries again until its time is over."""
     for scheme in ("redis", "http", "webdav"):
         remote = service(f"{scheme}://127.0.0.1:{free_port()}", 30.0)
-        assert remote.read("x", 10) == Reason("refused", "nobody listens there")
+        assert remote.get("x", 10) == Reason("refused", "nobody listens there")
 
 
 @pytest.mark.parametrize("secrets", [{}, {"password": "wrong"}, {"username": "nobody", "password": "wrong"}])
@@ -362,10 +362,10 @@ def test_redis_that_wants_other_credentials_says_so_at_once(secrets: dict[str, s
     """Its pool of connections would try the wrong ones until its time is over; the right ones are taken."""
     with redis_server("--requirepass", "right") as (url, _):
         refused = Service(parse_address("remote", url), secrets, PATIENT)
-        for problem in (refused.read("x", 10), refused.write("x", b"x"), refused.exists("x")):
+        for problem in (refused.get("x", 10), refused.put([("x", b"x")]), refused.exists("x")):
             assert problem == Reason("refused", "it wants other credentials")
         allowed = Service(parse_address("remote", url), {"password": "right"}, PATIENT)
-        assert allowed.write("x", b"x") is None
+        assert allowed.put([("x", b"x")]) is None
 
 
 def test_a_bucket_that_is_not_there_is_named(servers: Servers) -> None:
@@ -374,8 +374,8 @@ def test_a_bucket_that_is_not_there_is_named(servers: Servers) -> None:
     sound = servers("s3").address
     address = sound._replace(url=url, options={**sound.options, "bucket": "no-such-bucket"})
     remote = Service(address, seconds=PATIENT)
-    assert remote.read("x", 10) == Reason("refused", "there is no such bucket")
-    assert remote.write("x", b"x") == Reason("refused", "there is no such bucket")
+    assert remote.get("x", 10) == Reason("refused", "there is no such bucket")
+    assert remote.put([("x", b"x")]) == Reason("refused", "there is no such bucket")
 
 
 @pytest.mark.parametrize("scheme", ["https", "webdavs"])
@@ -383,7 +383,7 @@ def test_a_server_without_tls_is_told_apart(scheme: str, written: Path) -> None:
     """Nothing is sent to it unencrypted."""
     with faulty(written, _hang, 0) as (url, asked):
         remote = service(url.replace("http", scheme))
-        assert remote.read("x", 10) == Reason("refused", "it does not speak TLS")
+        assert remote.get("x", 10) == Reason("refused", "it does not speak TLS")
         assert asked == [0]
 
 
@@ -402,7 +402,7 @@ def test_a_folder_that_can_not_be_written_refuses(tmp_path: Path) -> None:
     """A file where the folder should be."""
     (tmp_path / "file").touch()
     remote = service(f"file://{tmp_path}/file")
-    problem = remote.write("a/b", b"x")
+    problem = remote.put([("a/b", b"x")])
     assert problem is not None
     assert problem.code == "refused"
 
@@ -413,6 +413,6 @@ def test_a_fork_asks_for_nothing(written: Path) -> None:
     key, _ = entry_of(conv())
     store = RemoteStore(Objects(remote, PRIVATE))
     store.lookup(key)
-    assert in_fork(lambda: remote.read(OPERATORS + "x", 10).code) == "refused"  # type: ignore[union-attr]
+    assert in_fork(lambda: remote.get(OPERATORS + "x", 10).code) == "refused"  # type: ignore[union-attr]
     assert isinstance(store.lookup(key), (Found, Missing))
     assert remote.reading.reason is None

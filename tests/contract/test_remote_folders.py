@@ -16,8 +16,8 @@ import json, sys
 from opbuild.store.remote.address import parse_address
 from opbuild.store.remote.service import Service
 remote = Service(parse_address("remote", f"file://{sys.argv[1]}"), seconds=60.0)
-written = remote.write("a/small", b"abc"), remote.write("a/large", bytes(2**20))
-read = remote.read("a/large", 2**21), remote.read("a/small", 10).decode()
+written = remote.put([("a/small", b"abc")]), remote.put([("a/large", bytes(2**20))])
+read = remote.get("a/large", 2**21), remote.get("a/small", 10).decode()
 print(json.dumps([*written, *read, remote.names("a/")]))
 """
 
@@ -35,7 +35,7 @@ def test_storage_that_stops_to_answer_is_slow(tmp_path: Path) -> None:
     """As a mount whose server went away: who opens a file waits for ever, but no build does."""
     os.mkfifo(tmp_path / "x")
     remote = service(f"file://{tmp_path}", 0.25)
-    assert {remote.read("x", 10) for _ in range(FAILURES)} == {Reason("slow", "no answer in time")}
+    assert {remote.get("x", 10) for _ in range(FAILURES)} == {Reason("slow", "no answer in time")}
     assert remote.reading.reason is not None
     with (tmp_path / "x").open("wb", 0):  # whoever still waits may go
         pass

@@ -85,7 +85,7 @@ def test_who_can_not_wait_takes_a_claim_over(remote: Service) -> None:
 @pytest.mark.parametrize("said", [b"", b"garbage", b"[1]", b'{"seconds": 1e9, "word": 3, "process": "x"}'])
 def test_what_is_no_claim_ends_too(remote: Service, said: bytes) -> None:
     """Who writes nonsense into the folder of claims makes others wait for one lease, not for ever."""
-    assert remote.write("claims/one/0", said) is None
+    assert remote.put([("claims/one/0", said)]) is None
     time = Time()
     waiting = leases(remote, time)
     assert isinstance(waiting.claim("one"), Holder)

@@ -15,16 +15,16 @@ from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
-from opbuild.store.disk import DiskStore
-from opbuild.store.networks import DiskNetworks
+from opbuild.store.networks import networks_in
+from opbuild.store.operators import operators_in
 from opbuild.store.remote import contents, manifest
 from opbuild.store.remote.networks import RemoteNetworks
 from opbuild.store.remote.objects import BLOBS, NETWORKS, OPERATORS, Objects
 from opbuild.store.remote.operators import ABSENT_SECONDS, FIRST, RemoteStore
 from opbuild.store.remote.service import Service
-from opbuild.store.remote.tiered import TieredNetworks, TieredWeights
+from opbuild.store.remote.tiered import TieredNetworks
 from opbuild.store.tiers import TieredStore
-from opbuild.store.weights import DiskWeights
+from opbuild.store.weights import Weights, weights_in
 from support.remote_servers import READ_KINDS, Servers, service
 from support.samples import conv, entry_of
 from support.together import run_together
@@ -63,7 +63,7 @@ class Pod:
     """One machine's own store with a remote one below it."""
 
     networks: TieredNetworks
-    weights: TieredWeights
+    weights: Weights
     folder: Path
 
     def complete(self) -> bool:
@@ -82,9 +82,9 @@ class Pod:
 
 def pod(remote: Service, folder: Path, trust: Trust = PRIVATE) -> Pod:
     """Return a machine with this folder."""
-    own = TieredWeights(DiskWeights(folder / "weights", trust=trust))
+    own = weights_in(folder / "weights", trust=trust)
     below = RemoteNetworks(Objects(remote, trust))
-    return Pod(TieredNetworks(DiskNetworks(folder, trust=trust), own, below), own, folder)
+    return Pod(TieredNetworks(networks_in(folder, trust=trust), own, below), own, folder)
 
 
 def written(remote: Service, trust: Trust = PRIVATE) -> None:
@@ -156,16 +156,16 @@ def test_a_fetch_that_broke_off_goes_on_where_it_was(
     monkeypatch.setattr("opbuild.store.at_once._THREADS", 1)
     monkeypatch.setattr(manifest, "HELD", 0)
     written(folder_store)
-    read, left = Service.read, [1 + pieces]
+    read, left = Service.get, [1 + pieces]
 
     def breaks(self: Service, path: str, most: int) -> bytes | Reason:
         left[0] -= 1
         return read(self, path, most) if left[0] >= 0 else Reason("slow", "no answer in time")
 
-    monkeypatch.setattr(Service, "read", breaks)
+    monkeypatch.setattr(Service, "get", breaks)
     machine = pod(folder_store, tmp_path / "own")
     assert machine.complete() == (pieces >= 6)
-    monkeypatch.setattr(Service, "read", read)
+    monkeypatch.setattr(Service, "get", read)
     before = folder_store.traffic.requests
     assert pod(folder_store, tmp_path / "own").complete()
     kept = max(0, pieces - 2) if pieces < 6 else 7
@@ -225,9 +225,9 @@ def test_what_is_not_signed_with_the_key_is_not_used(folder_store: Service, tmp_
     assert isinstance(RemoteStore(Objects(folder_store, PRIVATE)).lookup(key), Found)
     assert pod(folder_store, tmp_path / "own", SIGNED).complete()
     stem = entry.name.rpartition("_")[0]
-    moved = folder_store.read(OPERATORS + other.name.rpartition("_")[0], 10**6)
+    moved = folder_store.get(OPERATORS + other.name.rpartition("_")[0], 10**6)
     assert isinstance(moved, bytes)
-    folder_store.write(OPERATORS + stem, moved)
+    folder_store.put([(OPERATORS + stem, moved)])
     assert "wrong-signature" in told(RemoteStore(Objects(folder_store, SIGNED)).lookup(key))
     assert isinstance(RemoteStore(Objects(folder_store, SIGNED)).lookup(other_key), Found)
 
@@ -264,7 +264,7 @@ def test_pieces_in_a_forged_manifest_are_what_their_names_say(folder_store: Serv
     assert isinstance(body, bytes)
     head, _, rest = body.partition(b"\n")
     forged = json.dumps({**json.loads(head), "held": held}).encode() + b"\n" + rest
-    assert objects.put(NETWORKS + KEY.stem, forged) is None
+    assert objects.put([(NETWORKS + KEY.stem, forged)]) is None
     answer = pod(folder_store, tmp_path / "own").networks.lookup(KEY)
     assert isinstance(answer, Reason)
     assert answer.elsewhere.startswith("the remote store: damaged, ")
@@ -280,7 +280,7 @@ def test_a_piece_of_another_size_than_its_place_has_is_asked_for(folder_store: S
     head, _, rest = body.partition(b"\n")
     said = json.loads(head)
     said["library"][0] -= 1
-    assert objects.put(NETWORKS + KEY.stem, json.dumps(said).encode() + b"\n" + rest) is None
+    assert objects.put([(NETWORKS + KEY.stem, json.dumps(said).encode() + b"\n" + rest)]) is None
     answer = pod(folder_store, tmp_path / "own").networks.lookup(KEY)
     assert isinstance(answer, Reason)
     assert answer.elsewhere == "absent from the remote store"
@@ -295,7 +295,7 @@ def test_operators_are_asked_for_together_and_absence_is_remembered(folder_store
     made = [entry_of(conv(tile)) for tile in range(6)]
     for _, entry in made[:4]:
         far.publish(entry)
-    near = DiskStore(tmp_path / "kernel_meta")
+    near = operators_in(tmp_path / "kernel_meta")
     near.publish(made[0][1])
     store = TieredStore(near, [far])
     before = folder_store.traffic.requests

@@ -5,45 +5,93 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from opbuild.config import Config
 from opbuild.files.private import PREFIX
-from opbuild.files.trust import PRIVATE
+from opbuild.files.trust import PRIVATE, Trust
 from opbuild.kernel.interfaces import Found, Missing, Store, origins
 from opbuild.store import publish
-from opbuild.store.disk import DiskStore
-from opbuild.store.memory import MemoryStore
+from opbuild.store.blobs import Memory
+from opbuild.store.operators import Operators, operators_in
+from opbuild.store.peers import Peers
+from opbuild.store.remote.in_turn import InTurn
 from opbuild.store.remote.objects import Objects
 from opbuild.store.remote.operators import RemoteStore
-from opbuild.store.shared import rank_stores
+from opbuild.store.shared import PeerOperators
 from opbuild.store.tiers import TieredStore
-from support.remote_servers import READ_KINDS, Servers
+from opbuild.store.turns import Turns
+from support.remote_servers import READ_KINDS, Servers, service
 from support.samples import conv, entry_of, key_of
 
-KINDS: dict[str, Callable[[Path], Store]] = {
-    "disk": lambda folder: DiskStore(folder / "rank_0" / "kernel_meta"),
-    "memory": lambda folder: MemoryStore(),
-    "tiered": lambda folder: TieredStore(DiskStore(folder / "rank_0" / "kernel_meta"), [MemoryStore(), MemoryStore()]),
-    "shared": lambda folder: rank_stores(Config(cache_path=folder), DiskStore)[0],
+Layer = Callable[[Any, Path], Store]
+BASES: dict[str, Callable[[Path], Store]] = {
+    "disk": lambda folder: operators_in(folder / "rank_0" / "kernel_meta"),
+    "signed": lambda folder: operators_in(folder / "rank_0" / "kernel_meta", trust=Trust(key=b"k" * 16)),
+    "memory": lambda folder: Operators(Memory()),
 }
+"""Where one's own entries lie."""
 
 
-@pytest.fixture(params=[*sorted(KINDS), *READ_KINDS])
+def _single_flight(own: Store, folder: Path) -> Store:
+    remote = RemoteStore(Objects(service(f"file://{folder}/remote"), PRIVATE), 0.0)
+    return TieredStore(own, [InTurn(own, remote, Turns(folder / "claims"))])
+
+
+LAYERS: dict[str, Layer] = {
+    "peers": lambda own, folder: TieredStore(own, [_peers(folder)]),
+    "tiers": lambda own, folder: TieredStore(own, [Operators(Memory()), Operators(Memory())]),
+    "single flight": _single_flight,
+}
+"""What lies round them, from the inside."""
+
+
+def _peers(folder: Path) -> PeerOperators:
+    peers = Peers(Config(cache_path=folder))
+    return PeerOperators(lambda: [(str(peer), peer.kernel_meta) for peer in peers()], operators_in)
+
+
+def _stacked(base: str, layers: Iterable[str], folder: Path) -> Store:
+    store = BASES[base](folder)
+    for layer in layers:
+        store = LAYERS[layer](store, folder)
+    return store
+
+
+STACKS = {
+    " < ".join((base, *layers)): (base, layers)
+    for base in BASES
+    for count in range(len(LAYERS) + 1)
+    for layers in combinations(LAYERS, count)
+}
+"""Every combination of them."""
+
+
+@pytest.fixture(params=[*STACKS, *READ_KINDS])
 def store(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> Store:
-    """An empty store of each kind, and one at each remote service."""
+    """An empty store of each combination, and one at each remote service."""
     if request.param in READ_KINDS:
         return RemoteStore(Objects(servers(request.param), PRIVATE))
-    return KINDS[request.param](tmp_path)
+    return _stacked(*STACKS[request.param], tmp_path)
 
 
-@pytest.fixture(params=[kind for kind in sorted(KINDS) if kind != "memory"])
+@pytest.fixture(params=["disk", "memory", " < ".join(("disk", *LAYERS)), *READ_KINDS])
+def busy(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> Store:
+    """An empty store with nothing and with everything round it, and one at each remote service."""
+    if request.param in READ_KINDS:
+        return RemoteStore(Objects(servers(request.param), PRIVATE))
+    return _stacked(*STACKS[request.param], tmp_path)
+
+
+@pytest.fixture(params=[name for name, (base, _) in STACKS.items() if base == "disk"])
 def on_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    """An empty store of each kind that writes to files of its own."""
-    return KINDS[request.param](tmp_path)
+    """An empty store of each combination that writes to files of its own."""
+    return _stacked(*STACKS[request.param], tmp_path)
 
 
 @pytest.fixture
@@ -74,7 +122,8 @@ def test_what_was_published_is_found_byte_for_byte(store: Store) -> None:
     assert isinstance(answer, Found)
     found = answer.entry
     assert (found.name, found.symbol, found.object) == (entry.name, entry.symbol, entry.object)
-    assert (found.info, found.record) == (entry.info, entry.record)
+    record = {name: value for name, value in found.record.items() if name != "signature"}
+    assert (found.info, record) == (entry.info, entry.record)
 
 
 def test_entries_are_named_and_described(store: Store) -> None:
@@ -157,21 +206,21 @@ def test_evicting_removes_one_entry(store: Store) -> None:
 
 
 @pytest.mark.slow
-def test_threads_share_a_store(store: Store) -> None:
+def test_threads_share_a_store(busy: Store) -> None:
     """Threads that publish, look up and evict at once get whole entries or none, and no exception (F23)."""
     published = [entry_of(conv(tile)) for tile in range(4)]
     problems: list[object] = []
 
     def work() -> None:
         try:
-            for round_ in range(8 if isinstance(store, RemoteStore) else 30):
+            for round_ in range(8 if isinstance(busy, RemoteStore) else 30):
                 key, entry = published[round_ % 4]
-                store.publish(entry)
-                answer = store.lookup(key)
+                busy.publish(entry)
+                answer = busy.lookup(key)
                 if isinstance(answer, Found) and answer.entry.object != entry.object:
                     problems.append(answer)
                 if round_ % 7 == 0:
-                    store.evict(entry.name)
+                    busy.evict(entry.name)
         except Exception as error:
             problems.append(error)
 

@@ -12,7 +12,8 @@ from opbuild.kernel.artifact import Artifact
 from opbuild.kernel.entry import make_entry
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import Key
-from opbuild.store.memory import MemoryStore
+from opbuild.store.blobs import Memory
+from opbuild.store.operators import Operators
 from opbuild.store.tiers import TieredStore
 from support.fake_compiler import FakeCompiler, fake_object
 from support.samples import LEVEL, conv, entry_of, key_of, needed
@@ -22,7 +23,7 @@ class _Tier:
     """A tier of one name that says how its entries are lent, and remembers what it was asked for."""
 
     def __init__(self, source: str, *, stays: bool = False) -> None:
-        self.store = MemoryStore()
+        self.store = Operators(Memory())
         self.source, self.stays = source, stays
         self.asked: list[Key] = []
 
@@ -34,7 +35,7 @@ class _Tier:
 
 def test_the_nearest_entry_is_found() -> None:
     """The near store is asked first, then the tiers in their order, and no further than where there is an entry."""
-    near, first, second = MemoryStore(), _Tier("first"), _Tier("second")
+    near, first, second = Operators(Memory()), _Tier("first"), _Tier("second")
     store = TieredStore(near, [first, second])
     key, entry = entry_of(conv(), code=b"second")
     second.store.publish(entry)
@@ -56,14 +57,14 @@ def test_the_nearest_entry_is_found() -> None:
 
 def test_what_no_tier_has_is_missing_for_the_near_stores_reason() -> None:
     """Why something is built is what happened to one's own entry, not that others have none (F71)."""
-    answer = TieredStore(MemoryStore(), [_Tier("first")]).lookup(key_of(conv()))
+    answer = TieredStore(Operators(Memory()), [_Tier("first")]).lookup(key_of(conv()))
     assert isinstance(answer, Missing)
     assert answer.reason.code == "absent"
 
 
 def test_only_the_near_store_is_written_to_and_emptied() -> None:
     """Publishing and evicting leave the tiers as they are."""
-    near, tier = MemoryStore(), _Tier("first")
+    near, tier = Operators(Memory()), _Tier("first")
     store = TieredStore(near, [tier])
     kept = entry_of(conv(1))[1]
     tier.store.publish(kept)
@@ -77,7 +78,7 @@ def test_only_the_near_store_is_written_to_and_emptied() -> None:
 @pytest.mark.parametrize("stays", [False, True])
 def test_what_is_lent_becomes_ones_own_unless_it_stays(config: Config, stays: bool) -> None:
     """A build copies a tier's entry into the near store, unless the tier always has it; nothing is compiled."""
-    near, tier = MemoryStore(), _Tier("the other store", stays=stays)
+    near, tier = Operators(Memory()), _Tier("the other store", stays=stays)
     desc = conv()
     with Builder(TieredStore(near, [tier]), FakeCompiler(), LEVEL, config) as builder:
         key = builder.key(desc)

@@ -10,23 +10,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opbuild.files import private
+from opbuild.files.trust import Trust
 from opbuild.kernel.interfaces import WeightStore
 from opbuild.kernel.networks import Bytes, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
-from opbuild.store.known_weights import KnownWeights
-from opbuild.store.remote.tiered import TieredWeights
-from opbuild.store.weights import DiskWeights
-from support.memory_stores import MemoryWeights
+from opbuild.store import publish
+from opbuild.store.blobs import Memory
+from opbuild.store.weights import Weights, weights_in
 from support.together import run_together
 
 KINDS: dict[str, Callable[[Path], WeightStore]] = {
-    "disk": lambda folder: DiskWeights(folder / "weights"),
-    "copies": lambda folder: DiskWeights(folder / "weights", copies=True),
-    "known": lambda folder: KnownWeights(DiskWeights(folder / "weights")),
-    "tiered": lambda folder: TieredWeights(DiskWeights(folder / "weights")),
-    "memory": lambda folder: MemoryWeights(),
+    "disk": lambda folder: weights_in(folder / "weights"),
+    "copies": lambda folder: weights_in(folder / "weights", copies=True),
+    "signed": lambda folder: weights_in(folder / "weights", trust=Trust(key=b"k" * 16)),
+    "memory": lambda folder: Weights(Memory()),
 }
 SOURCE = "5" * 64
 SIZE = 5000
@@ -144,7 +142,7 @@ def test_what_was_looked_at_is_not_read_again_until_it_is_touched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A start maps weights without reading them; a changed byte under an old time is noticed nevertheless."""
-    store = DiskWeights(tmp_path / "weights")
+    store = weights_in(tmp_path / "weights")
     weight = put(store, 1)
     read: list[int] = []
     monkeypatch.setattr("opbuild.files.mapping.blake3_of", lambda data: (read.append(len(data)), blake3_of(data))[1])
@@ -190,7 +188,7 @@ def test_a_storage_that_refuses_is_a_reason_and_leaves_nothing(
         raise OSError(refusal, os.strerror(refusal))
 
     weight = put(on_disk, 1)
-    monkeypatch.setattr(private, step, refuse)
+    monkeypatch.setattr(publish, step, refuse)
     answer = on_disk.put(blake3_of(array(2).data), array(2))
     assert code(answer) == "unwritable"
     assert os.strerror(refusal) in str(on_disk.remember(SOURCE, weight))

@@ -17,7 +17,7 @@ import pytest
 from opbuild.builder.build import Builder
 from opbuild.config import Config
 from opbuild.errors import OpbuildError
-from opbuild.store.disk import DiskStore
+from opbuild.store.operators import operators_in
 from support import kept_kernels
 from support.fuzzing import check_seeds
 from support.hostile_compiler import HostileCompiler
@@ -36,7 +36,7 @@ def _build(seed: int) -> tuple[str, str]:
     folder = Path(tempfile.mkdtemp())
     try:
         config = Config(cache_path=folder, workers=2, compile_timeout=20.0)
-        with Builder(DiskStore(config.kernel_meta), HostileCompiler(), LEVEL, config) as builder:
+        with Builder(operators_in(config.kernel_meta), HostileCompiler(), LEVEL, config) as builder:
             try:
                 builder.build(needed(*descs), "net")
                 outcome = "built"
@@ -44,7 +44,7 @@ def _build(seed: int) -> tuple[str, str]:
                 outcome = "refused"
                 if where == "own" and "1 operator could not be compiled" not in str(error):
                     return "wrong", str(error)
-            stored = len(DiskStore(config.kernel_meta).names())
+            stored = len(operators_in(config.kernel_meta).names())
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if where == "own" and stored < OPERATORS - 1:

@@ -51,13 +51,14 @@ from opbuild.runtime.executor import Executor
 from opbuild.runtime.image import Image
 from opbuild.store import inspect, measured, pack_file
 from opbuild.store.bank import Record, line_of, parse_bank
+from opbuild.store.blobs import Folder
 from opbuild.store.bundle import read_bundle, write_bundle
 from opbuild.store.claims import _holder
 from opbuild.store.counters import FILE, check_counters, count_build, read_counters
-from opbuild.store.disk import DiskStore
 from opbuild.store.inventory import survey
 from opbuild.store.machine_class import machine_file, read_measured, system_class
-from opbuild.store.networks import DiskNetworks
+from opbuild.store.networks import networks_in
+from opbuild.store.operators import operators_in
 from opbuild.store.pack import Pack
 from opbuild.store.pack import _read as forget_packs
 from opbuild.store.peers import _read
@@ -69,8 +70,8 @@ from opbuild.store.remote.objects import CLAIMS, NETWORKS, OPERATORS, Objects, s
 from opbuild.store.remote.operators import RemoteStore
 from opbuild.store.remote.packing import packed
 from opbuild.store.remote.service import Service
-from opbuild.store.remote.tiered import TieredNetworks, TieredWeights
-from opbuild.store.weights import DiskWeights
+from opbuild.store.remote.tiered import TieredNetworks
+from opbuild.store.weights import weights_in
 from opbuild.target.host import host_level
 from opbuild.target.level import CPU
 from support.fake_compiler import fake_object
@@ -121,7 +122,7 @@ def sealed(path: Path) -> Callable[[Any], None]:
 def entries(folder: Path) -> list[Format]:
     """The records of an operator; that of what was asked has its key's digest."""
     key, entry = entry_of(conv())
-    store = DiskStore(folder)
+    store = operators_in(folder)
     store.publish(entry)
     info, record = folder / f"{entry.name}.info", folder / f"{entry.name}.json"
 
@@ -131,8 +132,8 @@ def entries(folder: Path) -> list[Format]:
 
     def read() -> str:
         answer = store.lookup(key)
-        inspect.summarize(folder, entry.name)
-        inspect.read(folder, entry.name)
+        inspect.summarize(Folder(folder), entry.name)
+        inspect.read(Folder(folder), entry.name)
         store.components(entry.name)
         return "read" if isinstance(answer, Found) else answer.reason.code
 
@@ -180,7 +181,7 @@ def networks(folder: Path) -> list[Format]:
         return "read"
 
     def read_reference() -> str:
-        answer = DiskWeights(folder / "weights").find(reference.stem, SIZE * 4)
+        answer = weights_in(folder / "weights").find(reference.stem, SIZE * 4)
         return "read" if isinstance(answer, Weight) else answer.code
 
     return [
@@ -600,9 +601,9 @@ def remote(folder: Path) -> list[Format]:
 
     def read_network() -> str:
         near = folder / f"near_{os.getpid()}"
-        own = TieredWeights(DiskWeights(near / "weights"))
+        own = weights_in(near / "weights")
         fresh = Objects(Files(url), PRIVATE)
-        answer = TieredNetworks(DiskNetworks(near), own, RemoteNetworks(fresh)).lookup(KEY)
+        answer = TieredNetworks(networks_in(near), own, RemoteNetworks(fresh)).lookup(KEY)
         for each in near.rglob("*"):
             assert not each.is_file() or each.stat().st_blocks * 512 < 2**24, each
             each.unlink() if each.is_file() else None

@@ -26,13 +26,14 @@ from opbuild.runtime.devices.cpu.library import Library
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.image import Image
 from opbuild.store import inspect
+from opbuild.store.blobs import Folder
 from opbuild.store.bundle import read_bundle, write_bundle
 from opbuild.store.counters import FILE, count_build, read_counters
-from opbuild.store.disk import DiskStore
 from opbuild.store.inventory import survey
 from opbuild.store.networks import weights_of
+from opbuild.store.operators import operators_in
 from opbuild.store.policy import read_policy
-from opbuild.store.weights import DiskWeights
+from opbuild.store.weights import weights_in
 from opbuild.target.level import CPU
 from support.fuzzing import CAMPAIGN, INPUTS, Change, changed, changed_json, fuzz, to_bytes
 from support.handmade import build, chain, image_store, write_chain
@@ -48,7 +49,7 @@ pytestmark = [pytest.mark.timeout(7200)] if CAMPAIGN else []
 def test_files_of_an_entry(tmp_path: Path) -> None:
     """F58: any change of object or records is a miss, or leaves what the key and the digest say."""
     key, entry = entry_of(conv())
-    store = DiskStore(tmp_path)
+    store = operators_in(tmp_path)
     files = dict(entry.files())
     store.publish(entry)
 
@@ -63,8 +64,8 @@ def test_files_of_an_entry(tmp_path: Path) -> None:
         try:
             answer = store.lookup(key)
             store.components(entry.name)
-            inspect.summarize(tmp_path, entry.name)
-            inspect.read(tmp_path, entry.name)
+            inspect.summarize(Folder(tmp_path), entry.name)
+            inspect.read(Folder(tmp_path), entry.name)
         finally:
             (tmp_path / name).write_bytes(files[name])
         if isinstance(answer, Found):
@@ -228,7 +229,7 @@ def test_counters_and_memos(tmp_path: Path) -> None:
     digest.write_bytes(PRIVATE.write_memo(digest, {"blake3": blake3_of(b"code"), "state": state}))
     sound = {path: path.read_bytes() for path in (memo, tmp_path / FILE, digest)}
     built = chain(SIZE).buffers[1]
-    store, source = DiskWeights(weights), "0" * 64
+    store, source = weights_in(weights), "0" * 64
     array = built.pack().view("uint8")  # type: ignore[misc]
     weight = store.put(blake3_of(array.data), array)
     assert isinstance(weight, Weight)

@@ -19,8 +19,8 @@ from opbuild.kernel.entry import Entry
 from opbuild.kernel.identity import FilesState
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import sha256
-from opbuild.store.disk import DiskStore
-from opbuild.store.memory import MemoryStore
+from opbuild.store.blobs import Memory
+from opbuild.store.operators import Operators, operators_in
 from support.fake_compiler import FakeCompiler, fake_object
 from support.samples import LEVEL, conv, delivered, needed
 
@@ -79,7 +79,7 @@ def damage(folder: Path, kind: str, number: int) -> str | None:
     if kind == "delete":
         path.unlink()
     elif kind == "evict":
-        DiskStore(folder).evict(path.stem)
+        operators_in(folder).evict(path.stem)
     else:
         path.write_bytes(b"" if kind == "empty" else path.read_bytes()[: number % max(path.stat().st_size, 1)])
     return path.stem
@@ -95,7 +95,7 @@ def test_incremental_builds_equal_clean_ones_and_compile_only_missing_keys(
     try:
         with tempfile.TemporaryDirectory() as folder:
             config = Config(cache_path=Path(folder), workers=2)
-            store = DiskStore(config.kernel_meta)
+            store = operators_in(config.kernel_meta)
             sound: set[str] = set()
             for tiles in history:
                 lost = damage(config.kernel_meta, kind, number)
@@ -108,7 +108,7 @@ def test_incremental_builds_equal_clean_ones_and_compile_only_missing_keys(
                 missing = [name for name in names.values() if name not in sound]
                 assert len(InstantServer.compiled) == result.built == len(missing)
                 sound.update(names.values())
-                with Builder(MemoryStore(), FakeCompiler(), LEVEL, config) as builder:
+                with Builder(Operators(Memory()), FakeCompiler(), LEVEL, config) as builder:
                     clean = builder.build(wanted, "net")
                 assert objects(result.entries) == objects(clean.entries)
     finally:

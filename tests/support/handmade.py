@@ -24,8 +24,8 @@ from opbuild.runtime.image import ImageStore
 from opbuild.runtime.memory_plan import plan
 from opbuild.runtime.record import Record
 from opbuild.runtime.weights import Constants, Packer, pack_constants
-from opbuild.store.networks import DiskNetworks
-from opbuild.store.weights import DiskWeights
+from opbuild.store.networks import networks_in
+from opbuild.store.weights import weights_in
 from opbuild.target.host import host_level
 from opbuild.target.level import CPU, Level
 from opbuild.target.machine import WAKING
@@ -163,8 +163,8 @@ def write_chain(path: Path, sizes: Sequence[int] = (64,), level: Level | None = 
 
 def image_store(folder: Path, salt: str = "", *, trust: Trust = PRIVATE, copies: bool = False) -> ImageStore:
     """Return the images of a folder."""
-    networks = DiskNetworks(folder, trust=trust, copies=copies)
-    weights = DiskWeights(folder / "weights", trust=trust, copies=copies)
+    networks = networks_in(folder, trust=trust, copies=copies)
+    weights = weights_in(folder / "weights", trust=trust, copies=copies)
     return ImageStore(networks, weights, lambda: salt, copies=copies)
 
 

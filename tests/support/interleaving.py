@@ -108,7 +108,7 @@ def run(actors: Sequence[Actor], choose: Choose, between: Callable[[], Hashable]
 
         for name, place in _STEPS.items():
             patches.enter_context(mock.patch.object(os, name, hooked(name, getattr(os, name), place)))
-        patches.enter_context(mock.patch("opbuild.store.disk.time.sleep"))
+        patches.enter_context(mock.patch("opbuild.store.operators.time.sleep"))
         under_way = _Run(actors)
         holder.append(under_way)
         state = between()

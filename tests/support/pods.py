@@ -29,8 +29,9 @@ from opbuild.kernel.interfaces import UNCLAIMED, Claim, Found, Holder
 from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
 from opbuild.store import fleet as store_fleet
+from opbuild.store.blobs import Memory
 from opbuild.store.fleet import FleetClaims
-from opbuild.store.memory import MemoryStore
+from opbuild.store.operators import Operators
 from opbuild.store.remote import operators
 from opbuild.store.remote.breaker import Breaker
 from opbuild.store.remote.groups import write_group
@@ -165,11 +166,11 @@ class SharedService:
         self.clock, self.sleep = shared.world, shared.world.sleep
         self.reading = self.writing = Breaker(PATIENCE, self.clock)
 
-    def read(self, path: str, most: int) -> bytes | Reason:
+    def get(self, name: str, most: int) -> bytes | Reason:
         """Return an object."""
-        if (problem := self._ask("read", path)) is not None:
+        if (problem := self._ask("read", name)) is not None:
             return problem
-        data = self._shared.objects.get(path)
+        data = self._shared.objects.get(name)
         self._shared.nbytes += len(data or b"")
         return data if data is not None else Reason("absent", "it has no such object")
 
@@ -178,21 +179,23 @@ class SharedService:
         problem = self._ask("look", path)
         return path in self._shared.objects if problem is None else problem
 
-    def write(self, path: str, data: bytes, *, only_new: bool = False) -> Reason | None:
-        """Write an object."""
-        if (problem := self._ask("write", path)) is not None:
-            return problem
-        if only_new and path in self._shared.objects:
-            return Reason("exists", "the object is there")
-        self._shared.nbytes += len(data)
-        self._shared.objects[path] = data
+    def put(self, files: Sequence[tuple[str, bytes]], *, only_new: bool = False) -> Reason | None:
+        """Write objects."""
+        for path, data in files:
+            if (problem := self._ask("write", path)) is not None:
+                return problem
+            if only_new and path in self._shared.objects:
+                return Reason("exists", "the object is there")
+            self._shared.nbytes += len(data)
+            self._shared.objects[path] = data
         return None
 
-    def delete(self, path: str) -> Reason | None:
-        """Remove an object."""
-        if (problem := self._ask("delete", path)) is not None:
-            return problem
-        self._shared.objects.pop(path, None)
+    def delete(self, *names: str) -> Reason | None:
+        """Remove objects."""
+        for path in names:
+            if (problem := self._ask("delete", path)) is not None:
+                return problem
+            self._shared.objects.pop(path, None)
         return None
 
     def writes_only_new(self) -> bool:
@@ -277,7 +280,7 @@ class Pod:
         self._objects = Objects(service, PRIVATE)
         far = Leases(service, CLAIMS, number)
         self._remote = RemoteStore(self._objects, 0.0, far if fleet.claims else None, self._offer_group)
-        self._store = TieredStore(MemoryStore(), (self._remote,))
+        self._store = TieredStore(Operators(Memory()), (self._remote,))
         self._claims = FleetClaims(NoClaims(), far, self._sent.append) if fleet.claims else None
 
     def run(self) -> None:

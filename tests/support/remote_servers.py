@@ -182,9 +182,9 @@ class ReadOverHttp(Service):
         super().__init__(parse_address("remote", f"file://{folder}"), seconds=PATIENT)
         self._web = service(url)
 
-    def read(self, path: str, most: int) -> bytes | Reason:
+    def get(self, name: str, most: int) -> bytes | Reason:
         """Read over HTTP."""
-        return self._web.read(path, most)
+        return self._web.get(name, most)
 
 
 class Servers:

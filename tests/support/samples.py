@@ -13,7 +13,7 @@ from opbuild.kernel.artifact import Artifact
 from opbuild.kernel.entry import Entry, make_entry
 from opbuild.kernel.key import CompilerIdentity, Key, make_key
 from opbuild.kernel.opdesc import Dim, OpDesc, Operand
-from opbuild.store.disk import DiskStore
+from opbuild.store.operators import operators_in
 from opbuild.target.level import Level
 from opbuild.target.soc_version import parse_level
 from support.fake_compiler import FakeCompiler, fake_object
@@ -75,7 +75,7 @@ class Recorder:
 
 def disk_builder(config: Config, observer: Any = None, **options: Any) -> Builder:
     """Return a builder with the fake compiler over the disk store of ``config``."""
-    store = DiskStore(config.kernel_meta, config.device_id)
+    store = operators_in(config.kernel_meta, config.device_id)
     return Builder(store, FakeCompiler(), LEVEL, config, observer or Recorder(), **options)
 
 
@@ -83,7 +83,7 @@ def stored(folder: Path, level: Level, tile: int = 1) -> str:
     """Store an operator for a level; return its name."""
     key = key_of(conv(tile), level=level)
     entry = make_entry(conv(tile), key, 0, Artifact(fake_object(b"code", (key.symbol,))), 12.0, nodes=("first",))
-    DiskStore(folder).publish(entry)
+    operators_in(folder).publish(entry)
     return entry.name
 
 

@@ -24,8 +24,9 @@ from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import Found, Holder, Missing
 from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
+from opbuild.store.blobs import Folder
 from opbuild.store.claims import FolderClaims, sweep_claims
-from opbuild.store.disk import DiskStore
+from opbuild.store.operators import Operators, operators_in
 from support.samples import Recorder, conv, disk_builder, key_of, needed
 
 BUILDER = f"""
@@ -35,7 +36,7 @@ from pathlib import Path
 from support.samples import conv, disk_builder, needed
 from opbuild.config import Config
 from opbuild.store.claims import FolderClaims
-from opbuild.store.memory import MemoryStore
+from opbuild.store.operators import operators_in
 job = json.loads(sys.argv[1])
 if job["no_locks"]:
     fcntl.flock = lambda descriptor, operation: None
@@ -43,8 +44,7 @@ base = Path(job["cache"])
 variants = [{{"fake": "runtime"}} if job["runtime"] and tile == 0 else {{}} for tile in range(job["operators"])]
 wanted = needed(*(conv(tile, milliseconds=job["milliseconds"], **each) for tile, each in enumerate(variants)))
 config = Config(cache_path=base, workers=job["workers"])
-from opbuild.store.disk import DiskStore
-more = {{"runtime_store": DiskStore(config.network_meta)}} if job["runtime"] else {{}}
+more = {{"runtime_store": operators_in(config.network_meta)}} if job["runtime"] else {{}}
 print("ready", flush=True)
 sys.stdin.readline()
 with disk_builder(config, claims=FolderClaims(base / "claims"), **more) as builder:
@@ -209,11 +209,11 @@ sys.stdin.readline()
         process.communicate()
 
 
-class LateStore(DiskStore):
+class LateStore(Operators):
     """A store on a network file system: what others publish is seen only after a minute of a clock."""
 
     def __init__(self, folder: Path, clock: list[float]) -> None:
-        super().__init__(folder)
+        super().__init__(Folder(folder))
         self.clock = clock
         self.own: set[str] = set()
 
@@ -291,7 +291,7 @@ def test_a_claim_is_not_an_entry(config: Config) -> None:
     claims = FolderClaims(config.kernel_meta)
     claim = claims.take(key_of(conv()))
     assert not isinstance(claim, Holder)
-    assert DiskStore(config.kernel_meta).names() == ()
+    assert operators_in(config.kernel_meta).names() == ()
     claim.release()
     claim.release()
     assert list(config.kernel_meta.iterdir()) == []

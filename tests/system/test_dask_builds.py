@@ -22,7 +22,8 @@ from opbuild.cli.executors import DaskExecutor, executor_named
 from opbuild.config import Config
 from opbuild.events import CompileFinished, CompileStarted, Event, Warned
 from opbuild.kernel.interfaces import Compiler
-from opbuild.store.memory import MemoryStore
+from opbuild.store.blobs import Memory
+from opbuild.store.operators import Operators
 from support.crowded_compiler import CrowdedCompiler
 from support.fuzzing import CAMPAIGN
 from support.samples import LEVEL, Recorder, conv, needed
@@ -62,7 +63,7 @@ def build(executor: Any, folder: Path, observer: Any, count: int = 24, **options
     """Build operators that note in a folder that they are compiled."""
     folder.mkdir(exist_ok=True)
     config = replace(Config.from_environment(), workers=2)
-    with Builder(MemoryStore(), CrowdedCompiler(), LEVEL, config, observer, executor=executor) as builder:
+    with Builder(Operators(Memory()), CrowdedCompiler(), LEVEL, config, observer, executor=executor) as builder:
         wanted = needed(*(conv(tile, folder=str(folder), **options) for tile in range(count)))
         return builder.build(wanted, "net")
 
@@ -161,7 +162,7 @@ def test_workers_of_another_compiler_compile_nothing(two: Any, tmp_path: Path) -
     seen = Recorder()
     (tmp_path / "ops").mkdir()
     config = Config.from_environment()
-    with Builder(MemoryStore(), compiler, LEVEL, config, seen, executor=DaskExecutor(two)) as builder:
+    with Builder(Operators(Memory()), compiler, LEVEL, config, seen, executor=DaskExecutor(two)) as builder:
         result = builder.build(needed(conv(1, folder=str(tmp_path / "ops"))), "net")
     assert result.built == 1
     assert any("it has another fake, of release 1.0" in event.message for event in seen.of(Warned))

@@ -25,9 +25,10 @@ from opbuild.config import Config
 from opbuild.events import CompileFinished, Warned
 from opbuild.files.trust import PRIVATE
 from opbuild.pipeline.remote import Remote
+from opbuild.store.blobs import Memory
 from opbuild.store.claims import FolderClaims
 from opbuild.store.fleet import FleetClaims
-from opbuild.store.memory import MemoryStore
+from opbuild.store.operators import Operators
 from opbuild.store.remote.objects import NETWORKS
 from opbuild.store.remote.service import Service
 from opbuild.store.tiers import TieredStore
@@ -54,7 +55,7 @@ def url_of(kind: str, folder: Path) -> Iterator[str]:
 def host(number: int, url: str, folder: Path) -> tuple[Builder, Remote]:
     """Return a builder as of a host of its own: with nothing stored, and only the remote store in common."""
     remote = Remote(service(url), PRIVATE, lambda text: None, writes=True, rank=number)
-    store = TieredStore(MemoryStore(), [remote.operators], remote.offer_operator)
+    store = TieredStore(Operators(Memory()), [remote.operators], remote.offer_operator)
     claims = FleetClaims(FolderClaims(folder / f"claims{number}"), remote.claims, remote.after_uploads)
     return Builder(store, CrowdedCompiler(), LEVEL, Config(workers=2), Recorder(), claims=claims), remote
 

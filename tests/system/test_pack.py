@@ -23,7 +23,8 @@ from opbuild.kernel.identity import identify
 from opbuild.kernel.key import Key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.offline.build import build_offline
-from opbuild.store.memory import MemoryStore
+from opbuild.store.blobs import Memory
+from opbuild.store.operators import Operators
 from opbuild.store.pack import PACKS, Pack
 from opbuild.store.pack_file import PackFile
 from opbuild.target.host import host_level
@@ -72,7 +73,7 @@ def test_a_random_sample_is_what_is_built(config: Config) -> None:
             pytest.skip(f"the pack is made by {file.compiler.version}, {installed.version} is installed")
         components = rng.choice(file.descriptors())
         desc = OpDesc.from_components(components)
-        with Builder(MemoryStore(), CheckedCompiler(), BY_NAME[file.level], config) as builder:
+        with Builder(Operators(Memory()), CheckedCompiler(), BY_NAME[file.level], config) as builder:
             builder.use_identity(file.compiler)
             key: Key = builder.key(desc)
             (entry,) = builder.build({desc: ()}, "sample").entries.values()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from opbuild.kernel.interfaces import Found, Missing
-from opbuild.store.disk import DiskStore
+from opbuild.store.operators import operators_in
 from support.fake_compiler import fake_object
 from support.fuzzing import CAMPAIGN
 from support.samples import conv, entry_of, key_of
@@ -44,7 +44,7 @@ def test_two_writers_of_one_key_leave_one_writers_entry_or_a_miss(
     problems: list[str] = []
 
     def write(writer: str) -> None:
-        store = DiskStore(tmp_path)
+        store = operators_in(tmp_path)
         for number in range(ROUNDS):
             barrier.wait()
             problems.extend(filter(None, [store.publish(entries[writer, number % 2])]))
@@ -53,7 +53,7 @@ def test_two_writers_of_one_key_leave_one_writers_entry_or_a_miss(
     threads = [threading.Thread(target=write, args=(writer,), daemon=True) for writer in "ab"]
     for thread in threads:
         thread.start()
-    store, found, codes = DiskStore(tmp_path), 0, set()
+    store, found, codes = operators_in(tmp_path), 0, set()
     for _ in range(ROUNDS):
         barrier.wait()
         during = store.lookup(key)
@@ -89,7 +89,7 @@ from opbuild.config import Config
 from opbuild.platform.digest import sha256
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.store.claims import FolderClaims
-from opbuild.store.disk import DiskStore
+from opbuild.store.operators import operators_in
 from support.samples import LEVEL, conv, delivered, disk_builder, needed
 
 class Instant:
@@ -126,7 +126,7 @@ def importing():
 
 thread = threading.Thread(target=importing, daemon=True)
 thread.start()
-store = DiskStore(config.kernel_meta)
+store = operators_in(config.kernel_meta)
 with disk_builder(config, claims=FolderClaims(base / "claims")) as builder:
     for _ in range(rounds):
         for name in store.names():

@@ -20,7 +20,7 @@ from opbuild.config import Config
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.store.claims import FolderClaims
-from opbuild.store.disk import DiskStore
+from opbuild.store.operators import operators_in
 from opbuild.store.peers import Peers, announce, claims_folder
 from opbuild.store.shared import rank_stores
 from support.fake_compiler import FakeCompiler
@@ -33,7 +33,7 @@ WANTED = tuple(conv(tile) for tile in range(6))
 
 def rank_builder(config: Config) -> Builder:
     """Return a rank's builder with the fake compiler."""
-    operators, runtimes = rank_stores(config, lambda folder: DiskStore(folder, config.device_id))
+    operators, runtimes = rank_stores(config, lambda folder: operators_in(folder, config.device_id))
     claims = FolderClaims(claims_folder(config), config.rank_id)
     return Builder(operators, FakeCompiler(), LEVEL, config, Recorder(), runtime_store=runtimes, claims=claims)
 
@@ -170,7 +170,7 @@ def test_force_in_one_rank_leaves_the_others_files_alone(ranks: list[Config]) ->
     for config in ranks[:2]:
         build(config, *WANTED)
     before = files(ranks[1])
-    store = DiskStore(ranks[0].kernel_meta)
+    store = operators_in(ranks[0].kernel_meta)
     with Builder(store, FakeCompiler(), LEVEL, ranks[0], force=True) as builder:
         assert builder.build(needed(*WANTED), "net").built == 6
     assert files(ranks[1]) == before

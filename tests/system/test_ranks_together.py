@@ -39,7 +39,8 @@ from opbuild.target.host import host_level
 from opbuild.mindspore import Tensor, ops
 from opbuild.mindspore.communication import get_rank, init
 from opbuild.ranks.progress import report_progress
-from opbuild.store.memory import MemoryStore
+from opbuild.store.blobs import Memory
+from opbuild.store.operators import Operators
 
 init()
 rank = get_rank()
@@ -47,7 +48,7 @@ config = Config.from_environment()
 variant = {"until": os.path.abspath("said")} if rank == 1 else {}
 x = Operand("x", "float32", (Dim(stride=1),))
 desc = OpDesc(("SlowOne",), "elementwise", (x,), (x,), variant=variant)
-with Builder(MemoryStore(), FakeCompiler(), host_level(), config, report_progress(config, ignore)) as builder:
+with Builder(Operators(Memory()), FakeCompiler(), host_level(), config, report_progress(config, ignore)) as builder:
     builder.build({desc: ("node",)}, "slow_net")
 total = ops.AllReduce()(Tensor([1.0, float(rank)]))
 print("total", total.asnumpy().tolist())

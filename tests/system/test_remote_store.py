@@ -302,7 +302,7 @@ def test_damage_that_can_not_be_mended_fails_the_commands(
     shutil.copytree(shared, copy)
     _flip(copy)
     full = Reason("refused", "it is full")
-    monkeypatch.setattr(Service, "write", lambda *given, **named: full)
+    monkeypatch.setattr(Service, "put", lambda *given, **named: full)
     monkeypatch.setattr(Service, "delete", lambda *given: full)
     url = f"file://{copy}"
     assert main(["warm", str(model), "--remote", url, "--cache_path", own, "--strict"]) == 5

@@ -14,8 +14,8 @@ from support.samples import conv, disk_builder, needed
 SHRINKER = f"""
 import sys
 sys.path[:0] = {sys.path!r}
-from opbuild.store.disk import DiskStore
-store = DiskStore(sys.argv[1])
+from opbuild.store.operators import operators_in
+store = operators_in(sys.argv[1])
 sys.stdin.readline()
 for name in store.names():
     store.evict(name)

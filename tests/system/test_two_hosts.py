@@ -38,11 +38,12 @@ from opbuild.lowering.lower import lower
 from opbuild.pipeline.images import Images
 from opbuild.pipeline.setup import set_up
 from opbuild.runtime.image import ImageStore
-from opbuild.store.memory import MemoryStore
+from opbuild.store.blobs import Memory
+from opbuild.store.operators import Operators
 host._CACHES = Path(caches)
 level = host.host_level()
 program = lower(optimize(load_model(model).bind({}, evaluate), evaluate), level)
-builder = Builder(MemoryStore(), FakeCompiler(), level, Config())
+builder = Builder(Operators(Memory()), FakeCompiler(), level, Config())
 image = Images(set_up(Config.from_environment(), None, None), ImageStore(None, None)).key("net", "digest", {})
 print(json.dumps({
     "level": str(level), "l1": host.here().l1, "cores": host.here().cores, "image": image.stem,

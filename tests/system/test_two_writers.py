@@ -11,7 +11,7 @@ import pytest
 
 from opbuild.config import Config
 from opbuild.kernel.interfaces import Found, Missing
-from opbuild.store.disk import DiskStore
+from opbuild.store.operators import operators_in
 from support.fake_compiler import fake_object
 from support.samples import conv, disk_builder, key_of, needed
 
@@ -19,8 +19,8 @@ WRITER = f"""
 import sys
 sys.path[:0] = {sys.path!r}
 from support.samples import conv, entry_of
-from opbuild.store.disk import DiskStore
-store, me, rounds = DiskStore(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+from opbuild.store.operators import operators_in
+store, me, rounds = operators_in(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 sys.stdin.readline()
 for number in range(rounds):
     problem = store.publish(entry_of(conv(), code=(me * 40 + str(number)).encode(), milliseconds=number % 7)[1])
@@ -66,7 +66,7 @@ def finish(*processes: subprocess.Popen[str]) -> list[str]:
 @pytest.mark.slow
 def test_no_mixture_of_two_writers_ever_loads(tmp_path: Path) -> None:
     """Two writers of one key with different bytes, 1,000 rounds: all that is found is whole (F11, F13, F16)."""
-    store = DiskStore(tmp_path)
+    store = operators_in(tmp_path)
     key = key_of(conv())
     whole = {
         (fake_object((me * 40 + str(number)).encode(), (key.symbol,)), number % 7)

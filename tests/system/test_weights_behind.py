@@ -22,8 +22,7 @@ import opbuild
 from opbuild.events import Event, Warned
 from opbuild.platform.behind import BEHIND
 from opbuild.runtime import weights as packing
-from opbuild.store import weights as stored_weights
-from opbuild.store.weights import DiskWeights
+from opbuild.store.weights import Weights
 from support.forked import in_fork
 from support.mapped import mapped_at
 from support.processes import environment
@@ -80,8 +79,8 @@ def cache(built: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Until it is set nothing is stored."""
-    may, put = threading.Event(), DiskWeights.put
-    monkeypatch.setattr(DiskWeights, "put", lambda *given: may.wait(60) and put(*given))
+    may, put = threading.Event(), Weights.put
+    monkeypatch.setattr(Weights, "put", lambda *given: may.wait(60) and put(*given))
     yield may
     may.set()
     BEHIND.finish()
@@ -146,7 +145,7 @@ def test_a_storage_that_refuses_is_one_warning(built: Path, cache: Path, monkeyp
     def full(path: Path, data: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(stored_weights, "publish", full)
+    monkeypatch.setattr("opbuild.store.publish.write_new", full)
     told = list[Event]()
     net = opbuild.compile(built / "model.onnx", cache_path=cache, observer=told.append)
     BEHIND.finish()
@@ -164,7 +163,7 @@ def test_what_goes_wrong_in_any_other_way_is_told(built: Path, cache: Path, monk
     def broken(*_: Any) -> None:
         raise MemoryError("no more")
 
-    monkeypatch.setattr(DiskWeights, "put", broken)
+    monkeypatch.setattr(Weights, "put", broken)
     told = list[Event]()
     net = opbuild.compile(built / "model.onnx", cache_path=cache, observer=told.append)
     BEHIND.finish()
@@ -212,7 +211,7 @@ def test_a_fork_finds_all_stored_and_stores_nothing(built: Path, cache: Path, mo
     net = opbuild.compile(built / "model.onnx", cache_path=cache)
 
     def child() -> list[int]:
-        monkeypatch.setattr(DiskWeights, "put", None)
+        monkeypatch.setattr(Weights, "put", None)
         check(net)
         check(opbuild.compile(built / "model.onnx", cache_path=cache))
         return list(stored(cache))
@@ -245,13 +244,13 @@ def test_a_program_is_stored_behind_its_network(cache: Path) -> None:
 SLOWLY = """
 import os, signal, sys, threading, time
 import opbuild
-from opbuild.store.weights import DiskWeights
-put, calls = DiskWeights.put, []
+from opbuild.store.weights import Weights
+put, calls = Weights.put, []
 def slowly(*given):
     time.sleep(0.05)
     {then}
     return put(*given)
-DiskWeights.put = slowly
+Weights.put = slowly
 def build():
     opbuild.compile(sys.argv[1], cache_path=sys.argv[2], forbid_compile=True)
 if __name__ == "__main__":

@@ -482,4 +482,6 @@ class Builder:
         explainer = Explainer(self.store, self.others)
         for job in jobs:
             job.reason = explainer.explain(job.key, job.reason)
-        raise forbidden_error(jobs) if self.config.forbid_compile else absent_error(self.compiler.name, jobs)
+        if self.config.forbid_compile:
+            raise forbidden_error(jobs, self.config)
+        raise absent_error(self.compiler.name, jobs, self.config)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from opbuild.builder.job import Job
+from opbuild.config import CACHE_MODES, Config
 from opbuild.errors import BuildError, CompileError, CompileForbiddenError
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.opdesc import OpDesc
+from opbuild.kernel.reason import NOWHERE, Reason
 from opbuild.platform.limits import suspected
 from opbuild.platform.records import dataclass
 from opbuild.text.plural import counted, first_of, listed
@@ -71,20 +73,57 @@ def compile_error(jobs: Sequence[Job]) -> CompileError:
     return CompileError(f"{count} could not be compiled{kept}:\n" + listed(lines), "; ".join(filter(None, hints)))
 
 
-def forbidden_error(jobs: Sequence[Job]) -> CompileForbiddenError:
+def forbidden_error(jobs: Sequence[Job], config: Config) -> CompileForbiddenError:
     """Return the error for operators that had to be compiled while compiling is forbidden."""
     return CompileForbiddenError(
         f"compiling is forbidden, and {_would_compile(jobs)}",
-        "build the network once without OPBUILD_FORBID_COMPILE, with the same cache path, level and compiler",
-    )
+        _hint(jobs, config, "build the network once without OPBUILD_FORBID_COMPILE, with the same cache path, level "
+              "and compiler"),
+    )  # fmt: skip
 
 
-def absent_error(compiler: str, jobs: Sequence[Job]) -> BuildError:
+def absent_error(compiler: str, jobs: Sequence[Job], config: Config) -> BuildError:
     """Return the error for operators that had to be compiled where no compiler is installed."""
+    bundle = "import a bundle that was exported with this model, for this level or a lower one"
     return BuildError(
         f"the compiler {compiler} is not installed, and {_would_compile(jobs)}",
-        f"pip install {compiler}, or import a bundle that was exported with this model, for this level or a lower one",
+        _hint(jobs, config, f"pip install {compiler}, or {bundle}"),
     )
+
+
+_UNUSED = ("untrusted", "unsigned", "wrong-signature", "unreadable", "damaged", "incomplete", "other-key", "stale")
+"""Codes of reasons why something that is there is not used."""
+
+
+def _hint(jobs: Sequence[Job], config: Config, remedy: str) -> str:
+    """Return the hint: about what keeps stored operators from being used, and where there are none."""
+    cause = _cause({job.reason.code: job.reason for job in jobs}, config)
+    return f"{cause}; where it was never built, {remedy}" if cause else remedy
+
+
+def _cause(reasons: Mapping[str, Reason], config: Config) -> str:
+    """Return the obstacle to using stored operators, and its remedy; empty if none is known.
+
+    Args:
+        reasons: Why operators must be compiled, by their codes.
+        config: Settings.
+    """
+    unused = next((reasons[code] for code in _UNUSED if code in reasons), None)
+    elsewhere = (each.elsewhere for each in reasons.values())
+    far = next((text for text in elsewhere if text and not text.startswith(NOWHERE)), "")
+    is_disabled = config.op_compiler_cache_mode == "disable"
+    if "debugged" in reasons or config.op_debug_level or (is_disabled and config.op_debug_config is not None):
+        return "operators are debugged, which are always compiled: leave op_debug_level and op_debug_config out"
+    if config.op_compiler_cache_mode != CACHE_MODES[0]:
+        mode = config.op_compiler_cache_mode
+        return f"op_compiler_cache_mode is {mode!r}, with which nothing that is stored is used: leave it out"
+    if config.folder_problem:
+        return f"the cache is not used: {config.folder_problem}"
+    if unused is not None:
+        return f"what is stored is not used: {unused.text}"
+    if far:
+        return f"{far}: 'opbuild cache check' says what it can do"
+    return "" if config.uses_pack else "the pack is not used: leave OPBUILD_PACK=0 out"
 
 
 def _would_compile(jobs: Sequence[Job]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from opbuild.backend.compilers import make_compiler
 from opbuild.builder.build import Builder
-from opbuild.cache.folder import Cache, check_network, describe, folder_of
+from opbuild.cache.folder import Cache, check_network, describe, folder_of, looked_at
 from opbuild.config import COMPILER_MEMO, Config
 from opbuild.errors import BuildError, FileError, OptionError, TargetError
 from opbuild.files.kinds import BUNDLE, require_kind
@@ -36,11 +36,12 @@ from opbuild.report import Clock
 from opbuild.runtime.binding import Shapes
 from opbuild.session import Session
 from opbuild.store import inspect as operators
+from opbuild.store.blobs import Memory
 from opbuild.store.bundle import NETWORKS, OPERATORS, Bundle, read_bundle, write_bundle
-from opbuild.store.disk import DiskStore
 from opbuild.store.measured import forget
-from opbuild.store.networks import Contents, DiskNetworks, read_network
-from opbuild.store.weights import DiskWeights, weights_file
+from opbuild.store.networks import Contents, networks_in, read_network
+from opbuild.store.operators import operators_in
+from opbuild.store.weights import weights_file, weights_in
 from opbuild.target.level import Level
 from opbuild.target.soc_version import parse_level
 from opbuild.text.plural import listed
@@ -64,6 +65,13 @@ class Exported:
     left_out: tuple[tuple[str, str], ...] = ()
     others: Mapping[str, int] = field(default_factory=dict)
 
+    def table(self, bundle: Path, level: Level) -> dict[str, Any]:
+        """Return the numbers as JSON values."""
+        return {
+            "bundle": str(bundle), "target": level.name, "operators": self.operators, "networks": self.networks,
+            "bytes": self.nbytes, "left_out": dict(self.left_out),
+        }  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Imported:
@@ -75,6 +83,13 @@ class Imported:
     level: Level
     folder: Path
     warnings: tuple[str, ...] = ()
+
+    def table(self) -> dict[str, Any]:
+        """Return the numbers as JSON values."""
+        return {
+            "added": self.added, "present": self.present, "networks": self.networks, "target": self.level.name,
+            "warnings": list(self.warnings),
+        }  # fmt: skip
 
 
 def export_cache(path: Path, config: Config, level: Level) -> Exported:
@@ -94,7 +109,7 @@ def export_cache(path: Path, config: Config, level: Level) -> Exported:
     left_out: list[tuple[str, str]] = []
     others = Counter[str]()
     for item in Cache.of(config).items("operator"):
-        entry = operators.read(folder_of(item), item.name, trust)
+        entry = operators.read(looked_at(folder_of(item), trust), item.name)
         if isinstance(entry, Reason):
             left_out.append((item.name, entry.text))
         elif target_of(entry) != level.name:
@@ -311,13 +326,7 @@ def _unpack(bundle: Bundle) -> tuple[list[tuple[str, Entry]], list[_Network], di
 
 def _network(name: str, files: Mapping[str, memoryview], target: str, used: set[str]) -> _Network | Reason:
     """Return a network, or what is wrong with it; its files are added to those that are used."""
-
-    def contents(file: str, _: int) -> memoryview:
-        if file not in files:
-            raise FileNotFoundError(2, "not in the bundle", file)
-        return files[file]
-
-    stored = read_network(name, contents)
+    stored = read_network(name, Memory(files))
     if isinstance(stored, Reason):
         return stored
     described = describe(name, stored)
@@ -351,9 +360,9 @@ def _entry_names(bundle: Bundle) -> list[tuple[str, str]]:
 def _publish(place: str, entry: Entry, config: Config, trust: Trust) -> bool:
     """Add an entry to the cache; return whether it was not there."""
     folder = config.network_meta if place == NETWORKS else config.kernel_meta
-    if isinstance(operators.read(folder, entry.name, trust), Entry):
+    if isinstance(operators.read(looked_at(folder, trust), entry.name), Entry):
         return False
-    problem = DiskStore(folder, trust=trust).publish(entry)
+    problem = operators_in(folder, trust=trust).publish(entry)
     if problem:
         raise _not_written(folder, problem)
     return True
@@ -362,7 +371,7 @@ def _publish(place: str, entry: Entry, config: Config, trust: Trust) -> bool:
 def _publish_network(network: _Network, config: Config, trust: Trust) -> str | None:
     """Put a network and its weights into the cache; return None, or why the storage refused."""
     found, packed = network
-    weights, states = DiskWeights(config.network_meta / "weights", trust=trust), {}
+    weights, states = weights_in(config.network_meta / "weights", trust=trust), {}
     for digest, data in packed.items():
         weight = weights.put(digest, np.frombuffer(data, np.uint8))
         if isinstance(weight, Reason):
@@ -370,7 +379,7 @@ def _publish_network(network: _Network, config: Config, trust: Trust) -> str | N
         states[digest] = weight.state
     constants = np.frombuffer(found.constants, np.uint8)
     stored = StoredNetwork(found.record, bytes(found.library), constants, states, found.compiler)
-    return DiskNetworks(config.network_meta, trust=trust).publish(found.key, stored)
+    return networks_in(config.network_meta, trust=trust).publish(found.key, stored)
 
 
 def _not_written(folder: Path, problem: str) -> BuildError:

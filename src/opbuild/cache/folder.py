@@ -20,11 +20,12 @@ from opbuild.platform.records import dataclass
 from opbuild.runtime.record_json import from_json
 from opbuild.store import inspect, prune
 from opbuild.store.at_once import at_once
+from opbuild.store.blobs import Folder
 from opbuild.store.claims import sweep_claims
 from opbuild.store.counters import Counters, read_counters
 from opbuild.store.inventory import disk_usage, survey
-from opbuild.store.items import REFUSED, Item, Kind, read_quietly, reason_of, remove_files
-from opbuild.store.networks import Contents, ReadFile, read_network
+from opbuild.store.items import REFUSED, Item, Kind, reason_of, remove_files
+from opbuild.store.networks import Contents, read_network
 from opbuild.store.peers import claims_folder
 from opbuild.store.weights import remove_references, weights_file
 
@@ -108,15 +109,15 @@ class Cache:
 
     def stats(self) -> Stats:
         """Return numbers about the cache."""
-        count, nbytes = dict.fromkeys(KINDS, 0), dict.fromkeys(KINDS, 0)
-        for item in self.items(*KINDS):
+        count, nbytes = dict.fromkeys(SHOWN, 0), dict.fromkeys(SHOWN, 0)
+        for item in self.items(*SHOWN):
             count[item.kind] += 1
             nbytes[item.kind] += item.nbytes
         return Stats(count, nbytes, disk_usage(self.folder), read_counters(self.network_meta))
 
     def describe(self, item: Item) -> Description | Reason:
         """Return what a stored network says of itself, or why it can not be read; looking is no use."""
-        stored = read_network(item.name, _reader(folder_of(item), self.trust), self.trust, whole=False)
+        stored = read_network(item.name, looked_at(folder_of(item), self.trust), self.trust, whole=False)
         return stored if isinstance(stored, Reason) else describe(item.name, stored)
 
     def problems(self, watch: Watch = unwatched) -> Iterator[Problem]:
@@ -201,7 +202,7 @@ class Cache:
 _MOST_HOLES = 1024
 """How much larger than what it takes on the disk a file may be that is read whole; file systems compress less."""
 
-KINDS: tuple[Kind, ...] = ("operator", "image", "weight", "memo")
+SHOWN: tuple[Kind, ...] = ("operator", "image", "weight", "memo")
 """What the commands show."""
 
 
@@ -229,7 +230,7 @@ def problem_of(
     if item.kind in ("memo", "settings"):
         return problem_of_remembered(item, trust)
     if item.kind == "operator":
-        entry = inspect.read(folder_of(item), item.name, trust)
+        entry = inspect.read(looked_at(folder_of(item), trust), item.name)
         return entry if isinstance(entry, Reason) else None
     network = check_network(folder_of(item), item.name, trust, digest)
     return network if isinstance(network, Reason) else None
@@ -246,7 +247,7 @@ def check_network(
         trust: Whose files are believed.
         digest: Returns the BLAKE3 of weights; many networks may map them.
     """
-    stored = read_network(name, _reader(folder, trust), trust)
+    stored = read_network(name, looked_at(folder, trust), trust)
     network = stored if isinstance(stored, Reason) else describe(name, stored)
     for weight, nbytes in network.weights.items() if not isinstance(network, Reason) else ():
         path = folder / weights_file(weight)
@@ -256,9 +257,9 @@ def check_network(
     return network
 
 
-def _reader(folder: Path, trust: Trust) -> ReadFile:
-    """Return what reads the files of a network by name, without changing the time of its last use."""
-    return lambda file, most: read_quietly(folder / file, most, trust)
+def looked_at(folder: Path, trust: Trust = PRIVATE) -> Folder:
+    """Return the blobs of a folder, of which looking at them is no use."""
+    return Folder(folder, trust, is_quiet=True, is_judged=True)
 
 
 def _wrong_weight(path: Path, trust: Trust, nbytes: int | None, digest: Callable[[Path, Trust], str]) -> Reason | None:

@@ -1,26 +1,71 @@
-"""Checking a remote store: everything that lies there is read and compared with what it should be."""
+"""Checking a remote store: what it answers, and whether everything that lies there is what it should be."""
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import count
 
+from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.events import Watch, unwatched
 from opbuild.files.trust import NETWORK
 from opbuild.kernel.entry import Entry
+from opbuild.kernel.level import Level
 from opbuild.kernel.reason import Reason
-from opbuild.pipeline.remote import Remote
-from opbuild.platform.records import dataclass
+from opbuild.pipeline.remote import Remote, remote_for_transfer
+from opbuild.pipeline.setup import set_up
+from opbuild.pipeline.stores import Stores
+from opbuild.platform.records import NamedTuple, dataclass
 from opbuild.store.at_once import at_once
 from opbuild.store.remote.contents import PIECE
 from opbuild.store.remote.failures import ABSENT, REFUSED, SLOW
 from opbuild.store.remote.groups import problem_of_group
 from opbuild.store.remote.manifest import Manifest
-from opbuild.store.remote.objects import ANSWERS, BANK, BLOBS, GROUPS, NETWORKS, OPERATORS, ORIGINS
+from opbuild.store.remote.objects import ANSWERS, BANK, BLOBS, GROUPS, NAMESPACE, NETWORKS, OPERATORS, ORIGINS
 from opbuild.store.remote.service import described
+
+
+class Step(NamedTuple):
+    """A question to a remote store, its answer, ``ok`` if that is as it should be, and the time that it took."""
+
+    name: str
+    answer: str
+    milliseconds: float
+
+
+def named_remote(config: Config, level: Level, *, reads_all: bool) -> Remote | None:
+    """Return the remote store that a build for a level uses; None: there is none.
+
+    Args:
+        config: Settings.
+        level: The level.
+        reads_all: Whether all of it is to be read, as commands do that wait longer.
+    """
+    stores = Stores(set_up(config, level, None, runs_elsewhere=True))
+    if stores.remote is None or not reads_all:
+        return stores.remote
+    return remote_for_transfer(config.remote or stores.policy.remote, stores.setup)
+
+
+def asked(remote: Remote) -> list[Step]:
+    """Ask a remote store to read, and where builds write to it, to write and to remove a small object."""
+    objects, service, path = remote.objects, remote.service, f"{NAMESPACE}check/{os.urandom(8).hex()}"
+    steps: list[tuple[str, Callable[[], bytes | Reason | None]]] = [
+        ("read", lambda: objects.problem(path) or service.get(path, 64))
+    ]
+    if remote.writes:
+        steps += [("write", lambda: service.put([(path, b"check")])), ("remove", lambda: service.delete(path))]
+    answers = []
+    for name, ask in steps:
+        started = time.perf_counter()
+        answer = ask()
+        word = described(answer) if isinstance(answer, Reason) and answer.code != ABSENT else "ok"
+        answers.append(Step(name, word, 1e3 * (time.perf_counter() - started)))
+    return answers
 
 
 @dataclass(frozen=True)
@@ -74,7 +119,7 @@ class RemoteCheck:
 
     def repair(self, problem: Problem) -> bool:
         """Remove an object that nobody would use; return whether it is gone."""
-        return self._remote.service.delete(problem.path) is None
+        return self._remote.objects.delete(problem.path) is None
 
     def _problem(self, path: str, reason: Reason | None) -> Iterator[Problem]:
         if reason is not None and reason.code in (REFUSED, SLOW):
@@ -83,8 +128,7 @@ class RemoteCheck:
             yield Problem(path, reason)
 
     def _names(self, folder: str) -> tuple[str, ...]:
-        problem = self._remote.objects.problem(folder)
-        names = self._remote.service.names(folder) if problem is None else problem
+        names = self._remote.objects.names(folder)
         if isinstance(names, Reason):
             raise self._failed(names)
         return names

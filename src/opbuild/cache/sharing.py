@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import count
+from typing import Any
 
 from opbuild.cache.bundling import compiler_of, entries_of, networks_of, note_compilers, target_of, trust_of
+from opbuild.cache.folder import looked_at
 from opbuild.config import Config
 from opbuild.errors import BuildError
 from opbuild.kernel.entry import Entry
@@ -29,15 +31,15 @@ from opbuild.runtime.record_json import from_json
 from opbuild.session import Session
 from opbuild.store import inspect
 from opbuild.store.at_once import at_once
-from opbuild.store.disk import DiskStore
-from opbuild.store.networks import DiskNetworks
+from opbuild.store.networks import networks_in
+from opbuild.store.operators import operators_in
 from opbuild.store.remote.failures import ABSENT
 from opbuild.store.remote.groups import mend_group
 from opbuild.store.remote.manifest import Manifest
 from opbuild.store.remote.objects import NETWORKS
 from opbuild.store.remote.service import described
-from opbuild.store.remote.tiered import TieredNetworks, TieredWeights
-from opbuild.store.weights import DiskWeights
+from opbuild.store.remote.tiered import TieredNetworks
+from opbuild.store.weights import weights_in
 from opbuild.target.level import Level
 
 InputShapes = Mapping[str, Sequence[int]]
@@ -68,6 +70,13 @@ class Moved:
     nbytes: int = 0
     replaced: int = 0
     lacking: tuple[Path, ...] = ()
+
+    def table(self, level: Level) -> dict[str, Any]:
+        """Return as JSON values what both directions have."""
+        return {
+            "operators": self.operators, "present": self.present, "networks": self.networks, "records": self.records,
+            "left_out": dict(self.left_out), "bytes": self.nbytes, "target": level.name,
+        }  # fmt: skip
 
 
 _SERVES = "absent from the remote store; one with other variants came, which serves where nothing can be compiled"
@@ -149,14 +158,17 @@ def pull(url: str, models: Sequence[Path], config: Config, level: Level, shapes:
     else:
         stems, manifests = _everything(remote, level, left_out)
     entries = _fetched(stems, remote, level, left_out)
-    near = DiskStore(setup.config.kernel_meta, trust=setup.trust)
-    added = [entry for entry in entries if isinstance(inspect.read(near.folder, entry.name, setup.trust), Reason)]
+    near, there = (
+        operators_in(setup.config.kernel_meta, trust=setup.trust),
+        looked_at(setup.config.kernel_meta, setup.trust),
+    )
+    added = [entry for entry in entries if isinstance(inspect.read(there, entry.name), Reason)]
     for entry in added:
         if problem := near.publish(entry):
             raise _unwritable(problem)
     folder = setup.config.network_meta
-    weights = TieredWeights(DiskWeights(folder / "weights", trust=setup.trust))
-    own = DiskNetworks(folder, trust=setup.trust)
+    weights = weights_in(folder / "weights", trust=setup.trust)
+    own = networks_in(folder, trust=setup.trust)
     networks = TieredNetworks(own, weights, remote.networks)
     taken = 0
     for manifest in manifests:
@@ -196,10 +208,10 @@ def _planned(source: ModelSource, signature: Shapes, session: Session) -> Planne
 def _stored(key: ImageKey, setup: Setup) -> tuple[StoredNetwork, dict[str, Bytes]] | Reason:
     """Return a stored network with its weights."""
     folder = setup.config.network_meta
-    network = DiskNetworks(folder, trust=setup.trust).lookup(key)
+    network = networks_in(folder, trust=setup.trust).lookup(key)
     if isinstance(network, Reason):
         return network
-    weights, store = {}, DiskWeights(folder / "weights", trust=setup.trust)
+    weights, store = {}, weights_in(folder / "weights", trust=setup.trust)
     for digest, nbytes in from_json(network.record).constants.weights.items():
         weight = store.get(digest, nbytes, network.states.get(digest))
         if not isinstance(weight, Weight):

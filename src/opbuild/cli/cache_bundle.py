@@ -49,8 +49,7 @@ def export(bundle: Path, model: Path | None, network: bool, input_shape: str | N
         shapes = parse_input_shape(input_shape) if input_shape else {}
         done = export_model(bundle, model, config, level, input_shapes=shapes, network=network)
     if as_json:
-        print_json({"bundle": str(bundle), "target": level.name, "operators": done.operators,
-                    "networks": done.networks, "bytes": done.nbytes, "left_out": dict(done.left_out)})  # fmt: skip
+        print_json(done.table(bundle, level))
         return
     for name, why in done.left_out:
         echo(f"left out {name}: {why}")
@@ -75,8 +74,7 @@ def import_(bundle: Path, as_json: bool, **place: Any) -> None:
     config, level = locate(**place)
     done = import_bundle(bundle, config, level)
     if as_json:
-        print_json({"added": done.added, "present": done.present, "networks": done.networks,
-                    "target": done.level.name, "warnings": list(done.warnings)})  # fmt: skip
+        print_json(done.table())
         return
     for warning in done.warnings:
         echo(f"warning: {warning}", err=True)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +10,6 @@ from opbuild.cli.cache_options import json_option, locate, print_json, target_op
 from opbuild.cli.echoing import echo
 from opbuild.cli.options import remote_option
 from opbuild.errors import BuildError, OptionError
-from opbuild.kernel.reason import Reason
 
 if TYPE_CHECKING:
     from opbuild.pipeline.remote import Remote
@@ -32,45 +28,29 @@ def check(repair: bool, as_json: bool, **place: Any) -> int:
     Fails if it refuses, is slow, or others can write to its folder: builds then go on without it. With --repair exits
     with 1 if something is damaged and stays.
     """
+    from opbuild.cache.remote_check import asked, named_remote
     from opbuild.cli.cache_clean import verify_place
-    from opbuild.pipeline.remote import remote_for_transfer
-    from opbuild.pipeline.setup import set_up
-    from opbuild.pipeline.stores import Stores
-    from opbuild.store.remote.objects import NAMESPACE
-    from opbuild.store.remote.service import described
 
     config, level = locate(**place)
-    stores = Stores(set_up(config, level, None, runs_elsewhere=True))
-    remote = stores.remote
+    remote = named_remote(config, level, reads_all=repair)
     if remote is None and repair:
         return verify_place(config, repair=True, as_json=as_json)
     if remote is None:
         raise OptionError("there is no remote store", "name one: --remote URL, OPBUILD_REMOTE or op_cache.ini")
     if repair:
-        return _repair(remote_for_transfer(config.remote or stores.policy.remote, stores.setup), as_json)
-    service, path, objects = remote.service, f"{NAMESPACE}check/{os.urandom(8).hex()}", remote.objects
-    steps: list[tuple[str, Callable[[], bytes | Reason | None]]] = [
-        ("read", lambda: objects.problem(path) or service.read(path, 64))
-    ]
-    if remote.writes:
-        steps += [("write", lambda: service.write(path, b"check")), ("remove", lambda: service.delete(path))]
-    answers = []
-    for name, ask in steps:
-        started = time.perf_counter()
-        problem = ask()
-        word = described(problem) if isinstance(problem, Reason) else "ok"
-        answers.append((name, "ok" if word.startswith("absent") else word, 1e3 * (time.perf_counter() - started)))
-    failed = [(name, word) for name, word, _ in answers if word != "ok"]
+        return _repair(remote, as_json)
+    steps, url = asked(remote), remote.service.address.url
     if as_json:
-        print_json({"remote": service.address.url, "mode": config.remote_mode,
-                    "steps": [{"step": n, "answer": w, "milliseconds": ms} for n, w, ms in answers]})  # fmt: skip
+        print_json({"remote": url, "mode": config.remote_mode,
+                    "steps": [{"step": n, "answer": w, "milliseconds": ms} for n, w, ms in steps]})  # fmt: skip
     else:
-        echo(f"{service.address.url}, mode {config.remote_mode}")
-        for name, word, milliseconds in answers:
+        echo(f"{url}, mode {config.remote_mode}")
+        for name, word, milliseconds in steps:
             echo(f"{name:<7} {word} ({milliseconds:.1f} ms)")
-    if failed:
-        name, word = failed[0]
-        raise BuildError(f"the remote store can not be used to {name}: {word}", "builds go on without it")
+    failed = next((step for step in steps if step.answer != "ok"), None)
+    if failed is not None:
+        message = f"the remote store can not be used to {failed.name}: {failed.answer}"
+        raise BuildError(message, "builds go on without it")
     return 0
 
 

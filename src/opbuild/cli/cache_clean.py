@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opbuild.cli.cache_options import KINDS, json_option, locate_place, place_options, print_json, read_size, read_span
+from opbuild.cli.cache_options import json_option, locate_place, place_options, print_json, read_size, read_span
 from opbuild.cli.echoing import echo
 from opbuild.errors import OptionError
 from opbuild.text.plural import counted, size
@@ -33,6 +33,7 @@ def verify(repair: bool, as_json: bool, **place: Any) -> int:
 
 def verify_place(config: Config, *, repair: bool, as_json: bool) -> int:
     """Look at everything in a cache, remove what is damaged if that is wanted, and tell; return the exit code."""
+    from opbuild.cache import tables
     from opbuild.cache.folder import Cache
     from opbuild.cli.count_progress import count_progress
 
@@ -43,16 +44,12 @@ def verify_place(config: Config, *, repair: bool, as_json: bool) -> int:
             found.append(problem)
             removed += repair and cache.repair(problem)
             if not as_json:
-                echo(f"{KINDS[problem.item.kind]} {problem.item.name}: {problem.reason.text}")
+                echo(f"{tables.KINDS[problem.item.kind]} {problem.item.name}: {problem.reason.text}")
         if repair:
             cache.repaired(found)
     checked = count.total or 0
     if as_json:
-        damaged = [
-            {"kind": KINDS[each.item.kind], "name": each.item.name, "code": each.reason.code, "why": each.reason.text}
-            for each in found
-        ]
-        print_json({"checked": checked, "damaged": damaged, "repaired": repair})
+        print_json({"checked": checked, "damaged": tables.damaged(found), "repaired": repair})
     else:
         left = f", {len(found) - removed} not removed" if repair and removed < len(found) else ""
         end = f"{len(found)} damaged" + (" and removed" if removed and not left else left)
@@ -84,20 +81,18 @@ def clear(as_json: bool, **place: Any) -> None:
 
 def _remove(config: Config, as_json: bool, remove: Callable[[Cache, Watch], tuple[Item, ...]]) -> None:
     """Remove something, and tell what."""
+    from opbuild.cache import tables
     from opbuild.cache.folder import Cache
     from opbuild.cli.count_progress import count_progress
 
     cache = Cache.of(config)
     with count_progress("removing", "removed", "the rest is whole and can be used") as watch:
-        removed = remove(cache, watch)
-    count = {name: sum(item.kind == kind for item in removed) for kind, name in KINDS.items()}
-    nbytes = sum(item.nbytes for item in removed)
+        removed = tables.removed(remove(cache, watch))
     if as_json:
-        print_json({"operators": count["operator"], "networks": count["network"], "bytes": nbytes,
-                    "names": sorted(item.name for item in removed)})  # fmt: skip
+        print_json(removed)
         return
-    if not removed and not cache.folder.is_dir():
+    if not removed["names"] and not cache.folder.is_dir():
         echo(f"nothing is stored in {cache.folder}")
         return
-    operators, networks = counted(count["operator"], "operator"), counted(count["network"], "network")
-    echo(f"{operators} and {networks} removed, {size(nbytes)}")
+    operators, networks = counted(removed["operators"], "operator"), counted(removed["networks"], "network")
+    echo(f"{operators} and {networks} removed, {size(removed['bytes'])}")

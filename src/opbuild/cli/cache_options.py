@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from opbuild.config import Config
     from opbuild.target.level import Level
 
-KINDS = {"operator": "operator", "image": "network", "weight": "weights", "memo": "memo", "settings": "settings"}
-"""What each kind of item is called."""
-
 _SIZES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 

@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from opbuild.cli.cache_options import json_option, locate_place, place_options, print_json
+from opbuild.cli.cache_options import json_option, locate_place, place_options, print_json, span
 from opbuild.cli.echoing import echo
 from opbuild.errors import OptionError
 from opbuild.target.host import host_level
+from opbuild.text.canonical import canonical_json
 from opbuild.text.plural import counted, size
 
 if TYPE_CHECKING:
     from opbuild.cache.folder import Stats
     from opbuild.store.items import Kind
 
-_NAMES: dict[Kind, str] = {
-    "operator": "operators",
-    "image": "networks",
-    "weight": "packed weights",
-    "memo": "models known",
-}
-
 _THINGS: dict[Kind, tuple[str, str]] = {
     "operator": ("operator", ""), "image": ("network", ""), "weight": ("packed weight", ""),
 }  # fmt: skip
 """What ``ls`` counts."""
+
+COLUMNS = ("name", "kind", "variant", "ms", "size", "idle")
+_TABLE_AT_MOST = 500
+"""Rows of a table: laying one of 50,000 rows out takes minutes."""
+_WIDE = 120
+"""Characters of a line that has room for the variant."""
+
+_LISTED = ("operators", "key")
+"""Fields whose parts are lines of their own."""
 
 
 @click.command()
@@ -36,29 +41,23 @@ _THINGS: dict[Kind, tuple[str, str]] = {
 @json_option
 def ls(as_json: bool, **place: Any) -> None:
     """List operators and networks, the last used first, and sum up what is stored, packed weights too."""
+    from opbuild.cache import tables
     from opbuild.cache.folder import Cache
-    from opbuild.cli.cache_table import print_rows, row_of
     from opbuild.cli.count_progress import count_progress
     from opbuild.cli.env import pack_text
-    from opbuild.store.at_once import at_once
 
     config = locate_place(**place)
     cache = Cache.of(config)
-    weights = {item.name: item for item in cache.items("weight")}
-    items = sorted(cache.items("operator", "image"), key=lambda item: (-item.last_use, item.name))
     with count_progress("reading", "read", "nothing was changed") as count:
-        rows = []
-        for _, row in at_once(items, lambda item: row_of(item, weights)):
-            rows.append(row)
-            count(len(rows), len(items))
+        rows, weights = tables.rows(cache, count)
     if as_json:
-        print_json([*rows, *(row_of(item, weights) for item in weights.values())])
+        print_json([*rows, *weights])
         return
     if not rows and not weights:
         echo(f"nothing is stored in {config.cache_folder}")
         return
     host = host_level().name
-    print_rows(rows, host)
+    _print_rows(rows, host)
     old = sum(row["other_release"] for row in rows)
     current = Counter(row["target"] for row in rows if not row["other_release"])
     for level, number in sorted(current.items()):
@@ -89,8 +88,8 @@ def show(name: str, as_json: bool, **place: Any) -> None:
 
     NAME may be the beginning of a name.
     """
+    from opbuild.cache import tables
     from opbuild.cache.folder import Cache
-    from opbuild.cli.cache_details import details_of, print_details
 
     config = locate_place(**place)
     cache = Cache.of(config)
@@ -101,11 +100,11 @@ def show(name: str, as_json: bool, **place: Any) -> None:
     if len(found) > 1:
         names = ", ".join(item.name for item in found[:5])
         raise OptionError(f"{len(found)} names begin with {name!r}: {names}", "give more of the name")
-    details = details_of(cache, found[0])
+    details = tables.details(cache, found[0])
     if as_json:
         print_json(details)
     else:
-        print_details(details)
+        _print_details(details)
 
 
 @click.command()
@@ -113,14 +112,15 @@ def show(name: str, as_json: bool, **place: Any) -> None:
 @json_option
 def stats(as_json: bool, **place: Any) -> None:
     """Show how much is stored, how often it was found, and the compile time that this saved."""
+    from opbuild.cache import tables
     from opbuild.cache.folder import Cache
 
     config = locate_place(**place)
     numbers = Cache.of(config).stats()
     if as_json:
-        print_json(_stats_json(numbers))
+        print_json(tables.statistics(numbers))
         return
-    for kind, name in _NAMES.items():
+    for kind, name in tables.STORED.items():
         echo(f"{name:<16} {numbers.count[kind]:>8}   {size(numbers.nbytes[kind]):>10}")
     echo(f"{'other files':<16} {'':>8}   {size(numbers.others):>10}")
     echo(f"{'together':<16} {'':>8}   {size(numbers.total):>10}   in {config.cache_folder}")
@@ -137,22 +137,82 @@ def stats(as_json: bool, **place: Any) -> None:
     echo(f"{'compiling took':<16} {_seconds(counters.spent_ms):>8}   of one core")
 
 
-def _stats_json(numbers: Stats) -> dict[str, Any]:
-    counters = numbers.counters
-    return {
-        "stored": {
-            _NAMES[kind]: {"count": count, "bytes": numbers.nbytes[kind]} for kind, count in numbers.count.items()
-        },
-        "other_bytes": numbers.others,
-        "total_bytes": numbers.total,
-        "builds": counters.builds,
-        "since": counters.since,
-        "hits": counters.hits,
-        "misses": dict(counters.misses),
-        "saved_ms": round(counters.saved_ms, 1),
-        "spent_ms": round(counters.spent_ms, 1),
-    }
-
-
 def _seconds(milliseconds: float) -> str:
     return f"{milliseconds / 1e3:.1f} s"
+
+
+def _print_rows(rows: Sequence[dict[str, Any]], host: str) -> None:
+    """Print a table, or lines where there are many; ``host``: the level that need not be said."""
+    now = time.time()
+    cells = [_cells(row, now, host) for row in rows]
+    if len(rows) > _TABLE_AT_MOST:
+        widths = [max(map(len, column)) for column in zip(COLUMNS, *cells, strict=True)]
+        for each in (COLUMNS, *cells):
+            left = (cell.ljust(width) for cell, width in zip(each[:3], widths[:3], strict=True))
+            right = (cell.rjust(width) for cell, width in zip(each[3:], widths[3:], strict=True))
+            echo("  ".join((*left, *right)))
+        return
+    from rich.text import Text
+
+    from opbuild.cli.tables import WHOLE_NAMES, output_console, plain_table
+
+    console = output_console()
+    shown = [number for number, name in enumerate(COLUMNS) if name != "variant" or console.width >= _WIDE]
+    table = plain_table(*(COLUMNS[number] for number in shown))
+    table.columns[0].overflow = "fold"
+    table.columns[0].no_wrap = console.width >= WHOLE_NAMES
+    for column in table.columns[-3:]:
+        column.justify = "right"
+        column.no_wrap = True
+    for each in cells:
+        table.add_row(*(Text(each[number]) for number in shown))
+    if rows:
+        console.print(table)
+
+
+def _cells(row: dict[str, Any], now: float, host: str) -> tuple[str, ...]:
+    milliseconds = f"{row['milliseconds']:.0f}" if row["kind"] == "operator" else ""
+    idle = span(now - row["last_use"])
+    variant = row["variant"]
+    if row["kind"] == "network" and row["weights"]:
+        variant = f"with {counted(row['weights'], 'packed weight')} of {size(row['weights_bytes'])}"
+    elif row["other_release"]:
+        variant = f"of another release, for {row['target']}: {variant}"
+    elif row["target"] not in ("", host):
+        variant = f"for {row['target']}: {variant}"
+    return row["name"], row["kind"], variant, milliseconds, size(row["bytes"]), idle
+
+
+def _print_details(details: dict[str, Any]) -> None:
+    """Print what there is to say of an item, a line a field; of a key and of operators a line a part."""
+    for field, value in details.items():
+        if field not in _LISTED:
+            lines = _lines(field, value)
+            echo("\n".join(f"{'' if number else field:<14} {line}" for number, line in enumerate(lines)))
+            continue
+        if field == "operators":
+            echo(f"{field:<14} {len(value)}")
+        width = max(map(len, value), default=0)
+        for part, content in value.items():
+            echo(f"  {part:<{width}}  {_nodes(content) if field == 'operators' else _plain(content)}".rstrip())
+
+
+def _lines(field: str, value: Any) -> list[str]:
+    if field == "bytes":
+        return [f"{value} ({size(value)})"]
+    if field in ("inputs", "outputs"):
+        return [f"{port['name']}  {port['dtype']}[{','.join(map(str, port['shape']))}]" for port in value] or ["none"]
+    if field == "weights":
+        return [f"{counted(value['count'], 'packed weight')}, {size(value['bytes'])}"]
+    if field == "host":
+        return [", ".join(f"{count} x {name}" for name, count in value.items()) or "nothing"]
+    return value if field == "files" else [_plain(value)]
+
+
+def _nodes(names: list[str]) -> str:
+    """Return the nodes that an operator computes: the first, and how many more."""
+    return "" if not names else names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else canonical_json(value)

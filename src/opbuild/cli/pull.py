@@ -37,9 +37,7 @@ def pull(url: str, models: tuple[Path, ...], input_shapes: dict[str, tuple[int, 
     config, level = locate(**place)
     done = pull_models(url, models, config, level, input_shapes)
     if as_json:
-        print_json({"operators": done.operators, "present": done.present, "networks": done.networks,
-                    "records": done.records, "left_out": dict(done.left_out), "bytes": done.nbytes,
-                    "target": level.name, "warnings": list(done.warnings)})  # fmt: skip
+        print_json(done.table(level) | {"warnings": list(done.warnings)})
     else:
         _show(done, level)
     if models and not done.operators + done.networks + done.present:

@@ -31,9 +31,7 @@ def push(models: tuple[Path, ...], url: str, input_shapes: dict[str, tuple[int, 
     config, level = locate(**place)
     done = push_models(models, url, config, level, input_shapes)
     if as_json:
-        print_json({"operators": done.operators, "present": done.present, "networks": done.networks,
-                    "records": done.records, "left_out": dict(done.left_out), "bytes": done.nbytes,
-                    "replaced": done.replaced, "target": level.name})  # fmt: skip
+        print_json(done.table(level) | {"replaced": done.replaced})
         return
     for name, why in done.left_out:
         echo(f"left out {name}: {why}")

@@ -70,6 +70,6 @@ def stored_in(config: Config, watch: StorageWatch) -> str:
     place = config.cache_folder
     if config.op_compiler_cache_dir is not None and not config.soc_version:
         place = place.parent
-    if watch.not_stored or not trusted(config)[0].uses_cache:
+    if watch.not_stored or not trusted(config)[0].uses_folder:
         return f"not kept in {place}: the warning says why; --cache_path names another folder"
     return f"kept in {place} for later builds and runs"

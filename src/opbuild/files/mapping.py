@@ -86,7 +86,7 @@ def digest_file(path: Path, trust: Trust = PRIVATE) -> str:
 
 
 def verified(
-    path: Path, nbytes: int, digest: str, remembered: Any, trust: Trust = PRIVATE, *, copies: bool = False
+    path: Path, nbytes: int | None, digest: str, remembered: Any, trust: Trust = PRIVATE, *, copies: bool = False
 ) -> tuple[Array, list[Any]]:
     """Map a file whose contents are known by their digest, or copy it.
 
@@ -102,7 +102,7 @@ def verified(
         OSError: If it can not be read, or is not what the digest says.
     """
     array, state = copy_file(path, trust) if copies else map_file(path, nbytes, trust)
-    if array.nbytes != nbytes:
+    if nbytes not in (None, array.nbytes):
         raise OSError(f"{path.name} has {array.nbytes} bytes, not {nbytes}")
     if (copies or state != remembered) and blake3_of(array.data) != digest:
         raise OSError(f"{path.name} does not have the digest it should have")

@@ -228,7 +228,15 @@ class Trust:
             OSError: If it can not be read or others can write to it.
             ValueError: If it is no JSON object, damaged, written for another place, or not signed.
         """
-        stored = parse_json(self.read(path, MEMO))
+        return self.parse_memo(path, self.read(path, MEMO))
+
+    def parse_memo(self, path: Path, data: bytes | memoryview) -> dict[str, Any]:
+        """Return the content that ``write_memo`` was given for a file.
+
+        Raises:
+            ValueError: As ``read_memo``.
+        """
+        stored = parse_json(bytes(data))
         if not isinstance(stored, dict):
             raise ValueError(f"{path.name} is no JSON object")
         content = self.unsigned(_place(path), stored)
@@ -252,7 +260,9 @@ def make_trust(config: Config) -> Trust:
 
 
 def trusted(config: Config) -> tuple[Config, Trust]:
-    """Return settings that leave a cache alone which others can write to, with a warning, and whose files count.
+    """Return settings that leave a folder alone to which others can write, with a warning, and whose files count.
+
+    What lies elsewhere is used all the same: the pack, and the remote store.
 
     Raises:
         OptionError: See ``make_trust``.
@@ -263,7 +273,7 @@ def trusted(config: Config) -> tuple[Config, Trust]:
     if problem is None:
         return config, trust
     warnings = (*config.warnings, f"the cache is not used: {problem}")
-    return replace(config, op_compiler_cache_mode="disable", warnings=warnings), trust
+    return replace(config, folder_problem=problem, warnings=warnings), trust
 
 
 def parse_json(data: bytes) -> Any:

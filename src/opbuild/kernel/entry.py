@@ -73,6 +73,11 @@ class Entry:
         return self.artifact.data
 
     @property
+    def key(self) -> Key:
+        """What it is the entry of."""
+        return Key(self.info["key"]["components"], self.info["key"]["sha256"])
+
+    @property
     def sha256(self) -> str:
         """Digest of the object's bytes."""
         return str(self.record["sha256"])

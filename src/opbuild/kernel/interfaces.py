@@ -28,12 +28,14 @@ class Found:
         source: Whose it is, e.g. ``rank 2``, where another store lends it; publishing it makes it one's own.
         stays: Whether that store always has it, so that a copy of one's own would save nothing.
         is_kept: Whether it was published already.
+        folder: Where its files lie, if publishing may link them.
     """
 
     entry: Entry
     source: str = ""
     stays: bool = False
     is_kept: bool = False
+    folder: Path | None = None
 
     @property
     def is_lent(self) -> bool:
@@ -59,8 +61,13 @@ class Store(Protocol):
     def lookup(self, key: Key) -> Found | Missing:
         """Return the entry of ``key``, checked byte for byte, or why there is none."""
 
-    def publish(self, entry: Entry) -> str | None:
-        """Add or replace an entry so that nobody ever sees part of it; return None, or why it could not be stored."""
+    def publish(self, entry: Entry, linked_from: Path | None = None) -> str | None:
+        """Add or replace an entry so that nobody ever sees part of it; return None, or why it could not be stored.
+
+        Args:
+            entry: The entry.
+            linked_from: A folder that may have the same files: they are linked where they can be.
+        """
 
     def names(self, at_most: int | None = None) -> tuple[str, ...]:
         """Return the names of the entries present, sorted; they need not be sound.
@@ -208,9 +215,16 @@ class Claim(Protocol):
 
 
 class Unclaimed:
-    """A claim that binds nobody: where there are no claims, or nobody is asked."""
+    """A claim that binds nobody, and claims all of which are so: where there are none, or nobody is asked."""
+
+    def take(self, key: Key, patience: float = math.inf) -> Unclaimed:
+        """Return a claim that binds nobody."""
+        return self
 
     def release(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
         """Do nothing."""
 
 

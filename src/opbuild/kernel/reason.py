@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from opbuild.platform.records import NamedTuple
 
+NOWHERE = "absent from "
+"""With which it is told that a store of others, which was asked, has nothing either."""
+
 
 class Reason(NamedTuple):
     """Why something happened: a code for programs, a text for people.

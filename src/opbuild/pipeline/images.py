@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from opbuild.pipeline.stages import Assembled
     from opbuild.runtime.image import DynamicImage
     from opbuild.runtime.weights import Packer
+    from opbuild.store.blobs import LocalMemos
 
 _UNKNOWN = Reason("absent", "there is none yet with the variants that tuning chooses")
 
@@ -225,8 +226,7 @@ class Images:
             return own
         from opbuild.store.answers import chosen_answers  # most starts have no bank
 
-        config, trust = self._setup.config, self._setup.trust
-        chosen = chosen_answers(config.network_meta, own.stem, self._decides, trust)
+        chosen = chosen_answers(self._chosen, own.stem, self._decides)
         if chosen is None:
             from opbuild.pipeline.tuned import chosen_answers as compared
 
@@ -262,8 +262,17 @@ class Images:
         if self._setup.has_bank:
             from opbuild.store.answers import note_chosen
 
-            config, trust = self._setup.config, self._setup.trust
-            note_chosen(config.network_meta, self._at_level(key).stem, self._decides, digest, trust)
+            note_chosen(self._chosen, self._at_level(key).stem, self._decides, digest)
+
+    @lazily
+    def _chosen(self) -> LocalMemos:
+        """How tuning chose the variants of networks here."""
+        from opbuild.store.answers import CHOSEN
+        from opbuild.store.blobs import Folder, LocalMemos, Memory
+
+        config = self._setup.config
+        folder = Folder(config.network_meta, self._setup.trust, is_judged=True) if config.uses_folder else Memory()
+        return LocalMemos(folder, CHOSEN)
 
     def _at_level(self, key: ImageKey) -> ImageKey:
         """Return a key for this level, which may be lower than the one that was asked for."""

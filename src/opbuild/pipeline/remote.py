@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -12,29 +12,28 @@ from opbuild.config import netrc_file, redis_credentials
 from opbuild.events import Warned, log_warnings
 from opbuild.files.trust import Trust
 from opbuild.kernel.entry import Entry
-from opbuild.kernel.interfaces import Claim
+from opbuild.kernel.interfaces import Claim, NetworkStore
 from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork
 from opbuild.kernel.reason import Reason
 from opbuild.pipeline.setup import Setup
 from opbuild.platform.lazily import lazily
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
-from opbuild.store.networks import DiskNetworks
 from opbuild.store.remote.address import Address, parse_address
 from opbuild.store.remote.groups import mend_group, write_group
 from opbuild.store.remote.leases import Leases
 from opbuild.store.remote.networks import RemoteNetworks
-from opbuild.store.remote.objects import CLAIMS, Objects
+from opbuild.store.remote.objects import BANK, CLAIMS, Objects
 from opbuild.store.remote.operators import RemoteStore
 from opbuild.store.remote.service import Service, described
-from opbuild.store.remote.tiered import TieredNetworks, TieredWeights
+from opbuild.store.remote.tiered import TieredNetworks, stored_weights
 from opbuild.store.remote.uploads import UPLOAD_SECONDS, Uploads
 from opbuild.store.turns import Turns
-from opbuild.store.weights import DiskWeights
+from opbuild.store.weights import Weights
 from opbuild.text.plural import counted, verb
 
 if TYPE_CHECKING:
-    from opbuild.store.remote.banks import RemoteBank
+    from opbuild.store.bank import TuningRecords
 
 TRANSFER_SECONDS = 30.0
 """How long commands wait for an answer."""
@@ -164,11 +163,11 @@ class Remote:
         return RemoteNetworks(self.objects)
 
     @lazily
-    def bank(self) -> RemoteBank:
+    def bank(self) -> TuningRecords:
         """What tuning found, wherever; few have a bank."""
-        from opbuild.store.remote.banks import RemoteBank
+        from opbuild.store.bank import TuningRecords
 
-        return RemoteBank(self.objects, self.trust)
+        return TuningRecords(self.objects, BANK, self.trust)
 
     def take_bank(self, path: Path) -> None:
         """Add what tuning found elsewhere to the bank in a file, once in a process."""
@@ -182,31 +181,29 @@ class Remote:
 
     def below(
         self,
-        networks: DiskNetworks,
-        weights: DiskWeights,
+        networks: NetworkStore,
+        weights: Weights,
         filled: Callable[[], None],
-        turns: Turns,
+        turns: Turns | None,
         found: Callable[[StoredNetwork], None],
-    ) -> tuple[TieredNetworks, TieredWeights]:
-        """Return one's own networks and weights with this store below them.
+    ) -> TieredNetworks:
+        """Return one's own networks with this store below them.
 
         Args:
             networks: One's own.
             weights: One's own.
             filled: Called when something came from below.
-            turns: Which process of this host fetches what several lack.
+            turns: Which process of this host fetches what several lack; None: each does.
             found: Told of one's own networks that are to be there, too.
         """
-        tiered = TieredWeights(weights)
 
         def check(key: ImageKey, network: StoredNetwork) -> None:
             if self.writes and self.service.is_first_told(f"network {key.stem}"):
                 found(network)
-                stored = partial(tiered.stored, network)
-                _uploads(self.service).add(lambda: self._send_network(key, network, stored()))
+                self._later(lambda sent: self._send_own(sent, key, network, stored_weights(weights, network)))
 
         known = check if self.checks else None
-        return TieredNetworks(networks, tiered, self.networks, self.offer_network, filled, turns, known), tiered
+        return TieredNetworks(networks, weights, self.networks, self.offer_network, filled, turns, known)
 
     def after_uploads(self, then: Callable[[], None]) -> None:
         """Call a function once everything that was offered so far is written, or given up."""
@@ -231,44 +228,40 @@ class Remote:
     def check_operator(self, entry: Entry) -> None:
         """Write one's own operator in the background, unless it is there and sound."""
         if self.writes and self.service.is_first_told(f"operator {entry.name}"):
-            store = RemoteStore(self._sent)
-            _uploads(self.service).add(lambda: store.publish(entry))
+            self._later(lambda sent: RemoteStore(sent).publish(entry))
 
     def check_group(self, entries: Sequence[Entry]) -> None:
         """Write the group of all operators of a network in the background, if it is there and damaged."""
         if self.writes:
-
-            def write() -> str | None:
-                problem = mend_group(self._sent, entries)
-                return problem and described(problem)
-
-            _uploads(self.service).add(write)
-
-    def _send_network(self, key: ImageKey, network: StoredNetwork, weights: Mapping[str, Bytes] | None) -> str | None:
-        """Write one's own network; one whose weights are not sound here is put together again, and comes then."""
-        return None if weights is None else RemoteNetworks(self._sent).publish(key, network, weights)
+            self._later(lambda sent: mend_group(sent, entries))
 
     def offer_operator(self, entry: Entry) -> None:
-        """Write an operator in the background, unless it came from here or nothing is written."""
-        if self.writes and not self.operators.lent(entry):
-            uploads = _uploads(self.service)
-            store = RemoteStore(self._sent)
-            uploads.add(lambda: store.publish(entry))
+        """Write an operator in the background, unless nothing is written."""
+        if self.writes:
+            self._later(lambda sent: RemoteStore(sent).publish(entry))
             self.operators.built(entry)
 
     def _offer_group(self, name: str, entries: Sequence[Entry], claim: Claim | None) -> None:
         """Write operators that a network needs as one object, in the background."""
-        uploads = _uploads(self.service)
-
-        def write() -> str | None:
-            problem = write_group(self._sent, name, entries, claim)
-            return problem and described(problem)
-
-        uploads.add(write)
+        self._later(lambda sent: write_group(sent, name, entries, claim))
 
     def offer_network(self, key: ImageKey, network: StoredNetwork, weights: Mapping[str, Bytes]) -> None:
         """Write a network in the background, unless nothing is written."""
         if self.writes:
-            uploads = _uploads(self.service)
-            store = RemoteNetworks(self._sent)
-            uploads.add(lambda: store.publish(key, network, weights))
+            self._later(lambda sent: RemoteNetworks(sent).publish(key, network, weights))
+
+    def _later(self, write: Callable[[Objects], Reason | str | None]) -> None:
+        """Write something in the background, after what was to be written before."""
+
+        def written() -> str | None:
+            problem = write(self._sent)
+            return described(problem) if isinstance(problem, Reason) else problem
+
+        _uploads(self.service).add(written)
+
+    @staticmethod
+    def _send_own(
+        sent: Objects, key: ImageKey, network: StoredNetwork, weights: Mapping[str, Bytes] | None
+    ) -> str | None:
+        """Write one's own network; one whose weights are not sound here is put together again, and comes then."""
+        return None if weights is None else RemoteNetworks(sent).publish(key, network, weights)

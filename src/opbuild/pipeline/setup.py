@@ -184,7 +184,7 @@ def set_up(
     if debug.active and debug.folder.resolve() == config.kernel_meta.resolve():
         raise OptionError(f"debug_dir is {str(debug.folder)!r}, a folder of the cache", "choose another folder")
     config, trust = trusted(config)
-    stores_networks = stores_networks and config.uses_cache and not debug.active
+    stores_networks = stores_networks and (config.uses_folder or config.names_remote) and not debug.active
     config, observer = _joined(config, observer or log_warnings)
     for warning in config.warnings:
         observer(Warned(warning))
@@ -228,7 +228,7 @@ def _joined(config: Config, observer: Observer) -> tuple[Config, Observer]:
             warnings = (*config.warnings, f"the folder of the job is not used: {problem}")
             return replace(config, job_folder=None, warnings=warnings), observer
         observer = report_progress(config, observer)
-        if config.uses_cache:
+        if config.uses_folder:
             announce(config)  # also where nothing is built: other ranks may lack what this one has
     return config, observer
 

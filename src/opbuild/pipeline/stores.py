@@ -15,18 +15,16 @@ from opbuild.platform.lazily import lazily
 from opbuild.platform.paths import Path
 from opbuild.platform.sources import own_packing_sources
 from opbuild.runtime.image import ImageStore
+from opbuild.store.blobs import Folder, Memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from opbuild.builder.build import Builder, LowerLevel
     from opbuild.builder.result import BuildResult
-    from opbuild.kernel.interfaces import Claims, Store
+    from opbuild.kernel.interfaces import Claims, Looks, Store
     from opbuild.kernel.key import CompilerIdentity
     from opbuild.kernel.networks import StoredNetwork
     from opbuild.pipeline.remote import Remote
     from opbuild.runtime.weights import Packer
-    from opbuild.store.disk import DiskStore
     from opbuild.store.pack import Pack
     from opbuild.store.policy import Policy
     from opbuild.store.turns import Turns
@@ -59,9 +57,11 @@ class Stores:
     @lazily
     def policy(self) -> Policy:
         """How large the cache folder may grow; its user is told what is wrong with ``op_cache.ini``."""
-        from opbuild.store.policy import read_policy, usual_megabytes
+        from opbuild.store.policy import Policy, read_policy, usual_megabytes
 
         config = self._config
+        if not config.uses_folder:
+            return Policy()
         policy, warnings = read_policy(
             config.policy_file, quota_environment(), self.setup.trust, usual_megabytes(config)
         )
@@ -71,56 +71,64 @@ class Stores:
 
     @lazily
     def operators_and_runtimes(self) -> tuple[Store, Store]:
-        """Where operators and the compiler's runtime library are kept; in memory if the cache is not used.
+        """Where operators and the compiler's runtime library are kept.
 
         What other ranks and the tiers below have is taken from them, unless everything is to be compiled.
         """
-        from opbuild.store.memory import MemoryStore
+        from opbuild.store.operators import Operators, operators_in
         from opbuild.store.shared import rank_stores
         from opbuild.store.tiers import TieredStore
 
         config = self._config
-        if not config.uses_cache:
-            return MemoryStore(), MemoryStore()
-        if config.forces:
-            return self._on_disk(config.kernel_meta), self._on_disk(config.network_meta)
-        operators, runtimes = rank_stores(config, self._on_disk)
+        open_store = partial(
+            operators_in, device_id=config.device_id, keep_times=self.policy.ages, trust=self.setup.trust
+        )  # what opens a folder outlives these stores, whom it does not know
+        folders = config.kernel_meta, config.network_meta
+        operators, runtimes = (open_store(each) if config.uses_folder else Operators(Memory()) for each in folders)
+        if not config.uses_cache or config.forces:
+            return operators, runtimes
+        near = rank_stores(config, open_store) if config.uses_folder else (operators, runtimes)
         pack = [] if self.pack is None else [self.pack]
         if self.remote is None:
-            return TieredStore(operators, pack) if pack else operators, runtimes
+            return TieredStore(near[0], pack) if pack else near[0], near[1]
         from opbuild.store.remote.in_turn import InTurn
 
         below, turns, offer = self.remote.operators, self._turns, self.remote.offer_operator
         known = self.remote.check_operator if self.remote.checks else None
-        return (
-            TieredStore(operators, [*pack, InTurn(operators, below, turns)], offer, known),
-            TieredStore(runtimes, [InTurn(runtimes, below, turns)], offer, known),
-        )
+
+        def tiered(own: Store, *tiers: Looks) -> Store:
+            far = below if turns is None else InTurn(own, below, turns)
+            return TieredStore(own, [*tiers, far], offer, known)
+
+        return tiered(near[0], *pack), tiered(near[1])
 
     def _check_operators(self, network: StoredNetwork) -> None:
         """Have the operators of a stored network in the remote store too, and the compiler's runtime library."""
         from opbuild.kernel.entry import Entry
         from opbuild.store.inspect import read
+        from opbuild.store.operators import operators_in
         from opbuild.store.remote.manifest import operators_of
 
         if self.remote is None:
             return
-        operators, runtimes = (self._on_disk(each) for each in (self._config.kernel_meta, self._config.network_meta))
+        folders = self._config.kernel_meta, self._config.network_meta
+        operators, runtimes = (operators_in(each, self._config.device_id, trust=self.setup.trust) for each in folders)
         named = [(operators, name) for stem in operators_of(network.record) for name in operators.names_of(stem)[:1]]
         found = list[Entry]()
         for store, name in [*named, *((runtimes, name) for name in runtimes.names())]:
-            entry = read(store.folder, name, self.setup.trust)
+            entry = read(store.blobs, name)
             if isinstance(entry, Entry):
                 self.remote.check_operator(entry)
                 found += [entry] if store is operators else []
         self.remote.check_group(found)
 
     @property
-    def _turns(self) -> Turns:
+    def _turns(self) -> Turns | None:
+        """Which process of this host asks for what several lack; None where they share no folder."""
         from opbuild.store.peers import claims_folder
         from opbuild.store.turns import Turns
 
-        return Turns(claims_folder(self._config))
+        return Turns(claims_folder(self._config)) if self._config.uses_folder else None
 
     @lazily
     def remote(self) -> Remote | None:
@@ -161,22 +169,21 @@ class Stores:
     def _image_store(self) -> ImageStore:
         if self._like is not None:
             return self._like._image_store
-        from opbuild.store.known_weights import KnownWeights
-        from opbuild.store.networks import DiskNetworks
-        from opbuild.store.weights import DiskWeights
+        from opbuild.store.networks import Networks
+        from opbuild.store.weights import Weights
 
-        trust, folder, copies = self.setup.trust, self._config.network_meta, self._config.copy_weights
-        times = self.setup.stores_networks and self.policy.ages
-        networks = DiskNetworks(folder, keep_times=times, trust=trust, copies=copies)
-        weights = DiskWeights(folder / "weights", trust=trust, copies=copies)
+        config, copies = self._config, self._config.copy_weights
+        times, folder = self.setup.stores_networks and self.policy.ages, config.network_meta
+        open_folder = partial(Folder, trust=self.setup.trust, copies=copies, is_judged=True)
+        networks = Networks(open_folder(folder, keep_times=times) if config.uses_folder else Memory())
+        weights = Weights(open_folder(folder / "weights") if config.uses_folder else Memory())
         if self.remote is None or not self.setup.stores_networks:
-            return ImageStore(networks, KnownWeights(weights), own_packing_sources, copies=copies)
+            return ImageStore(networks, weights, own_packing_sources, copies=copies)
         from opbuild.store.shared import rank_networks
 
-        tiered, below = self.remote.below(
-            rank_networks(self._config, networks), weights, self.age, self._turns, self._check_operators
-        )
-        return ImageStore(tiered, KnownWeights(below), own_packing_sources, copies=copies)
+        near = rank_networks(config, networks) if config.uses_folder else networks
+        tiered = self.remote.below(near, weights, self.age, self._turns, self._check_operators)
+        return ImageStore(tiered, weights, own_packing_sources, copies=copies)
 
     @lazily
     def models(self) -> ModelMemory:
@@ -185,8 +192,8 @@ class Stores:
         return ModelMemory(
             self._config.network_meta,
             setup.trust,
-            reads=setup.starts_stored,
-            writes=setup.stores_networks,
+            reads=setup.starts_stored and self._config.uses_folder,
+            writes=setup.stores_networks and self._config.uses_folder,
             keeps_times=setup.stores_networks and self.policy.ages,
         )
 
@@ -196,20 +203,25 @@ class Stores:
 
         Hosts ask each other only where what they build can be sent.
         """
-        from opbuild.store.claims import FolderClaims
-        from opbuild.store.peers import claims_folder
+        from opbuild.kernel.interfaces import UNCLAIMED
 
-        config = self._config
-        if not config.uses_cache:
+        if not self._config.uses_cache:
             return None
-        near = FolderClaims(claims_folder(config), config.rank_id)
-        if problem := near.problem:
-            self.setup.observer(Warned(f"others may compile the same at the same time: {problem}"))
+        near: Claims = self._host_claims() if self._config.uses_folder else UNCLAIMED
         if self.remote is None or not self.remote.writes:
             return near
         from opbuild.store.fleet import FleetClaims
 
         return FleetClaims(near, self.remote.claims, self.remote.after_uploads)
+
+    def _host_claims(self) -> Claims:
+        from opbuild.store.claims import FolderClaims
+        from opbuild.store.peers import claims_folder
+
+        claims = FolderClaims(claims_folder(self._config), self._config.rank_id)
+        if problem := claims.problem:
+            self.setup.observer(Warned(f"others may compile the same at the same time: {problem}"))
+        return claims
 
     def packer(self) -> Packer:
         """Return what packs the constants of one build; it finds what this process has packed before."""
@@ -218,7 +230,7 @@ class Stores:
 
     def other_levels(self) -> list[Store]:
         """Return where operators for other levels are kept, for explaining; none where levels share a folder."""
-        from opbuild.store.disk import DiskStore
+        from opbuild.store.operators import operators_in
 
         config = self._config
         if config.op_compiler_cache_dir is None:
@@ -227,11 +239,11 @@ class Stores:
             folders = sorted(path for path in config.cache_folder.parent.iterdir() if path.is_dir())
         except OSError:
             return []
-        return [DiskStore(folder, trust=self.setup.trust) for folder in folders if folder != config.cache_folder]
+        return [operators_in(folder, trust=self.setup.trust) for folder in folders if folder != config.cache_folder]
 
     def count(self, result: BuildResult) -> None:
         """Add what a build found in the store to the counters that ``opbuild cache stats`` shows."""
-        if self._config.uses_cache:
+        if self._config.uses_folder:
             from opbuild.store.counters import count_build
 
             times = [(each, result.entries[each.desc].milliseconds) for each in result.decisions]
@@ -244,7 +256,7 @@ class Stores:
     def age(self) -> None:
         """Let old entries go if the cache folder is larger than it may be; to be called where something was added."""
         config = self._config
-        if config.uses_cache:
+        if config.uses_folder:
             from opbuild.store.ageing import age_after_build
             from opbuild.store.claims import sweep_claims
             from opbuild.store.peers import claims_folder
@@ -253,13 +265,6 @@ class Stores:
             sweep_claims(claims_folder(config))
             create_policy_file(config.policy_file, usual_megabytes(config))
             age_after_build(config.kernel_meta, config.network_meta, self.policy, self.setup.trust)
-
-    @property
-    def _on_disk(self) -> Callable[[Path], DiskStore]:
-        """What opens a folder of operators; it outlives these stores, whom it does not know."""
-        from opbuild.store.disk import DiskStore
-
-        return partial(DiskStore, device_id=self._config.device_id, keep_times=self.policy.ages, trust=self.setup.trust)
 
 
 def make_builder(setup: Setup, stores: Stores, *, is_urgent: bool = True) -> Builder:

@@ -27,8 +27,9 @@ from opbuild.pipeline.setup import Setup
 from opbuild.platform.lazily import lazily
 from opbuild.platform.paths import Path
 from opbuild.store.bank import Bank, Record, parse_bank, read_bank
+from opbuild.store.blobs import Folder, LocalMemos
 from opbuild.store.machine_class import read_measured, system_class
-from opbuild.store.origins import remembered_pipeline
+from opbuild.store.origins import SUFFIX, Origins
 from opbuild.store.pack import Pack
 from opbuild.store.pack_file import PackFile
 from opbuild.store.shipped import shipped_bank
@@ -224,8 +225,10 @@ def is_current(record: Record, setup: Setup) -> bool | None:
 
 def _is_remembered(record: Record, setup: Setup) -> bool | None:
     """Return whether what is remembered of operators says that a record's are what they were; None: it says nothing."""
-    sources, folder = setup.compiler.sources_digest(OpDesc((), record.family, (), ())), setup.config.network_meta
-    known = {stem: remembered_pipeline(folder, stem, sources, setup.trust) for stem in record.kernels}
+    sources = setup.compiler.sources_digest(OpDesc((), record.family, (), ()))
+    origins = Origins(LocalMemos(Folder(setup.config.network_meta, setup.trust, is_judged=True), SUFFIX))
+    stems = record.kernels if setup.config.uses_folder else ()
+    known = {stem: origins.pipeline(stem, sources) for stem in stems}
     if not known or any(each and each != record.kernels[stem] for stem, each in known.items()):
         return False
     return True if all(known.values()) else None

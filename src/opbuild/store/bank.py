@@ -16,14 +16,22 @@ from opbuild.errors import OptionError
 from opbuild.families.knowledge import Variant
 from opbuild.files.trust import SignatureError, Trust, parse_json
 from opbuild.files.writing import append, make_folder
+from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple, dataclass, field, fields_of
+from opbuild.store.blobs import ABSENT, Blobs
 from opbuild.store.shipped import LARGEST
 from opbuild.text.canonical import canonical_json
 
 FORMAT = 1
 """Raised whenever a record's meaning changes."""
+
+MOST = 16 * 2**20
+"""Bytes of a bank that is shared; some 30,000 records."""
+
+TRIES = 4
+"""How often a bank is written again that another overwrote."""
 
 _NAME = "tune_bank"
 _DIGITS = 16
@@ -156,6 +164,61 @@ def merged(own: Bank, others: Sequence[Bank]) -> list[Record]:
         if have is None or have.date < record.date:
             added[record.place] = record
     return list(added.values())
+
+
+class TuningRecords:
+    """What tuning found, as one blob, which has the lines of a bank.
+
+    A writer adds to what is there, and looks again: of two who write at once the one that was overwritten writes again.
+
+    Args:
+        blobs: Where it lies.
+        name: What it is called there.
+        trust: What records are signed with.
+    """
+
+    def __init__(self, blobs: Blobs, name: str, trust: Trust) -> None:
+        self._blobs, self._name, self._trust = blobs, name, trust
+
+    def read(self) -> Bank | Reason:
+        """Return the bank that is there, an empty one if there is none, or why it can not be read."""
+        body = self._blobs.get(self._name, MOST)
+        if isinstance(body, Reason):
+            return Bank() if body.code == ABSENT else body
+        return parse_bank(bytes(body), self._trust)
+
+    def publish(self, own: Bank) -> int | Reason:
+        """Add the records that it lacks, or has earlier ones for; return how many, or why they can not be stored."""
+        added = 0
+        for _ in range(TRIES):
+            there = self.read()
+            if isinstance(there, Reason):
+                if there.code != "damaged":
+                    return there
+                there = Bank()
+            lacking = merged(there, [own])
+            if not lacking:  # and none where what is damaged is all that there was
+                return added
+            records = there.latest() | {record.place: record for record in lacking}
+            body = b"".join(line_of(record, self._trust) + b"\n" for record in records.values())
+            if len(body) > MOST:
+                return Reason("unwritable", f"a bank of {len(body)} bytes is more than is read")
+            if (problem := self._blobs.put([(self._name, body)])) is not None:
+                return problem
+            added = max(added, len(lacking))
+        return added
+
+    def take(self, path: Path) -> int | Reason:
+        """Add to the bank in a file what it lacks, or has earlier records for; return how many, or why not."""
+        there = self.read()
+        if isinstance(there, Reason):
+            return there
+        try:
+            added = merged(read_bank(path, self._trust), [there]) if there.records else []
+            append_records(path, added, self._trust)
+        except OptionError as error:
+            return Reason("unwritable", error.message)
+        return len(added)
 
 
 def line_of(record: Record, trust: Trust) -> bytes:

@@ -25,7 +25,7 @@ from opbuild.platform.digest import blake3_of
 from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.store import networks
-from opbuild.store.disk import ENTRIES
+from opbuild.store.operators import ENTRIES
 from opbuild.store.weights import WEIGHTS
 from opbuild.text.canonical import canonical_json
 from opbuild.text.plural import listed

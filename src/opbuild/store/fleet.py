@@ -32,20 +32,20 @@ class FleetClaims:
 
     def take(self, key: Key, patience: float = math.inf) -> Claim | Holder:
         """Return the claim on an operator, or who has it here or elsewhere."""
-        near = self._near.take(key)
-        return near if isinstance(near, Holder) else self._both(near, self._far.take(key, patience))
+        return self._both(self._near.take(key), lambda: self._far.take(key, patience))
 
     def take_all(self, keys: Sequence[Key]) -> list[Claim | Holder]:
         """Return what ``take`` does for each of several operators; the fleet is asked for all at once."""
-        taken = [self._near.take(key) for key in keys]
-        wanted = [number for number, near in enumerate(taken) if not isinstance(near, Holder)]
-        with closing(at_once(wanted, lambda number: self._far.take(keys[number]))) as answers:
-            for number, far in answers:
-                near = taken[number]
-                taken[number] = near if isinstance(near, Holder) else self._both(near, far)
-        return taken
+        near = [self._near.take(key) for key in keys]
+        asked = [key for key, each in zip(keys, near, strict=True) if not isinstance(each, Holder)]
+        with closing(at_once(asked, self._far.take)) as answers:
+            far = iter([answer for _, answer in answers])
+        return [self._both(each, lambda: next(far)) for each in near]
 
-    def _both(self, near: Claim, far: Claim | Holder) -> Claim | Holder:
+    def _both(self, near: Claim | Holder, ask: Callable[[], Claim | Holder]) -> Claim | Holder:
+        if isinstance(near, Holder):
+            return near
+        far = ask()
         if isinstance(far, Holder):
             near.release()
             return replace(far, is_far=True)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from opbuild.files.trust import ENTRY, PRIVATE, RECORD, SignatureError, Trust, parse_json
+from opbuild.files.trust import ENTRY, RECORD, SignatureError, parse_json
 from opbuild.kernel.entry import MILLISECONDS, SUFFIXES, Entry, check_entry_signature, read_entry
 from opbuild.kernel.key import KEY_FORMAT, Key, key_digest
 from opbuild.kernel.reason import Reason
-from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
-from opbuild.store.items import REFUSED, read_quietly, reason_of
+from opbuild.store.blobs import ABSENT, Blobs, LocalBlobs
+from opbuild.store.items import REFUSED, reason_of
 
 
 @dataclass(frozen=True)
@@ -41,9 +40,9 @@ class Summary:
         return bool(self.components) and self.components.get("format") != KEY_FORMAT
 
 
-def summarize(folder: Path, name: str) -> Summary:
+def summarize(blobs: Blobs, name: str) -> Summary:
     """Return what an entry's records say; what can not be read is left empty."""
-    info, record = _json(folder / f"{name}.info"), _json(folder / f"{name}.json")
+    info, record = _json(blobs, f"{name}.info"), _json(blobs, f"{name}.json")
     components = _mapping(_mapping(info.get("key")).get("components"))
     types, milliseconds = components.get("op_types"), record.get(MILLISECONDS)
     return Summary(
@@ -56,34 +55,25 @@ def summarize(folder: Path, name: str) -> Summary:
     )
 
 
-ReadFile = Callable[[Path, int], bytes]
-"""Returns the contents of a file, which can have so many bytes at most."""
-
-
-def read(
-    folder: Path, name: str, trust: Trust = PRIVATE, *, key: Key | None = None, read_file: ReadFile | None = None
-) -> Entry | Reason:
+def read(blobs: LocalBlobs, name: str, key: Key | None = None) -> Entry | Reason:
     """Return the entry of a name, checked byte for byte, or what is wrong with it.
 
     Args:
-        folder: Where its files are.
+        blobs: Where it lies.
         name: The entry's name.
-        trust: Whose files are believed.
         key: What it must be the entry of; None: what its own ``.info`` asks for.
-        read_file: Reads a file; default without changing the time of its last use.
     """
     contents: dict[str, bytes] = {}
     for suffix in reversed(SUFFIXES):  # the commit mark first
-        try:
-            path = folder / (name + suffix)
-            contents[suffix] = read_file(path, ENTRY[suffix]) if read_file else read_quietly(path, ENTRY[suffix], trust)
-        except OSError as error:
-            reason = reason_of(error, suffix)
-            return _beside(folder, name, suffix) if reason.code == "incomplete" else reason
+        data = blobs.get(name + suffix, ENTRY[suffix])
+        if isinstance(data, Reason):
+            is_absent = data.code == ABSENT
+            return _beside(blobs, name, suffix) if is_absent else data._replace(text=data.text.replace(name, "", 1))
+        contents[suffix] = bytes(data)
     entry = check(name, contents, key)
     if isinstance(entry, Entry):
         try:
-            check_entry_signature(entry, trust)
+            check_entry_signature(entry, blobs.trust)
         except SignatureError as error:
             return reason_of(error)
     return entry
@@ -109,17 +99,18 @@ def check(name: str, contents: Mapping[str, bytes], key: Key | None = None) -> E
         return Reason("damaged", "a record is not what was written")
 
 
-def _beside(folder: Path, name: str, missing: str) -> Reason:
-    present = [suffix for suffix in SUFFIXES if os.path.lexists(folder / (name + suffix))]
+def _beside(blobs: LocalBlobs, name: str, missing: str) -> Reason:
+    present = [suffix for suffix in SUFFIXES if blobs.has(name + suffix)]
     if not present:
-        return Reason("absent", "not in the store")
+        return Reason(ABSENT, "not in the store")
     return Reason("incomplete", f"{missing} is missing beside {' and '.join(present)}")
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _json(blobs: Blobs, name: str) -> dict[str, Any]:
+    data = blobs.get(name, RECORD)
     try:
-        return _mapping(parse_json(read_quietly(path, RECORD)))
-    except (OSError, ValueError):
+        return {} if isinstance(data, Reason) else _mapping(parse_json(bytes(data)))
+    except ValueError:
         return {}
 
 

@@ -20,9 +20,9 @@ from opbuild.platform.paths import Path
 from opbuild.platform.records import dataclass
 from opbuild.store import counters, measured
 from opbuild.store.answers import ANSWERS
-from opbuild.store.disk import ENTRIES, ENTRIES_BESIDE_NETWORKS
 from opbuild.store.items import Form, Item
 from opbuild.store.networks import MODELS, NETWORKS
+from opbuild.store.operators import ENTRIES, ENTRIES_BESIDE_NETWORKS
 from opbuild.store.origins import ORIGINS
 from opbuild.store.weights import REFERENCES, WEIGHTS
 

@@ -1,4 +1,4 @@
-"""Built networks on disk, which the next process starts without compiler and without model reader.
+"""Built networks, which the next process starts without compiler and without model reader.
 
     network_meta/<network>_<number>.so      the linked kernels
     network_meta/<network>_<number>.bin     all small constants
@@ -11,14 +11,11 @@ together again and replaced.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from opbuild.files.mapping import verified
-from opbuild.files.private import publish
 from opbuild.files.sealed import seal, unseal
 from opbuild.files.trust import NETWORK, PRIVATE, Trust
 from opbuild.kernel.networks import ImageKey, StoredNetwork
@@ -26,7 +23,8 @@ from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of
 from opbuild.platform.paths import Path
 from opbuild.platform.records import NamedTuple
-from opbuild.store.items import REFUSED, Form, Item, mark_used, read_quietly, reason_of
+from opbuild.store.blobs import ABSENT, Blobs, Data, Folder, LocalBlobs, LocalMemos
+from opbuild.store.items import REFUSED, Form, Item, read_quietly, reason_of
 from opbuild.text.canonical import canonical_json
 
 if TYPE_CHECKING:
@@ -45,21 +43,16 @@ _ANYBODYS = Trust(shared=True)
 """What is only to be removed may be anybody's; but a pipe in a file's place must make nobody wait."""
 
 
-class DiskNetworks:
-    """Networks in one folder. Threads and processes may share it.
+class Networks:
+    """Networks as blobs of this machine. Threads and processes may share it.
 
     Args:
-        folder: ``network_meta``; created when the first network is published.
-        keep_times: Whether a look-up that finds a network notes the time, for ageing.
-        trust: Whose files are believed, and what they are signed with.
-        copies: Whether constants are copied instead of mapped.
+        blobs: Where they lie: ``network_meta``.
     """
 
-    def __init__(self, folder: Path, *, keep_times: bool = False, trust: Trust = PRIVATE, copies: bool = False) -> None:
-        self.folder = folder
-        self.keep_times = keep_times
-        self.trust = trust
-        self.copies = copies
+    def __init__(self, blobs: LocalBlobs) -> None:
+        self.blobs = blobs
+        self._states = LocalMemos(blobs, ".seen")
 
     def lookup(self, key: ImageKey) -> StoredNetwork | Reason:
         """Return a network, library and constants checked byte for byte, or why there is none.
@@ -67,15 +60,13 @@ class DiskNetworks:
         Codes of the reason are those of an entry's look-up, and ``other-compiler``.
         """
         found = self._lookup(key)
-        if isinstance(found, Reason) and found.code != "absent":  # another process may just have replaced the files
+        if isinstance(found, Reason) and found.code != ABSENT:  # another process may just have replaced the files
             found = self._lookup(key)
         return found
 
     def publish(self, key: ImageKey, network: StoredNetwork) -> str | None:
         """Add or replace a network; return None, or why the storage refused."""
-        from opbuild.store.publish import publish_files  # a start never needs it
-
-        names = [key.stem + suffix for suffix in (".so", ".bin", ".seen", ".json")]
+        names, trust = [key.stem + suffix for suffix in (".so", ".bin", ".seen", ".json")], self.blobs.trust
         content = {
             "key": dict(key.components),
             "compiler": network.compiler,
@@ -83,71 +74,60 @@ class DiskNetworks:
             "bin": [network.constants.nbytes, blake3_of(network.constants.data)],
             "record": network.record,
         }
-        sealed = seal(content, names[-1], self.trust)
+        sealed = seal(content, names[-1], trust)
         if len(sealed) > NETWORK:
             return f"its record has {len(sealed)} bytes"
-        states = self.trust.write_memo(self.folder / names[2], network.states)
+        states = trust.write_memo(self.blobs.path / names[2], network.states)
         contents = (network.library, network.constants.data, states, sealed)
-        problem = publish_files(self.folder, list(zip(names, contents, strict=True)))
-        if problem is None:
-            mark_used(self.folder / names[-1], keep_time=False)
-            self._note_answers(key, network)
-        return problem
+        problem = self.blobs.put(list(zip(names, contents, strict=True)))
+        if problem is not None:
+            return problem.text
+        self.blobs.used(names[-1], is_new=True)
+        if key.is_tuned:  # how, since nobody could tell its name else; another one says it itself
+            from opbuild.store.answers import SUFFIX, note_answers
+
+            note_answers(LocalMemos(self.blobs, SUFFIX), key.tuned("").stem, network.record)
+        return None
 
     def answers(self, key: ImageKey) -> Iterator[Answers]:
         """Return the answers of families by which networks were made that differ from ``key`` in tuning alone."""
-        from opbuild.store.answers import answers_of, known_answers  # without banks a start never needs it
+        from opbuild.store.answers import SUFFIX, answers_of, known_answers  # without banks a start never needs it
 
-        yield from reversed(known_answers(self.folder, key.tuned("").stem, self.trust))
-        untuned = read_network(key.tuned("").stem, self._read, self.trust, whole=False)
+        yield from reversed(known_answers(LocalMemos(self.blobs, SUFFIX), key.tuned("").stem))
+        untuned = read_network(key.tuned("").stem, self.blobs, whole=False)
         if isinstance(untuned, Contents):
             yield from answers_of(untuned.record)
 
     def note(self, key: ImageKey, states: Mapping[str, Any]) -> None:
-        """Keep new states of a network's weights."""
-        seen = self.folder / f"{key.stem}.seen"
-        with contextlib.suppress(OSError):  # costs only the reading next time
-            publish(seen, self.trust.write_memo(seen, states))
+        """Keep new states of a network's weights; lost ones cost only the reading next time."""
+        self._states.write(key.stem, states)
 
     def _lookup(self, key: ImageKey) -> StoredNetwork | Reason:
         stem = key.stem
-        mark = self.folder / f"{stem}.json"
+        content = _content(stem, self.blobs, self.blobs.trust)
+        if isinstance(content, Reason):
+            return Reason(ABSENT, "there is none yet") if content.code == ABSENT else content
         try:
-            content = unseal(self.trust.read(mark, NETWORK), mark.name, self.trust)
             if content["key"] != json.loads(canonical_json(dict(key.components))):
                 return Reason("other-key", "it was made from something else")
             compiler = str(content["compiler"])
             if not key.suits(compiler):
                 return Reason("other-compiler", "another compiler is installed now")
-            mark_used(mark, keep_time=self.keep_times)  # first, so that nobody ages it meanwhile
-            nbytes, digest = _size_and_digest(content["so"])
-            library = self.trust.read(self.folder / f"{stem}.so", nbytes)
-            if (len(library), blake3_of(library)) != (nbytes, digest):
-                return Reason("damaged", "its library is damaged")
-            constants = self.folder / f"{stem}.bin"
-            small, _ = verified(constants, *_size_and_digest(content["bin"]), None, self.trust, copies=self.copies)
-            return StoredNetwork(content["record"], library, small, self._states(stem), compiler)
+            self.blobs.used(f"{stem}.json")  # first, so that nobody ages it meanwhile
+            library = _part(stem, ".so", content, self.blobs, "its library is damaged")
+            if isinstance(library, Reason):
+                return library
+            small = self.blobs.mapped(f"{stem}.bin", *_size_and_digest(content["bin"]))
+            if isinstance(small, Reason):
+                return _incomplete(small)
+            return StoredNetwork(content["record"], bytes(library), small[0], self._states.read(stem), compiler)
         except REFUSED as error:
-            if isinstance(error, FileNotFoundError) and str(error.filename) == str(mark):
-                return Reason("absent", "there is none yet")
             return reason_of(error)
 
-    def _note_answers(self, key: ImageKey, network: StoredNetwork) -> None:
-        """Remember how a network was tuned, since nobody could tell its name else; another one says it itself."""
-        if key.is_tuned:
-            from opbuild.store.answers import answers_of, note_answers
 
-            for answers in answers_of(network.record):
-                note_answers(self.folder, key.tuned("").stem, answers, self.trust)
-
-    def _read(self, name: str, most: int) -> bytes:
-        return self.trust.read(self.folder / name, most)
-
-    def _states(self, stem: str) -> Mapping[str, Any]:
-        try:
-            return self.trust.read_memo(self.folder / f"{stem}.seen")
-        except (OSError, ValueError):
-            return {}
+def networks_in(folder: Path, *, keep_times: bool = False, trust: Trust = PRIVATE, copies: bool = False) -> Networks:
+    """Return the networks in a folder; see ``Folder``."""
+    return Networks(Folder(folder, trust, keep_times=keep_times, copies=copies))
 
 
 class Contents(NamedTuple):
@@ -164,36 +144,57 @@ class Contents(NamedTuple):
     key: ImageKey
     compiler: str
     record: Any
-    library: bytes | memoryview = b""
-    constants: bytes | memoryview = b""
+    library: Data = b""
+    constants: Data = b""
 
 
-ReadFile = Callable[[str, int], "bytes | memoryview"]
-"""Returns the contents of one of a network's files by its name, which can have so many bytes at most."""
-
-
-def read_network(name: str, read_file: ReadFile, trust: Trust = PRIVATE, *, whole: bool = True) -> Contents | Reason:
+def read_network(name: str, blobs: Blobs, trust: Trust = PRIVATE, *, whole: bool = True) -> Contents | Reason:
     """Return what a network's files hold without knowing who asks for it, or what is wrong with them.
 
     Args:
         name: The files' name without suffix.
-        read_file: Reads one of them.
+        blobs: Where they lie.
         trust: What the network must be signed with.
         whole: Whether to read all files, not only the record.
     """
-    mark = f"{name}.json"
+    content = _content(name, blobs, trust)
+    if isinstance(content, Reason):
+        return _incomplete(content)
     try:
-        content = unseal(bytes(read_file(mark, NETWORK)), mark, trust)
         key = ImageKey(name.rpartition("_")[0], dict(content["key"]))
-        parts = []
+        parts = list[Data]()
         for suffix in (".so", ".bin") if whole else ():
-            nbytes, digest = _size_and_digest(content[suffix[1:]])
-            parts.append(read_file(name + suffix, nbytes))
-            if (len(parts[-1]), blake3_of(parts[-1])) != (nbytes, digest):
-                return Reason("damaged", f"{suffix} is not what was written")
+            part = _part(name, suffix, content, blobs)
+            if isinstance(part, Reason):
+                return part
+            parts.append(part)
         return Contents(key, str(content["compiler"]), content["record"], *parts)
     except REFUSED as error:
         return reason_of(error)
+
+
+def _content(name: str, blobs: Blobs, trust: Trust) -> Any | Reason:
+    """Return the content of a network's record, or what is wrong with it."""
+    sealed = blobs.get(f"{name}.json", NETWORK)
+    try:
+        return sealed if isinstance(sealed, Reason) else unseal(bytes(sealed), f"{name}.json", trust)
+    except REFUSED as error:
+        return reason_of(error)
+
+
+def _part(name: str, suffix: str, content: Any, blobs: Blobs, damaged: str = "") -> Data | Reason:
+    """Return one of a network's other files, which must be what its record says."""
+    nbytes, digest = _size_and_digest(content[suffix[1:]])
+    part = blobs.get(name + suffix, nbytes)
+    if isinstance(part, Reason):
+        return _incomplete(part)
+    is_sound = (len(part), blake3_of(part)) == (nbytes, digest)
+    return part if is_sound else Reason("damaged", damaged or f"{suffix} is not what was written")
+
+
+def _incomplete(reason: Reason) -> Reason:
+    """Return a reason of one file as that of a network which lacks it."""
+    return reason._replace(code="incomplete") if reason.code == ABSENT else reason
 
 
 def digests_in(record: Any) -> frozenset[str]:

@@ -4,30 +4,24 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from opbuild.kernel.entry import Entry
-from opbuild.kernel.interfaces import Found, Missing, Store, look_up, note_origin, origins
+from opbuild.kernel.interfaces import Found, Looks, Missing, Store, look_up, note_origin, origins
 from opbuild.kernel.key import Key
+from opbuild.platform.paths import Path
 from opbuild.platform.records import replace
-
-
-class Tier(Protocol):
-    """A store that is only read. It can only save work: what it can not read it lacks, and it never raises."""
-
-    def lookup(self, key: Key) -> Found | Missing:
-        """Return the entry that serves for ``key``, checked, and what people call this tier; or why there is none."""
 
 
 class TieredStore:
     """A store that takes what it lacks from tiers below it. Threads may share it if they may share each of them.
 
-    An entry of a tier is lent until it is published here, unless it stays where it is (``Found.stays``). What the near
-    store has from its peers they have offered.
+    An entry of a tier is lent until it is published here, unless it stays where it is (``Found.stays``). What was lent
+    is not offered: it came from there, or who lends it has offered it.
 
     Args:
         near: The store that is asked first, and the only one that is written to, listed and emptied.
-        tiers: What is asked next, in this order.
+        tiers: What is asked next, in this order, and only read. They can only save work: none raises.
         offer: Told of each entry that is published.
         known: Told of each entry that the near store had.
     """
@@ -35,7 +29,7 @@ class TieredStore:
     def __init__(
         self,
         near: Store,
-        tiers: Sequence[Tier],
+        tiers: Sequence[Looks],
         offer: Callable[[Entry], None] | None = None,
         known: Callable[[Entry], None] | None = None,
     ) -> None:
@@ -43,8 +37,9 @@ class TieredStore:
         self._known = known
         self.tiers = tuple(tiers)
         self._offer = offer
-        self._peers: set[str] = set()
+        self._lent: set[str] = set()
         self._kept: dict[str, str] = {}
+        self._linkable: dict[str, tuple[Entry, Path]] = {}
 
     def lookup(self, key: Key) -> Found | Missing:
         """Return the nearest entry of ``key``; if there is none, why the near store has none."""
@@ -53,7 +48,6 @@ class TieredStore:
     def lookup_all(self, keys: Sequence[Key]) -> list[Found | Missing]:
         """Return what ``lookup`` does for each of several keys; each tier is asked at once for all that it may have."""
         answers = [self._named(answer) for answer in look_up(self.near, keys)]
-        self._peers.update(each.entry.sha256 for each in answers if isinstance(each, Found) and each.is_to_be_kept)
         if self._known is not None:
             for answer in answers:
                 if isinstance(answer, Found) and not answer.source:
@@ -65,6 +59,9 @@ class TieredStore:
                 answers[number] = answer if isinstance(answer, Found) else _both(answers[number], answer)
                 if isinstance(answer, Found) and answer.is_kept:
                     self._kept[answer.entry.sha256] = answer.source
+                if isinstance(answer, Found) and answer.folder is not None:
+                    self._linkable[answer.entry.name] = answer.entry, answer.folder
+        self._lent.update(each.entry.sha256 for each in answers if isinstance(each, Found) and each.is_lent)
         return answers
 
     def origins(self, keys: Sequence[Key]) -> list[Mapping[str, str]]:
@@ -76,11 +73,15 @@ class TieredStore:
         """Let the near store remember what an operator's sources define."""
         note_origin(self.near, key, pipeline)
 
-    def publish(self, entry: Entry) -> str | None:
-        """Add or replace an entry in the near store, and offer it; return None, or why it could not be stored."""
-        if self._offer is not None and entry.sha256 not in self._peers:
+    def publish(self, entry: Entry, linked_from: Path | None = None) -> str | None:
+        """Add or replace an entry in the near store, and offer it; return None, or why it could not be stored.
+
+        That of a tier with files is linked if that is possible.
+        """
+        if self._offer is not None and entry.sha256 not in self._lent:
             self._offer(entry)
-        return self.near.publish(entry)
+        lent, folder = self._linkable.pop(entry.name, (None, None))
+        return self.near.publish(entry, linked_from or (folder if lent is entry else None))
 
     def _named(self, answer: Found | Missing) -> Found | Missing:
         """Return what the near store answers; what a tier has put there since this store was opened is the tier's."""

@@ -10,96 +10,114 @@ that layer is.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
-from opbuild.files.mapping import map_file, verified
-from opbuild.files.private import publish
 from opbuild.files.trust import MEMO, PRIVATE, Trust, parse_json
 from opbuild.kernel.networks import Bytes, Weight
 from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import is_digest
+from opbuild.platform.locks import Lock
 from opbuild.platform.paths import Path
+from opbuild.store.blobs import Folder, LocalBlobs, LocalMemos
 from opbuild.store.items import REFUSED, Form, reason_of
 
 _DIGEST = "[0-9a-f]{64}"
 
 WEIGHTS = Form("weight", (".bin",), _DIGEST)
-REFERENCES = Form("reference", (".json",), _DIGEST)
+_REFERENCE = ".json"
+
+REFERENCES = Form("reference", (_REFERENCE,), _DIGEST)
 """What says which weights a source packs to."""
 
 
-class DiskWeights:
-    """Weights in one folder. Threads and processes may share it.
+class Weights:
+    """Weights as blobs of this machine. Threads and processes may share it.
+
+    What a process still uses is returned instead of another mapping or copy of the same: it maps those of a network
+    once, however many sizes it is bound to. Each time it is asked whether the blob is still what it was. Those that
+    came from elsewhere and can not be kept are held here.
 
     Args:
-        folder: ``network_meta/weights``; created when the first are put there.
-        trust: Whose files are believed, and what references are signed with.
-        copies: Whether weights are copied instead of mapped.
+        blobs: Where they lie: ``network_meta/weights``.
     """
 
-    def __init__(self, folder: Path, *, trust: Trust = PRIVATE, copies: bool = False) -> None:
-        self.folder = folder
-        self.trust = trust
-        self.copies = copies
+    def __init__(self, blobs: LocalBlobs) -> None:
+        self.blobs = blobs
+        self._references = LocalMemos(blobs, _REFERENCE)
+        self._used: WeakValueDictionary[str, Bytes] = WeakValueDictionary()
+        self._held: dict[str, Bytes] = {}
+        self._states: dict[str, Any] = {}
+        self._lock = Lock()
 
     def get(self, digest: str, nbytes: int, state: Any = None) -> Weight | Reason:
         """Return weights, mapped or copied; they are not read where their file has the state that it had before."""
         if not is_digest(digest):
             return Reason("damaged", f"{digest[:80]!r} is not a digest")
-        path = self._file(digest)
-        try:
-            return Weight(digest, *verified(path, nbytes, digest, state, self.trust, copies=self.copies))
-        except OSError as error:
-            return reason_of(error, missing="absent")
+        found = self.blobs.mapped(f"{digest}.bin", nbytes, digest, state)
+        if isinstance(found, Reason):
+            held = self._held.get(digest)
+            return found if held is None or held.nbytes != nbytes else Weight(digest, held)
+        return self._one(Weight(digest, *found))
 
     def whole(self, digest: str) -> Weight | Reason:
         """Return weights of whatever size, compared with their digest."""
-        try:
-            return self.get(digest, self._file(digest).stat().st_size)
-        except OSError as error:
-            return reason_of(error, missing="absent")
+        found = self.blobs.mapped(f"{digest}.bin", None, digest) if is_digest(digest) else Reason("absent", "no digest")
+        return found if isinstance(found, Reason) else Weight(digest, *found)
 
     def put(self, digest: str, array: Bytes) -> Weight | Reason:
         """Add weights unless they are there, byte for byte; return them mapped or, where copies are, as given."""
-        path = self._file(digest)
-        try:
-            if not self._holds(path, array):
-                publish(path, array.data)
-            mapped, state = map_file(path, array.nbytes, self.trust)
-        except OSError as error:
-            return Reason("unwritable", f"{self.folder}: {error.strerror or error}")
-        return Weight(digest, array if self.copies else mapped, state)
+        name = f"{digest}.bin"
+        there = self.blobs.mapped(name, array.nbytes)
+        if isinstance(there, Reason) or not np.array_equal(there[0], array):
+            if (problem := self.blobs.put([(name, array.data)])) is not None:
+                return problem
+            there = self.blobs.mapped(name, array.nbytes)
+        if isinstance(there, Reason):
+            return Reason("unwritable", there.text)
+        return self._one(Weight(digest, array if self.blobs.copies else there[0], there[1]))
 
     def find(self, source: str, nbytes: int) -> Weight | Reason:
         """Return what a source was packed to."""
+        stored = self._references.stored(source)
         try:
-            stored = self.trust.read_memo(self._reference(source))
-            return self.get(str(stored["blake3"]), nbytes, stored["state"])
+            return stored if isinstance(stored, Reason) else self.get(str(stored["blake3"]), nbytes, stored["state"])
         except REFUSED as error:
-            return reason_of(error, missing="absent")
+            return reason_of(error)
 
     def remember(self, source: str, weight: Weight) -> str | None:
         """Write down what a source packs to; return None, or why the storage refused."""
-        path = self._reference(source)
         memo = {"blake3": weight.digest, "nbytes": weight.array.nbytes, "state": weight.state}
-        try:
-            publish(path, self.trust.write_memo(path, memo))
-        except OSError as error:
-            return f"{self.folder}: {error.strerror or error}"
-        return None
+        problem = self._references.write(source, memo)
+        return None if problem is None else problem.text
 
-    def _holds(self, path: Path, array: Bytes) -> bool:
-        with contextlib.suppress(OSError):
-            return bool(np.array_equal(map_file(path, array.nbytes, self.trust)[0], array))
-        return False
+    def hold(self, weight: Weight) -> None:
+        """Keep weights that could not be put where the others lie."""
+        if weight.state is None:
+            self._held[weight.digest] = weight.array
 
-    def _file(self, digest: str) -> Path:
-        return self.folder / f"{digest}.bin"
+    def used(self, digests: Iterable[str]) -> dict[str, Bytes]:
+        """Return those of some weights that passed here and are in use."""
+        with self._lock:
+            known = {digest: self._used.get(digest) for digest in digests}
+        return {digest: array for digest, array in known.items() if array is not None}
 
-    def _reference(self, source: str) -> Path:
-        return self.folder / f"{source}.json"
+    def _one(self, found: Weight) -> Weight:
+        """Return the array that is used already, if it is of the very same blob; else note this one."""
+        with self._lock:
+            known = self._used.get(found.digest)
+            if known is not None and self._states[found.digest] == found.state:
+                return found._replace(array=known)
+            self._used[found.digest], self._states[found.digest] = found.array, found.state
+            return found
+
+
+def weights_in(folder: Path, *, trust: Trust = PRIVATE, copies: bool = False) -> Weights:
+    """Return the weights in a folder; see ``Folder``."""
+    return Weights(Folder(folder, trust, copies=copies))
 
 
 def weights_file(digest: str) -> str:

@@ -41,14 +41,14 @@ class OperatorArtifact(CacheArtifact):
         """
         from opbuild.config import Config
         from opbuild.pipeline.setup import set_up
-        from opbuild.store.disk import DiskStore
+        from opbuild.store.operators import operators_in
 
         entry = _unpacked(self.key, self.content)
         setup = set_up(Config.from_environment(), None, None)
         if entry.info["key"]["components"]["target"] != setup.level.name:
             return
         folder = setup.config.network_meta if _is_runtime(self.key) else setup.config.kernel_meta
-        problem = DiskStore(folder, trust=setup.trust).publish(entry)
+        problem = operators_in(folder, trust=setup.trust).publish(entry)
         if problem:
             raise BuildError(f"the store {folder} can not be written: {problem}", "make room or name another store")
 
@@ -69,12 +69,14 @@ class Recorder:
         if not self._config.uses_cache:
             return
         from opbuild.pipeline.setup import set_up
-        from opbuild.store.disk import DiskStore
+        from opbuild.store.operators import operators_in
 
         setup = set_up(self._config, None, None)
+        if not setup.config.uses_folder:
+            return
         operators, runtimes = setup.config.kernel_meta, setup.config.network_meta
         names = [(operators, each.name) for each in report.operators]
-        names += [(runtimes, name) for name in DiskStore(runtimes, trust=setup.trust).names() if _is_runtime(name)]
+        names += [(runtimes, name) for name in operators_in(runtimes, trust=setup.trust).names() if _is_runtime(name)]
         for place in names:
             if place not in self._recorded:
                 self._recorded.add(place)
@@ -83,9 +85,10 @@ class Recorder:
     def _record(self, folder: Path, name: str) -> None:
         from opbuild.kernel.entry import Entry
         from opbuild.pipeline.setup import set_up
+        from opbuild.store.blobs import Folder
         from opbuild.store.inspect import read
 
-        entry = read(folder, name, set_up(self._config, None, None).trust)
+        entry = read(Folder(folder, set_up(self._config, None, None).trust, is_quiet=True, is_judged=True), name)
         if isinstance(entry, Entry):
             CacheArtifactManager.record_artifact(_TYPE, name, _packed(entry))
 

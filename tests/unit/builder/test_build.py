@@ -15,15 +15,15 @@ from opbuild.config import Config
 from opbuild.errors import BuildError, CompileForbiddenError
 from opbuild.kernel.interfaces import Found
 from opbuild.kernel.reason import Reason
-from opbuild.store.disk import DiskStore
-from opbuild.store.memory import MemoryStore
+from opbuild.store.blobs import Memory
+from opbuild.store.operators import Operators
 from support.fake_compiler import FakeCompiler
 from support.samples import LEVEL, Recorder, conv, disk_builder, needed
 
 
 def test_deciding_is_a_function_of_the_answer() -> None:
     """A hit is up to date unless a rebuild is forced; a miss is rebuilt for the store's reason."""
-    store = MemoryStore()
+    store = Operators(Memory())
 
     def decided(*, force: bool = False) -> Found | Reason:
         (job,) = Builder(store, FakeCompiler(), LEVEL, Config(), force=force).plan(needed(conv()))
@@ -193,7 +193,7 @@ def test_names_do_not_grow_from_build_to_build(config: Config) -> None:
 
 def test_an_empty_network_builds(config: Config) -> None:
     """A network whose nodes all run on the host needs no operator, no compiler process and no runtime."""
-    with disk_builder(config, runtime_store=MemoryStore()) as builder:
+    with disk_builder(config, runtime_store=Operators(Memory())) as builder:
         result = builder.build({}, "net")
     assert (result.entries, result.runtime, result.decisions) == ({}, None, ())
 
@@ -206,7 +206,7 @@ def test_a_compiler_that_is_not_installed_is_an_error_that_says_so(config: Confi
             return None
 
     with pytest.raises(BuildError, match="the compiler fake is not installed"):
-        Builder(MemoryStore(), Absent(), LEVEL, config).build(needed(conv()), "net")
+        Builder(Operators(Memory()), Absent(), LEVEL, config).build(needed(conv()), "net")
 
 
 def test_a_distrusted_store_is_a_warning(config: Config) -> None:
@@ -241,4 +241,4 @@ def test_the_compiler_identity_is_remembered_beside_the_store(config: Config) ->
         origins = f"{builder.key(conv()).operator_stem}.origins"
     assert len(list(config.kernel_meta.iterdir())) == 3
     assert {path.name for path in config.network_meta.iterdir()} == {"compiler.json", origins}
-    assert isinstance(builder.store, DiskStore)
+    assert isinstance(builder.store, Operators)

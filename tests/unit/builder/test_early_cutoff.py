@@ -20,8 +20,8 @@ from opbuild.kernel.entry import UNCHANGED
 from opbuild.kernel.interfaces import Store
 from opbuild.kernel.key import make_key
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.store.disk import DiskStore
-from opbuild.store.memory import MemoryStore
+from opbuild.store.blobs import Memory
+from opbuild.store.operators import Operators, operators_in
 from opbuild.store.pack import Pack
 from opbuild.store.pack_file import Object, Sources, pack_bytes
 from opbuild.store.tiers import TieredStore
@@ -33,7 +33,7 @@ from support.samples import IDENTITY, LEVEL, Recorder, conv, needed
 @pytest.fixture(params=["disk", "memory"])
 def store(request: pytest.FixtureRequest, config: Config) -> Store:
     """An empty store."""
-    return DiskStore(config.kernel_meta) if request.param == "disk" else MemoryStore()
+    return operators_in(config.kernel_meta) if request.param == "disk" else Operators(Memory())
 
 
 def build(
@@ -102,7 +102,7 @@ def test_sources_that_define_something_else_are_compiled(
 
 def test_what_is_gone_is_compiled_after_all(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store remembers a pipeline whose entry was removed or damaged, or has another one's: nothing of it is used."""
-    store = DiskStore(config.kernel_meta)
+    store = operators_in(config.kernel_meta)
     build(store, config, monkeypatch, "one,a")
     first, second = store.names()
     store.evict(first)
@@ -117,7 +117,7 @@ def test_what_is_gone_is_compiled_after_all(config: Config, monkeypatch: pytest.
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'{"operator": 1, "pipelines": 2}', None])
 def test_damaged_origins_cost_a_compile(config: Config, monkeypatch: pytest.MonkeyPatch, content: bytes | None) -> None:
     """What is remembered is a hint: whatever is in its file, the build is right, and the file is written anew."""
-    store = DiskStore(config.kernel_meta)
+    store = operators_in(config.kernel_meta)
     build(store, config, monkeypatch, "one,a", None, 1)
     (path,) = config.network_meta.glob("*.origins")
     if content is None:
@@ -152,8 +152,8 @@ def test_a_lower_levels_operator_is_found_by_its_pipeline_too(
 
     It is noted under the new sources there, so that the next look finds it at once.
     """
-    store, lower_store = DiskStore(config.kernel_meta), DiskStore(config.cache_folder / "lower" / "kernel_meta")
-    lower = LowerLevel(LEVEL.lower()[0], lower_store, MemoryStore(), "v3")
+    store, lower_store = operators_in(config.kernel_meta), operators_in(config.cache_folder / "lower" / "kernel_meta")
+    lower = LowerLevel(LEVEL.lower()[0], lower_store, Operators(Memory()), "v3")
 
     def asked(sources: str, *tiles: int) -> list[str]:
         edit(config, monkeypatch, sources)
@@ -206,7 +206,7 @@ def test_the_pack_serves_edited_sources(
     tmp_path: Path, config: Config, monkeypatch: pytest.MonkeyPatch, defined: str, built: int
 ) -> None:
     """A checkout whose families were edited takes from the pack what they still define, and keeps that as its own."""
-    near = DiskStore(config.kernel_meta)
+    near = operators_in(config.kernel_meta)
     store = TieredStore(near, [packed(tmp_path / "packs", [conv(1)], defined)])
     result = build(store, config, monkeypatch, "edited,a")
     assert result.built == built

@@ -9,18 +9,18 @@ import pytest
 
 from opbuild.builder.explain import IN_A_BUILD, WHEN_ASKED, Effort, Explainer
 from opbuild.kernel.reason import Reason
-from opbuild.store.disk import DiskStore
-from opbuild.store.memory import MemoryStore
+from opbuild.store.blobs import Folder, Memory
+from opbuild.store.operators import Operators
 from support.samples import conv, entry_of, key_of
 
 ABSENT = Reason("absent", "not in the store")
 
 
-class Counting(DiskStore):
+class Counting(Operators):
     """A store that counts what is asked of it."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+        super().__init__(Folder(folder))
         self.asked = {"names": 0, "last_use": 0, "components": 0}
 
     def names(self, at_most: int | None = None) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ def store(tmp_path: Path) -> Counting:
     return store
 
 
-def explain(store: DiskStore, effort: Effort) -> str:
+def explain(store: Operators, effort: Effort) -> str:
     """Return why a convolution with an attribute that none has is new."""
     return str(Explainer(store, effort=effort).explain(key_of(conv(17, other=1)), ABSENT))
 
@@ -76,7 +76,7 @@ def test_of_many_entries_those_that_were_used_last_are_compared(store: Counting)
 def test_only_so_many_files_are_listed_in_all_stores_together(store: Counting, tmp_path: Path) -> None:
     """Stores of other targets get what is left; where nothing was seen, the entry is just not in the store."""
     other = Counting(tmp_path)
-    explainer = Explainer(MemoryStore(), lambda: [store, other], Effort(files=30, times=None, reads=64))
+    explainer = Explainer(Operators(Memory()), lambda: [store, other], Effort(files=30, times=None, reads=64))
     key = key_of(conv(1, op_types=("Softmax",)))
     assert explainer.explain(key, ABSENT) == ABSENT
     assert explainer.explain(key, ABSENT) == ABSENT

@@ -19,7 +19,8 @@ from opbuild.builder.resting import Resting
 from opbuild.config import Config
 from opbuild.errors import BuildError, CompileError
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.store.memory import MemoryStore
+from opbuild.store.blobs import Memory
+from opbuild.store.operators import Operators
 from support.fake_compiler import FakeCompiler
 from support.samples import LEVEL, Recorder, conv, disk_builder, needed
 from support.until import children_of, is_gone, until
@@ -86,7 +87,10 @@ def test_a_compiler_that_can_not_be_loaded_is_an_error_with_its_story(config: Co
     class Broken(FakeCompiler):
         import_string = "support.fake_compiler:NoSuchCompiler"
 
-    with Builder(MemoryStore(), Broken(), LEVEL, config) as builder, pytest.raises(BuildError, match="NoSuchCompiler"):
+    with (
+        Builder(Operators(Memory()), Broken(), LEVEL, config) as builder,
+        pytest.raises(BuildError, match="NoSuchCompiler"),
+    ):
         builder.build(needed(conv()), "net")
 
 
@@ -189,7 +193,7 @@ class EditedCompiler(FakeCompiler):
 
 def test_sources_edited_while_building_are_used_once_and_not_stored(config: Config) -> None:
     """An object that may come from other sources than its key says is not stored (F34)."""
-    store = MemoryStore()
+    store = Operators(Memory())
     with Builder(store, EditedCompiler(), LEVEL, config) as builder:
         result = builder.build(needed(conv()), "net")
     assert result.built == 1

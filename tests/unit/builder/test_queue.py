@@ -16,8 +16,9 @@ from opbuild.events import BuildStarted, CompileFinished, Taken, Waiting
 from opbuild.kernel.interfaces import UNCLAIMED, Claim, Found, Holder
 from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
+from opbuild.store.blobs import Memory
 from opbuild.store.fleet import FleetClaims
-from opbuild.store.memory import MemoryStore
+from opbuild.store.operators import Operators
 from support.samples import conv, entry_of
 
 OTHER = Holder(4711, "node7", 2)
@@ -46,7 +47,7 @@ class World:
     def __init__(self, count: int, limit: int = 2, patience: float = 300.0) -> None:
         self.now = 1000.0
         self.claims = Claims()
-        self.store = MemoryStore()
+        self.store = Operators(Memory())
         self.entries = [entry_of(conv(tile)) for tile in range(count)]
         self.jobs = [
             Job(conv(tile), key, f"conv_{tile}_0", ("node",), self.store, Reason("absent", "not in the store"))
@@ -183,12 +184,12 @@ def test_a_server_that_died_keeps_its_claims_for_the_next(world: Callable[..., W
 def test_what_a_peer_lends_says_whose_it_is(world: Callable[..., World]) -> None:
     """The reason names the rank."""
 
-    class Lending(MemoryStore):
+    class Lending(Operators):
         def lookup(self, key: Key) -> Found:  # type: ignore[override]  it always has it
             return Found(entry_of(conv(0))[1], "rank 2")
 
     here = world(1)
-    here.jobs[0].store = Lending()
+    here.jobs[0].store = Lending(Memory())
     assert here.next() is None
     assert str(here.jobs[0].reason) == "taken from rank 2"
 

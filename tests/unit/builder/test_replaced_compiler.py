@@ -17,7 +17,8 @@ from opbuild.builder.resting import Resting
 from opbuild.config import Config
 from opbuild.kernel.identity import files_state, identify
 from opbuild.kernel.key import CompilerIdentity
-from opbuild.store.memory import MemoryStore
+from opbuild.store.blobs import Memory
+from opbuild.store.operators import Operators
 from support.fake_compiler import FakeCompiler
 from support.samples import LEVEL, conv, key_of, needed
 
@@ -160,7 +161,7 @@ def resting(monkeypatch: pytest.MonkeyPatch) -> Resting:
 
 def test_an_object_of_a_compiler_that_was_replaced_meanwhile_is_not_stored(config: Config, resting: Resting) -> None:
     """The server says which files it loaded; if they are not those of the key, the object is used once (F28, F34)."""
-    store = MemoryStore()
+    store = Operators(Memory())
     with Builder(store, Replaced(), LEVEL, config) as builder:
         result = builder.build(needed(conv()), "net")
     assert result.built == 1

@@ -10,14 +10,14 @@ from opbuild import events
 from opbuild.builder.work import longest_first
 from opbuild.config import Config
 from opbuild.errors import CompileForbiddenError
-from opbuild.store.disk import DiskStore
-from opbuild.store.memory import MemoryStore
+from opbuild.store.blobs import Memory
+from opbuild.store.operators import Operators, operators_in
 from support.samples import Recorder, conv, disk_builder, needed
 
 
 def test_an_object_that_calls_the_runtime_gets_it(config: Config) -> None:
     """The library is delivered, stored in its own store, reused, and not counted among the operators."""
-    runtime_store = DiskStore(config.network_meta)
+    runtime_store = operators_in(config.network_meta)
     with disk_builder(config, runtime_store=runtime_store) as builder:
         first = builder.build(needed(conv(fake="runtime")), "net")
         second = builder.build(needed(conv(fake="runtime")), "net")
@@ -33,27 +33,27 @@ def test_an_object_that_calls_the_runtime_gets_it(config: Config) -> None:
 
 def test_objects_that_do_not_call_the_runtime_do_not_wait_for_it(config: Config) -> None:
     """A network without such an object gets no runtime, nor an error about it."""
-    with disk_builder(config, runtime_store=MemoryStore()) as builder:
+    with disk_builder(config, runtime_store=Operators(Memory())) as builder:
         result = builder.build(needed(conv(1), conv(2)), "net")
     assert result.runtime is None
 
 
 def test_a_stored_object_that_calls_a_missing_runtime_has_it_built(config: Config) -> None:
     """When only the library is gone, only the library is built."""
-    with disk_builder(config, runtime_store=MemoryStore()) as builder:
+    with disk_builder(config, runtime_store=Operators(Memory())) as builder:
         builder.build(needed(conv(fake="runtime")), "net")
-    with disk_builder(config, runtime_store=MemoryStore()) as builder:
+    with disk_builder(config, runtime_store=Operators(Memory())) as builder:
         result = builder.build(needed(conv(fake="runtime")), "net")
     assert result.built == 0
     assert result.runtime is not None
-    forbidden = disk_builder(replace(config, forbid_compile=True), runtime_store=MemoryStore())
+    forbidden = disk_builder(replace(config, forbid_compile=True), runtime_store=Operators(Memory()))
     with pytest.raises(CompileForbiddenError, match="halideruntime_"):
         forbidden.build(needed(conv(fake="runtime")), "net")
 
 
 def test_the_runtime_is_compiled_once_it_is_known_to_be_called_and_not_counted(config: Config) -> None:
     """An operator that calls nothing does not pay for it; one that does gets it, and progress counts operators only."""
-    seen, runtime_store = Recorder(), MemoryStore()
+    seen, runtime_store = Recorder(), Operators(Memory())
     with disk_builder(replace(config, workers=1), seen, runtime_store=runtime_store) as builder:
         assert builder.build(needed(conv(1)), "net").runtime is None
         assert started(seen) == ["conv"]
@@ -70,7 +70,7 @@ def started(seen: Recorder) -> list[str]:
 
 def test_what_networks_have_by_themselves_needs_no_runtime(config: Config) -> None:
     """An object that calls nothing else of the compiler's is linked without it."""
-    runtime_store = MemoryStore()
+    runtime_store = Operators(Memory())
     with disk_builder(config, runtime_store=runtime_store, provided={"halide_do_par_for"}) as builder:
         assert builder.build(needed(conv(fake="runtime")), "net").runtime is None
     with disk_builder(config, runtime_store=runtime_store, provided={"halide_malloc"}) as builder:

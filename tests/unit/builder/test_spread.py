@@ -21,7 +21,8 @@ from opbuild.errors import CompileError
 from opbuild.events import Warned
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.digest import sha256
-from opbuild.store.memory import MemoryStore
+from opbuild.store.blobs import Memory
+from opbuild.store.operators import Operators
 from opbuild.target.level import BY_NAME
 from support.fake_compiler import FakeCompiler
 from support.samples import LEVEL, Recorder, conv, delivered, needed
@@ -228,7 +229,7 @@ def test_executors_that_say_their_size_are_kept_busy() -> None:
 def build(config: Config, executor: Executor | None, count: int = 12, **options: Any) -> tuple[Any, Recorder]:
     """Build operators with the fake compiler; return the result and the events."""
     seen = Recorder()
-    with Builder(MemoryStore(), FakeCompiler(), LEVEL, config, seen, executor=executor) as builder:
+    with Builder(Operators(Memory()), FakeCompiler(), LEVEL, config, seen, executor=executor) as builder:
         return builder.build(needed(*(conv(tile, **options) for tile in range(count))), "net"), seen
 
 
@@ -275,7 +276,7 @@ def request_of(builder: Builder, **changes: Any) -> dict[str, Any]:
 )
 def test_a_worker_refuses_what_it_would_compile_otherwise(config: Config, changes: dict[str, Any], why: str) -> None:
     """Another compiler, other sources, or a batch that it can not read: it says so, and compiles nothing."""
-    with Builder(MemoryStore(), FakeCompiler(), LEVEL, config) as builder:
+    with Builder(Operators(Memory()), FakeCompiler(), LEVEL, config) as builder:
         answer = compile_batch(request_of(builder, **changes))
     assert why in answer["refused"]
     assert "answers" not in answer
@@ -283,7 +284,7 @@ def test_a_worker_refuses_what_it_would_compile_otherwise(config: Config, change
 
 def test_a_worker_answers_with_digests(config: Config) -> None:
     """What is compiled comes with the SHA-256 of its bytes."""
-    with Builder(MemoryStore(), FakeCompiler(), LEVEL, config) as builder:
+    with Builder(Operators(Memory()), FakeCompiler(), LEVEL, config) as builder:
         answer = compile_batch(request_of(builder))
     ((header, files, digest),) = answer["answers"]
     assert (header["kind"], digest) == ("done", sha256(files))

@@ -20,8 +20,8 @@ from opbuild.kernel.interfaces import Found
 from opbuild.kernel.networks import StoredNetwork
 from opbuild.platform.digest import blake3_of
 from opbuild.store.bundle import read_bundle, write_bundle
-from opbuild.store.disk import DiskStore
-from opbuild.store.networks import DiskNetworks
+from opbuild.store.networks import networks_in
+from opbuild.store.operators import operators_in
 from opbuild.target.soc_version import parse_level
 from support import stored_network
 from support.samples import IDENTITY, LEVEL, conv, entry_of, key_of
@@ -32,7 +32,7 @@ OTHER = parse_level("armv8-a")
 @pytest.fixture
 def bundle(config: Config, tmp_path: Path) -> Path:
     """A bundle of two operators, exported from a cache that also has a damaged one and one for another target."""
-    store = DiskStore(config.kernel_meta)
+    store = operators_in(config.kernel_meta)
     for tile in (1, 2, 3):
         store.publish(entry_of(conv(tile))[1])
     (config.kernel_meta / f"{entry_of(conv(3))[1].name}.o").write_bytes(b"damaged")
@@ -67,7 +67,7 @@ def test_a_round_trip_finds_every_operator(bundle: Path, elsewhere: Config) -> N
     assert (done.added, done.present) == (2, 0)
     for tile in (1, 2):
         key, entry = entry_of(conv(tile))
-        found = DiskStore(elsewhere.kernel_meta).lookup(key)
+        found = operators_in(elsewhere.kernel_meta).lookup(key)
         assert isinstance(found, Found)
         assert found.entry.object == entry.object
     again = import_bundle(bundle, elsewhere, LEVEL)
@@ -237,7 +237,7 @@ def test_a_network_is_imported_into_the_stores_and_its_weights_are_known(tmp_pat
     """It is found by its key, and a first start need not read the weights again, which were just compared."""
     done = import_bundle(network_bundle(tmp_path), elsewhere, parse_level(stored_network.TARGET))
     assert (done.added, done.networks) == (0, 1)
-    found = DiskNetworks(elsewhere.network_meta).lookup(stored_network.KEY)
+    found = networks_in(elsewhere.network_meta).lookup(stored_network.KEY)
     assert isinstance(found, StoredNetwork)
     assert found.library == b"library"
     state = found.states[stored_network.WEIGHT]

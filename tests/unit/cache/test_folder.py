@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from opbuild.cache.folder import Cache
+from opbuild.cache.folder import Cache, looked_at
 from opbuild.config import Config
 from opbuild.kernel.interfaces import Found
 from opbuild.store import counters
 from opbuild.store.counters import count_build, read_counters
-from opbuild.store.disk import DiskStore
 from opbuild.store.inspect import read, summarize
+from opbuild.store.operators import operators_in
 from support.samples import conv, disk_builder, entry_of, needed
 
 
@@ -26,7 +26,7 @@ def cache(tmp_path: Path) -> Cache:
     found = Cache(tmp_path / "kernel_meta", tmp_path / "network_meta")
     for tile in (1, 2, 3):
         _, entry = entry_of(conv(tile), milliseconds=10.0 * tile)
-        DiskStore(found.kernel_meta).publish(entry)
+        operators_in(found.kernel_meta).publish(entry)
         when = time.time() - 86400 * (10 - tile)
         os.utime(found.kernel_meta / f"{entry.name}.json", (when, when))
     return found
@@ -100,7 +100,7 @@ def test_sound_entries_are_no_problem(cache: Cache) -> None:
     """What a look-up accepts, verifying accepts, and it does not change the time of the last use."""
     before = [item.last_use for item in cache.items("operator")]
     assert list(cache.problems()) == []
-    assert summarize(cache.kernel_meta, name_of(2)).milliseconds == 20.0
+    assert summarize(looked_at(cache.kernel_meta), name_of(2)).milliseconds == 20.0
     assert [item.last_use for item in cache.items("operator")] == before
 
 
@@ -150,7 +150,7 @@ def test_an_entry_under_a_false_name_is_damaged(cache: Cache) -> None:
 def test_reading_an_entry_gives_what_was_stored(cache: Cache) -> None:
     """The entry read by its name is the one that its key finds."""
     key, entry = entry_of(conv(1))
-    found, stored = DiskStore(cache.kernel_meta).lookup(key), read(cache.kernel_meta, entry.name)
+    found, stored = operators_in(cache.kernel_meta).lookup(key), read(looked_at(cache.kernel_meta), entry.name)
     assert isinstance(found, Found)
     assert stored.files() == found.entry.files()  # type: ignore[union-attr]
 

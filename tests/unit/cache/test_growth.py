@@ -13,7 +13,7 @@ import pytest
 from opbuild.cache.folder import Cache
 from opbuild.config import Config
 from opbuild.store.ageing import age
-from opbuild.store.disk import DiskStore
+from opbuild.store.operators import operators_in
 from opbuild.store.policy import MEGABYTE, Policy
 from support.samples import conv, entry_of
 from support.small_network import SmallNetwork
@@ -33,7 +33,7 @@ def age_later(kernel_meta: Path, network_meta: Path, policy: Policy) -> None:
 def test_one_long_run_that_stores_five_times_the_limit_stays_within_it(tmp_path: Path) -> None:
     """Ageing follows each build that stores something, and counts what the disk holds in whole blocks (F48, F49)."""
     kernel_meta, network_meta = tmp_path / "kernel_meta", tmp_path / "network_meta"
-    policy, store = Policy(max_megabytes=1, remain_ratio=50), DiskStore(kernel_meta)
+    policy, store = Policy(max_megabytes=1, remain_ratio=50), operators_in(kernel_meta)
     written = batch = 0
     while written < 5 * MEGABYTE:
         before = on_disk(kernel_meta)
@@ -48,7 +48,7 @@ def test_one_long_run_that_stores_five_times_the_limit_stays_within_it(tmp_path:
 
 def test_entries_of_this_run_are_no_victims_however_small_the_limit(tmp_path: Path) -> None:
     """A limit below what a run needs would otherwise remove what it needs next, again and again (F51)."""
-    store = DiskStore(tmp_path / "kernel_meta")
+    store = operators_in(tmp_path / "kernel_meta")
     for tile in range(30):
         store.publish(entry_of(conv(tile), code=bytes(50_000))[1])
     for path in (tmp_path / "kernel_meta").iterdir():

@@ -19,7 +19,7 @@ from opbuild.kernel.artifact import Artifact
 from opbuild.kernel.entry import make_entry
 from opbuild.kernel.key import KEY_FORMAT, Key, key_digest
 from opbuild.pipeline.setup import set_up
-from opbuild.store.disk import DiskStore
+from opbuild.store.operators import operators_in
 from opbuild.target.host import host_level
 from opbuild.target.soc_version import parse_level
 from opbuild.text.plural import size
@@ -141,7 +141,7 @@ def store_old(folder: Path) -> str:
     components = {**key_of(conv()).components, "format": KEY_FORMAT - 1, "target": OLD}
     key = Key(components, key_digest(components))
     entry = make_entry(conv(), key, 0, Artifact(fake_object(b"code", (key.symbol,))), 12.0, nodes=("first",))
-    DiskStore(folder).publish(entry)
+    operators_in(folder).publish(entry)
     return entry.name
 
 

@@ -104,9 +104,9 @@ sys.exit(main(["cache", "clear", "--cache_path", sys.argv[1]]))
 
 def test_a_terminal_shows_a_bar_and_ctrl_c_says_how_far_it_got(tmp_path: Path) -> None:
     """A real terminal and its real Ctrl-C: the bar is drawn and goes, the count is said, and entries are whole."""
-    from opbuild.store.disk import DiskStore
+    from opbuild.store.operators import operators_in
 
-    store = DiskStore(tmp_path / "rank_0" / "kernel_meta")
+    store = operators_in(tmp_path / "rank_0" / "kernel_meta")
     for tile in range(100):
         store.publish(entry_of(conv(tile))[1])
     ours, theirs = pty.openpty()
@@ -130,5 +130,5 @@ def test_a_terminal_shows_a_bar_and_ctrl_c_says_how_far_it_got(tmp_path: Path) -
     assert "removing" in text
     assert " of 100 removed; the rest is whole and can be used" in text
     assert "Traceback" not in text
-    assert len(list(store.folder.iterdir())) % 300 > 0
-    assert len(list(store.folder.iterdir())) % 3 == 0
+    assert len(list(store.blobs.path.iterdir())) % 300 > 0
+    assert len(list(store.blobs.path.iterdir())) % 3 == 0

@@ -20,7 +20,7 @@ from opbuild.kernel.reason import Reason
 from opbuild.models.digest import FORM, digest_model
 from opbuild.platform.digest import blake3_of
 from opbuild.runtime.weights import Packer
-from opbuild.store.weights import DiskWeights
+from opbuild.store.weights import weights_in
 
 PLACES = [(0, 10), (10, 90_000), (100_000, 70_000), (170_000, 70_000)]
 
@@ -88,7 +88,7 @@ def test_a_tensor_that_is_stored_as_the_model_has_it_is_not_digested_again(taken
     contents = memory()
     expected = digest_parts(contents, PLACES)
     taken.clear()
-    weights = DiskWeights(tmp_path)
+    weights = weights_in(tmp_path)
     stored = Packer(weights).put(contents[100_000:170_000], None)
     assert stored.digest == expected[2]
     assert not taken

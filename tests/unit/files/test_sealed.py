@@ -29,8 +29,9 @@ from opbuild.offline.format import SIGNATURE, WEIGHTS, Section, open_container, 
 from opbuild.pipeline.setup import set_up
 from opbuild.runtime.image import Image, ImageStore
 from opbuild.store import inspect
+from opbuild.store.blobs import Folder
 from opbuild.store.bundle import read_bundle, write_bundle
-from opbuild.store.disk import DiskStore
+from opbuild.store.operators import Operators, operators_in
 from support.handmade import build, chain, image_store
 from support.samples import IDENTITY, LEVEL, Recorder, conv, disk_builder, entry_of, needed
 
@@ -40,7 +41,7 @@ KEY = ImageKey("chain", {"model": "m", "inputs": [["x", "float32", [64 * 1024]]]
 SIZE = 64 * 1024
 
 
-def reason(store: DiskStore, key: Any) -> str:
+def reason(store: Operators, key: Any) -> str:
     """Return the code of the reason why an entry is missing, "" if it is found."""
     answer = store.lookup(key)
     return answer.reason.code if isinstance(answer, Missing) else ""
@@ -49,7 +50,7 @@ def reason(store: DiskStore, key: Any) -> str:
 def test_an_entry_must_be_signed_with_this_key(tmp_path: Path) -> None:
     """F59: unsigned and wrongly signed entries are misses for that reason, replaced, and then found."""
     key, entry = entry_of(conv())
-    mine, theirs, nobodys = (DiskStore(tmp_path, trust=trust) for trust in (MINE, THEIRS, PRIVATE))
+    mine, theirs, nobodys = (operators_in(tmp_path, trust=trust) for trust in (MINE, THEIRS, PRIVATE))
     nobodys.publish(entry)
     assert reason(mine, key) == "unsigned"
     theirs.publish(entry)
@@ -63,7 +64,7 @@ def test_a_build_replaces_what_is_not_signed(config: Config) -> None:
     """F59: the operator is compiled once more, with the reason, and the next build reuses it."""
     with disk_builder(config) as builder:
         builder.build(needed(conv()), "net")
-        builder.store = DiskStore(config.kernel_meta, trust=MINE)
+        builder.store = operators_in(config.kernel_meta, trust=MINE)
         first = builder.build(needed(conv()), "net")
         second = builder.build(needed(conv()), "net")
     assert [decision.reason.code for decision in first.decisions] == ["unsigned"]
@@ -85,7 +86,7 @@ def test_a_build_replaces_what_is_not_signed(config: Config) -> None:
 def test_any_change_of_a_record_breaks_the_signature(tmp_path: Path, change: Any) -> None:
     """F59: also of fields that no key and no digest covers."""
     key, entry = entry_of(conv())
-    store = DiskStore(tmp_path, trust=MINE)
+    store = operators_in(tmp_path, trust=MINE)
     store.publish(entry)
     paths = [tmp_path / f"{entry.name}{suffix}" for suffix in (".info", ".json")]
     records = [json.loads(path.read_bytes()) for path in paths]
@@ -93,44 +94,44 @@ def test_any_change_of_a_record_breaks_the_signature(tmp_path: Path, change: Any
     for path, record in zip(paths, records, strict=True):
         path.write_text(json.dumps(record))
     assert reason(store, key) in ("wrong-signature", "unsigned")
-    assert isinstance(inspect.read(tmp_path, entry.name), Entry)
+    assert isinstance(inspect.read(Folder(tmp_path), entry.name), Entry)
 
 
 def test_another_object_under_a_right_digest_breaks_the_signature(tmp_path: Path) -> None:
     """F59: who can write all three files, and so make them agree, can not sign them."""
     key, entry = entry_of(conv())
     _, forged = entry_of(conv(), code=b"evil")
-    store = DiskStore(tmp_path, trust=MINE)
+    store = operators_in(tmp_path, trust=MINE)
     store.publish(entry)
     stolen = json.loads((tmp_path / f"{entry.name}.json").read_bytes())["signature"]
-    DiskStore(tmp_path).publish(replace(forged, record={**forged.record, "signature": stolen}))
-    assert isinstance(DiskStore(tmp_path).lookup(key), Found)
+    operators_in(tmp_path).publish(replace(forged, record={**forged.record, "signature": stolen}))
+    assert isinstance(operators_in(tmp_path).lookup(key), Found)
     assert reason(store, key) == "wrong-signature"
 
 
 def test_a_signed_entry_does_not_serve_under_another_name(tmp_path: Path) -> None:
     """F59: the name is signed too, so a signed entry can not be passed off as another device's."""
     key, entry = entry_of(conv())
-    store = DiskStore(tmp_path, trust=MINE)
+    store = operators_in(tmp_path, trust=MINE)
     store.publish(entry)
     for suffix in (".o", ".info", ".json"):
         path = tmp_path / f"{entry.name}{suffix}"
         path.rename(path.with_name(path.name.replace("_0.", "_3.")))
     path = tmp_path / f"{entry.name[:-1]}3.json"
     path.write_text(path.read_text().replace(entry.name, f"{entry.name[:-1]}3"))
-    assert reason(DiskStore(tmp_path, 3), key) == ""
-    assert reason(DiskStore(tmp_path, 3, trust=MINE), key) == "wrong-signature"
+    assert reason(operators_in(tmp_path, 3), key) == ""
+    assert reason(operators_in(tmp_path, 3, trust=MINE), key) == "wrong-signature"
 
 
 def test_without_a_key_nothing_is_signed_and_files_are_as_ever(tmp_path: Path) -> None:
     """The files of an unsigned store hold no signature, byte for byte what they were; signed ones are used as usual."""
     key, entry = entry_of(conv())
-    DiskStore(tmp_path / "a").publish(entry)
+    operators_in(tmp_path / "a").publish(entry)
     assert (tmp_path / "a" / f"{entry.name}.json").read_bytes() == entry.files()[2][1]
     assert seal({"a": 1}, "name", PRIVATE) == seal({"a": 1}, "name")
     assert unseal(seal({"a": 1}, "name", MINE), "name") == {"a": 1}
-    DiskStore(tmp_path / "b", trust=MINE).publish(entry)
-    found = DiskStore(tmp_path / "b").lookup(key)
+    operators_in(tmp_path / "b", trust=MINE).publish(entry)
+    found = operators_in(tmp_path / "b").lookup(key)
     assert isinstance(found, Found)
     assert found.entry.object == entry.object
 
@@ -234,16 +235,16 @@ def test_a_cache_signs_what_it_imports(tmp_path: Path) -> None:
     plain = Config(cache_path=tmp_path / "plain", signing_key="")
     signing = replace(plain, cache_path=tmp_path / "signing", signing_key=SECRET)
     key, entry = entry_of(conv())
-    DiskStore(plain.kernel_meta).publish(entry)
+    operators_in(plain.kernel_meta).publish(entry)
     with pytest.raises(BuildError, match="no operator"):
         export_cache(tmp_path / "bundle", replace(plain, signing_key=SECRET), LEVEL)
     export_cache(tmp_path / "bundle", plain, LEVEL)
     with pytest.raises(BuildError, match="not signed"):
         import_bundle(tmp_path / "bundle", signing, LEVEL)
-    DiskStore(plain.kernel_meta, trust=MINE).publish(entry)
+    operators_in(plain.kernel_meta, trust=MINE).publish(entry)
     export_cache(tmp_path / "bundle", replace(plain, signing_key=SECRET), LEVEL)
     assert import_bundle(tmp_path / "bundle", signing, LEVEL).added == 1
-    assert reason(DiskStore(signing.kernel_meta, trust=MINE), key) == ""
+    assert reason(operators_in(signing.kernel_meta, trust=MINE), key) == ""
 
 
 def test_signatures_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,7 +296,7 @@ def test_the_key_is_nowhere_to_be_seen(tmp_path: Path, monkeypatch: pytest.Monke
     shown = repr((config, setup, make_trust(config)))
     assert SECRET not in shown
     assert not any(SECRET in value for value in (*linker_environment().values(), *server_environment().values()))
-    DiskStore(config.kernel_meta, trust=setup.trust).publish(entry_of(conv())[1])
+    operators_in(config.kernel_meta, trust=setup.trust).publish(entry_of(conv())[1])
     stored_network(config.network_meta, setup.trust)
     contents = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert len(contents) > 5

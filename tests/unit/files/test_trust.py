@@ -21,7 +21,7 @@ from opbuild.offline.format import WEIGHTS, Section, open_container, write_conta
 from opbuild.pipeline.setup import set_up
 from opbuild.runtime.image import Image
 from opbuild.store.bundle import read_bundle, write_bundle
-from opbuild.store.disk import DiskStore
+from opbuild.store.operators import operators_in
 from opbuild.store.policy import SIZE, read_policy
 from support.handmade import build, chain, image_store
 from support.samples import IDENTITY, Recorder, conv, entry_of
@@ -201,7 +201,7 @@ def test_an_entry_that_others_can_write_to_is_a_miss_and_replaced(
 ) -> None:
     """F58: each of its files is checked; what is built again in its place is private and found."""
     key, entry = entry_of(conv())
-    store = DiskStore(folder)
+    store = operators_in(folder)
     store.publish(entry)
     spoil(folder / f"{entry.name}{suffix}")
     answer = store.lookup(key)
@@ -210,7 +210,7 @@ def test_an_entry_that_others_can_write_to_is_a_miss_and_replaced(
     assert suffix in answer.reason.text
     assert why in answer.reason.text
     assert what in answer.reason.text
-    assert isinstance(DiskStore(folder, trust=SHARED).lookup(key), Found)
+    assert isinstance(operators_in(folder, trust=SHARED).lookup(key), Found)
     assert store.publish(entry) is None
     assert isinstance(store.lookup(key), Found)
 
@@ -218,15 +218,15 @@ def test_an_entry_that_others_can_write_to_is_a_miss_and_replaced(
 def test_a_store_that_others_can_write_to_is_neither_read_nor_written(folder: Path) -> None:
     """F58: every look-up misses for that reason, and nothing is added."""
     key, entry = entry_of(conv())
-    DiskStore(folder).publish(entry)
+    operators_in(folder).publish(entry)
     folder.chmod(0o777)
-    store = DiskStore(folder)
+    store = operators_in(folder)
     answer = store.lookup(key)
     assert isinstance(answer, Missing)
     assert answer.reason.code == "untrusted"
     assert "everybody may write" in str(store.publish(entry_of(conv(2))[1]))
     assert len(list(folder.iterdir())) == 3
-    assert isinstance(DiskStore(folder, trust=SHARED).lookup(key), Found)
+    assert isinstance(operators_in(folder, trust=SHARED).lookup(key), Found)
 
 
 def test_a_network_that_others_can_write_to_is_a_miss(tmp_path: Path) -> None:
@@ -256,14 +256,14 @@ def test_a_cache_that_others_can_write_to_is_left_alone_with_one_warning(config:
         folder.chmod(0o777)
         seen = Recorder()
         setup = set_up(config, None, seen)
-        assert not setup.config.uses_cache
+        assert not setup.config.uses_folder
         (warning,) = seen.of(events.Warned)
         assert f"everybody may write to {folder}" in warning.message
         assert f"chmod go-w {folder}" in warning.message
         assert SETTING in warning.message
         trusting = Config(cache_path=config.cache_path, trust_shared_cache=True)
         seen = Recorder()
-        assert set_up(trusting, None, seen).config.uses_cache
+        assert set_up(trusting, None, seen).config.uses_folder
         assert seen.of(events.Warned) == []
         folder.chmod(mode)
 

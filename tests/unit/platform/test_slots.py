@@ -18,7 +18,8 @@ from opbuild.builder import server as server_module
 from opbuild.builder.build import Builder
 from opbuild.config import Config
 from opbuild.platform.slots import LOW, UNLIMITED, URGENT, Slots
-from opbuild.store.memory import MemoryStore
+from opbuild.store.blobs import Memory
+from opbuild.store.operators import Operators
 from support.crowded_compiler import CrowdedCompiler
 from support.samples import LEVEL, conv, needed
 from support.until import until
@@ -106,7 +107,7 @@ def test_builds_that_run_together_compile_no_more_at_once_than_one_alone(
     def build(number: int) -> None:
         wanted = needed(*(conv(100 * number + tile, folder=str(tmp_path)) for tile in range(8)))
         try:
-            with Builder(MemoryStore(), CrowdedCompiler(), LEVEL, two) as builder:
+            with Builder(Operators(Memory()), CrowdedCompiler(), LEVEL, two) as builder:
                 assert builder.build(wanted, "net").built == 8
         except BaseException as error:
             failed.append(error)

@@ -25,10 +25,12 @@ from opbuild.runtime.devices.cpu.library import Library
 from opbuild.runtime.executor import Executor
 from opbuild.runtime.image import Image, ImageStore
 from opbuild.runtime.record_json import from_json, to_json
+from opbuild.store.blobs import Memory
+from opbuild.store.networks import Networks
+from opbuild.store.weights import Weights
 from opbuild.target.level import CPU
 from support.forked import in_fork
 from support.handmade import Built, build, chain, counting, expected_chain, image_store
-from support.memory_stores import MemoryNetworks, MemoryWeights
 
 SIZE = 64 * 1024  # elements: the weights have a file of their own
 KEY = ImageKey("Chain of 3", {"model": "m", "inputs": [["x", "float32", [SIZE]]]}, lambda: "halide-1")
@@ -74,7 +76,7 @@ def test_a_stored_network_computes_the_same(tmp_path: Path) -> None:
 
 def test_any_store_that_keeps_networks_and_weights_starts_them() -> None:
     """The runtime asks two protocols and knows no folder: stores in memory serve as well as a far one could."""
-    store = ImageStore(MemoryNetworks(), MemoryWeights())
+    store = ImageStore(Networks(Memory()), Weights(Memory()))
     assert code_of(store.load(KEY)) == "absent"
     packer = store.packer()
     built = build(chain(SIZE), packer)

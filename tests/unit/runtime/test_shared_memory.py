@@ -12,8 +12,7 @@ from opbuild.platform.digest import blake3_of
 from opbuild.runtime.blocks import Blocks
 from opbuild.runtime.devices.cpu.library import Library
 from opbuild.runtime.executor import Arena, Executor
-from opbuild.store.known_weights import KnownWeights
-from opbuild.store.weights import DiskWeights
+from opbuild.store.weights import weights_in
 from opbuild.target.level import CPU
 from support.handmade import build, chain, expected_chain
 
@@ -99,7 +98,7 @@ def test_memory_that_nobody_needs_is_given_back() -> None:
 
 def test_weights_are_mapped_once_while_somebody_uses_them(tmp_path: Path) -> None:
     """Asking again returns the same array; it is let go of with its last user."""
-    store = KnownWeights(DiskWeights(tmp_path))
+    store = weights_in(tmp_path)
     array = np.arange(5000, dtype=np.uint8)
     first = store.put(blake3_of(array.data), array)
     assert isinstance(first, Weight)
@@ -108,4 +107,4 @@ def test_weights_are_mapped_once_while_somebody_uses_them(tmp_path: Path) -> Non
         assert isinstance(again, Weight)
         assert again.array is first.array
     del first, again
-    assert not store._arrays
+    assert not store._used

@@ -19,10 +19,10 @@ from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import Stores
 from opbuild.store import ageing
 from opbuild.store.ageing import age, choose, remove_unused
-from opbuild.store.disk import DiskStore
 from opbuild.store.inventory import Inventory, survey
 from opbuild.store.items import Item, Kind, mark_used
 from opbuild.store.networks import weights_of
+from opbuild.store.operators import operators_in
 from opbuild.store.policy import MEGABYTE, Policy
 from support.aged_entries import fill, left
 from support.samples import Recorder, conv, entry_of
@@ -226,7 +226,7 @@ def test_a_folder_within_its_maximum_is_left_alone(tmp_path: Path) -> None:
 
 def test_entries_of_this_run_survive_whatever_their_age(tmp_path: Path) -> None:
     """What a look-up found or a build published is in use until the process ends."""
-    store = DiskStore(tmp_path)
+    store = operators_in(tmp_path)
     key, entry = entry_of(conv(77))
     store.publish(entry)
     long_ago = time.time() - 1e6
@@ -275,7 +275,7 @@ def test_a_folder_that_can_not_be_read_ages_without_a_word(tmp_path: Path) -> No
 def test_a_use_is_noted_if_times_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep_times: bool) -> None:
     """A look-up sets the commit mark's access time and keeps its time of change; with -1 it writes nothing."""
     key, entry = entry_of(conv())
-    DiskStore(tmp_path).publish(entry)
+    operators_in(tmp_path).publish(entry)
     mark = tmp_path / f"{entry.name}.json"
     written = time.time() - 5000
     os.utime(mark, (written, written))
@@ -284,7 +284,7 @@ def test_a_use_is_noted_if_times_are_kept(tmp_path: Path, monkeypatch: pytest.Mo
     opened = os.open
     traceless = getattr(os, "O_NOATIME", 0)  # as where the file system is mounted without access times
     monkeypatch.setattr(os, "open", lambda path, flags, *more, **named: opened(path, flags | traceless, *more, **named))
-    DiskStore(tmp_path, keep_times=keep_times).lookup(key)
+    operators_in(tmp_path, keep_times=keep_times).lookup(key)
     assert [path for path, _ in set_times] == ([mark] if keep_times else [])
     for _, times in set_times:
         assert times["ns"][0] / 1e9 == pytest.approx(time.time(), abs=60)

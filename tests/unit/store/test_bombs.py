@@ -23,14 +23,14 @@ from opbuild.kernel.reason import Reason
 from opbuild.platform.digest import blake3_of, sha256
 from opbuild.store import pack_file
 from opbuild.store.bundle import read_bundle, write_bundle
-from opbuild.store.networks import DiskNetworks
+from opbuild.store.networks import networks_in
 from opbuild.store.pack import Pack, _read
 from opbuild.store.remote import contents, tiered
 from opbuild.store.remote.contents import Contents
 from opbuild.store.remote.networks import RemoteNetworks
 from opbuild.store.remote.objects import NETWORKS, Objects
-from opbuild.store.remote.tiered import TieredNetworks, TieredWeights
-from opbuild.store.weights import DiskWeights
+from opbuild.store.remote.tiered import TieredNetworks
+from opbuild.store.weights import weights_in
 from support.fake_compiler import fake_object
 from support.remote_servers import Servers
 from support.samples import IDENTITY, LEVEL, conv, entry_of, key_of
@@ -143,8 +143,8 @@ def pod(servers: Servers, tmp_path: Path) -> tuple[Objects, TieredNetworks, Imag
     """A remote store of files, and an empty store above it."""
     objects = Objects(servers("file"), PRIVATE)
     key = ImageKey("net", {"model": "m"}, lambda: "halide-1")
-    own = TieredWeights(DiskWeights(tmp_path / "near" / "weights"))
-    return objects, TieredNetworks(DiskNetworks(tmp_path / "near"), own, RemoteNetworks(objects)), key
+    own = weights_in(tmp_path / "near" / "weights")
+    return objects, TieredNetworks(networks_in(tmp_path / "near"), own, RemoteNetworks(objects)), key
 
 
 def publish_lying(objects: Objects, key: ImageKey, weights: dict[str, Contents]) -> None:
@@ -155,7 +155,9 @@ def publish_lying(objects: Objects, key: ImageKey, weights: dict[str, Contents])
     assert isinstance(body, bytes)
     head, _, rest = body.partition(b"\n")
     listed = pack_file.canonical_json({name: list(each) for name, each in weights.items()})
-    objects.put(NETWORKS + key.stem, head.replace(b'"weights": {}', b'"weights": ' + listed.encode()) + b"\n" + rest)
+    objects.put(
+        [(NETWORKS + key.stem, head.replace(b'"weights": {}', b'"weights": ' + listed.encode()) + b"\n" + rest)]
+    )
 
 
 def test_weights_that_a_manifest_declares_take_no_room_before_they_come(

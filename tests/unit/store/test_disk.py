@@ -11,25 +11,27 @@ import pytest
 from opbuild.files.private import PREFIX
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.store import publish
-from opbuild.store.disk import DiskStore
+from opbuild.store.operators import Operators, operators_in
 from support.samples import conv, entry_of
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> DiskStore:
+def store(tmp_path: Path) -> Operators:
     """A store in a folder that does not exist yet."""
-    return DiskStore(tmp_path / "rank_0" / "kernel_meta")
+    return operators_in(tmp_path / "rank_0" / "kernel_meta")
 
 
-def test_new_folders_are_private_and_files_follow_the_umask(store: DiskStore) -> None:
+def test_new_folders_are_private_and_files_follow_the_umask(store: Operators) -> None:
     """Folders made by a build are for their user alone; files in a shared folder follow the umask (F57)."""
     before = os.umask(0o027)
     try:
         store.publish(entry_of(conv())[1])
     finally:
         os.umask(before)
-    assert [stat.S_IMODE(folder.stat().st_mode) for folder in (store.folder, store.folder.parent)] == [0o700] * 2
-    assert {stat.S_IMODE(path.stat().st_mode) for path in store.folder.iterdir()} == {0o640}
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in (store.blobs.path, store.blobs.path.parent)] == [
+        0o700
+    ] * 2
+    assert {stat.S_IMODE(path.stat().st_mode) for path in store.blobs.path.iterdir()} == {0o640}
 
 
 def test_an_existing_folder_keeps_its_modes(tmp_path: Path) -> None:
@@ -37,11 +39,11 @@ def test_an_existing_folder_keeps_its_modes(tmp_path: Path) -> None:
     folder = tmp_path / "shared"
     folder.mkdir()
     folder.chmod(0o2775)
-    DiskStore(folder).publish(entry_of(conv())[1])
+    operators_in(folder).publish(entry_of(conv())[1])
     assert stat.S_IMODE(folder.stat().st_mode) == 0o2775
 
 
-def test_private_names_never_collide(store: DiskStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_private_names_never_collide(store: Operators, monkeypatch: pytest.MonkeyPatch) -> None:
     """Containers with one process id, host name and clock use different private names (F14)."""
     monkeypatch.setattr(os, "getpid", lambda: 7)
     seen: list[str] = []
@@ -53,11 +55,11 @@ def test_private_names_never_collide(store: DiskStore, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("age", [-86400.0, 2 * 86400.0, 1.7e9])
-def test_private_files_of_dead_writers_are_removed(store: DiskStore, age: float) -> None:
+def test_private_files_of_dead_writers_are_removed(store: Operators, age: float) -> None:
     """What a killed writer left goes, whatever its clock said; what is being written stays (F53, F56)."""
     store.publish(entry_of(conv())[1])
-    dead = store.folder / f"{PREFIX}dead-0"
-    live = store.folder / f"{PREFIX}live-0"
+    dead = store.blobs.path / f"{PREFIX}dead-0"
+    live = store.blobs.path / f"{PREFIX}live-0"
     dead.write_bytes(b"x")
     live.write_bytes(b"x")
     now = dead.stat().st_mtime
@@ -67,7 +69,7 @@ def test_private_files_of_dead_writers_are_removed(store: DiskStore, age: float)
     assert live.exists()
 
 
-def test_a_lookup_lists_no_folder(store: DiskStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lookup_lists_no_folder(store: Operators, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hits, misses and publishing open files by name: their cost does not grow with the store (F51, F66)."""
 
     def refuse(*_: object) -> None:
@@ -84,8 +86,8 @@ def test_a_lookup_lists_no_folder(store: DiskStore, monkeypatch: pytest.MonkeyPa
 def test_a_moved_folder_hits(tmp_path: Path) -> None:
     """No path is stored: a cache that was moved, or is reached through a link, serves as before (F37, F41)."""
     key, entry = entry_of(conv())
-    DiskStore(tmp_path / "old").publish(entry)
+    operators_in(tmp_path / "old").publish(entry)
     (tmp_path / "old").rename(tmp_path / "new")
     (tmp_path / "link").symlink_to(tmp_path / "new")
-    assert isinstance(DiskStore(tmp_path / "new").lookup(key), Found)
-    assert isinstance(DiskStore(tmp_path / "link").lookup(key), Found)
+    assert isinstance(operators_in(tmp_path / "new").lookup(key), Found)
+    assert isinstance(operators_in(tmp_path / "link").lookup(key), Found)

@@ -15,7 +15,7 @@ from opbuild.errors import InvalidModelError, OpbuildError
 from opbuild.files import trust as limits
 from opbuild.offline.build import build_offline
 from opbuild.offline.load import load
-from opbuild.store.disk import DiskStore
+from opbuild.store.operators import operators_in
 from opbuild.target.host import host_level
 from support.samples import conv, entry_of
 from support.seeds import MEMORY
@@ -80,5 +80,5 @@ def test_nothing_is_stored_that_a_look_up_would_not_read(tmp_path: Path, monkeyp
     """An object above the limit is used, and said not to be stored, instead of written in vain each time."""
     _, entry = entry_of(conv())
     monkeypatch.setitem(limits.ENTRY, ".o", len(entry.object) - 1)
-    assert "more than a look-up reads" in str(DiskStore(tmp_path).publish(entry))
+    assert "more than a look-up reads" in str(operators_in(tmp_path).publish(entry))
     assert not list(tmp_path.iterdir())

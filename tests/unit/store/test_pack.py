@@ -20,8 +20,8 @@ from opbuild.kernel.key import CompilerIdentity, Key
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.pipeline.setup import set_up
 from opbuild.pipeline.stores import Stores
-from opbuild.store.disk import DiskStore
-from opbuild.store.memory import MemoryStore
+from opbuild.store.blobs import Memory
+from opbuild.store.operators import Operators, operators_in
 from opbuild.store.pack import Pack
 from opbuild.store.pack_file import Object, PackFile, Sources, pack_bytes, read_pack
 from opbuild.store.tiers import TieredStore
@@ -143,7 +143,7 @@ def test_equal_contents_are_equal_bytes_and_all_is_there() -> None:
 
 def test_a_build_takes_from_the_pack_and_copies_nothing(folder: Path, config: Config) -> None:
     """What is in the pack is not compiled, its reason says so, and the user's store stays as it was."""
-    near = MemoryStore()
+    near = Operators(Memory())
     with Builder(TieredStore(near, [Pack(LEVEL.name, folder)]), Edited("text"), LEVEL, config) as builder:
         result = builder.build(needed(conv(1), conv(3)), "net")
     assert result.built == 0
@@ -153,7 +153,7 @@ def test_a_build_takes_from_the_pack_and_copies_nothing(folder: Path, config: Co
 
 def test_a_build_compiles_what_is_stale(folder: Path, config: Config) -> None:
     """F30: the same build after an edit compiles both operators."""
-    with Builder(TieredStore(MemoryStore(), [Pack(LEVEL.name, folder)]), Edited("x"), LEVEL, config) as builder:
+    with Builder(TieredStore(Operators(Memory()), [Pack(LEVEL.name, folder)]), Edited("x"), LEVEL, config) as builder:
         jobs = builder.plan(needed(conv(1), conv(3)))
     assert all(job.must_compile for job in jobs)
 
@@ -161,7 +161,7 @@ def test_a_build_compiles_what_is_stale(folder: Path, config: Config) -> None:
 def test_without_a_compiler_the_packs_identity_counts(folder: Path, config: Config) -> None:
     """Where none is installed nor remembered, what the pack has builds; the rest is named with what to install."""
     pack = Pack(LEVEL.name, folder)
-    store = TieredStore(DiskStore(config.kernel_meta), [pack])
+    store = TieredStore(operators_in(config.kernel_meta), [pack])
     with Builder(store, Absent("code"), LEVEL, config, release=pack) as builder:
         assert builder.build(needed(conv(1)), "net").built == 0
         with pytest.raises(
@@ -173,7 +173,7 @@ def test_without_a_compiler_the_packs_identity_counts(folder: Path, config: Conf
 
 def test_what_the_pack_brings_is_built_without_identifying_the_compiler(folder: Path, config: Config) -> None:
     """No byte of it is read for an empty store; what is compiled, or one's own, needs to know which one it is."""
-    pack, store = Pack(LEVEL.name, folder), DiskStore(config.kernel_meta)
+    pack, store = Pack(LEVEL.name, folder), operators_in(config.kernel_meta)
     with Builder(TieredStore(store, [pack]), Unread("code"), LEVEL, config, release=pack) as builder:
         result = builder.build(needed(conv(1), conv(3)), "net")
         assert (result.built, result.compiler) == (0, "")
@@ -189,7 +189,7 @@ def test_what_the_pack_brings_is_built_without_identifying_the_compiler(folder: 
 
 def test_ones_own_operator_goes_before_the_packs(folder: Path, config: Config) -> None:
     """Whoever compiled it himself finds it again, and the build is known to be that compiler's."""
-    pack, store = Pack(LEVEL.name, folder), DiskStore(config.kernel_meta)
+    pack, store = Pack(LEVEL.name, folder), operators_in(config.kernel_meta)
     with Builder(TieredStore(store, [pack]), Edited("code"), LEVEL, config, release=pack) as builder:
         own = builder.key(conv(1))
         store.publish(make_entry(conv(1), own, 0, Artifact(fake_object(b"own", (own.symbol,))), 1.0))
@@ -211,7 +211,7 @@ def test_where_the_pack_serves(options: dict[str, bool], serves: bool, tmp_path:
     """MindSpore-style programs and ATC keep all that they use, unless nothing can be compiled."""
     stores = Stores(set_up(Config(cache_path=tmp_path, **options), None, None))
     below = getattr(stores.operators_and_runtimes[0], "tiers", ())
-    assert [type(tier) for tier in below] == ([Pack] if serves else [])
+    assert any(isinstance(tier, Pack) for tier in below) == serves
 
 
 @pytest.mark.parametrize(("text", "used"), [("", True), ("1", True), ("0", False)])

@@ -26,9 +26,9 @@ from opbuild.files.writing import count_written
 from opbuild.models import memory as model_memory
 from opbuild.store import ageing, items, measured
 from opbuild.store.ageing import Clock, age, age_after_build
-from opbuild.store.disk import DiskStore
 from opbuild.store.inventory import survey, tidy
 from opbuild.store.measured import BELIEVED_SECONDS, Measured, remember
+from opbuild.store.operators import operators_in
 from opbuild.store.policy import MEGABYTE, Policy
 from support.aged_entries import fill, left
 from support.counted_calls import counted_calls
@@ -247,10 +247,10 @@ def six(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a cache of six operators."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MS_COMPILER_CACHE_PATH", ".")
-    store = DiskStore(tmp_path / "rank_0" / "kernel_meta")
+    store = operators_in(tmp_path / "rank_0" / "kernel_meta")
     for tile in range(6):
         store.publish(entry_of(conv(tile))[1])
-    return store.folder
+    return store.blobs.path
 
 
 @pytest.mark.slow

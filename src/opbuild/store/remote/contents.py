@@ -10,7 +10,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from opbuild.files.mapping import map_file
 from opbuild.files.private import PREFIX
@@ -85,16 +85,6 @@ def room_in_memory() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
-class Target(Protocol):
-    """Where contents are put while they are fetched. Threads may share it."""
-
-    def holds(self, start: int, nbytes: int, digest: str) -> bool:
-        """Return whether a piece is there already."""
-
-    def put(self, start: int, data: bytes) -> None:
-        """Put a piece in its place; raise ``OSError`` if the storage refuses."""
-
-
 class InMemory:
     """Contents in memory.
 
@@ -112,6 +102,16 @@ class InMemory:
     def put(self, start: int, data: bytes) -> None:
         """Put a piece in its place."""
         self._array[start : start + len(data)] = memoryview(data)
+
+    def finish(self, digest: str) -> tuple[Bytes, None]:
+        """Return the bytes, which have no state.
+
+        Raises:
+            OSError: If their BLAKE3 is another one.
+        """
+        if blake3_of(self._array.data) != digest:
+            raise _wrong_digest("weights")
+        return self._array, None
 
 
 class InFile:
@@ -164,7 +164,7 @@ class InFile:
         """
         if blake3_of(map_file(self._part, self._nbytes, self._trust)[0].data) != digest:
             self._part.unlink()
-            raise OSError(errno.EIO, "it does not have the digest it should have", str(self._path))
+            raise _wrong_digest(str(self._path))
         self._part.replace(self._path)
         return map_file(self._path, self._nbytes, self._trust)
 
@@ -176,6 +176,14 @@ class InFile:
             yield file
         finally:
             os.close(file)
+
+
+def _wrong_digest(what: str) -> OSError:
+    return OSError(errno.EIO, "it does not have the digest it should have", what)
+
+
+Target = InFile | InMemory
+"""Where contents are put while they are fetched. Threads may share it."""
 
 
 def missing(contents: Contents, target: Target) -> Sequence[tuple[int, int, str]]:

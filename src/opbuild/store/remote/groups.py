@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from opbuild.files.trust import parse_json
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import UNCLAIMED, Claim, Holder
-from opbuild.kernel.key import Key, key_digest
+from opbuild.kernel.key import Key
 from opbuild.kernel.reason import Reason
 from opbuild.store.items import REFUSED
 from opbuild.store.remote.leases import Leases
@@ -219,7 +219,7 @@ def write_group(objects: Objects, name: str, entries: Sequence[Entry], claim: Cl
     head = canonical_json([[stem, len(part)] for stem, part in parts.items()]).encode()
     body = b"".join([head, b"\n", *parts.values()])
     if len(body) <= _MOST and (claim is not None or service.damaged or service.exists(GROUPS + name) is not True):
-        problem = objects.put(GROUPS + name, body)
+        problem = objects.put([(GROUPS + name, body)])
     if claim is not None:
         claim.release()
     return problem
@@ -229,9 +229,7 @@ def mend_group(objects: Objects, entries: Sequence[Entry]) -> Reason | None:
     """Write again the group that some operators are, if it is there and damaged; return None, or why not."""
     if len(entries) < LEAST:
         return None
-    components = [entry.info["key"]["components"] for entry in entries]
-    keys = [Key(each, key_digest(each)) for each in components]
-    name = Group({key.stem: key for key in keys}).name
+    name = Group({entry.key.stem: entry.key for entry in entries}).name
     problem = problem_of_group(objects, name)
     is_damaged = problem is not None and problem.code == "damaged"
     return write_group(objects, name, entries, None) if is_damaged else None

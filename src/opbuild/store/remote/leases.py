@@ -55,8 +55,7 @@ class Lease:
     def release(self) -> None:
         """Give it up; harmless if it was."""
         paths, self._paths = self._paths, []
-        for path in paths:
-            self._service.delete(path)
+        self._service.delete(*paths)
 
 
 class Leases:
@@ -105,7 +104,7 @@ class Leases:
 
     def _take(self, path: str, lease_seconds: float, patience: float) -> Claim | Holder | None:
         """Return who has a claim, ``_MINE`` if this process has now, or None if its time is over."""
-        known = self._service.read(path, _MOST)
+        known = self._service.get(path, _MOST)
         if isinstance(known, bytes):
             return self._judged(path, known, patience)
         if known.code != ABSENT:
@@ -117,18 +116,18 @@ class Leases:
             return _MINE
         if problem.code != EXISTS:
             return UNCLAIMED
-        known = self._service.read(path, _MOST)
+        known = self._service.get(path, _MOST)
         return self._judged(path, known, patience) if isinstance(known, bytes) else _SOMEBODY
 
     def _write(self, path: str, data: bytes) -> Reason | None:
         """Return None if this process's word is the one that counts."""
         if self._service.writes_only_new():
-            return self._service.write(path, data, only_new=True)
-        problem = self._service.write(path, data)
+            return self._service.put([(path, data)], only_new=True)
+        problem = self._service.put([(path, data)])
         if problem is not None:
             return problem
         self._service.sleep(_SETTLED)
-        there = self._service.read(path, _MOST)
+        there = self._service.get(path, _MOST)
         return None if there == data else Reason(EXISTS, "another process was later")
 
     def _judged(self, path: str, data: bytes, patience: float) -> Holder | None:

@@ -6,27 +6,24 @@ before what names them, so that whoever reads a network finds all of it.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
 from opbuild.files.mapping import anonymous
-from opbuild.files.trust import NETWORK, parse_json
-from opbuild.kernel.answers import Answers, with_answers
+from opbuild.files.trust import NETWORK
+from opbuild.kernel.answers import Answers
 from opbuild.kernel.networks import Bytes, ImageKey, StoredNetwork
 from opbuild.kernel.reason import Reason
-from opbuild.store.answers import MOST, answers_content, answers_in, answers_of
+from opbuild.store.answers import known_answers, note_answers
 from opbuild.store.at_once import at_once
 from opbuild.store.items import REFUSED
 from opbuild.store.remote.contents import Contents, InMemory, Target, missing, split
 from opbuild.store.remote.manifest import Manifest, manifest_bytes, parse_manifest, to_hold
-from opbuild.store.remote.objects import ANSWERS, NETWORKS, Objects
+from opbuild.store.remote.objects import ANSWERS, NETWORKS, Objects, SealedMemos
 from opbuild.store.remote.operators import told
 from opbuild.store.remote.service import described
 from opbuild.text.canonical import canonical_json
-
-_MOST_ANSWERS = 2**22
 
 
 class RemoteNetworks:
@@ -38,6 +35,7 @@ class RemoteNetworks:
 
     def __init__(self, objects: Objects) -> None:
         self.objects = objects
+        self._answers = SealedMemos(objects, ANSWERS)
 
     def lookup(self, key: ImageKey) -> StoredNetwork | Reason:
         """Return the network of ``key`` without its weights, or why there is none.
@@ -105,30 +103,16 @@ class RemoteNetworks:
         with closing(at_once(blobs, lambda piece: self.objects.put_blob(*piece))) as answers:
             problem = next((each for _, each in answers if each is not None), None)
         body = manifest_bytes(key, network, contents, held)
-        problem = problem or self.objects.put(NETWORKS + key.stem, body)
-        problem = problem or self._note_answers(key, network)
+        problem = problem or self.objects.put([(NETWORKS + key.stem, body)])
+        problem = problem or note_answers(self._answers, key.tuned("").stem, network.record)
         return None if problem is None else described(problem)
 
     def answers(self, key: ImageKey) -> Iterator[Answers]:
         """Return the answers of families by which networks were made that differ from ``key`` in tuning alone."""
-        yield from reversed(self._answers(key))
+        yield from reversed(known_answers(self._answers, key.tuned("").stem))
 
     def note(self, key: ImageKey, states: Mapping[str, Any]) -> None:
         """Do nothing: states are those of one machine's files."""
-
-    def _answers(self, key: ImageKey) -> list[Answers]:
-        body = self.objects.get(ANSWERS + key.tuned("").stem, _MOST_ANSWERS)
-        with contextlib.suppress(*REFUSED):
-            return [] if isinstance(body, Reason) else answers_in(parse_json(body))
-        return []
-
-    def _note_answers(self, key: ImageKey, network: StoredNetwork) -> Reason | None:
-        """Remember how a network was tuned; who is lost of two writers at once costs another machine a lowering."""
-        for answers in answers_of(network.record):
-            if answers not in (known := self._answers(key)):
-                content = answers_content(with_answers(known, answers, MOST))
-                return self.objects.put(ANSWERS + key.tuned("").stem, canonical_json(content).encode())
-        return None
 
 
 def fetch_all(

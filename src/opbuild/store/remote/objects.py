@@ -23,17 +23,20 @@ import hashlib
 import os
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from opbuild.files.trust import SignatureError, Trust, UntrustedError
+from opbuild.files.trust import SignatureError, Trust, UntrustedError, parse_json
 from opbuild.kernel.key import KEY_FORMAT
 from opbuild.kernel.networks import FORMAT as NETWORK_FORMAT
 from opbuild.kernel.reason import Reason
 from opbuild.platform.background import begin
 from opbuild.platform.paths import Path
-from opbuild.store.items import reason_of
+from opbuild.store.blobs import Data, Files
+from opbuild.store.items import REFUSED, reason_of
 from opbuild.store.remote.failures import SLOW
 from opbuild.store.remote.service import SECONDS, Service
+from opbuild.text.canonical import canonical_json
 
 FORMAT = 2
 """Raised whenever the meaning of what only remote stores hold changes."""
@@ -78,32 +81,43 @@ class Objects:
         self._tell = tell
         self._problems: dict[str, Reason | None] = {}
 
-    def get(self, path: str, most: int) -> bytes | Reason:
+    def get(self, name: str, most: int) -> bytes | Reason:
         """Return what was sealed, or why not.
 
         Codes of the reason are ``absent``, ``refused``, ``slow``, ``damaged``, ``untrusted`` or a signature's.
 
         Args:
-            path: Where it is.
+            name: Where it is.
             most: Bytes that it can have.
         """
-        data = self._read(path, most + _HEAD_BYTES)
+        data = self._read(name, most + _HEAD_BYTES)
         if isinstance(data, Reason):
             return data
         head = _HEAD.match(data)
         body = data[head.end() :] if head else b""
         if head is None or head[1].decode() != sha256_of(body):
-            return self.damaged(path, Reason("damaged", "it is not what was written"))
+            return self.damaged(name, Reason("damaged", "it is not what was written"))
         signature = head[2].decode()
         try:
-            self._trust.check_signature("" if signature == "-" else signature, "remote", path, head[1].decode())
+            self._trust.check_signature("" if signature == "-" else signature, "remote", name, head[1].decode())
         except SignatureError as error:
             return self._distrusted(Reason(error.code, str(error)))
         self.service.reading.succeeded()
         return body
 
-    def put(self, path: str, body: bytes) -> Reason | None:
-        """Seal and write an object, replacing one that is there; return None, or why not."""
+    def put(self, files: Files) -> Reason | None:
+        """Seal and write objects, replacing those that are there; return None, or why not."""
+        return next(filter(None, (self._put(path, bytes(body)) for path, body in files)), None)
+
+    def names(self, folder: str = "", at_most: int | None = None) -> tuple[str, ...] | Reason:
+        """Return the names in a folder, or why they can not be listed or nothing there is read."""
+        return self.problem(folder) or self.service.names(folder, at_most)
+
+    def delete(self, *names: str) -> Reason | None:
+        """Remove objects if they are there; return None, or why not."""
+        return self.service.delete(*names)
+
+    def _put(self, path: str, body: bytes) -> Reason | None:
         if self.checks and self.get(path, len(body)) == body:
             return None
         digest = sha256_of(body)
@@ -164,7 +178,7 @@ class Objects:
         if problem is not None:
             self.service.warn_of(problem)
             return self._failed(problem)
-        data = self.service.read(path, most)
+        data = self.service.get(path, most)
         if isinstance(data, Reason):
             return self.damaged(path, data) if data.code == "damaged" else self._failed(data)
         if self.service.folder and not self._trust.key:
@@ -175,11 +189,11 @@ class Objects:
                 return self._distrusted(reason_of(error, path))
         return data
 
-    def _write(self, path: str, data: bytes | memoryview) -> Reason | None:
+    def _write(self, path: str, data: Data) -> Reason | None:
         problem = self.problem(path)
         if problem is not None:
             self.service.warn_of(problem)
-        problem = problem or self.service.write(path, data)
+        problem = problem or self.service.put([(path, data)])
         return problem and self._failed(problem)
 
     def _distrusted(self, reason: Reason) -> Reason:
@@ -193,4 +207,28 @@ class Objects:
         return reason
 
 
+class SealedMemos:
+    """Memos of a remote store, each an object.
+
+    Args:
+        objects: The remote store's objects.
+        folder: Where they lie in it; ends with a slash.
+    """
+
+    def __init__(self, objects: Objects, folder: str) -> None:
+        self._objects, self._folder = objects, folder
+
+    def read(self, name: str) -> Mapping[str, Any]:
+        """Return the content of a memo."""
+        body = self._objects.get(self._folder + name, _MEMO)
+        with contextlib.suppress(*REFUSED):
+            return {} if isinstance(body, Reason) else dict(parse_json(body))
+        return {}
+
+    def write(self, name: str, content: Mapping[str, Any]) -> Reason | None:
+        """Remember something; of two writers at once one is lost, which costs a compile or a lowering."""
+        return self._objects.put([(self._folder + name, canonical_json(dict(content)).encode())])
+
+
+_MEMO = 2**22
 _KEY = "OPBUILD_SIGNING_KEY"

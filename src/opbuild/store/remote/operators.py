@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-from opbuild.files.trust import parse_json
 from opbuild.kernel.entry import Entry
 from opbuild.kernel.interfaces import Found, Missing
 from opbuild.kernel.key import Key
-from opbuild.kernel.reason import Reason
+from opbuild.kernel.reason import NOWHERE, Reason
+from opbuild.platform.paths import Path
 from opbuild.store.at_once import at_once
-from opbuild.store.items import REFUSED
-from opbuild.store.origins import origins_content, origins_of, with_origin
+from opbuild.store.origins import Origins
 from opbuild.store.remote.failures import ABSENT
 from opbuild.store.remote.groups import AGAIN_SECONDS, Groups, Write
 from opbuild.store.remote.leases import Leases
-from opbuild.store.remote.objects import OPERATORS, ORIGINS, Objects
+from opbuild.store.remote.objects import OPERATORS, ORIGINS, Objects, SealedMemos
 from opbuild.store.remote.packing import packed, unpacked
 from opbuild.store.remote.service import described
-from opbuild.text.canonical import canonical_json
 
 SOURCE = "the remote store"
 """What people call it."""
@@ -32,8 +29,6 @@ FIRST = 4
 
 ABSENT_SECONDS = 1.0
 """For so long what was absent is not asked for again: a build asks twice, and again while another process compiles."""
-
-_MOST_ORIGINS = 2**16
 
 _MOST = 8 * 2**20
 """Bytes of an operator; most have some tens of kilobytes."""
@@ -58,10 +53,10 @@ class RemoteStore:
     ) -> None:
         self._objects = objects
         self._absent_seconds = absent_seconds
+        self._origins = Origins(SealedMemos(objects, ORIGINS))
         self._groups = Groups(objects, max(absent_seconds, AGAIN_SECONDS), claims, write)
         self._lock = threading.Lock()
         self._absent: dict[str, float] = {}
-        self._lent: set[str] = set()
 
     def lookup(self, key: Key) -> Found | Missing:
         """Return the entry of ``key``, checked byte for byte, or why there is none.
@@ -78,7 +73,7 @@ class RemoteStore:
         """
         is_first = not self._groups.knows(keys)
         answers: dict[str, Found | Missing] = {
-            stem: self._lend(entry) for stem, entry in self._groups.take(keys).items()
+            stem: Found(entry, SOURCE) for stem, entry in self._groups.take(keys).items()
         }
         alone = [key for key in keys if key.stem not in answers]
         few, rest = (alone, []) if self._absent_seconds else (alone[:FIRST], alone[FIRST:])
@@ -89,7 +84,7 @@ class RemoteStore:
                 answers |= zip([key.stem for key in rest], self._look_up(rest), strict=True)
                 self._groups.offer(keys)
             else:
-                answers |= {stem: self._lend(entry) for stem, entry in came.items()}
+                answers |= {stem: Found(entry, SOURCE) for stem, entry in came.items()}
         return [answers.get(key.stem, missing(Reason(ABSENT, ""))) for key in keys]
 
     def _look_up(self, keys: Sequence[Key]) -> list[Found | Missing]:
@@ -106,24 +101,15 @@ class RemoteStore:
         answer = self.entry(key.stem, key)
         if isinstance(answer, Entry):
             self._groups.add(answer)
-            return self._lend(answer)
+            return Found(answer, SOURCE)
         if answer.code == ABSENT:
             with self._lock:
                 self._absent[key.stem] = self._objects.service.clock()
         return missing(answer)
 
-    def _lend(self, entry: Entry) -> Found:
-        with self._lock:
-            self._lent.add(entry.sha256)
-        return Found(entry, SOURCE)
-
     def built(self, entry: Entry) -> None:
         """Take note of an operator that was built here, and with which a group may be whole."""
         self._groups.add(entry, is_ours=True)
-
-    def lent(self, entry: Entry) -> bool:
-        """Return whether an entry came from here."""
-        return entry.sha256 in self._lent
 
     def entry(self, stem: str, key: Key | None = None) -> Entry | Reason:
         """Return the entry of a name without device, checked, or why there is none."""
@@ -138,39 +124,25 @@ class RemoteStore:
         there = self.entry(entry.name.rpartition("_")[0])
         return isinstance(there, Entry) and there.sha256 == entry.sha256
 
-    def publish(self, entry: Entry) -> str | None:
-        """Add or replace an entry; return None, or why it could not be stored."""
+    def publish(self, entry: Entry, linked_from: Path | None = None) -> str | None:
+        """Add or replace an entry; return None, or why it could not be stored. Nothing is linked here."""
         stem = entry.name.rpartition("_")[0]
         body = packed(entry)
         if len(body) > _MOST:
             return f"{entry.name} has {len(body)} bytes, more than a look-up reads"
         if self._objects.checks and self.holds(entry):
             return None
-        problem = self._objects.put(OPERATORS + stem, body)
+        problem = self._objects.put([(OPERATORS + stem, body)])
         if problem is None:
-            self._note(entry)
+            self._origins.note(entry.key, entry.pipeline)
         with self._lock:
             self._absent.pop(stem, None)
         return None if problem is None else described(problem)
 
     def origins(self, keys: Sequence[Key]) -> list[Mapping[str, str]]:
         """Return for each of several operators what it was compiled from, by what that defined."""
-        with closing(at_once(keys, self._origins)) as answers:
+        with closing(at_once(keys, self._origins.known)) as answers:
             return [known for _, known in answers]
-
-    def _origins(self, key: Key) -> Mapping[str, str]:
-        body = self._objects.get(ORIGINS + key.operator_stem, _MOST_ORIGINS)
-        with contextlib.suppress(*REFUSED):
-            return {} if isinstance(body, Reason) else origins_of(parse_json(body), key)
-        return {}
-
-    def _note(self, entry: Entry) -> None:
-        """Remember what the sources of an entry define; who is lost of two writers at once costs a compile."""
-        key, pipeline = Key(entry.info["key"]["components"], entry.info["key"]["sha256"]), entry.pipeline
-        known = self._origins(key) if pipeline else {}
-        if pipeline and known.get(pipeline) != key.origin:
-            content = origins_content(key, with_origin(known, pipeline, key.origin))
-            self._objects.put(ORIGINS + key.operator_stem, canonical_json(content).encode())
 
     def names(self, at_most: int | None = None) -> tuple[str, ...]:
         """Return the names of the entries present, sorted; none where the service can not list them."""
@@ -180,7 +152,7 @@ class RemoteStore:
 
     def stems(self) -> tuple[str, ...] | Reason:
         """Return the names of all entries without their devices, or why they can not be listed."""
-        return self._objects.service.names(OPERATORS)
+        return self._objects.names(OPERATORS)
 
     def last_use(self, name: str) -> float:
         """Return 0: it is not known."""
@@ -193,7 +165,7 @@ class RemoteStore:
 
     def evict(self, name: str) -> None:
         """Remove an entry if it is there."""
-        self._objects.service.delete(OPERATORS + name.rpartition("_")[0])
+        self._objects.delete(OPERATORS + name.rpartition("_")[0])
 
 
 def _most_are_there(answers: Sequence[Found | Missing]) -> bool:
@@ -204,7 +176,7 @@ def _most_are_there(answers: Sequence[Found | Missing]) -> bool:
 def told(reason: Reason) -> str:
     """Return what to tell of a look-up that found nothing."""
     if reason.code == ABSENT:
-        return f"absent from {SOURCE}"
+        return f"{NOWHERE}{SOURCE}"
     return f"{SOURCE}: {reason.code}, {reason.text}"
 
 

@@ -9,10 +9,12 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from opbuild.kernel.reason import Reason
 from opbuild.platform.records import dataclass
+from opbuild.store.blobs import Data, Files
 from opbuild.store.remote.address import Address
 from opbuild.store.remote.breaker import Breaker
 from opbuild.store.remote.ending import ENDING, Ending
@@ -115,7 +117,7 @@ class Service:
             return None
         return f"the remote store {self.address.url} is not used where it fails: {described(reason)}"
 
-    def read(self, path: str, most: int) -> bytes | Reason:
+    def get(self, name: str, most: int) -> bytes | Reason:
         """Return an object, or why not; one of more than ``most`` bytes is not read to its end.
 
         Who finds that it is what was written says so (``reading.succeeded``), or ``distrust``.
@@ -124,7 +126,7 @@ class Service:
         def request(operator: opendal.Operator) -> bytes:
             deadline = self.clock() + self.seconds
             pieces, nbytes = [], 0
-            with operator.open(path, "rb") as file:
+            with operator.open(name, "rb") as file:
                 while piece := file.read(min(_PIECE, most + 1 - nbytes)):
                     pieces.append(piece)
                     nbytes += len(piece)
@@ -146,8 +148,11 @@ class Service:
         """Return how many bytes an object has, or why that is not known."""
         return self._ask(self.reading, lambda operator: int(operator.stat(path).content_length))
 
-    def write(self, path: str, data: bytes | memoryview, *, only_new: bool = False) -> Reason | None:
-        """Write an object; return None, or why not: ``exists`` where only a new one was to be written."""
+    def put(self, files: Files, *, only_new: bool = False) -> Reason | None:
+        """Write objects; return None, or why not: ``exists`` where only new ones were to be written."""
+        return next(filter(None, (self._write(path, data, only_new=only_new) for path, data in files)), None)
+
+    def _write(self, path: str, data: Data, *, only_new: bool) -> Reason | None:
 
         def request(operator: opendal.Operator) -> None:
             if self.folder:
@@ -165,12 +170,12 @@ class Service:
             self.mended.add(path)
         return problem
 
-    def delete(self, path: str) -> Reason | None:
-        """Remove an object if it is there; return None, or why not."""
-        answer = self._ask(self.writing, lambda operator: operator.delete(path))
-        return None if answer is None or answer.code == ABSENT else answer
+    def delete(self, *names: str) -> Reason | None:
+        """Remove objects if they are there; return None, or why not."""
+        answers = (self._ask(self.writing, partial(_deleted, name)) for name in names)
+        return next((each for each in answers if each is not None and each.code != ABSENT), None)
 
-    def names(self, folder: str) -> tuple[str, ...] | Reason:
+    def names(self, folder: str = "", at_most: int | None = None) -> tuple[str, ...] | Reason:
         """Return the names of the objects in a folder, which ends with a slash, sorted, or why not."""
 
         def request(operator: opendal.Operator) -> tuple[str, ...]:
@@ -184,7 +189,9 @@ class Service:
             return tuple(sorted(path.removeprefix(folder) for path in paths if not path.endswith("/")))
 
         names = self._ask(self.reading, request)
-        return () if isinstance(names, Reason) and names.code == ABSENT else names
+        if isinstance(names, Reason):
+            return () if names.code == ABSENT else names
+        return names[:at_most]
 
     def writes_only_new(self) -> bool:
         """Return whether it can write an object only if that is not there: of many writers one succeeds."""
@@ -314,6 +321,10 @@ class Service:
                 options.pop("atomic_write_dir", None)
             self._operators[exclusive] = opendal.Operator(self.address.service, **options)
         return self._operators[exclusive].layer(TimeoutLayer(timeout=seconds, io_timeout=seconds))
+
+
+def _deleted(name: str, operator: opendal.Operator) -> None:
+    operator.delete(name)
 
 
 def described(reason: Reason) -> str:
