@@ -42,20 +42,27 @@ class Registry(MutableMapping[Operator, V]):
         self._kind, self._package, self._join = kind, package, join
         self._found: dict[Operator, V] = {}
         self._declared: dict[Operator, list[str]] = {}  # modules that are not loaded, by what they serve
-        self._others = [self._full(name) for name in others]
+        self._others: list[str] = []  # modules that are not loaded, of which nothing is known
         for name, served in (declared or {}).items():
             self.declare(name, served)
+        for name in others:
+            self.declare(name)
 
-    def declare(self, module: str, served: Served) -> None:
+    def declare(self, module: str, served: Served | None = None) -> None:
         """Tell what a module serves, which is loaded when one of these operators is asked for.
 
         Args:
             module: Its name in the package, or its full one if it has a dot.
-            served: What it serves.
+            served: What it serves; None: only the module itself knows.
         """
+        if served is None:
+            self._others.append(self._full(module))
+            return
         for domain, op_types in served.items():
             for op_type in op_types:
-                self._declared.setdefault((domain, op_type), []).append(self._full(module))
+                modules = self._declared.setdefault((domain, op_type), [])
+                if self._full(module) not in modules:
+                    modules.append(self._full(module))
 
     def register(self, *op_types: str, domain: str = "") -> Callable[[V], V]:
         """Register what is decorated for operators.
