@@ -104,7 +104,7 @@ def scaled(extent: Any, scale: Any) -> Any:
         above, below = float(scale).as_integer_ratio()
         return extent * above // below
     owner, found = scale.owner, OPERATIONS["scaled"](value_of(extent), scale.value)
-    natural = bool(scale.value >= 0)
+    natural = bool(scale.value >= 0 and owner.least(polynomial_of(owner, extent)) >= 0)
     if natural:
         owner.require("zero", owner.variable("<", scale.polynomial, constant(0), 0, natural=True))
     made = owner.variable("scaled", polynomial_of(owner, extent), scale.polynomial, found, natural=natural)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from opbuild.graph.extents import (
@@ -231,6 +231,7 @@ def test_an_extent_says_what_it_is() -> None:
 
 
 @given(PROGRAMS, SIZES, SIZES)
+@example([("measured", 6, 0)], (0, 0), (1, 0))  # a negative number times an open one
 def test_no_result_is_below_what_is_the_least_of_it(
     program: Program, first: tuple[int, int], second: tuple[int, int]
 ) -> None:

@@ -62,6 +62,13 @@ def test_what_is_decorated_serves_its_operators() -> None:
     assert {*registry} == {("", "Add"), ("", "Sub"), ("own", "Add")}
 
 
+def test_a_table_registers_a_value_for_each_operator_of_its_keys() -> None:
+    """Keys are types of operators with blanks between."""
+    registry: Registry[str] = Registry("rule")
+    registry.register_all({"Add Sub": "sums", "Mul": "products"}, "own")
+    assert {*registry.items()} == {(("own", "Add"), "sums"), (("own", "Sub"), "sums"), (("own", "Mul"), "products")}
+
+
 def test_only_the_module_that_declares_an_operator_is_loaded(registry: Registry[str], write: Write) -> None:
     """A look-up loads the module that is said to serve an operator; to iterate loads all."""
     write("sums", "REGISTRY.register('Add', 'Sub')('sums')")
