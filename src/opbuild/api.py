@@ -73,7 +73,8 @@ def compile(  # noqa: A001  the name that users know from torch.compile and TVM
         workers: Operators compiled at once (default ``MS_BUILD_PROCESS_NUM``, else the cores).
         forbid_compile: Any compile is an error (default ``OPBUILD_FORBID_COMPILE``); a lower level's operators serve
             where the level's own are missing, and the report says so.
-        target: The level to build for, such as ``x86-64-v3`` (default this machine's).
+        target: The level to build for, such as ``x86-64-v3``, or a class of devices that was registered
+            (``target.devices``); default this machine's level.
         op_compiler_cache_mode: ``enable`` (the default) reuses and adds; ``force`` compiles every operator of this
             build again and replaces its entry; ``disable`` neither reads nor writes.
         op_compiler_cache_dir: Folder that holds ``<level>/`` and ``op_cache.ini``, instead of ``cache_path``.

@@ -23,7 +23,7 @@ from opbuild.runtime.memory_plan import views_of
 from opbuild.runtime.record import KernelStep, Record
 from opbuild.runtime.soundness import problem
 from opbuild.runtime.weights import Packer, pack_constants
-from opbuild.target.level import LEVELS
+from opbuild.target.level import CPU, LEVELS
 from opbuild.target.machine import Machine
 from support.fuzzing import CAMPAIGN, check_seeds
 from support.tiers import spans
@@ -48,7 +48,7 @@ def loaded(descs: Collection[OpDesc]) -> tuple[LoadedKernels, dict[str, OpDesc]]
     symbols = {desc: f"k{number}__kernel0" for number, desc in enumerate(descs)}
     library: Any = NoLibrary()
     kernels = LoadedKernels(Machine.of(LEVELS[-1]))
-    kernels.add(symbols, library)
+    kernels.add(symbols, {CPU: library})
     return kernels, {symbol: desc for desc, symbol in symbols.items()}
 
 

@@ -17,6 +17,7 @@ import pytest
 
 import opbuild
 from opbuild.errors import RunError, TargetError
+from opbuild.runtime.timing import timing
 from support import damage, device_models, fake_device
 from support.until import until
 
@@ -115,6 +116,19 @@ def test_calls_are_under_way_when_the_next_is_asked_for(tmp_path: Path) -> None:
     network(*FEEDS["perceptron"])
     assert DEVICE.longest == 1 + len(DEVICE.launched) == 4
     assert DEVICE.copied == [8 * 16 * 4, 8 * 10 * 4]
+
+
+def test_a_profile_has_the_time_of_what_the_device_does(tmp_path: Path) -> None:
+    """Each call is awaited before the next one's time begins; copies are calls, too."""
+    network = opbuild.compile(write(tmp_path, "perceptron"), cache_path=tmp_path, target=TARGET)
+    network(*FEEDS["perceptron"])
+    DEVICE.longest = 0
+    with timing() as timer:
+        network(*FEEDS["perceptron"])
+    assert DEVICE.longest == 1
+    rows = [each.call.family for each in network.profile(runs=1).rows]
+    assert rows == ["DeviceCopy", "matmul", "matmul", "matmul", "DeviceCopy"]
+    assert len(timer.calls) == len(rows)
 
 
 def test_weights_are_on_the_device_once_and_go_with_the_last_network(tmp_path: Path) -> None:

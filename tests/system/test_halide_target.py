@@ -22,5 +22,5 @@ def test_halide_detects_the_same_machine() -> None:
 def test_halide_understands_a_level_and_a_user_its_spelling_of_it(level: Level) -> None:
     """Halide takes a level's features and adds none, and what it shows means no higher level."""
     shown = str(halide_target(spelled(level)))
-    assert shown.split("-")[3:] == list(level.features)
+    assert shown.split("-")[3:] == list(spelled(level).features)
     assert parse_level(shown).runs_on(level)

@@ -25,6 +25,7 @@ from opbuild.runtime.devices.device import (
     Memories,
     Module,
     Modules,
+    Step,
     kernels_of,
     last_error,
     open_device,
@@ -166,7 +167,7 @@ class Executor:
             outputs = [next(fresh) if place is None else inputs[place] for place in replaced]
         arena.attach(inputs, outputs)
         timer = TIMER.get()
-        steps = arena.steps if timer is None else timer.wrapped(self, arena.steps)
+        steps = arena.steps if timer is None else timer.wrapped(self, self._awaited(arena.steps))
         for function, arguments in steps[:first_change]:
             if function(*arguments):
                 raise self._failure(block, arguments)
@@ -177,6 +178,14 @@ class Executor:
         arena.detach()
         self.blocks.give(block)
         return outputs
+
+    def _awaited(self, steps: Sequence[Step]) -> Sequence[Step]:
+        """Return steps that end when they are done, also on devices that return before."""
+        if not self.calls.devices:
+            return steps
+        from opbuild.runtime.devices.several import awaited  # few networks run on several
+
+        return awaited(steps, self.calls.devices)
 
     def _failure(self, block: Block[Arena], arguments: tuple[Any, ...]) -> RunError:
         arena = block.prepared

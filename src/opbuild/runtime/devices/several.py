@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -111,3 +111,18 @@ def _write(device: Device, address: int, arrays: Sequence[Array | None], view: V
 
 def _read(device: Device, address: int, arrays: Sequence[Array | None], view: View, size: int) -> None:
     device.read(address, window(arrays, view, size))
+
+
+def awaited(steps: Sequence[Step], names: Sequence[str]) -> list[Step]:
+    """Return steps with the same arguments that wait until devices have done what they were asked for."""
+
+    def waiting(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            result = function(*arguments)
+            for name in names:
+                open_device(name).synchronize()
+            return result
+
+        return call
+
+    return [(waiting(function), arguments) for function, arguments in steps]
