@@ -32,10 +32,10 @@ from support.tiers import spans
 SIZES, ALONE = (30, 5) if CAMPAIGN else (10, 2)
 """Sizes of a network, and those of them for which it is built alone too."""
 
-MOST_LOWERED, MOST_BUILT = SIZES, SIZES
+MOST_LOWERED, MOST_BUILT = (12, 3) if CAMPAIGN else (5, 1)
 """Sizes of one structure at which nodes may be lowered, and at which kernels may be built, in the first process."""
 
-MOST_LOWERED_AGAIN, MOST_BUILT_AGAIN = SIZES, SIZES
+MOST_LOWERED_AGAIN, MOST_BUILT_AGAIN = (6, 1) if CAMPAIGN else (3, 1)
 """The same in the second process, which finds what the first one stored; half of its sizes are new."""
 
 SHARE = 0.6

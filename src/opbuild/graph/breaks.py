@@ -7,6 +7,7 @@ each is a graph like any other, and the break behind it says what must be known 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -76,8 +77,8 @@ class Answer(NamedTuple):
     @property
     def numbers(self) -> tuple[int, ...]:
         """The symbols, and the integers among the values that may stand for extents, in order."""
-        decided = (int(each) for value in self.values.values() for each in value[_may_be_extents(value)])
-        return (*self.symbols, *decided)
+        decided = (value[_may_be_extents(value)].tolist() for value in self.values.values())
+        return (*self.symbols, *chain(*decided))
 
     def without_numbers(self) -> Answer:
         """Return it with zeros in place of these integers, and without the types of tensors."""
@@ -289,7 +290,11 @@ def _body_from_json(state: Any, inputs: Any, outer: Any) -> Body:
 
 
 def _may_be_extents(value: Array) -> Array:
-    """Return which elements of a value that decides may stand for extents."""
+    """Return which elements of a value that decides may stand for extents; of an open one those that are."""
+    if value.dtype == object:
+        from opbuild.graph.extents import Extent
+
+        return np.array([isinstance(each, Extent) for each in value.reshape(-1)], np.bool_).reshape(value.shape)
     if value.dtype.name not in ("int32", "int64") or value.size > MOST_NUMBERS:
         return np.zeros(value.shape, np.bool_)
     return np.asarray((value >= 0) & (value <= MOST_ELEMENTS))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from opbuild.graph.breaks import Answer
 from opbuild.graph.expressions import DerivedValue, derived, expression, filled
 from opbuild.graph.extents import Extent, Extents
 from opbuild.graph.undecided import greater, is_equal, is_less, lesser, quotient
@@ -54,3 +55,15 @@ def test_a_value_is_of_objects_only_where_it_is_open() -> None:
     assert isinstance(found, DerivedValue)
     np.testing.assert_array_equal(found.value([4]), np.array([1, 8, -1], np.int32), strict=True)
     assert found.value([Extents().input(4)]).dtype == object
+
+
+def test_numbers_that_decide_stay_open_in_an_answer() -> None:
+    """What follows from one behind a second graph break is known to follow from it."""
+    first, second = np.array([4, -1, 7]), np.array([2])
+    answer = Answer({"first": first, "second": second})
+    owner = Extents()
+    opened = tuple(owner.input(value) for value in answer.numbers)
+    assert answer.numbers == (4, 7, 2)
+    found = answer.with_numbers(opened)
+    assert [*map(id, found.numbers)] == [*map(id, opened)]
+    assert found.values["first"].tolist()[1] == -1
