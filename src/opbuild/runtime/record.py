@@ -35,7 +35,7 @@ T = TypeVar("T")
 ALIGNMENT = 64
 """Bytes; every buffer begins on a cache line."""
 CHECKED_ORDER = "check_flag"
-"""The note of a record that lists the kernels to be checked by ``runtime.order_check``."""
+"""The note of a record that lists the kernels to be checked by ``runtime.devices.cpu.order_check``."""
 CHOICES = "choices"
 """The note of a record that has what tuning answered families, and with which arguments, where it was not their own."""
 KERNELS = "kernels"
