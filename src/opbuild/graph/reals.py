@@ -98,16 +98,26 @@ def truncated(value: Any) -> Any:
     return Extent(value.owner, value.owner.variable("truncate", value.polynomial, (), found), found)
 
 
+_MOST_EXACT = 64
+"""Greatest numerator of a scale (of binary fractions) whose product with any extent of up to 2 ** 18 float32 holds."""
+
+
 def scaled(extent: Any, scale: Any) -> Any:
-    """Return an extent times a floating-point number, rounded down."""
+    """Return an extent times a scale, both of float32, rounded down."""
+    owner = owner_of(extent, scale)
+    if owner is None:
+        return OPERATIONS["scaled"](extent, scale)
     if not isinstance(scale, Real):
         above, below = float(scale).as_integer_ratio()
-        return extent * above // below
-    owner, found = scale.owner, OPERATIONS["scaled"](value_of(extent), scale.value)
-    natural = bool(scale.value >= 0 and owner.least(polynomial_of(owner, extent)) >= 0)
-    if natural:
-        owner.require("zero", owner.variable("<", scale.polynomial, constant(0), 0, natural=True))
-    made = owner.variable("scaled", polynomial_of(owner, extent), scale.polynomial, found, natural=natural)
+        if abs(above) <= _MOST_EXACT:
+            return extent * above // below
+    number = value_of(scale)
+    found = OPERATIONS["scaled"](value_of(extent), number)
+    natural = bool(number >= 0 and owner.least(polynomial_of(owner, extent)) >= 0)
+    factor = polynomial_of(owner, scale if isinstance(scale, Real) else np.float32(scale))
+    if natural and isinstance(scale, Real):
+        owner.require("zero", owner.variable("<", factor, constant(0), 0, natural=True))
+    made = owner.variable("scaled", polynomial_of(owner, extent), factor, found, natural=natural)
     return Extent(owner, made, found)
 
 

@@ -11,15 +11,17 @@ from itertools import product
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper, shape_inference
+from onnx import TensorProto, helper, numpy_helper, shape_inference
 
 from opbuild.backend.host.evaluate import evaluate, is_native
 from opbuild.errors import DTypeError, ModelError, ShapeError, UnsupportedOperatorError
 from opbuild.frontend.onnx_model import load_model
 from opbuild.graph.passes.infer import has_rule, infer, infer_node, register_rule
+from opbuild.graph.reals import scaled
 from opbuild.graph.shape_rules_movement import sliced
 from opbuild.graph.types import Array, Graph, Node, TensorType
 from opbuild.operations.table import OPERATIONS
+from support.comparison import onnxruntime_outputs
 
 Case = tuple[str, onnx.ModelProto, list[Array], list[Array], float]
 
@@ -267,3 +269,26 @@ def test_random_numbers_like_integers_are_refused_when_the_network_is_built() ->
             infer_node(node, [TensorType("int64", (2,))], [None])
         node = Node(op_type, ("x",), ("y",), {"dtype": 1}, "draw")
         assert infer_node(node, [TensorType("int64", (2,))], [None]) == (TensorType("float32", (2,)),)
+
+
+def test_a_scaled_extent_is_rounded_down_in_float32() -> None:
+    """As in ONNX Runtime: 5 times 2.6 is 13, which torch says too, though 2.6 in float32 is a little less."""
+    scales = (0.1, 0.3, 0.7, 1.1, 1.3, 2, 2.6, 3.3)
+    nodes = [
+        helper.make_node("Resize", ["x", "", f"s{number}"], [f"y{number}"], coordinate_transformation_mode="asymmetric")
+        for number in range(len(scales))
+    ]
+    model = helper.make_model(
+        helper.make_graph(
+            nodes,
+            "scaled",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])],
+            [helper.make_tensor_value_info(f"y{number}", TensorProto.FLOAT, None) for number in range(len(scales))],
+            [helper.make_tensor(f"s{number}", TensorProto.FLOAT, [1], [scale]) for number, scale in enumerate(scales)],
+        ),
+        opset_imports=[helper.make_opsetid("", 19)],
+        ir_version=9,
+    )
+    for extent in (5, 10, 20, 45, 90, 180, 299):
+        expected = [len(each) for each in onnxruntime_outputs(model, {"x": np.zeros(extent, np.float32)})]
+        assert [scaled(extent, np.float32(scale)) for scale in scales] == expected
