@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from opbuild.kernel.elf import read_symbols
-from opbuild.kernel.symbols import NotAnArtifactError, Symbols, UnknownKindError
+from opbuild.kernel.symbols import GlobalSymbols, NotAnArtifactError, UnknownKindError
 from opbuild.platform.records import dataclass, field
 
 OBJECT = "object"
@@ -34,7 +34,7 @@ class Artifact:
     launch: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Kind(Protocol):
+class ArtifactKind(Protocol):
     """A kind of artifacts.
 
     Attributes:
@@ -43,7 +43,7 @@ class Kind(Protocol):
 
     magic: str
 
-    def symbols(self, data: bytes, launch: Mapping[str, Any], /) -> Symbols:
+    def symbols(self, data: bytes, launch: Mapping[str, Any], /) -> GlobalSymbols:
         """Return what an artifact defines and what it expects from others.
 
         Raises:
@@ -57,7 +57,7 @@ class _Objects:
     magic = "RT_DEV_BINARY_MAGIC_ELF"
 
     @staticmethod
-    def symbols(data: bytes, launch: Mapping[str, Any], /) -> Symbols:
+    def symbols(data: bytes, launch: Mapping[str, Any], /) -> GlobalSymbols:
         """Return its global symbols; it is called, and not launched."""
         if launch:
             raise NotAnArtifactError("it says how to be launched")
@@ -67,7 +67,7 @@ class _Objects:
 _OBJECTS = _Objects()
 
 
-def kind_of(name: str) -> Kind:
+def kind_of(name: str) -> ArtifactKind:
     """Return a kind of artifacts by its name.
 
     Raises:
@@ -77,7 +77,7 @@ def kind_of(name: str) -> Kind:
         return _OBJECTS
     from opbuild.target.devices import load_kind
 
-    kind: Kind | None = load_kind(name)
+    kind: ArtifactKind | None = load_kind(name)
     if kind is None:
         raise UnknownKindError(f"it is of the kind {name!r:.80}, which no device here runs")
     return kind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from opbuild.kernel.symbols import NotAnArtifactError, Symbols
+from opbuild.kernel.symbols import GlobalSymbols, NotAnArtifactError
 from opbuild.platform.records import dataclass
 
 _RELOCATABLE = 1
@@ -32,7 +32,7 @@ _LAYOUTS = {
 }
 
 
-def read_symbols(data: bytes) -> Symbols:
+def read_symbols(data: bytes) -> GlobalSymbols:
     """Return the global symbols of an object file.
 
     Raises:
@@ -53,7 +53,7 @@ def read_symbols(data: bytes) -> Symbols:
         raise NotAnObjectError(f"it is cut or damaged: {error}") from error
 
 
-def _read(data: bytes, layout: _Layout) -> Symbols:
+def _read(data: bytes, layout: _Layout) -> GlobalSymbols:
     header = struct.unpack_from(layout.header, data)
     kind, section_offset, section_size, section_count = header[0], header[5], header[10], header[11]
     if kind != _RELOCATABLE:
@@ -75,4 +75,4 @@ def _read(data: bytes, layout: _Layout) -> Symbols:
         if not name or fields[info_at] >> 4 == _LOCAL:
             continue
         (defined if fields[section_at] else undefined).add(name)
-    return Symbols(tuple(sorted(defined)), tuple(sorted(undefined)))
+    return GlobalSymbols(tuple(sorted(defined)), tuple(sorted(undefined)))

@@ -14,7 +14,7 @@ class UnknownKindError(NotAnArtifactError):
 
 
 @dataclass(frozen=True)
-class Symbols:
+class GlobalSymbols:
     """The global symbols of an artifact, each sorted: those that it defines, and those that it expects from others."""
 
     defined: tuple[str, ...]

@@ -13,7 +13,16 @@ from opbuild.graph.types import Array, Node
 from opbuild.program import HostCall
 from opbuild.runtime.changes import first_change
 from opbuild.runtime.devices.cpu.library import CpuCalls, address_of
-from opbuild.runtime.devices.device import NO_MEMORIES, Callee, KernelCalls, Memories, Part, Prepared, Step, open_device
+from opbuild.runtime.devices.device import (
+    NO_MEMORIES,
+    Callee,
+    DevicePart,
+    KernelCalls,
+    Memories,
+    Prepared,
+    Step,
+    open_device,
+)
 from opbuild.runtime.record import CHECKED_ORDER, HOST, Record, addresses, itemsize, window
 from opbuild.target.level import CPU
 
@@ -76,7 +85,7 @@ class Calls:
         whole = KernelCalls(callees, steps.called, steps.ends, steps.dims, steps.shape, *_element_types(record))
         self.pointing_on_cpu = self.pointing
         if not self.devices:
-            self.parts = [Part(CPU, whole, slice(None), range(len(steps.called)))]
+            self.parts = [DevicePart(CPU, whole, slice(None), range(len(steps.called)))]
             return
         from opbuild.runtime.devices.several import parts_of, uploaded  # few networks run on several
 
@@ -232,7 +241,7 @@ class Arena:
         return on_cpu.step_of(first, end, check, callee.module.num_threads)
 
 
-def _prepare(part: Part) -> Prepared:
+def _prepare(part: DevicePart) -> Prepared:
     """Return the calls on a class of devices, made ready."""
     return CpuCalls(part.calls) if part.device == CPU else open_device(part.device).prepare(part.calls)
 

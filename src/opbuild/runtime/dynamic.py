@@ -127,7 +127,7 @@ class DynamicNetwork:
         self.blocks: Blocks[Arena] = Blocks() if blocks is None else blocks
         self._buckets: dict[tuple[int, ...], _Bucket] = {}
         self._same: dict[tuple[Any, ...], _Same] = {}
-        self._places: dict[str, _Placing] = {}
+        self._places: dict[str, _Places] = {}
 
     def bind(self, shapes: Shapes, decide: Decide, version: int = 0) -> Sized | None:
         """Bind a size; None if the record is not for it, or lacks a kernel.
@@ -207,14 +207,14 @@ class DynamicNetwork:
             plan = plan.with_device(name, self._place(name).plan(nbytes, numbers))
         return plan
 
-    def _place(self, device: str) -> _Placing:
+    def _place(self, device: str) -> _Places:
         known = self._places.get(device)
         if known is None:
-            known = self._places[device] = _Placing(self.record, device)
+            known = self._places[device] = _Places(self.record, device)
         return known
 
 
-class _Placing:
+class _Places:
     """Where the temporaries of a record lie on one device.
 
     Args:

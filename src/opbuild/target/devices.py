@@ -24,7 +24,7 @@ class DeviceClass(Protocol):
         """
 
     def kinds(self) -> Mapping[str, Any]:
-        """Return the kinds of artifacts that its devices run (``kernel.artifact.Kind``), by name."""
+        """Return the kinds of artifacts that its devices run (``kernel.artifact.ArtifactKind``), by name."""
 
     def compiler(self) -> Any:
         """Return what makes its artifacts (``kernel.interfaces.Compiler``)."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from opbuild.kernel.artifact import Kind
+from opbuild.kernel.artifact import ArtifactKind
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.target.devices import register
 from opbuild.target.level import Target
@@ -29,7 +29,7 @@ class FakeClass:
         """Return the one architecture that there is."""
         return Target(NAME, "v1")
 
-    def kinds(self) -> Mapping[str, Kind]:
+    def kinds(self) -> Mapping[str, ArtifactKind]:
         """Return Python source."""
         return {KIND: PythonSource()}
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from opbuild.kernel.artifact import Artifact
 from opbuild.kernel.opdesc import OpDesc
-from opbuild.kernel.symbols import NotAnArtifactError, Symbols
+from opbuild.kernel.symbols import GlobalSymbols, NotAnArtifactError
 from opbuild.platform.digest import sha256
 from opbuild.target.level import Target
 from support.fake_device import kernels
@@ -27,7 +27,7 @@ class PythonSource:
     magic = "PYTHON_SOURCE"
 
     @staticmethod
-    def symbols(data: bytes, launch: Mapping[str, Any], /) -> Symbols:
+    def symbols(data: bytes, launch: Mapping[str, Any], /) -> GlobalSymbols:
         """Return the functions that it defines; how it is launched says of how many operands."""
         if {*launch} != {"operands"} or type(launch["operands"]) is not int:
             raise NotAnArtifactError("it does not say how many operands it has")
@@ -35,7 +35,7 @@ class PythonSource:
             parsed = ast.parse(data.decode())
         except (SyntaxError, ValueError) as error:
             raise NotAnArtifactError(f"it is no Python: {error}") from error
-        return Symbols(tuple(sorted(each.name for each in parsed.body if isinstance(each, ast.FunctionDef))))
+        return GlobalSymbols(tuple(sorted(each.name for each in parsed.body if isinstance(each, ast.FunctionDef))))
 
 
 class PythonPipeline:

@@ -73,7 +73,7 @@ class KernelCalls(NamedTuple):
     dtype: Array
 
 
-class Part(NamedTuple):
+class DevicePart(NamedTuple):
     """The kernels that are called on one class of devices.
 
     Attributes:

@@ -10,7 +10,7 @@ import numpy as np
 
 from opbuild.graph.types import Array
 from opbuild.platform.records import NamedTuple
-from opbuild.runtime.devices.device import Device, KernelCalls, Memories, Memory, Part, Step, open_device
+from opbuild.runtime.devices.device import Device, DevicePart, KernelCalls, Memories, Memory, Step, open_device
 from opbuild.runtime.record import itemsize, window
 from opbuild.target.level import CPU
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from opbuild.runtime.record import Record
 
 
-def parts_of(record: Record, whole: KernelCalls) -> list[Part]:
+def parts_of(record: Record, whole: KernelCalls) -> list[DevicePart]:
     """Return the calls of kernels on each device; a kernel runs where its operands lie."""
     buffers, steps = record.buffers, record.steps
     counts = np.diff(steps.ends, prepend=0)
@@ -37,7 +37,7 @@ def parts_of(record: Record, whole: KernelCalls) -> list[Part]:
                 shape=whole.shape[rows],
                 dtype=whole.dtype[rows],
             )
-            parts.append(Part(name, calls, rows, kernels.tolist()))
+            parts.append(DevicePart(name, calls, rows, kernels.tolist()))
     return parts
 
 
