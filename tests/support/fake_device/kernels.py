@@ -24,7 +24,10 @@ def _elementwise(desc: OpDesc) -> str:
 
 
 def _matmul(desc: OpDesc) -> str:
-    panels = "right = np.moveaxis(right, -3, -2)\nright = right.reshape(*right.shape[:-2], -1)[..., : out.shape[-1]]\n"
+    panels = (
+        "right = np.moveaxis(right, -3, -2)\n"
+        "right = right.reshape(*right.shape[:-2], right.shape[-2] * right.shape[-1])[..., : out.shape[-1]]\n"
+    )
     return (
         "left, right, *others, out = operands\n"
         + panels * (desc.attrs["rhs"] == "panels")
