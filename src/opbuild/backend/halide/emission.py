@@ -30,8 +30,8 @@ import halide as hl
 from opbuild.backend.halide.definition import Definition
 from opbuild.kernel.opdesc import OpDesc
 from opbuild.platform.release import code
-from opbuild.target.level import Level
-from opbuild.target.machine import Machine
+from opbuild.kernel.level import Level
+from opbuild.kernel.machine import Machine
 from opbuild.text.canonical import canonical_json
 
 CODE = hashlib.sha256(code(Path(__file__).read_bytes())).hexdigest()
