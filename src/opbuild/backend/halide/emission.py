@@ -28,10 +28,10 @@ from typing import Any
 import halide as hl
 
 from opbuild.backend.halide.definition import Definition
-from opbuild.kernel.opdesc import OpDesc
-from opbuild.platform.release import code
 from opbuild.kernel.level import Level
 from opbuild.kernel.machine import Machine
+from opbuild.kernel.opdesc import OpDesc
+from opbuild.platform.release import code
 from opbuild.text.canonical import canonical_json
 
 CODE = hashlib.sha256(code(Path(__file__).read_bytes())).hexdigest()
